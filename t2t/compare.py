@@ -42,7 +42,8 @@ if __name__ == "__main__":
         "measure",
         None,
         f"The score to compare: {', '.join(MEASURES)}, one that a plugin registers, or one that "
-        "--segment_scores stored; default: bleu, or bleu_lowercase with tokenizer.lowercase.",
+        "--segment_scores stored; default: bleu, or bleu_lowercase with tokenizer.lowercase. "
+        "Of runs on text alone perplexity, the default, or accuracy.",
     )
     flags.DEFINE_bool(
         "verify",

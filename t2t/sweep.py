@@ -18,7 +18,13 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_config, read_config, read_recipe
-from t2t.config.measure_names import MEASURE_FIELD, MEASURES, choose_measure
+from t2t.config.measure_names import (
+    MEASURE_FIELD,
+    MEASURES,
+    PREDICTION_MEASURES,
+    choose_measure,
+)
+from t2t.config.objective_rules import is_text_alone
 from t2t.config.recipes import find_recipe
 from t2t.config.variants import choices
 from t2t.runtime import command_line
@@ -44,7 +50,12 @@ def main() -> int:
     if "," in str(workdir):  # which separates the runs of an ensemble or of a system
         raise ConfigError(f"--workdir={workdir} may not contain a comma")
     tokenizer = fill_tokenizer(base).tokenizer
-    measure = choose_measure(values.measure, lowercase=tokenizer.lowercase, kind=tokenizer.kind)
+    measure = choose_measure(
+        values.measure,
+        lowercase=tokenizer.lowercase,
+        kind=tokenizer.kind,
+        text_alone=is_text_alone(base.data),
+    )
     rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
     runs, left_out = make_runs(base, select(rows, values.only))
     for name, reason in left_out.items():
@@ -82,7 +93,8 @@ def _report(workdir: Path, runs: "Sequence[Run]", measure: str | None) -> str:
     protocol = read_protocol(workdir)
     if measure:
         protocol = dataclasses.replace(protocol, measure=measure)
-    if protocol.measure in choices(MEASURE_FIELD):  # others are stored with the evaluations
+    known = *choices(MEASURE_FIELD), *PREDICTION_MEASURES
+    if protocol.measure in known:  # others are stored with the evaluations
         check_protocol(protocol, runs)
     return write_report(workdir, list_recorded(workdir, runs), protocol.measure)
 
@@ -112,7 +124,8 @@ if __name__ == "__main__":
         None,
         f"The score by which rows are compared: {', '.join(MEASURES)}, one that a plugin of the "
         "recipe registers, or with --report one that --segment_scores of t2t.evaluate stored; "
-        "default: bleu, or bleu_lowercase if the base has tokenizer.lowercase.",
+        "default: bleu, or bleu_lowercase if the base has tokenizer.lowercase. Of text alone "
+        "perplexity, the default, or accuracy.",
     )
     flags.DEFINE_string(
         "checkpoint",

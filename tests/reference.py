@@ -313,8 +313,9 @@ def transform_decoder_only(
         embed(parameters, "src", config, src),
         embed(parameters, "tgt", config, tgt_in, first=len(src)),
     ]
-    visible = np.array([[s < len(src) or s <= t for s in range(length)] for t in range(length)])
-    bias = make_bias(position.get("table"), config, length, causal=False)
+    seen = len(src) if config.prefix else 0
+    visible = np.array([[s < seen or s <= t for s in range(length)] for t in range(length)])
+    bias = make_bias(position.get("table"), config, length, causal=not config.prefix)
     x = apply_layers(parameters["decoder"], config, np.concatenate(embedded), visible, bias)
     hidden = normalize(parameters.get("decoder_norm"), config, x[len(src) :])
     return project(parameters, config, hidden)

@@ -1,5 +1,6 @@
 """The report that t2t.compare prints about runs."""
 
+import json
 import os
 import re
 import subprocess
@@ -8,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from t2t.api.compare_runs import compare
+from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.evaluation.saved_evaluations import EvaluationError
-from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
+from tests.evaluation.saved_evaluations import (
+    REFERENCES,
+    SOURCES,
+    save,
+    save_predictions,
+    spoil,
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +32,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def report(runs: Path, *operands: str, measure: str = "bleu", plot: Path | None = None) -> str:
+def report(
+    runs: Path, *operands: str, measure: str | None = "bleu", plot: Path | None = None
+) -> str:
     places = [",".join(f"{runs}/{run}" for run in system.split(",")) for system in operands]
     return compare(places, measure, "test", "", plot).replace(f"{runs}/", "")
 
@@ -81,6 +90,63 @@ def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
     assert "perplexity per sub-word: first 2.036, second 2.077" in text
     assert "second is worse than first: 0.7311 nats per sub-word against 0.7111, +0.02 (" in text
     assert "a run was evaluated without it" in report(tmp_path, "first", "third")
+
+
+def test_runs_on_text_alone_are_compared_by_what_they_predict(tmp_path: Path) -> None:
+    save_predictions(tmp_path / "base", 2.0, left_out=5)
+    save_predictions(tmp_path / "base-1", 2.01, left_out=5, config={"seed": 1})
+    save_predictions(tmp_path / "worse", 3.0, left_out=5, config={"model.d_model": 8})
+    text = report(tmp_path, "base,base-1", "worse", measure=None)
+    assert text.startswith("test, 47 sentences, perplexity: exp(nats / sub-words); lm: all sub-")
+    assert "worse: model.d_model 512 -> 8\n" in text
+    assert "worse is worse than base (and 1 more seed): 20.31 perplexity against 7.5" in text
+    assert re.search(r"^accuracy +worse +-11\.11 ", text, re.MULTILINE)
+    assert "log-probability" not in text
+    assert "perplexity by length in words" in text
+    alone = report(tmp_path, "worse", "base", measure="accuracy")
+    assert "base is better than worse: 77.78 accuracy against 66.67, +11.11" in alone
+    assert "verified, 2 measures" in verify([str(tmp_path / "base")], "test", "")
+
+
+def test_predictions_of_other_things_are_not_compared(tmp_path: Path) -> None:
+    texts = REFERENCES[:4]  # too few for intervals, which take time
+    save(tmp_path / "pairs", texts, sources=texts, references=texts)
+    for name, changes in {
+        "lm": {},
+        "spans": {"objective": "span_corruption"},
+        "dense": {"predicted": "half of all"},
+        "large": {"tokens": 8},
+        "longer": {"left_out": 3},
+        "other": {"texts": texts[::-1]},
+        "lower": {"config": {"tokenizer.lowercase": True}},
+    }.items():
+        save_predictions(tmp_path / name, 2.0, **{"texts": texts} | changes)
+    for second, message in {
+        "pairs": r"data\.objective='lm' .* with 'translation', .* one objective",
+        "spans": r"data\.objective='lm' .* with 'span_corruption', .* one objective",
+        "dense": "another definition .*; compare runs whose data.objective has the same settings",
+        "large": r"different numbers of sub-words .* one tokenizer\.path",
+        "longer": r"different numbers of sub-words .* too long for one",
+        "other": "different texts; evaluate both on one test set, with --split$",
+        "lower": "lower-case text .* one case",
+    }.items():
+        with pytest.raises(EvaluationError, match=message):
+            report(tmp_path, "lm", second, measure=None)
+    with pytest.raises(EvaluationError, match=r"bleu is for translations, .*perplexity, accuracy$"):
+        report(tmp_path, "lm", "large")
+
+
+def test_accuracy_needs_an_evaluation_that_saved_it_by_text(tmp_path: Path) -> None:
+    for name, nats in (("one", 2.0), ("two", 2.5)):
+        saved = save_predictions(tmp_path / name, nats)
+        content = {key: value for key, value in saved.result.items() if key != "sha256"}
+        content["texts"] = {key: each for key, each in content["texts"].items() if key != "right"}
+        saved.path.write_text(json.dumps(content))
+    text = report(tmp_path, "one", "two", measure=None)
+    assert "two is worse than one: 12.32 perplexity against 7.47" in text
+    assert "accuracy is left out of the plot: " in text
+    with pytest.raises(EvaluationError, match="an earlier version saved it; evaluate that run"):
+        report(tmp_path, "one", "two", measure="accuracy")
 
 
 def test_log_probability_of_another_case_is_not_compared(tmp_path: Path) -> None:

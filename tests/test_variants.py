@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.api import prepare_run, train_run
+from t2t.api.evaluate_run import evaluate
 from t2t.config import variants
 from t2t.config.fields import (
     Config,
@@ -24,9 +25,13 @@ from t2t.config.fields import (
     TrainingConfig,
 )
 from t2t.config.files import load_config, override
+from t2t.config.rules import validate
 from t2t.config.variants import register
+from t2t.data.batch import DeviceBatch
+from t2t.data.batching import CorpusLengths
 from t2t.data.corpus import Corpus, DataError, ListCorpus
 from t2t.data.corpus_sources import open_split
+from t2t.data.objectives import Corruption, Keys, Sentences
 from t2t.decoding.attention_weights import capture_weights
 from t2t.evaluation.evaluation_texts import open_texts
 from t2t.evaluation.evaluator import EvaluationRequest
@@ -36,9 +41,10 @@ from t2t.model.attention import dot_product_attention, masked_softmax, repeat_he
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
-from t2t.model.interface import Params, merge
+from t2t.model.interface import Model, Params, Prediction, merge
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.layers import dropout, init_glorot
+from t2t.model.loss import compute_log_probs, pick_targets
 from t2t.model.matmul import einsum
 from t2t.model.position import Position, find_offsets
 from t2t.runtime.mesh import spec
@@ -46,6 +52,7 @@ from t2t.training.checkpoint import restore_params
 from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
+from t2t.training.step import sum_smoothed_losses
 from tests.data.small_corpus import PAIRS
 from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, draw_params
 from tests.tiny_training import make_config, read_figures
@@ -332,6 +339,89 @@ def test_registered_source_is_prepared_and_inspected(
     assert "== validation: 8 pairs" in capsys.readouterr().out
     with pytest.raises(DataError, match=r"'test' is unknown; .*'json_lines' has train, validation"):
         open_split(config.data, "test")
+
+
+class SplitText(Corruption):
+    """T5's prefix language modelling: the first half of a text is the source, the rest the target.
+
+    Raffel et al. 2020, section 3.3.1.
+    """
+
+    predicted = "the second half of a text and EOS, version 1"
+
+    def __init__(self, data: DataConfig, sentinels: Sequence[int], words: Sequence[int]):
+        super().__init__(data)
+        del sentinels, words
+
+    def find_lengths(self, sides: CorpusLengths) -> CorpusLengths:
+        words = sides[1] - 1
+        return words // 2 + 1, words - words // 2 + 1
+
+    def corrupt(self, texts: Sentences, keys: Keys) -> tuple[Sentences, Sentences]:
+        del keys
+        rows = np.split(texts.ids, np.cumsum(texts.lengths)[:-1])
+        first = [np.append(row[: len(row[1:]) // 2], row[-1]) for row in rows]
+        second = [row[len(row[1:]) // 2 :] for row in rows]
+        src_lengths, tgt_lengths = self.find_lengths((texts.lengths, texts.lengths))
+        return (
+            Sentences(np.concatenate(first), src_lengths),
+            Sentences(np.concatenate(second), tgt_lengths),
+        )
+
+
+def register_poly_loss() -> None:
+    @register("training.loss", "poly1")
+    def poly1(
+        hidden: jax.Array, table: jax.Array, targets: jax.Array, weights: jax.Array, _: float
+    ) -> tuple[jax.Array, jax.Array]:
+        """Poly-1 (Leng et al. 2022): -log p + (1 - p)."""
+        log_p = pick_targets(compute_log_probs(hidden, table), targets)
+        return jnp.sum((1 - jnp.exp(log_p) - log_p) * weights), jnp.sum(weights)
+
+
+def test_registered_loss_is_that_of_training() -> None:
+    register_poly_loss()
+    random = np.random.default_rng(0)
+    hidden, table = (random.normal(size=shape).astype("f") for shape in ((2, 3, 4), (5, 4)))
+    targets, weights = random.integers(0, 5, (2, 3)), np.array([[1, 1, 1], [1, 1, 0]], "f")
+    made = Prediction(*map(jnp.asarray, (hidden, table, targets, weights)), {})
+
+    class Fixed(Model):
+        def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
+            del batch, key
+            return made
+
+    model = Fixed()
+    loss, (tokens, _) = sum_smoothed_losses(model, DeviceBatch(*[None] * 4), 0.1, None, "poly1")
+    logits = hidden @ table.T
+    p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    p = np.take_along_axis(p, targets[..., None], axis=-1)[..., 0]
+    assert float(loss) == pytest.approx(float(np.sum((1 - p - np.log(p)) * weights)), rel=1e-5)
+    assert tokens == 5
+    register("training.loss", "mean")(lambda hidden, *_: jnp.mean(hidden))
+    with pytest.raises(ConfigError, match=r"training\.loss='mean': .* expected \(hidden, table, "):
+        sum_smoothed_losses(model, DeviceBatch(*[None] * 4), 0.1, None, "mean")
+    training = TrainingConfig(loss="poly1", r_drop=1.0)
+    with pytest.raises(ConfigError, match=r"training\.r_drop=1\.0 .* training\.loss='poly1'"):
+        validate(Config(training=training))
+
+
+@pytest.mark.slow  # compiles two training steps
+def test_registered_objective_and_loss_train_on_text_alone(tmp_path: Path) -> None:
+    register("data.objective", "split_text")(SplitText)
+    register_poly_loss()
+    config = make_small_config(
+        tmp_path,
+        {"data.objective": "split_text", "training.loss": "poly1", "data.train_src": ()}
+        | {"data.validation_src": ""},
+    )
+    workdir = tmp_path / "run"
+    assert train_run.train(config, workdir)
+    figures = read_figures(workdir, "train/")
+    assert figures[-1]["train/loss"] < figures[0]["train/loss"]
+    result, _ = evaluate(EvaluationRequest(workdir, split="validation"))
+    definition = result["measures"]["perplexity"]["definition"]
+    assert "split_text: the second half of a text and EOS, version 1; teacher" in definition
 
 
 def register_lion() -> None:

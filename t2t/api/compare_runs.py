@@ -41,7 +41,9 @@ def compare(
 
     `forest` is the path of a plot of the differences by each measure.
 
-    No `measure` means the one of `choose_measure`, without case if any system writes none.
+    No `measure` means the one of `choose_measure`, without case if any system writes none. Runs on
+    text alone are compared by what they predict: perplexity or accuracy.
+
     `may_differ` names config fields that each seed of a system may have of its own, `checkpoint`
     the checkpoint whose newest evaluation is taken from each run.
 
@@ -61,8 +63,10 @@ def compare(
     chosen = _open_measure(systems, measure)
     test_set = check_comparable(systems)
     statistics = read_statistics(systems, chosen, test_set)
-    language = systems[0].evaluations[0].result["tgt_language"]
-    have_spaces(language, test_set.references[0])  # warns
+    is_text_alone = bool(systems[0].objective)
+    if not is_text_alone:
+        language = systems[0].evaluations[0].result["tgt_language"]
+        have_spaces(language, test_set.references[0])  # warns
     check_alike(systems)
     units = {name: test_set.sum_units(counts) for name, counts in statistics.items()}
     judgement = judge(units, chosen)
@@ -78,12 +82,16 @@ def compare(
         *describe_all(judgement, chosen.name, number, list_same(systems), test_set.unit),
     ]
     if len(systems) > 1:
-        by_likelihood, described = judge_log_probs(systems, test_set)
+        by_likelihood = None
+        if not is_text_alone:  # whose perplexity is that of the same nats
+            by_likelihood, described = judge_log_probs(systems, test_set)
+            lines += ["", *described]
         rows, left_out = list_rows(systems, test_set, chosen, judgement, by_likelihood)
-        lines += ["", *described, "", format_forest(rows, systems[0].name), *left_out]
+        lines += ["", format_forest(rows, systems[0].name), *left_out]
         if forest:
             plot_forest(rows, systems[0].name, forest)
-    lines += ["", f"{chosen.name} by source length in words, with 95% intervals over sentences", ""]
+    length = "length" if is_text_alone else "source length"
+    lines += ["", f"{chosen.name} by {length} in words, with 95% intervals over sentences", ""]
     return "\n".join([*lines, format_buckets(buckets)])
 
 
@@ -95,7 +103,12 @@ def _open_measure(systems: Sequence[System], name: str | None) -> Measure:
             f"{' '.join(each.name for each in systems)}: {repeated[0]} is given twice"
         )
     cases = {system.is_lowercase for system in systems}
-    name = choose_measure(name, lowercase=any(cases), kind=systems[0].tokenizer_kind)
+    name = choose_measure(
+        name,
+        lowercase=any(cases),
+        kind=systems[0].tokenizer_kind,
+        text_alone=bool(systems[0].objective),
+    )
     if len(cases) > 1 and name in CASED_MEASURES:
         raise ConfigError(
             f"--measure={name} counts lower-case outputs as errors, and some of the systems are "

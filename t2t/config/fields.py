@@ -21,6 +21,9 @@ class ModelConfig:
     # encoder_only (predicts masked tokens) | rnn (recurrent, with additive attention), or a
     # registered family
     kind: str = "transformer"
+    # decoder_only: the source is a prefix, whose tokens see each other | False: each token of the
+    # source sees those before it, too, and relative positions have all their buckets for the past
+    prefix: bool = True
     num_layers: int = 6  # N: layers of the encoder, and layers of the decoder
     encoder_layers: int | None = None  # layers of the encoder; None: num_layers
     decoder_layers: int | None = None  # layers of the decoder; None: num_layers
@@ -175,7 +178,7 @@ class DataConfig:
     # text from those before it) | span_corruption (spans that are left out of a text: T5, Raffel et
     # al. 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). The last three
     # read text alone: the files of train_tgt, validation_tgt and test_tgt, or the target sides of
-    # other sources
+    # other sources; so does a registered objective
     objective: str = "translation"
     # objective="span_corruption", "masked_lm": share of a text's sub-words that are left out or
     # masked, in (0, 1); at least one
@@ -274,6 +277,9 @@ class TrainingConfig:
     # each update subtracts the learning rate times this times the parameters; with
     # optimizer="nadamw", "schedule_free_adamw" or a registered one
     weight_decay: float = 0.0
+    # loss of training: cross_entropy (label-smoothed, section 5.4), or a registered one; validation
+    # computes the cross-entropy without smoothing
+    loss: str = "cross_entropy"
     # probability in [0, 1) that label smoothing spreads over the vocabulary
     label_smoothing: float = 0.1
     # R-Drop (Liang et al. 2021): alpha, the weight of the divergence between two passes of each

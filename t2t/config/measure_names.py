@@ -12,6 +12,8 @@ MEASURES = CHOICES[MEASURE_FIELD]
 # Computed on request: of long or bad outputs TER's search for shifts takes most of the time, spBLEU
 # needs a download, and chrF++ differs little from chrF.
 ON_REQUEST = ("ter", "chrf++", "spbleu")
+# Of runs on text alone (`data.objective`), the main one first.
+PREDICTION_MEASURES = ("perplexity", "accuracy")
 # These count lower-case outputs as errors.
 CASED_MEASURES = ("bleu", "chrf", "exact_match", "bleu_paper", "chrf++", "spbleu")
 
@@ -48,11 +50,16 @@ def list_measures(
     return tuple(names)
 
 
-def choose_measure(flag: str | None, *, lowercase: bool, kind: str = "") -> str:
+def choose_measure(
+    flag: str | None, *, lowercase: bool, kind: str = "", text_alone: bool = False
+) -> str:
     """Returns the measure that --measure names.
 
-    By default it is BLEU, or of symbols the exact match; without case if outputs have none.
-    `lowercase` and `kind` are the fields of `tokenizer` of the run.
+    By default it is BLEU, or of symbols the exact match; without case if outputs have none. Of a
+    run on text alone it is the perplexity. `lowercase` and `kind` are the fields of `tokenizer` of
+    the run.
     """
+    if text_alone:
+        return flag or PREDICTION_MEASURES[0]
     name = "exact_match" if kind == "symbols" else "bleu"
     return flag or (f"{name}_lowercase" if lowercase else name)

@@ -13,12 +13,22 @@ HIGHEST_PEAK = 0.1  # no built-in optimiser learns at a higher rate
 
 
 def check_new_run(config: Config) -> None:
-    """Checks that a factor of noam, such as the default 1.0, is no peak of another schedule.
+    """Checks the peak of the schedule, and the relative positions of a causal model.
+
+    A factor of noam, such as the default 1.0, is no peak of another schedule; a registered schedule
+    or optimiser may have any rate. Of text alone without a prefix, half of the buckets of a prefix
+    LM would never be used; T5's decoder has all of them for the past.
 
     Raises:
-        ConfigError: it is; a registered schedule or optimiser may have any rate.
+        ConfigError: one of them is wrong.
     """
-    training = config.training
+    model, training = config.model, config.training
+    is_causal = config.data.objective == "lm" and model.kind == "decoder_only"
+    if is_causal and model.position == "relative" and model.prefix:
+        raise ConfigError(
+            "model.prefix=True would keep half of the buckets of model.position='relative' for "
+            "tokens on the right, which data.objective='lm' never sees; set model.prefix=False"
+        )
     is_known = training.schedule in CHOICES["training.schedule"]
     is_known &= training.optimizer in CHOICES["training.optimizer"]
     if training.schedule != "noam" and is_known and training.learning_rate > HIGHEST_PEAK:
@@ -111,10 +121,14 @@ _UNUSED: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("data.source", _lacks("hf"), "data.hf_streaming"),
     (
         "data.objective",
-        lambda value: value not in ("span_corruption", "masked_lm"),
+        lambda value: value in {*CHOICES["data.objective"]} - {"span_corruption", "masked_lm"},
         "data.noise_density",
     ),
-    ("data.objective", lambda value: value != "span_corruption", "data.mean_span_length"),
+    (
+        "data.objective",
+        lambda value: value in {*CHOICES["data.objective"]} - {"span_corruption"},
+        "data.mean_span_length",
+    ),
     (
         "tokenizer.kind",
         lambda value: value == "symbols",

@@ -7,14 +7,22 @@ of a text by `count_noise`, which the rules need as well.
 from collections.abc import Iterator
 
 from t2t.config.fields import Config, ConfigError, DataConfig
-from t2t.config.variants import CHOICES
+from t2t.config.variants import CHOICES, find_variant
 
+TEXT_PAIR_KINDS = ("transformer", "rnn", "decoder_only")  # their sources and targets may be any
 KINDS = {  # objective -> values of model.kind that can be trained with it
-    "translation": ("transformer", "rnn", "decoder_only"),
+    "translation": TEXT_PAIR_KINDS,
     "lm": ("decoder_only",),
-    "span_corruption": ("transformer", "rnn", "decoder_only"),
+    "span_corruption": TEXT_PAIR_KINDS,
     "masked_lm": ("encoder_only",),
 }
+
+
+def find_kinds(objective: str) -> tuple[str, ...]:
+    """Returns the library's kinds of model that an objective trains, registered ones included."""
+    if objective in KINDS:
+        return KINDS[objective]
+    return tuple(getattr(find_variant("data.objective", objective), "kinds", TEXT_PAIR_KINDS))
 
 
 def is_text_alone(data: DataConfig) -> bool:
@@ -61,21 +69,23 @@ def check_translates(config: Config) -> None:
 
 def check_scores(config: Config) -> None:
     """Raises ConfigError if the model gives no probability to a target, token by token."""
-    if config.data.objective == "masked_lm":
+    objective = config.data.objective
+    if objective == "masked_lm" or config.model.kind == "encoder_only":
         raise ConfigError(
-            "data.objective='masked_lm' trains a model that predicts masked sub-words, not a whole "
-            "target, so a pair has no probability; t2t.evaluate computes their perplexity"
+            f"data.objective={objective!r} trains a model that predicts masked sub-words, not a "
+            "whole target, so a pair has no probability; t2t.evaluate computes their perplexity"
         )
 
 
 def objective_problems(config: Config) -> Iterator[str]:
     """Yields one line for each rule about the objective that the config breaks."""
     data, objective, kind = config.data, config.data.objective, config.model.kind
-    if kind in CHOICES["model.kind"] and kind not in KINDS[objective]:  # not a registered one
+    trained = find_kinds(objective)
+    if kind in CHOICES["model.kind"] and kind not in trained:  # not a registered one
         objectives = ", ".join(name for name, kinds in KINDS.items() if kind in kinds)
         yield (
             f"data.objective={objective!r} cannot train model.kind={kind!r}; set model.kind to "
-            f"{' or '.join(KINDS[objective])}, or data.objective to one of {objectives}"
+            f"{' or '.join(trained)}, or data.objective to one of {objectives}"
         )
     if data.mean_span_length < 1:
         yield (

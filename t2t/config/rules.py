@@ -21,14 +21,14 @@ from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugi
 
 # Fields that a kind of model does not read; setting one is an error.
 _UNUSED_BY_KIND = {
-    "transformer": ["rnn_cell"],
+    "transformer": ["rnn_cell", "prefix"],
     "decoder_only": ["rnn_cell", "encoder_layers"],
-    "encoder_only": ["rnn_cell", "decoder_layers"],
+    "encoder_only": ["rnn_cell", "decoder_layers", "prefix"],
     "rnn": """
         d_ff num_heads num_kv_heads d_k d_v attention attention_scale attention_bias position
         max_positions norm norm_epsilon norm_position feed_forward feed_forward_bias
         attention_dropout feed_forward_dropout scan_layers num_experts experts_per_token
-        load_balance
+        load_balance prefix
     """.split(),
 }
 _POSITIVE = """
@@ -200,6 +200,15 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
             f"training.cooldown_steps={cooldown} is more than the {left} steps that "
             f"training.warmup_steps={training.warmup_steps} leaves of the {training.steps - start} "
             f"steps of the schedule; lower it to {left} or less"
+        )
+    yield from _pass_problems(training, model)
+
+
+def _pass_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:
+    if training.r_drop and training.loss != "cross_entropy":
+        yield (
+            f"training.r_drop={training.r_drop} has a cross-entropy of its own, so it does not go "
+            f"with training.loss={training.loss!r}; set training.r_drop=0"
         )
     rates = [model.dropout, model.attention_dropout]
     rates += [] if model.feed_forward in ("none", "moe") else [model.feed_forward_dropout]

@@ -48,6 +48,7 @@ CHOICES = {
     "data.sampled_sides": ("both", "src", "tgt"),
     "data.source": ("phrasebook", "multi30k", "tfds", "hf", "text"),
     "tokenizer.kind": ("bpe", "unigram", "symbols"),
+    "training.loss": ("cross_entropy",),
     "training.optimizer": ("adam", "nadamw", "schedule_free_adamw", "muon"),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "training.writer": ("json_lines", "tensorboard"),  # no field: --writers of t2t.train
@@ -72,12 +73,17 @@ EXTENSIBLE = {
     "model.feed_forward": "(ModelConfig, Policy, key) -> nnx.Module, called as (x, key)",
     "model.norm": "(ModelConfig, Policy) -> nnx.Module, called as (x)",
     "model.position": "(ModelConfig, Policy, key, causal) -> t2t.model.position.Position",
+    # Makes the pairs of text alone; a class derived from `Objective`.
+    "data.objective": "(DataConfig, sentinels, words) -> t2t.data.objectives.Objective",
     # Returns the corpus of one split, or None if the source has no such split. Training asks for
     # train, validation and test; any other split can be evaluated.
     "data.source": "(DataConfig, split: str) -> Corpus | None",
     # Gradients are clipped (`training.clip_norm`) before they reach it. It may also return a
     # t2t.training.optimizer.Optimizer, which says at which parameters it is evaluated.
     "training.optimizer": "(TrainingConfig, optax.Schedule) -> optax.GradientTransformation",
+    # As t2t.model.loss.smoothed_cross_entropy: of training alone, not of validation.
+    "training.loss": "(hidden, table, targets, weights, smoothing) -> (sum of losses, sum of "
+    "weights)",
     # Maps the number of updates so far to the learning rate; does its own warm-up.
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",
     # Called once, by the first process, before the first step.

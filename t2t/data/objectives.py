@@ -8,14 +8,15 @@ hosts are those of translation. For 25,000 sub-words that takes 4 ms of one core
 
 import abc
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt64
 
 from t2t.config.fields import ConfigError, DataConfig
-from t2t.config.objective_rules import count_noise, count_sentinels
-from t2t.data.batch import PAD_ID
+from t2t.config.objective_rules import TEXT_PAIR_KINDS, count_noise, count_sentinels
+from t2t.config.variants import CHOICES, call_variant, make_variant_error
+from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.batching import CorpusLengths, Lengths
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.token_shards import find_ragged
@@ -38,9 +39,21 @@ class Sentences(NamedTuple):
 
 
 class Objective:
-    """Pairs as the corpus has them: translation; and lm, whose corpora have empty sources."""
+    """Pairs as the corpus has them: translation; and lm, whose corpora have empty sources.
+
+    A registered objective is a class derived from `Corruption`, or from this one to learn whole
+    texts. It reads text alone, and is created as (data, sentinels, words): the ids of the
+    vocabulary's sentinels (`tokenizer.sentinels`), in order, and of its sub-words. A plan creates
+    it without words, and asks for lengths alone.
+    """
 
     predicts_end = True  # whether EOS is among the predicted tokens
+    # Values of `model.kind` that it trains. encoder_only needs both sides of a pair equally long,
+    # with PAD in the target where nothing is predicted.
+    kinds: ClassVar[tuple[str, ...]] = TEXT_PAIR_KINDS
+    # The predicted tokens, in the definition of perplexity and accuracy. Evaluations are compared
+    # only if their definitions are equal, so it names settings and a version.
+    predicted = "all sub-words of a text, EOS included"
 
     def find_lengths(self, sides: CorpusLengths) -> CorpusLengths:
         """Returns the lengths of the pairs' sides from those of the corpus, all with EOS."""
@@ -61,6 +74,8 @@ class Objective:
 class Corruption(Objective, abc.ABC):
     """Pairs that are made from the ids of a text."""
 
+    predicted = "the sub-words of the targets, EOS included"
+
     def __init__(self, data: DataConfig):
         self._data = data
 
@@ -78,7 +93,10 @@ class Corruption(Objective, abc.ABC):
 
     @abc.abstractmethod
     def corrupt(self, texts: Sentences, keys: Keys) -> tuple[Sentences, Sentences]:
-        """Returns sources and targets of texts; each text has a key for its random numbers."""
+        """Returns sources and targets of texts; each text has a key for its random numbers.
+
+        Their lengths are those of `find_lengths`. They depend on the texts and the keys alone.
+        """
 
     def _count(self, words: Lengths) -> tuple[Lengths, Lengths]:
         """Returns how many of each text's sub-words are corrupted, and in how many spans."""
@@ -100,6 +118,10 @@ class SpanCorruption(Corruption):
     def __init__(self, data: DataConfig, sentinels: Sequence[int]):
         """`sentinels` are ids, in order; a text with more spans has as many, which are longer."""
         super().__init__(data)
+        self.predicted = (
+            "the sub-words of left-out spans, their sentinels and EOS, noise_density "
+            f"{data.noise_density:g}, drawn once"
+        )
         self._sentinels = np.array(sentinels, np.int32)
 
     def find_lengths(self, sides: CorpusLengths) -> CorpusLengths:
@@ -150,6 +172,9 @@ class MaskedLM(Corruption):
     def __init__(self, data: DataConfig, mask: int, words: Sequence[int]):
         """`mask` is the id of the mask; `words` are those from which a random one is drawn."""
         super().__init__(data)
+        self.predicted = (
+            f"the chosen sub-words of a text, noise_density {data.noise_density:g}, drawn once"
+        )
         self._mask, self._words = mask, np.array(words, np.int32)
 
     def find_lengths(self, sides: CorpusLengths) -> CorpusLengths:
@@ -183,7 +208,8 @@ def make_objective(data: DataConfig, tokenizer: Tokenizer) -> Objective:
     """Returns the objective of a run with this vocabulary.
 
     Raises:
-        ConfigError: the vocabulary has not enough sentinels.
+        ConfigError: the vocabulary has not enough sentinels, or a registered objective is not as
+            `Objective` says.
     """
     sentinels, needed = tokenizer.sentinel_ids, count_sentinels(data)
     if len(sentinels) < needed:
@@ -192,7 +218,28 @@ def make_objective(data: DataConfig, tokenizer: Tokenizer) -> Objective:
             f"{len(sentinels)}; a run keeps the tokenizer.sentinels with which its vocabulary was "
             "trained, so choose another --workdir"
         )
-    return choose_objective(data, sentinels, tokenizer.word_ids)
+    objective = choose_objective(data, sentinels, tokenizer.word_ids)
+    if data.objective in CHOICES["data.objective"] or not isinstance(objective, Corruption):
+        return objective
+    _check_pairs(objective, data.objective, tokenizer.word_ids)
+    return objective
+
+
+def _check_pairs(objective: Corruption, name: str, words: Sequence[int]) -> None:
+    """Makes pairs of short texts; raises ConfigError if they are not as the plan expects."""
+    lengths = np.arange(1, 33)
+    ids = np.resize(np.array(words, np.int32), lengths.sum())
+    ids[np.cumsum(lengths) - 1] = EOS_ID
+    pair = objective.corrupt(Sentences(ids, lengths), make_keys(0, 0, lengths))
+    planned = objective.find_lengths((np.ones_like(lengths), lengths))
+    for side, expected in zip(pair, planned, strict=True):
+        if not np.array_equal(side.lengths, expected) or len(side.ids) != expected.sum():
+            fault = f"made sides of lengths {side.lengths}, but find_lengths says {expected}"
+        elif (side.ids[np.cumsum(expected) - 1] != EOS_ID).any():
+            fault = "made a side that does not end in EOS"
+        else:
+            continue
+        raise make_variant_error("data.objective", name, fault)
 
 
 def choose_objective(
@@ -206,8 +253,12 @@ def choose_objective(
             return MaskedLM(data, sentinels[0], words)
         case "translation" | "lm":
             return Objective()
-        case objective:
-            raise AssertionError(objective)
+        case other:
+            objective: Objective = call_variant(
+                "data.objective", other, data, sentinels, words,
+                is_valid=lambda value: isinstance(value, Objective),
+            )  # fmt: skip
+            return objective
 
 
 def make_keys(seed: int, epoch: int, indices: Int[np.ndarray, "n"]) -> Keys:

@@ -268,6 +268,32 @@ def make_likelihood(token: str) -> Measure:
     )  # fmt: skip
 
 
+def make_prediction_measure(name: str, definition: str) -> Measure:
+    """Returns perplexity or accuracy of what a run on text alone predicts.
+
+    The statistics, (nats, predicted sub-words, right ones) of each text, come from the model.
+    """
+    aggregate, higher, limits = {
+        "perplexity": (_compute_perplexity, False, (1.0, math.inf)),
+        "accuracy": (lambda sums: float(100 * sums[2] / sums[1]), True, (0.0, 100.0)),
+    }[name]
+    return Measure(
+        name,
+        definition,
+        aggregate=aggregate,
+        higher_is_better=higher,
+        limits=limits,
+        describe=lambda sums: "{:.1f} nats, {:.0f} sub-words, {:.0f} right".format(*sums),
+    )
+
+
+def _compute_perplexity(sums: Float[np.ndarray, "_"]) -> float:
+    try:
+        return math.exp(sums[0] / sums[1])
+    except OverflowError:  # a model that diverged
+        return math.inf
+
+
 def score_corpus(
     hypotheses: Sequence[str],
     test_set: TestSet,

@@ -5,7 +5,6 @@ left out of it, or its masked tokens. Which ones is drawn once for all, as in va
 """
 
 import dataclasses
-import math
 import time
 from typing import Any
 
@@ -13,14 +12,20 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from t2t.config.fields import Config, ConfigError
+from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.files import overrides
 from t2t.data.corpus_sources import open_split
+from t2t.data.objectives import make_objective
 from t2t.data.preparation import tokenize
 from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.likelihood import DTYPE
 from t2t.evaluation.load_models import RunModel, hash_params, identify_code
-from t2t.evaluation.measures import Score, ScoreFunction, describe_intervals, resample_sentences
+from t2t.evaluation.measures import (
+    Score,
+    TestSet,
+    describe_intervals,
+    make_prediction_measure,
+)
 from t2t.evaluation.saved_evaluations import Evaluation, name_texts, save_evaluation
 from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.runtime.distributed import is_first
@@ -36,7 +41,7 @@ Counts = Float[np.ndarray, "n 3"]  # nats, predicted tokens and right ones of ea
 
 
 def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
-    """Scores a split of the run's text, and saves the scores and the nats of each text.
+    """Scores a split of the run's text, and saves the scores and those of each text.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
@@ -66,10 +71,10 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
         seconds = time.perf_counter() - compiled
     texts = [text.replace("\n", " ") for _, text in corpus]
     scored = counts[counts[:, 1] > 0]
+    predicted = make_objective(config.data, model.vocabulary.tgt).predicted
+    scores = score_predictions(config.data, predicted, scored)
     result: dict[str, Any] = {
-        "measures": {
-            name: dataclasses.asdict(score) for name, score in _score(config, scored).items()
-        },
+        "measures": {name: dataclasses.asdict(score) for name, score in scores.items()},
         "interval": describe_intervals(),
         "objective": config.data.objective,
         "num_sentences": len(texts),
@@ -92,7 +97,8 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
             name: file
             for name, file in name_texts(path, request.split, corpus.fingerprint()).items()
             if name in ("log_probs", "references")
-        },
+        }
+        | {"right": f"{path.stem}.right.txt"},
         "date": now(),
         "devices": [device.device_kind for device in jax.devices()],
         **find_revision(config.plugins),
@@ -101,9 +107,13 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
     }
     if not is_first():
         return Evaluation(path, result)
-    log_probs = [f"{-nats:.6f} {count:.0f}" for nats, count, _ in counts]
+    lines = {
+        "log_probs": [f"{-nats:.6f} {count:.0f}" for nats, count, _ in counts],
+        "references": texts,
+        "right": [f"{right:.0f}" for *_, right in counts],
+    }
     with explain_write_errors(RunError, path):
-        return save_evaluation(path, result, {"log_probs": log_probs, "references": texts})
+        return save_evaluation(path, result, lines)
 
 
 def _check_request(request: EvaluationRequest) -> None:
@@ -126,30 +136,17 @@ def _check_request(request: EvaluationRequest) -> None:
         )
 
 
-def _score(config: Config, counts: Counts) -> dict[str, Score]:
-    """Computes perplexity and accuracy, with intervals over the texts."""
-    data = config.data
-    predicted = {
-        "lm": "all sub-words of a text, EOS included",
-        "span_corruption": "the sub-words of left-out spans, their sentinels and EOS",
-        "masked_lm": "the chosen sub-words of a text",
-    }[data.objective]
-    definition = f"{data.objective}: {predicted}"
-    if data.objective != "lm":
-        definition += f", noise_density {data.noise_density:g}, drawn once"
-    definition += f"; teacher forcing in JAX in {DTYPE}, no smoothing"
-    scores: dict[str, tuple[str, ScoreFunction]] = {
-        "perplexity": ("exp(nats / sub-words)", lambda sums: math.exp(sums[0] / sums[1])),
-        "accuracy": ("percent predicted as most probable", lambda sums: 100 * sums[2] / sums[1]),
+def score_predictions(data: DataConfig, predicted: str, counts: Counts) -> dict[str, Score]:
+    """Computes perplexity and accuracy of what is predicted, with intervals over the texts."""
+    definition = f"{data.objective}: {predicted}; teacher forcing in JAX in {DTYPE}, no smoothing"
+    formulas = {
+        "perplexity": "exp(nats / sub-words)",
+        "accuracy": "percent predicted as most probable",
     }
-    nats, tokens, right = counts.sum(axis=0)
-    detail = f"{nats:.1f} nats, {tokens:.0f} sub-words, {right:.0f} right"
+    texts = TestSet([""] * len(counts), [])
     return {
-        name: Score(
-            float(score(counts.sum(axis=0))),
-            f"{formula}; {definition}",
-            detail,
-            resample_sentences(score, counts[None])[0],
+        name: make_prediction_measure(name, f"{formula}; {definition}").score_counts(
+            counts, texts, with_interval=True
         )
-        for name, (formula, score) in scores.items()
+        for name, formula in formulas.items()
     }

@@ -6,6 +6,7 @@
     SPLIT-HASH.src.txt  the raw sources, shared by all evaluations of this test set
     SPLIT-HASH.ref.txt  the raw references, shared likewise; further ones in .ref2.txt, ...
     NAME.documents.txt  the number of each sentence's document, from 0, if they are known
+    NAME.right.txt      of a run on text alone: how many predicted sub-words of each text are right
     NAME.scores.MEASURE.txt    the score of each sentence by a model or another program
 
 Line n of each text belongs to sentence n. The folder needs no other file, so evaluations can be
@@ -25,9 +26,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.variants import choices
-from t2t.evaluation.measures import Measure, TestSet, format_interval, make_measure
+from t2t.evaluation.measures import (
+    Measure,
+    TestSet,
+    format_interval,
+    make_measure,
+    make_prediction_measure,
+)
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
 
@@ -67,6 +74,11 @@ class Evaluation:
         return str(self.result.get("date", ""))
 
     @property
+    def objective(self) -> str:
+        """`data.objective` of a run on text alone, which translates nothing; else empty."""
+        return str(self.result.get("objective", ""))
+
+    @property
     def unit(self) -> str:
         """The unit that intervals resample: sentences or documents."""
         return "documents" if "num_documents" in self.result else "sentences"
@@ -92,7 +104,7 @@ class Evaluation:
         if text not in self.result["texts"]:
             raise EvaluationError(
                 f"{self.path} has no {text}: its run was trained on text alone, and translates "
-                "nothing; compare the numbers that t2t.show prints"
+                "nothing; t2t.compare judges its perplexity and accuracy"
             )
         path = self.path.with_name(self.result["texts"][text])
         try:
@@ -110,11 +122,14 @@ class Evaluation:
         return lines
 
     def read_test_set(self) -> TestSet:
-        """Reads sources, references and documents.
+        """Reads sources, references and documents; of text alone both sides are the text.
 
         Raises:
             EvaluationError: as `read_lines`.
         """
+        if self.objective:
+            texts = self.read_lines("references")
+            return TestSet(texts, [texts])
         documents = None
         if "documents" in self.result.get("texts", {}):
             documents = self._read_numbers("documents", 1)[:, 0].astype(int)
@@ -134,6 +149,14 @@ class Evaluation:
             MeasureError: as `make_measure`.
         """
         saved, texts = self.result["measures"], self.result.get("texts", {})
+        if self.objective:
+            if name not in PREDICTION_MEASURES:
+                raise EvaluationError(
+                    f"measure {name} is for translations, but the run of {self.path} was trained "
+                    f"with data.objective={self.objective!r}, on text alone; use one of "
+                    f"{', '.join(PREDICTION_MEASURES)}"
+                )
+            return make_prediction_measure(name, saved[name]["definition"])
         if name_segment_scores(name) in texts:
             higher = saved[name]["higher_is_better"]
             limits = saved[name].get("limits", (-math.inf, math.inf))
@@ -162,6 +185,26 @@ class Evaluation:
             )
         values = self._read_numbers(name_segment_scores(name), 1)
         return np.hstack([values, np.ones_like(values)])
+
+    def read_predictions(self, measure: str) -> Float[np.ndarray, "n 3"]:
+        """Returns (nats, predicted sub-words, right ones) of each text of a run on text alone.
+
+        Texts that are too long for the model are left out.
+
+        Raises:
+            EvaluationError: as `read_log_probs`, or an earlier version did not save the right ones,
+                of which accuracy is.
+        """
+        log_probs, counts = self.read_log_probs().T
+        right = np.zeros_like(counts)
+        if "right" in self.result["texts"]:
+            right = self._read_numbers("right", 1)[:, 0]
+        elif measure == "accuracy":
+            raise EvaluationError(
+                f"{self.path} does not say how many sub-words of each text are right, which "
+                "accuracy is of: an earlier version saved it; evaluate that run again"
+            )
+        return np.stack([-log_probs, counts, right], axis=-1)[counts > 0]
 
     def read_log_probs(self) -> Float[np.ndarray, "n 2"]:
         """Returns each reference's log-probability in nats and its number of sub-words with EOS.

@@ -39,8 +39,13 @@ class System:
 
     name: str
     evaluations: Sequence[Evaluation]
-    hypotheses: Sequence[Sequence[str]]  # of each run
+    hypotheses: Sequence[Sequence[str]]  # of each run; empty on text alone
     is_named: bool = True  # False if a run's newest evaluation was taken
+
+    @property
+    def objective(self) -> str:
+        """`data.objective` of runs on text alone, else empty; `check_comparable` compares them."""
+        return self.evaluations[0].objective
 
     @property
     def is_lowercase(self) -> bool:
@@ -90,7 +95,7 @@ def read_system(
     """
     places = [make_path(place) for place in operand.split(",")]
     found = [find_evaluation(place, split, evaluation, checkpoint) for place in places]
-    hypotheses = [each.read_lines("hypotheses") for each in found]
+    hypotheses = [[] if each.objective else each.read_lines("hypotheses") for each in found]
     check_seeds(operand, found, may_differ)
     more = len(places) - 1
     seeds = f" (and {more} more seed{'s' * (more > 1)})" if more else ""
@@ -230,6 +235,13 @@ def check_comparable(systems: Sequence[System]) -> TestSet:
         )
     evaluations = [each for system in systems for each in system.evaluations]
     first = evaluations[0]
+    for other in evaluations[1:]:
+        if other.objective != first.objective:
+            own = [each.objective or "translation" for each in (first, other)]
+            raise EvaluationError(
+                f"{first.path} is of a run with data.objective={own[0]!r} and {other.path} of one "
+                f"with {own[1]!r}, whose scores measure other things; compare runs of one objective"
+            )
     test_set = first.read_test_set()
     if len(systems) > 1 and len(test_set.sources) < 2:
         raise EvaluationError(
@@ -246,8 +258,9 @@ def check_comparable(systems: Sequence[System]) -> TestSet:
         if others.references != test_set.references:
             raise EvaluationError(
                 f"{first.path} ({first.result['split']}) and {other.path} "
-                f"({other.result['split']}) have different references; evaluate both on one test "
-                "set, with --split or with --src and --ref"
+                f"({other.result['split']}) have different "
+                f"{'texts' if first.objective else 'references'}; evaluate both on one test set, "
+                f"with --split{' or with --src and --ref' * (not first.objective)}"
             )
         if others.sources != test_set.sources:
             raise EvaluationError(
@@ -259,7 +272,30 @@ def check_comparable(systems: Sequence[System]) -> TestSet:
                 f"{first.path} and {other.path} have different documents; evaluate both with one "
                 "--segments"
             )
-    return test_set
+    return _check_predicted(systems, test_set) if first.objective else test_set
+
+
+def _check_predicted(systems: Sequence[System], texts: TestSet) -> TestSet:
+    """Returns the texts of which something is predicted, the same number of sub-words by all runs.
+
+    Perplexities per sub-word of two vocabularies are not comparable.
+    """
+    first, *others = [each for system in systems for each in system.evaluations]
+    if len({system.is_lowercase for system in systems}) > 1:
+        raise EvaluationError(
+            "some of the systems predict lower-case text (tokenizer.lowercase), which is another "
+            "text; compare runs of one case"
+        )
+    counts = first.read_log_probs()[:, 1]
+    for other in others:
+        if (other.read_log_probs()[:, 1] != counts).any():
+            raise EvaluationError(
+                f"{first.path} and {other.path} predict different numbers of sub-words of a text: "
+                "their vocabularies differ, or what is left out or masked, or a text is too long "
+                "for one of the models; train both with one tokenizer.path and data.objective"
+            )
+    kept = [text for text, count in zip(texts.sources, counts, strict=True) if count]
+    return TestSet(kept, [kept])
 
 
 def read_statistics(
@@ -286,7 +322,11 @@ def _read_statistics(
 ) -> Float[np.ndarray, "n _"]:
     """Returns the statistics of an evaluation, and checks its saved score by them."""
     measures = evaluation.result["measures"]
-    if measure.segments is None:
+    tolerance = 1e-6
+    if evaluation.objective:
+        counts = evaluation.read_predictions(measure.name)
+        tolerance *= max(measures[measure.name]["value"], 1.0)  # nats are saved with six digits
+    elif measure.segments is None:
         counts = evaluation.read_segment_scores(measure.name)
     else:
         counts = measure.collect(hypotheses, test_set)
@@ -300,18 +340,19 @@ def _read_statistics(
         own = checked.collect(hypotheses, test_set)
     saved, value = measures[checked.name], checked.aggregate(own.sum(axis=0))
     if saved["definition"] != checked.definition:
-        remedy = (
-            "evaluate that run again with the versions that are installed here"
-            if checked.segments
-            else "score all systems alike"
-        )
+        remedy = "score all systems alike"
+        if evaluation.objective:
+            remedy = "compare runs whose data.objective has the same settings"
+        elif checked.segments:
+            remedy = "evaluate that run again with the versions that are installed here"
         raise EvaluationError(
             f"{checked.name} of {evaluation.path} has another definition than that of the first "
             f"system here: {saved['definition']}, not {checked.definition}; {remedy}"
         )
-    if abs(saved["value"] - value) > 1e-6:
+    if abs(saved["value"] - value) > tolerance:
+        texts = "texts" if evaluation.objective else "hypotheses"
         raise EvaluationError(
-            f"{evaluation.path} says {checked.name} {saved['value']:.4f}, but its hypotheses give "
+            f"{evaluation.path} says {checked.name} {saved['value']:.4f}, but its {texts} give "
             f"{value:.4f}: the files do not belong together; evaluate that run again"
         )
     return counts

@@ -46,7 +46,7 @@ def verify(evaluation: Evaluation) -> str:
     """
     check_unchanged(evaluation)
     result, test_set = evaluation.result, evaluation.read_test_set()
-    hypotheses = evaluation.read_lines("hypotheses")
+    hypotheses = [] if evaluation.objective else evaluation.read_lines("hypotheses")
     faults: list[str] = []
     empty = count_empty_references(test_set.sources, test_set.references[0])
     rows, summary = [], {"num_empty_references": float(empty)}
@@ -65,7 +65,7 @@ def verify(evaluation: Evaluation) -> str:
         raise EvaluationError(f"{evaluation.path} is not verified: {'; '.join(faults)}")
     files = [evaluation.path.name, *result["texts"].values()]
     lines = [
-        f"{evaluation.path}: verified, {len(rows)} measures of {len(hypotheses)} sentences",
+        f"{evaluation.path}: verified, {len(rows)} measures of {len(test_set.sources)} sentences",
         format_table(rows, align="lr"),
         f"files that belong together: {', '.join(files)}",
     ]
@@ -75,6 +75,9 @@ def verify(evaluation: Evaluation) -> str:
 
 
 def _compute(evaluation: Evaluation, name: str, hypotheses: list[str], test_set: TestSet) -> Score:
+    if evaluation.objective:
+        counts = evaluation.read_predictions("accuracy")
+        return evaluation.open_measure(name).score_counts(counts, test_set, with_interval=True)
     if name in ("perplexity", "perplexity_word"):
         saved = evaluation.result["measures"][name]
         value = _compute_perplexity(evaluation, test_set, by_words=name.endswith("_word"))

@@ -1,8 +1,9 @@
 """Decoder-only models: source and target in one sequence, through one stack.
 
 The source is a prefix whose tokens see each other ("prefix LM", Raffel et al. 2020, section 3.2.1).
-A target token sees the prefix and the target tokens before it, and only targets have a loss. Of
-text alone the source is the empty sentence, EOS by itself, so the model is causal.
+A target token sees the prefix and the target tokens before it, and only targets have a loss. With
+`model.prefix=False` a source token, too, sees only those before it (causal LM). Of text alone the
+source is the empty sentence, EOS by itself, so both are the same.
 """
 
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from t2t.model.kv_cache import KVCache
 from t2t.model.layers import split
 from t2t.model.masks import (
     ancestor_mask,
+    causal_mask,
     count_prefix,
     padding_mask,
     positions_in_segments,
@@ -63,8 +65,8 @@ class DecoderOnly(TableGenerator):
         super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
         self.dropout_rate = config.dropout
         self.scan_layers = config.scan_layers
-        # Not causal: in the prefix, a query sees keys to its right.
-        self.position = make_position(config, policy, next(keys), causal=False)
+        self.is_causal = not config.prefix  # else a query in the prefix sees keys to its right
+        self.position = make_position(config, policy, next(keys), causal=self.is_causal)
         self.decoder = nnx.List(Block(config, policy, next(keys)) for _ in range(depth))
         self.decoder_norm = make_final_norm(config, policy)
 
@@ -83,9 +85,8 @@ class DecoderOnly(TableGenerator):
         self.position.check_length(positions.shape[1])
         bias = self.position.bias(positions, positions)
         is_token = jnp.concatenate([src, tgt_in], axis=1) != PAD_ID
-        context = Context(
-            prefix_mask(src, of_tgt), self.position, positions, bias, is_token=is_token
-        )
+        mask = prefix_mask(src, of_tgt, causal=self.is_causal)
+        context = Context(mask, self.position, positions, bias, is_token=is_token)
         embedded = jnp.concatenate([self.embed_src(src), self.embed_tgt(tgt_in)], axis=1)
         x = self.position.add(embedded, positions)
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
@@ -97,6 +98,8 @@ class DecoderOnly(TableGenerator):
         positions = jnp.arange(src.shape[1])
         bias = self.position.bias(positions, positions)
         mask = source_mask(source_segment_ids(src), src)
+        if self.is_causal:
+            mask &= causal_mask(source_segment_ids(src))
         context = Context(mask, self.position, positions, bias)
         x = self.position.add(self.embed_src(src), positions)
         _, kept = fill_cache(self.decoder, x, context)

@@ -50,19 +50,21 @@ def causal_mask(segments: Int[Array, "B T"]) -> Bool[Array, "B 1 T T"]:
 
 
 def prefix_mask(
-    src: Int[Array, "B S"], tgt_segments: Int[Array, "B T"]
+    src: Int[Array, "B S"], tgt_segments: Int[Array, "B T"], *, causal: bool = False
 ) -> Bool[Array, "B 1 S+T S+T"]:
     """The mask of source and target in one sequence (Raffel et al. 2020, figure 3).
 
-    A source position sees all source tokens of its segment. A target position sees them, too, and
-    itself and the earlier target positions of its segment.
+    A source position sees all source tokens of its segment; with `causal`, those up to itself. A
+    target position sees all source tokens of its segment, and its target positions up to itself.
     """
     segments = jnp.concatenate([source_segment_ids(src), tgt_segments], axis=1)
     is_token = jnp.pad(src != PAD_ID, ((0, 0), (0, tgt_segments.shape[1])))
     is_same = segments[:, :, None] == segments[:, None, :]
     index = jnp.arange(segments.shape[1])
-    is_earlier_target = (index <= index[:, None]) & (index >= src.shape[1])
-    return (is_same & (is_token[:, None, :] | is_earlier_target))[:, None]
+    is_earlier = index <= index[:, None]
+    is_earlier_target = is_earlier & (index >= src.shape[1])
+    mask = is_same & (is_token[:, None, :] | is_earlier_target)
+    return (mask & is_earlier if causal else mask)[:, None]
 
 
 def count_prefix(src: Int[Array, "B S"], tgt_segments: Int[Array, "B T"]) -> Int[Array, "B T"]:

@@ -19,8 +19,8 @@ from typing import Any
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import differences, load_config
 from t2t.config.languages import writes_spaces
-from t2t.config.measure_names import CASED_MEASURES, list_measures
-from t2t.config.objective_rules import check_translates
+from t2t.config.measure_names import CASED_MEASURES, PREDICTION_MEASURES, list_measures
+from t2t.config.objective_rules import is_text_alone
 from t2t.data.parts import choose_direction
 from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_rows import Run
@@ -48,7 +48,7 @@ def check_protocol(protocol: EvaluationProtocol, runs: Sequence[Run]) -> None:
         ConfigError: a checkpoint, direction or measure does not fit a run.
     """
     for run in runs:
-        check_translates(run.config)
+        _check_objective(protocol, run, runs[0])
         checkpoint = run.row.checkpoint or protocol.checkpoint
         for each in checkpoint.split(","):
             if not re.fullmatch(CHECKPOINT_PATTERN, each):
@@ -61,6 +61,8 @@ def check_protocol(protocol: EvaluationProtocol, runs: Sequence[Run]) -> None:
                     "example to 0.999, or score another checkpoint"
                 )
         data = choose_direction(run.config.data, protocol.direction)
+        if is_text_alone(data):
+            continue
         spaces = writes_spaces(data.tgt_language)
         kind = run.config.tokenizer.kind
         possible = list_measures(
@@ -78,6 +80,28 @@ def check_protocol(protocol: EvaluationProtocol, runs: Sequence[Run]) -> None:
                 f"{run.name}: tokenizer.lowercase makes outputs lower-case, and --measure="
                 f"{protocol.measure} counts that as errors; use --measure=bleu_lowercase"
             )
+
+
+def _check_objective(protocol: EvaluationProtocol, run: Run, first: Run) -> None:
+    """Raises `ConfigError` if a run learns something else than the first, or is not scored so."""
+    objective, own = run.config.data.objective, first.config.data.objective
+    if objective != own:
+        raise ConfigError(
+            f"{run.name}: data.objective={objective!r} is another than data.objective={own!r} of "
+            f"{first.name}, so their scores are not comparable; give each a sweep of its own"
+        )
+    if not is_text_alone(run.config.data):
+        return
+    if protocol.measure not in PREDICTION_MEASURES:
+        raise ConfigError(
+            f"{run.name}: --measure={protocol.measure} is for translations, but data.objective="
+            f"{objective!r} trains on text alone; use {' or '.join(PREDICTION_MEASURES)}"
+        )
+    if "," in (checkpoint := run.row.checkpoint or protocol.checkpoint):
+        raise ConfigError(
+            f"{run.name}: checkpoint {checkpoint!r} is an ensemble, which is for translations; "
+            "name one checkpoint"
+        )
 
 
 def find_score(workdir: Path, run: Run) -> Path:

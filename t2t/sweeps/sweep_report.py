@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from t2t.config.files import differences, overrides
+from t2t.config.measure_names import PREDICTION_MEASURES
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.measures import format_interval
@@ -37,10 +38,13 @@ PAPER_NOTE = (
     "Paper: perplexity and BLEU on newstest2013 as the paper measures them, and the difference in "
     "parameters from base. Compare differences from base, not values."
 )
-NOTES = (
+VERDICT_NOTE = (
     "Verdicts compare each row with base, with Holm's correction for several comparisons. Brackets "
-    "are 95% intervals over sentences. Perplexity: exp of the mean over seeds of the nats per "
-    "sub-word.",
+    "are 95% intervals over sentences. Perplexity: {perplexity}."
+)
+MEAN_NATS = "exp of the mean over seeds of the nats per sub-word"
+MEAN_PERPLEXITY = "the mean over seeds"  # where rows are compared by it, as by any measure
+NOTES = (
     "FLOPs: of the whole training, or up to a requested stop, by formula, with batches of "
     f"data.batch_tokens filled with sentences of {LENGTH} sub-words.",
     f"Sequential: operations of the forward pass that cannot run in parallel, for {LENGTH} "
@@ -104,10 +108,14 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
             }
         )
     is_in_paper = any(run.row.paper for run in runs)
-    header = [name for name in cells[0] if is_in_paper or name != "paper"]
+    left_out = {"by log-probability"} if measure in PREDICTION_MEASURES else set()
+    left_out |= set() if is_in_paper else {"paper"}
+    header = [name for name in cells[0] if name not in left_out]
     rows = [[row[name] for name in header] for row in cells]
+    mean = MEAN_PERPLEXITY if measure == "perplexity" else MEAN_NATS
     notes = [
         *describe_scoring(systems, measure),
+        VERDICT_NOTE.format(perplexity=mean),
         *NOTES,
         *([PAPER_NOTE] if is_in_paper else []),
         *describe_vocabularies(outcomes),
@@ -198,7 +206,9 @@ def judge_rows(
         return Judgement(by_measure.scores, {}), None, no_verdicts, []
     number = by_measure.scores[BASE].num_sentences
     sentences = describe_all(by_measure, measure_name, number, unit=test_set.unit)
-    by_loss, described = judge_log_probs(named, test_set)
+    by_loss, described = None, []
+    if not named[0].objective:  # on text alone the measure is that of the same nats
+        by_loss, described = judge_log_probs(named, test_set)
     forest, left_out = list_rows(named, test_set, measure, by_measure, by_loss)
     return by_measure, by_loss, [*sentences, *described, *left_out], forest
 

@@ -17,6 +17,8 @@ import numpy as np
 from t2t.config.fields import Config, ConfigError, ModelConfig, flatten
 from t2t.config.files import override
 from t2t.config.new_run_rules import check_effect, check_new_run, list_unused
+from t2t.config.objective_rules import is_text_alone
+from t2t.data.objectives import choose_objective
 from t2t.model.flops import count_parameters, train_flops
 
 LENGTH = 25  # sub-words per sentence, on either side, for which operations are counted
@@ -63,9 +65,13 @@ class Run:
 
     def count_flops(self, tgt_vocab_size: int) -> int:
         """Counts the FLOPs of the whole training, with full batches of `LENGTH`-long sentences."""
-        config = self.config
-        lengths = np.full(max(config.data.batch_tokens // LENGTH, 1), LENGTH)
-        flops = train_flops(config.model, tgt_vocab_size, lengths, lengths)
+        config, sides = self.config, (np.array([LENGTH]), np.array([LENGTH]))
+        if is_text_alone(config.data):
+            objective = choose_objective(config.data, range(config.tokenizer.sentinels))
+            sides = objective.find_lengths((np.ones_like(sides[0]), sides[1]))
+        rows = max(config.data.batch_tokens // int(np.max(sides)), 1)
+        src, tgt = (np.repeat(side, rows) for side in sides)
+        flops = train_flops(config.model, tgt_vocab_size, src, tgt)
         return round(config.training.steps * config.training.num_passes * flops)
 
 

@@ -12,6 +12,7 @@ from jax.tree_util import tree_map_with_path
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
+from t2t.config.variants import call_variant
 from t2t.data.batch import DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.interface import Model, Params, merge
@@ -73,7 +74,7 @@ def make_train_step(
             batch = sample_inputs(model, batch, sampling, sampling_key)
         if alpha:
             return sum_r_drop_losses(model, batch, smoothing, alpha, key)
-        return sum_smoothed_losses(model, batch, smoothing, key)
+        return sum_smoothed_losses(model, batch, smoothing, key, config.training.loss)
 
     def sum_gradients(params: Params, batch: DeviceBatch, key: jax.Array) -> tuple[Sums, Params]:
         return jax.value_and_grad(sum_losses, has_aux=True)(params, batch, key)
@@ -191,15 +192,25 @@ def make_eval_step(structure: nnx.GraphDef[Model], *, count_right: bool = False)
 
 
 def sum_smoothed_losses(
-    model: Model, batch: DeviceBatch, smoothing: float, key: jax.Array | None = None
+    model: Model,
+    batch: DeviceBatch,
+    smoothing: float,
+    key: jax.Array | None = None,
+    name: str = "cross_entropy",
 ) -> Sums:
-    """Returns the sums of a batch, of smoothed losses, under teacher forcing.
+    """Returns the sums of a batch, of losses under teacher forcing; `name` is `training.loss`.
 
     A key switches dropout on.
     """
     hidden, table, targets, weights, auxiliary = model.predict(batch, key)
-    smoothed_cross_entropy = model.policy.operations.smoothed_cross_entropy
-    loss, tokens = smoothed_cross_entropy(hidden, table, targets, weights, smoothing)
+    arguments = hidden, table, targets, weights, smoothing
+    if name == "cross_entropy":
+        loss, tokens = model.policy.operations.smoothed_cross_entropy(*arguments)
+    else:
+        loss, tokens = call_variant(
+            "training.loss", name, *arguments,
+            is_valid=lambda sums: isinstance(sums, tuple) and [*map(jnp.shape, sums)] == [(), ()],
+        )  # fmt: skip
     return loss + auxiliary.pop("loss", 0), (tokens, auxiliary)
 
 

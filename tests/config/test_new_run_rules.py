@@ -1,5 +1,6 @@
 """Rules that hold for new runs only."""
 
+import dataclasses
 import re
 from typing import Any
 
@@ -16,6 +17,17 @@ def test_factor_of_noam_is_no_peak_of_another_schedule() -> None:
     with pytest.raises(ConfigError, match=r"learning_rate=1 .*rise to 0.0007;.* to 0.0007$"):
         check_new_run(config)
     assert validate(config) is config  # so that such a run can still be opened
+
+
+def test_new_language_model_has_all_relative_buckets_for_the_past() -> None:
+    model = ModelConfig(kind="decoder_only", position="relative")
+    config = Config(model=model, data=DataConfig(objective="lm"))
+    with pytest.raises(ConfigError, match=r"model\.prefix=True .*; set model\.prefix=False$"):
+        check_new_run(config)
+    assert validate(config) is config  # so that such a run can still be opened
+    model.prefix = False
+    check_new_run(config)
+    check_new_run(Config(model=dataclasses.replace(model, prefix=True)))  # pairs have a prefix
 
 
 @pytest.mark.parametrize(

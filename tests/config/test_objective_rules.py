@@ -7,6 +7,7 @@ import pytest
 
 from t2t.config import variants
 from t2t.config.fields import Config, ConfigError
+from t2t.config.new_run_rules import list_unused
 from t2t.config.objective_rules import KINDS, check_scores, count_noise
 from t2t.config.rules import validate
 from t2t.config.variants import CHOICES
@@ -156,13 +157,45 @@ def test_registered_kind_may_have_any_objective(monkeypatch: pytest.MonkeyPatch)
     validate(make({"data.objective": "lm", "model.kind": "mine"}))
 
 
+def test_registered_objective_trains_the_kinds_that_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Mine:
+        kinds = ("encoder_only",)
+
+    registered = {("data.objective", "mine"): Mine, ("data.objective", "plain"): lambda: None}
+    monkeypatch.setattr(variants, "_registered", registered)
+    validate(make({"data.objective": "plain", "model.kind": "decoder_only"}))
+    mine = make({"data.objective": "mine", "model.kind": "encoder_only"})
+    validate(mine)
+    with pytest.raises(ConfigError, match=r"data\.objective='mine' .* has no probability"):
+        check_scores(mine)
+    with pytest.raises(
+        ConfigError, match=r"'mine' cannot train .* set model\.kind to encoder_only"
+    ):
+        validate(make({"data.objective": "mine"}))
+    noise = {"data.objective": "mine", "data.noise_density": 0.3, "data.mean_span_length": 2.0}
+    assert not {"data.noise_density", "data.mean_span_length"} & list_unused(make(noise)).keys()
+
+
 def test_what_searches_refuses_a_run_on_text_alone() -> None:
     vocabulary: Any = None  # refused before anything is read
     with pytest.raises(ConfigError, match=r"data\.objective='span_corruption' trains no model to"):
         Translator(make(SPANS), vocabulary)
-    run = Run(Row("base"), 0, make(SPANS))
-    with pytest.raises(ConfigError, match=r"data\.objective='span_corruption' trains no model to"):
-        check_protocol(EvaluationProtocol("test", "last", "bleu"), [run])
+
+
+def test_sweep_of_text_alone_is_compared_by_what_its_runs_predict() -> None:
+    base, other = (Run(Row(name), 0, make(SPANS)) for name in ("base", "other"))
+    check_protocol(EvaluationProtocol("test", "last", "accuracy"), [base, other])
+    with pytest.raises(ConfigError, match=r"--measure=bleu .*; use perplexity or accuracy$"):
+        check_protocol(EvaluationProtocol("test", "last", "bleu"), [base])
+    with pytest.raises(ConfigError, match=r"'last,best' is an ensemble, .*; name one checkpoint$"):
+        check_protocol(EvaluationProtocol("test", "last,best", "perplexity"), [base])
+    pairs = Run(Row("pairs"), 0, Config())
+    with pytest.raises(ConfigError, match=r"pairs.*='translation' .* a sweep of its own"):
+        check_protocol(EvaluationProtocol("test", "last", "perplexity"), [base, pairs])
+    with pytest.raises(ConfigError, match="--measure=perplexity means nothing for"):
+        check_protocol(EvaluationProtocol("test", "last", "perplexity"), [pairs])
 
 
 def test_masked_sub_words_give_a_pair_no_probability() -> None:

@@ -374,7 +374,7 @@ def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
         "norm_position": "pre", "feed_forward": "gelu", "attention_dropout": 0.5,
         "feed_forward_dropout": 0.5, "scan_layers": True, "attention_bias": True,
         "norm_epsilon": 1e-5, "feed_forward_bias": False, "num_experts": 4,
-        "experts_per_token": 1, "load_balance": 0.5,
+        "experts_per_token": 1, "load_balance": 0.5, "prefix": False,
     }  # fmt: skip
     shared = """
         kind num_layers encoder_layers decoder_layers d_model residual tie_embeddings output_bias
@@ -383,9 +383,9 @@ def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
     assert vars(ModelConfig()).keys() == {*changes, *shared}
     foreign_fields: dict[str, dict[str, Any]] = {
         "rnn": changes,
-        "transformer": {"rnn_cell": "lstm"},
+        "transformer": {"rnn_cell": "lstm", "prefix": False},
         "decoder_only": {"rnn_cell": "lstm", "encoder_layers": 2},
-        "encoder_only": {"rnn_cell": "lstm", "decoder_layers": 2},
+        "encoder_only": {"rnn_cell": "lstm", "decoder_layers": 2, "prefix": False},
     }
     for kind, foreign in foreign_fields.items():
         for name, value in foreign.items():

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from t2t.config import variants
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.objective_rules import count_noise, count_sentinels
+from t2t.config.variants import register
 from t2t.data.batch import EOS_ID, PAD_ID
+from t2t.data.batching import CorpusLengths
 from t2t.data.objectives import (
     Corruption,
     MaskedLM,
@@ -207,6 +210,46 @@ def test_vocabulary_without_enough_sentinels_is_refused(tokenizer: Tokenizer) ->
         make_objective(data, tokenizer)
     assert isinstance(make_objective(DataConfig(objective="masked_lm"), tokenizer), MaskedLM)
     assert type(make_objective(DataConfig(objective="lm"), tokenizer)) is Objective
+
+
+def test_registered_objective_that_breaks_its_plan_is_refused(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "_registered", {})
+
+    @register("data.objective", "copy")
+    class Copy(Corruption):
+        """Target and source are the text, as in an autoencoder."""
+
+        def __init__(self, data: DataConfig, *_: object):
+            super().__init__(data)
+
+        def find_lengths(self, sides: CorpusLengths) -> CorpusLengths:
+            return sides[1], sides[1]
+
+        def corrupt(self, texts: Sentences, keys: object) -> tuple[Sentences, Sentences]:
+            del keys
+            return texts, texts
+
+    data = DataConfig(objective="copy")
+    assert isinstance(make_objective(data, tokenizer), Copy)
+
+    @register("data.objective", "shorter")
+    class Shorter(Copy):
+        def find_lengths(self, sides: CorpusLengths) -> CorpusLengths:
+            return sides[1], sides[1] - 1
+
+    @register("data.objective", "endless")
+    class Endless(Copy):
+        def corrupt(self, texts: Sentences, keys: object) -> tuple[Sentences, Sentences]:
+            del keys
+            return texts, texts._replace(ids=np.maximum(texts.ids, 5))
+
+    register("data.objective", "number")(lambda *_: 5)
+    faults = {"shorter": "find_lengths says", "endless": "end in EOS", "number": "returned int"}
+    for name, fault in faults.items():
+        with pytest.raises(ConfigError, match=rf"data\.objective='{name}': .*(?s:.*){fault}"):
+            make_objective(DataConfig(objective=name), tokenizer)
 
 
 def test_vocabulary_without_sentinels_is_that_of_earlier_versions(tmp_path: Path) -> None:

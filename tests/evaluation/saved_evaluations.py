@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from t2t.config.fields import DataConfig
 from t2t.data.corpus import ListCorpus
 from t2t.evaluation.measures import Measure, Statistics, TestSet, score_corpus
+from t2t.evaluation.predictions import score_predictions
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     load_evaluation,
@@ -80,4 +82,52 @@ def save(
     else:
         texts["log_probs"] = [f"{-9 * nats - n % 3 / 10:.6f} 9" for n in range(len(references))]
     save_evaluation(path, result, texts)
+    return load_evaluation(path)
+
+
+def save_predictions(
+    run: Path,
+    nats: float,
+    *,
+    objective: str = "lm",
+    predicted: str = "all sub-words",
+    tokens: int = 9,
+    texts: Sequence[str] = REFERENCES,
+    left_out: int | None = None,
+    name: str = "test-100",
+    **changes: Any,
+) -> Evaluation:
+    """As `save`, of a run on text alone: so many nats for each sub-word, more or less.
+
+    Text number `left_out` is too long for the model.
+    """
+    numbers = np.arange(len(texts))
+    right = np.full(len(texts), tokens - round(nats))
+    counts = np.stack([tokens * nats + numbers % 3 / 10, np.full(len(texts), tokens), right], -1)
+    if left_out is not None:
+        counts[left_out] = np.nan, 0, 0
+    scores = score_predictions(DataConfig(objective=objective), predicted, counts[counts[:, 1] > 0])
+    path = run / "evaluations" / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    result: dict[str, Any] = {
+        "measures": {key: dataclasses.asdict(score) for key, score in scores.items()},
+        "num_sentences": len(texts),
+        "config": {},
+        "checkpoint": "100",
+        "split": "test",
+        "tgt_language": "",
+        "objective": objective,
+        "date": "2026-01-01T00:00:00Z",
+        "beam_size": None,
+        "alpha": None,
+        **changes,
+    }
+    endings = {"log_probs": "log_probs", "references": "ref", "right": "right"}
+    result["texts"] = {key: f"{path.stem}.{ending}.txt" for key, ending in endings.items()}
+    lines = {
+        "log_probs": [f"{-nats:.6f} {count:.0f}" for nats, count, _ in counts],
+        "references": texts,
+        "right": [f"{right:.0f}" for *_, right in counts],
+    }
+    save_evaluation(path, result, lines)
     return load_evaluation(path)

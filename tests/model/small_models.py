@@ -95,6 +95,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "tie_embeddings": "none",
         "num_kv_heads": 2,
     },
+    "decoder only, no prefix": {"kind": "decoder_only", "position": "relative", "prefix": False},
     "decoder only, learned positions": {"kind": "decoder_only", "position": "learned"},
     "bfloat16": {"dtype": "bfloat16"},
     "mixed": {"dtype": "mixed"},

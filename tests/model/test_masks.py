@@ -16,6 +16,7 @@ from t2t.model.masks import (
     causal_mask,
     padding_mask,
     positions_in_segments,
+    prefix_mask,
     source_mask,
     source_segment_ids,
     target_segment_ids,
@@ -50,6 +51,17 @@ def test_padding_is_hidden_from_every_query() -> None:
 def test_a_position_sees_itself_and_its_past() -> None:
     mask = causal_mask(target_segment_ids(jnp.array([[BOS_ID, 5, 6, PAD_ID]])))[0, 0]
     assert all(bool(mask[t, s]) == (s <= t) for t, s in np.ndindex(4, 4))
+
+
+def test_source_is_causal_on_request_and_targets_see_it_whole() -> None:
+    src = jnp.array([[5, 6, EOS_ID, 7, EOS_ID, PAD_ID]])
+    tgt = jnp.array([[BOS_ID, 8, BOS_ID, 9]])
+    segments = [0, 0, 0, 1, 1, 2, 0, 0, 1, 1]
+    for causal in (False, True):
+        mask = prefix_mask(src, target_segment_ids(tgt), causal=causal)[0, 0]
+        for t, s in np.ndindex(10, 10):
+            seen = s <= t if causal or s >= 6 else True
+            assert mask[t, s] == (seen and segments[t] == segments[s] and s != 5), (t, s)
 
 
 SRC = jnp.array([[5, EOS_ID, 6, 7, EOS_ID, PAD_ID], [8, EOS_ID, *[PAD_ID] * 4], [PAD_ID] * 6])

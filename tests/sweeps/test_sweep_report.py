@@ -4,13 +4,16 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from t2t.config.fields import Config, TokenizerConfig
+from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig
 from t2t.config.files import overrides
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.evaluation.segment_scores import store_segment_scores
+from t2t.model.flops import train_flops
+from t2t.sweeps import sweep_report
 from t2t.sweeps.sweep_report import (
     describe_costs,
     describe_provenance,
@@ -19,7 +22,7 @@ from t2t.sweeps.sweep_report import (
 )
 from t2t.sweeps.sweep_rows import Paper, Row, Run, make_runs
 from tests.data.small_corpus import PAIRS
-from tests.evaluation.saved_evaluations import REFERENCES, save, spoil
+from tests.evaluation.saved_evaluations import REFERENCES, save, save_predictions, spoil
 
 ROWS = [
     Row("base", paper=Paper(4.92, 25.8, 65), seeds=(0, 1)),
@@ -106,6 +109,37 @@ def test_scores_from_outside_have_verdicts_too(tmp_path: Path) -> None:
     )
     for name in ("comet", "bleu", "exact_match"):
         assert re.search(rf"^{name} +better +[+-]", output, re.MULTILINE)
+
+
+def test_rows_on_text_alone_are_compared_by_perplexity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def skip(rows: object, base: str, path: Path) -> None:  # the plots take seconds
+        del rows, base
+        path.write_bytes(b"")
+
+    monkeypatch.setattr(sweep_report, "plot_forest", skip)
+    monkeypatch.setattr(sweep_report, "draw", lambda *_: {})
+    data = DataConfig(objective="lm", batch_tokens=2500)
+    base = Config(model=ModelConfig(kind="decoder_only"), data=data)
+    runs, _ = make_runs(base, [Row("base", seeds=(0, 1)), Row("small", {"model.d_model": 256})])
+    for run in runs:
+        nats = 3.0 if run.row.name == "small" else 2.0 + run.config.seed / 100
+        config = overrides(run.config)
+        save_predictions(tmp_path / run.name, nats, name="sweep", config=config)
+    assert "accuracy" in write_report(tmp_path, runs, "perplexity")
+    lines = (tmp_path / "report.md").read_text().splitlines()
+    header, small = (read_cells(next(x for x in lines if x.startswith(f"| {name}")))
+                     for name in ("row", "small"))  # fmt: skip
+    assert "by log-probability" not in header
+    cells = dict(zip(header, small, strict=True))
+    assert cells["verdict"] == "worse"
+    assert cells["perplexity"].startswith("20.31 [20.")
+    assert any("small is worse than base: 20.31 perplexity against 7.5" in line for line in lines)
+    assert any(line.endswith("Perplexity: the mean over seeds.") for line in lines)
+    # 100 texts of 25 sub-words, each after a lone EOS.
+    flops = train_flops(base.model, 400, np.full(100, 1), np.full(100, 25))
+    assert runs[0].count_flops(400) == 100_000 * flops
 
 
 def test_column_of_the_paper_needs_a_row_of_the_paper(tmp_path: Path, runs: list[Run]) -> None:
