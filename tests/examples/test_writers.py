@@ -1,6 +1,5 @@
 """The writers in examples/writers, against the packages' offline modes, across a kill."""
 
-import importlib.util
 import os
 import signal
 import struct
@@ -95,7 +94,7 @@ READERS: dict[str, Callable[[Path], Iterator[tuple[int, str]]]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.extras
 @pytest.mark.parametrize(
     ("name", "end"),
     # W&B's offline file is empty after SIGKILL.
@@ -104,8 +103,7 @@ READERS: dict[str, Callable[[Path], Iterator[tuple[int, str]]]] = {
 def test_each_step_stands_once_where_training_continues(
     name: str, end: str, tmp_path: Path
 ) -> None:
-    if importlib.util.find_spec(name) is None:
-        pytest.skip(f"needs {name}, of the extra `writers`")
+    pytest.importorskip(name, reason=f"needs {name}, of the extra `writers`")
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "WANDB_MODE": "offline",
