@@ -23,6 +23,7 @@ from t2t.config import variants
 from t2t.config.fields import (
     Config,
     ConfigError,
+    DataConfig,
     ModelConfig,
     TrainingConfig,
 )
@@ -32,6 +33,7 @@ from t2t.config.variants import register
 from t2t.data.batch import DeviceBatch
 from t2t.data.corpus import DataError
 from t2t.data.corpus_sources import open_split
+from t2t.data.objectives import Sentences
 from t2t.decoding.attention_weights import capture_weights
 from t2t.evaluation.evaluation_texts import open_texts
 from t2t.evaluation.evaluator import EvaluationRequest
@@ -353,6 +355,16 @@ def test_example_of_an_optimizer_is_evaluated_at_the_mean_of_its_parameters() ->
     found = optimizer.evaluation_params(state, params)["weight"]
     np.testing.assert_allclose(found, np.mean(seen, axis=0), atol=1e-6)
     assert float(jnp.abs(found - params["weight"]).max()) > 0.1
+
+
+def test_example_of_an_objective_halves_each_text() -> None:
+    objective = use_example("objective").SplitText(DataConfig(), (), ())
+    ids, lengths = np.array([5, 6, 7, 2, 8, 2], np.int32), np.array([4, 2])
+    sources, targets = objective.corrupt(Sentences(ids, lengths), np.zeros(2, np.uint64))
+    np.testing.assert_array_equal(sources.ids, [5, 2, 2])
+    np.testing.assert_array_equal(targets.ids, [6, 7, 2, 8, 2])
+    for side, expected in zip((sources, targets), ([2, 1], [3, 2]), strict=True):
+        np.testing.assert_array_equal(side.lengths, expected)
 
 
 def test_example_of_a_measure_is_the_ratio_of_lengths() -> None:
