@@ -5,10 +5,12 @@
     run = t2t.load("runs/en-de")
     run.translate(["A girl climbs."])
 
-Every other file in this folder is a program, started by `t2t NAME` or `python -m t2t.NAME`. The
-subfolders hold the library.
+`t2t.train(config, workdir)`, `t2t.evaluate(run)` and `t2t.compare(run, other)` do what the programs
+of these names do. Every other file in this folder is a program, started by `t2t NAME` or
+`python -m t2t.NAME`. The subfolders hold the library.
 """
 
 from t2t.api.load import load
+from t2t.api.notebook import compare, evaluate, train
 
-__all__ = ["load"]
+__all__ = ["compare", "evaluate", "load", "train"]

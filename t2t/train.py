@@ -11,6 +11,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.flags import define_config, read_config, read_recipe
 from t2t.config.new_run_rules import check_effect, check_new_run
+from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
 from t2t.runtime.host_memory import keep_freed_memory
 from t2t.runtime.jax_settings import has_gpu, has_tpu
@@ -20,6 +21,8 @@ from t2t.storage.paths import make_run_path
 def main() -> int:
     """Trains as the flags say; returns the exit status."""
     values, workdir = flags.FLAGS, command_line.read_workdir()
+    if values.writers:
+        import_plugins(values.plugins)
     given = read_config(steps=values.extend) if values["config"].value else None
     if given is None and not (workdir / "config.json").exists():
         raise ConfigError(
@@ -51,7 +54,7 @@ def main() -> int:
     check_workdir(workdir)
     enable_compilation_cache()
     join(**command_line.read_hosts(), shares_signals=True)
-    if train(config, workdir):
+    if train(config, workdir, values.writers):
         return 0
     return STOPPED_EARLY if is_stop_requested(workdir) else command_line.INTERRUPTED
 
@@ -73,6 +76,12 @@ if __name__ == "__main__":
         "RUN or RUN:CHECKPOINT: begin a new run with the parameters of another one, where they fit "
         "(fine-tuning). CHECKPOINT is last, best, a step, avg:COUNT, ema or ema:STEP; default: the "
         "best by validation, or the last.",
+    )
+    flags.DEFINE_list(
+        "writers",
+        [],
+        "Where metrics go besides metrics.jsonl and TensorBoard: names of writers that a module of "
+        "--plugins registers, such as wandb of examples.writers.wandb_writer.",
     )
     flags.DEFINE_bool(
         "allow_unused",

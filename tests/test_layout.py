@@ -9,7 +9,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("t2t", "configs", "launch", "benchmarks", "tests", "tools")
+FOLDERS = ("t2t", "configs", "launch", "benchmarks", "tests", "tools", "examples")
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 # Requirements that t2t does not import -> the package that does.

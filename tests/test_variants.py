@@ -1,9 +1,12 @@
 """Registered variants, chosen by the config: training on a mesh, decoding and export."""
 
 import dataclasses
+import importlib
 import json
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -28,23 +31,22 @@ from t2t.config.files import load_config, override
 from t2t.config.rules import validate
 from t2t.config.variants import register
 from t2t.data.batch import DeviceBatch
-from t2t.data.batching import CorpusLengths
-from t2t.data.corpus import Corpus, DataError, ListCorpus
+from t2t.data.corpus import DataError
 from t2t.data.corpus_sources import open_split
-from t2t.data.objectives import Corruption, Keys, Sentences
+from t2t.data.objectives import Sentences
 from t2t.decoding.attention_weights import capture_weights
 from t2t.evaluation.evaluation_texts import open_texts
 from t2t.evaluation.evaluator import EvaluationRequest
+from t2t.evaluation.measures import make_measure
 from t2t.inspect_data import print_report
 from t2t.interop.ctranslate2_export import check_support
-from t2t.model.attention import dot_product_attention, masked_softmax, repeat_heads
+from t2t.model.attention import masked_softmax, repeat_heads
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.model.interface import Model, Params, Prediction, merge
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.layers import dropout, init_glorot
-from t2t.model.loss import compute_log_probs, pick_targets
+from t2t.model.layers import dropout
 from t2t.model.matmul import einsum
 from t2t.model.position import Position, find_offsets
 from t2t.runtime.mesh import spec
@@ -54,6 +56,7 @@ from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
 from t2t.training.step import sum_smoothed_losses
 from tests.data.small_corpus import PAIRS
+from tests.evaluation.saved_evaluations import pair
 from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, draw_params
 from tests.tiny_training import make_config, read_figures
 
@@ -64,6 +67,12 @@ STEPS = 6
 def _own_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Removes what a test registers after the test."""
     monkeypatch.setattr(variants, "_registered", {})
+
+
+def use_example(name: str) -> ModuleType:
+    """Imports a file of examples/ anew, and with it registers what it defines."""
+    sys.modules.pop(f"examples.{name}", None)
+    return importlib.import_module(f"examples.{name}")
 
 
 def make_small_config(folder: Path, values: dict[str, Any]) -> Config:
@@ -97,26 +106,6 @@ def register_soft_capped_attention() -> None:
         return einsum("BHTS,BSHU->BTHU", weights, values)
 
 
-def register_squared_relu() -> None:
-    @register("model.feed_forward", "squared_relu")
-    class SquaredReLU(nnx.Module):
-        """Squared ReLU (So et al. 2021): relu(x W1)^2 W2."""
-
-        def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
-            self.policy, sizes = policy, (config.d_model, config.d_ff)
-            inner_key, outer_key = jax.random.split(key)
-            self.inner = init_glorot(inner_key, sizes, *sizes, "d_model", "d_ff")
-            self.outer = init_glorot(outer_key, sizes[::-1], *sizes, "d_ff", "d_model")
-
-        def __call__(
-            self, x: Float[Array, "B T D"], key: jax.Array | None = None
-        ) -> Float[Array, "B T D"]:
-            del key
-            inner = jnp.square(jax.nn.relu(self.policy.multiply("BTD,DF->BTF", x, self.inner[...])))
-            placed = spec("batch", None, None)
-            return self.policy.multiply("BTF,FD->BTD", inner, self.outer[...], placed)
-
-
 PARTS: dict[str, Any] = {
     "attention": "soft_capped",
     "feed_forward": "squared_relu",
@@ -128,8 +117,8 @@ PARTS: dict[str, Any] = {
 
 def register_parts() -> None:
     register_soft_capped_attention()
-    register_squared_relu()
-    register_scale_norm()
+    use_example("feed_forward")
+    use_example("norm")
     register_kerple()
     register_alternating()
 
@@ -158,34 +147,6 @@ def test_decoding_with_the_cache_equals_teacher_forcing() -> None:
         tokens = TGT_IN[:, step : step + 1]
         logits, cache = decode_step(params, tokens, jnp.zeros_like(tokens), cache)
         np.testing.assert_allclose(logits[:, 0], wanted[:, step], atol=1e-4)
-
-
-def register_learned_temperature() -> None:
-    @register("model.attention", "learned_temperature")
-    class LearnedTemperature(nnx.Module):
-        """Equation 1 with a trained factor on the logits of each head, in each layer."""
-
-        def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
-            del policy, key
-            self.factor = nnx.Param(jnp.ones(config.num_heads, out_sharding=spec("heads")))
-
-        def __call__(self, query: Float[Array, "B T H K"], *others: Any, **named: Any) -> jax.Array:
-            scaled = query * self.factor[...][:, None].astype(query.dtype)
-            return dot_product_attention(scaled, *others, **named)
-
-
-def register_scale_norm() -> None:
-    @register("model.norm", "scale")
-    class ScaleNorm(nnx.Module):
-        """ScaleNorm (Nguyen and Salazar 2019): g x / |x|."""
-
-        def __init__(self, config: ModelConfig, policy: Policy):
-            del policy
-            self.scale = nnx.Param(jnp.full((), config.d_model**0.5, jnp.float32))
-
-        def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-            norm = jnp.sqrt(jnp.square(x).sum(axis=-1, keepdims=True) + 1e-6)
-            return self.scale[...] * x / norm
 
 
 def register_kerple() -> None:
@@ -217,7 +178,7 @@ def register_alternating() -> None:
 
 
 def test_weights_of_an_attention_with_parameters_are_captured() -> None:
-    register_learned_temperature()
+    use_example("attention")
     config = dataclasses.replace(SMALL, attention="learned_temperature", kernels="textbook")
     structure, params = draw_params(config)
     of_layer = params["encoder"][0]["self_attention"]
@@ -245,10 +206,13 @@ def register_relu_alone() -> None:
 
 @pytest.mark.parametrize(
     ("name", "add"),
-    [("squared_relu", register_squared_relu), ("relu_alone", register_relu_alone)],
+    [
+        ("squared_relu", lambda: use_example("feed_forward")),
+        ("relu_alone", register_relu_alone),
+    ],
 )
 def test_parameters_of_a_registered_feed_forward_are_counted(
-    name: str, add: Callable[[], None]
+    name: str, add: Callable[[], object]
 ) -> None:
     add()
     config = dataclasses.replace(SMALL, feed_forward=name)
@@ -271,8 +235,8 @@ def test_operations_of_a_registered_family_are_counted_as_those_of_its_base() ->
 
 def test_muon_leaves_what_variants_add_to_adam() -> None:
     """The matrices of this feed-forward have the names of the library's own."""
-    register_squared_relu()
-    register_learned_temperature()
+    use_example("feed_forward")
+    use_example("attention")
     parts: dict[str, Any] = {
         "feed_forward": "squared_relu",
         "attention": "learned_temperature",
@@ -302,18 +266,6 @@ def test_gradients_are_clipped_before_a_registered_optimizer() -> None:
     np.testing.assert_allclose(updates["weight"], [-0.3, -0.4], rtol=1e-6)
 
 
-def register_json_lines() -> None:
-    @register("data.source", "json_lines")
-    def open_json_lines(data: DataConfig, split: str) -> Corpus | None:
-        path = Path(data.directory) / f"{split}.jsonl"
-        if not path.exists():
-            return None
-        with path.open(encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
-        pairs = [(line[data.src_language], line[data.tgt_language]) for line in lines]
-        return ListCorpus(str(path), pairs)
-
-
 def write_json_lines(folder: Path) -> dict[str, Any]:
     """Writes corpora of three splits; returns the config values to read them."""
     splits = {"train": PAIRS[:300], "validation": PAIRS[300:308], "newstest": PAIRS[308:312]}
@@ -328,7 +280,7 @@ def write_json_lines(folder: Path) -> dict[str, Any]:
 def test_registered_source_is_prepared_and_inspected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    register_json_lines()
+    use_example("source")
     config = make_small_config(tmp_path, write_json_lines(tmp_path))
     prepare_run.prepare(config, None, print)
     assert capsys.readouterr().out.splitlines() == [
@@ -341,46 +293,8 @@ def test_registered_source_is_prepared_and_inspected(
         open_split(config.data, "test")
 
 
-class SplitText(Corruption):
-    """T5's prefix language modelling: the first half of a text is the source, the rest the target.
-
-    Raffel et al. 2020, section 3.3.1.
-    """
-
-    predicted = "the second half of a text and EOS, version 1"
-
-    def __init__(self, data: DataConfig, sentinels: Sequence[int], words: Sequence[int]):
-        super().__init__(data)
-        del sentinels, words
-
-    def find_lengths(self, sides: CorpusLengths) -> CorpusLengths:
-        words = sides[1] - 1
-        return words // 2 + 1, words - words // 2 + 1
-
-    def corrupt(self, texts: Sentences, keys: Keys) -> tuple[Sentences, Sentences]:
-        del keys
-        rows = np.split(texts.ids, np.cumsum(texts.lengths)[:-1])
-        first = [np.append(row[: len(row[1:]) // 2], row[-1]) for row in rows]
-        second = [row[len(row[1:]) // 2 :] for row in rows]
-        src_lengths, tgt_lengths = self.find_lengths((texts.lengths, texts.lengths))
-        return (
-            Sentences(np.concatenate(first), src_lengths),
-            Sentences(np.concatenate(second), tgt_lengths),
-        )
-
-
-def register_poly_loss() -> None:
-    @register("training.loss", "poly1")
-    def poly1(
-        hidden: jax.Array, table: jax.Array, targets: jax.Array, weights: jax.Array, _: float
-    ) -> tuple[jax.Array, jax.Array]:
-        """Poly-1 (Leng et al. 2022): -log p + (1 - p)."""
-        log_p = pick_targets(compute_log_probs(hidden, table), targets)
-        return jnp.sum((1 - jnp.exp(log_p) - log_p) * weights), jnp.sum(weights)
-
-
 def test_registered_loss_is_that_of_training() -> None:
-    register_poly_loss()
+    use_example("loss")
     random = np.random.default_rng(0)
     hidden, table = (random.normal(size=shape).astype("f") for shape in ((2, 3, 4), (5, 4)))
     targets, weights = random.integers(0, 5, (2, 3)), np.array([[1, 1, 1], [1, 1, 0]], "f")
@@ -408,8 +322,8 @@ def test_registered_loss_is_that_of_training() -> None:
 
 @pytest.mark.slow  # compiles two training steps
 def test_registered_objective_and_loss_train_on_text_alone(tmp_path: Path) -> None:
-    register("data.objective", "split_text")(SplitText)
-    register_poly_loss()
+    use_example("objective")
+    use_example("loss")
     config = make_small_config(
         tmp_path,
         {"data.objective": "split_text", "training.loss": "poly1", "data.train_src": ()}
@@ -422,6 +336,57 @@ def test_registered_objective_and_loss_train_on_text_alone(tmp_path: Path) -> No
     result, _ = evaluate(EvaluationRequest(workdir, split="validation"))
     definition = result["measures"]["perplexity"]["definition"]
     assert "split_text: the second half of a text and EOS, version 1; teacher" in definition
+
+
+def test_example_of_an_optimizer_is_evaluated_at_the_mean_of_its_parameters() -> None:
+    use_example("optimizer")
+    training = TrainingConfig(
+        optimizer="averaged_lion", schedule="constant", warmup_steps=1, learning_rate=0.5
+    )
+    optimizer = make_optimizer(Config(training=training))
+    assert optimizer.evaluation_params
+    params = {"weight": jnp.zeros(2)}
+    state, seen = optimizer.init(params), []
+    for sign in (1.0, -1.0, -1.0):
+        gradient = {"weight": jnp.full(2, sign)}
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        seen.append(params["weight"])
+    found = optimizer.evaluation_params(state, params)["weight"]
+    np.testing.assert_allclose(found, np.mean(seen, axis=0), atol=1e-6)
+    assert float(jnp.abs(found - params["weight"]).max()) > 0.1
+
+
+def test_example_of_an_objective_halves_each_text() -> None:
+    objective = use_example("objective").SplitText(DataConfig(), (), ())
+    ids, lengths = np.array([5, 6, 7, 2, 8, 2], np.int32), np.array([4, 2])
+    sources, targets = objective.corrupt(Sentences(ids, lengths), np.zeros(2, np.uint64))
+    np.testing.assert_array_equal(sources.ids, [5, 2, 2])
+    np.testing.assert_array_equal(targets.ids, [6, 7, 2, 8, 2])
+    for side, expected in zip((sources, targets), ([2, 1], [3, 2]), strict=True):
+        np.testing.assert_array_equal(side.lengths, expected)
+
+
+def test_example_of_a_measure_is_the_ratio_of_lengths() -> None:
+    use_example("measure")
+    measure = make_measure("length_ratio", "de", 1)
+    test_set = pair(["Hund", "Katze."])
+    counts = measure.collect(["Hunde", "Katz"], test_set)
+    assert measure.aggregate(counts.sum(axis=0)) == pytest.approx(9 / 10)
+
+
+class Notes:
+    """A writer that notes the steps."""
+
+    def __init__(self, steps: list[int]):
+        self._steps = steps
+
+    def write(self, step: int, figures: Mapping[str, float]) -> None:
+        assert figures
+        self._steps.append(step)
+
+    def close(self) -> None:
+        pass
 
 
 def register_lion() -> None:
@@ -439,22 +404,21 @@ def register_linear_schedule() -> None:
 
 def test_all_that_is_registered_trains_together(tmp_path: Path) -> None:
     """Parts of the model, an optimizer, a schedule and a source of data."""
-    for add in (
-        register_parts,
-        register_learned_temperature,
-        register_lion,
-        register_linear_schedule,
-        register_json_lines,
-    ):
+    for add in (register_parts, register_lion, register_linear_schedule):
         add()
+    use_example("attention")
+    use_example("source")
     parts = PARTS | {"attention": "learned_temperature"}
     values: dict[str, Any] = {f"model.{field}": name for field, name in parts.items()}
     values |= {"training.optimizer": "lion", "training.adam_b2": 0.99, "training.clip_norm": 1.0}
     values |= {"training.schedule": "linear", "training.learning_rate": 0.05}
     config = make_small_config(tmp_path, values | write_json_lines(tmp_path))
     workdir = tmp_path / "run"
-    assert train_run.train(config, workdir)
+    noted: list[int] = []
+    register("training.writer", "notes")(lambda config, workdir: Notes(noted))
+    assert train_run.train(config, workdir, ["notes"])
     figures = read_figures(workdir, "train/")
+    assert noted == [*range(1, STEPS + 1), STEPS]  # the last is of the validation
     assert len(figures) == STEPS
     assert figures[-1]["train/loss"] < figures[0]["train/loss"]
     rates = [line["train/learning_rate"] for line in figures]

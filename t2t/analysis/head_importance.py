@@ -49,6 +49,8 @@ _OUTPUTS = {
     "cross": "decoder.{}.cross_attention.output",
 }
 
+_capture = jax.jit(capture_weights, static_argnums=0)
+
 Result = TypeVar("Result")
 SentenceStatistics = Float[np.ndarray, "n _"]  # n sentences: the counts a score is computed from
 
@@ -221,22 +223,27 @@ def estimate_changes(
 
 
 def compute_pair_weights(
-    translator: Translator, params: Params, pairs: Sequence[Pair]
+    translator: Translator, params: Params, pairs: Sequence[Pair], *, pad: bool = False
 ) -> Iterator[HeadWeights]:
     """Yields the attention weights of each pair, N H T S without padding.
 
-    All pairs are padded to one shape, so there is one compilation.
+    All pairs are padded to one shape, so there is one compilation. With `pad` both lengths are
+    padded to a power of two, so later calls with pairs of similar lengths compile nothing.
     """
-    run = jax.jit(functools.partial(capture_weights, translator.structure))
     src, tgt = encode_pairs(translator.vocabulary, pairs)
     rows = min(_BATCH_SIZE, len(pairs))
     src_width, tgt_width = (max(map(len, side)) for side in (src, tgt))
+    if pad:
+        longest = max(16, src_width, tgt_width)
+        src_width = tgt_width = 2 ** (longest - 1).bit_length()
     for start in range(0, len(pairs), rows):
         sources, targets = src[start : start + rows], tgt[start : start + rows]
         batch = make_batch(
             pad_sentences(sources, rows, src_width), pad_sentences(targets, rows, tgt_width)
         )
-        found: HeadWeights = jax.device_get(run(params, batch.src, batch.tgt_in))
+        found: HeadWeights = jax.device_get(
+            _capture(translator.structure, params, batch.src, batch.tgt_in)
+        )
         for row, (s, t) in enumerate(zip(map(len, sources), map(len, targets), strict=True)):
             encoder, decoder, cross = (stack[:, row] for stack in found)
             yield HeadWeights(encoder[..., :s, :s], decoder[..., :t, :t], cross[..., :t, :s])

@@ -1,9 +1,10 @@
-"""`Run`, a trained model for notebooks and scripts: translations, scores and logits."""
+"""`Run`, a trained model for notebooks and scripts: translations, scores, logits, attention."""
 
 import dataclasses
 import functools
+import html
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, SupportsInt
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +12,19 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
+from t2t.analysis.attention_map import AttentionMap, map_attention
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import override
-from t2t.data.batch import PAD_ID
+from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Tokenizer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import DTYPE, PairScorer, warn_of_long_pairs
-from t2t.evaluation.load_models import RunModel
+from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.plots import draw_by_step, embed_figure
 from t2t.model.interface import Params, merge
+from t2t.training.run_directory import read_curve
 
 
 class Run:
@@ -62,12 +66,51 @@ class Run:
 
         self._compute_logits = jax.jit(compute_logits)
 
+    @property
+    def request(self) -> ModelRequest:
+        """The run directories and checkpoints, as they were asked for."""
+        return self._model.request
+
     @functools.cached_property
     def _scorer(self) -> PairScorer:
         return self._model.make_scorer()
 
     def __repr__(self) -> str:
         return f"Run({str(self.workdir)!r}, checkpoint={self.checkpoint!r})"
+
+    def _repr_html_(self) -> str:
+        """The losses of training and validation by step; an imported model has none."""
+        names = "train/loss", "validation/loss"
+        curves = {name: curve for name in names if (curve := read_curve(self.workdir, name))}
+        figure = embed_figure(draw_by_step(curves, "loss"), "losses by step") if curves else ""
+        return f"<p><code>{html.escape(repr(self))}</code></p>{figure}"
+
+    def encode(self, sentences: Iterable[str], side: str = "src") -> list[list[int]]:
+        """Returns the ids of each sentence's sub-words, from the tag of a direction to EOS.
+
+        Args:
+            sentences: as in `translate`.
+            side: src or tgt.
+
+        Raises:
+            ConfigError: there is no such side.
+            DataError: as in `translate`.
+        """
+        return self._find_tokenizer(side).encode(read_texts("sentences", sentences))
+
+    def decode(self, ids: Iterable[Iterable[SupportsInt]], side: str = "tgt") -> list[str]:
+        """Returns the text of each row of ids up to its first EOS, without special sub-words.
+
+        Raises:
+            ConfigError: there is no side of this name; it is src or tgt.
+            DataError: an id is none of the vocabulary's.
+        """
+        tokenizer = self._find_tokenizer(side)
+        rows = [[int(token) for token in row] for row in ids]
+        size = tokenizer.vocab_size
+        if wrong := [token for row in rows for token in row if not 0 <= token < size]:
+            raise DataError(f"ids hold {wrong[0]}; use ids of run.encode, 0 to {size - 1}")
+        return tokenizer.decode(rows)
 
     def translate(
         self,
@@ -174,18 +217,56 @@ class Run:
         with jax.set_mesh(self._model.mesh):
             return self._scorer.score(self._placed, encoded)
 
-    def logits(self, src: ArrayLike, tgt: ArrayLike) -> Float[Array, "B T V"]:
+    def attention(self, src: str, tgt: str | None = None, stack: str = "cross") -> AttentionMap:
+        """Computes the attention weights of every head for one pair, on the default device.
+
+        Args:
+            src: the source sentence.
+            tgt: the target, given to the decoder (teacher forcing); None: the translation.
+            stack: encoder, decoder (both self-attention), or cross (of the decoder to the source).
+
+        Returns:
+            Weights [layer, head, query, key] with the sub-words of queries and keys. A notebook
+            shows a map of each head.
+
+        Raises:
+            ConfigError: there is no such stack, or the model is no single Transformer.
+            DataError: a side is no text, or has more sub-words than the model has positions.
+        """
+        if self.config.model.kind != "transformer" or len(self._model.members.configs) > 1:
+            raise ConfigError(
+                f"run.attention shows one model of model.kind='transformer', but {self!r} has "
+                f"{len(self._model.members.configs)} of model.kind={self.config.model.kind!r}"
+            )
+        [pair] = read_pairs([(src, self.translate([src])[0] if tgt is None else tgt)])
+        for sentence, [ids] in zip(pair, self._encode_pair(*pair), strict=True):
+            if len(ids) > (limit := self._scorer.limit):
+                raise DataError(
+                    f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model has "
+                    f"model.max_positions={limit}; give a shorter sentence"
+                )
+        return map_attention(self._find_translator(self.config), self.params, pair, stack)
+
+    def logits(self, src: ArrayLike | str, tgt: ArrayLike | str) -> Float[Array, "B T V"]:
         """Computes the model's logits in float32, without dropout, on the default device.
 
         Args:
-            src: ids [B, S]; each row is a sentence ending in EOS (2), then padding (0).
-            tgt: ids [B, T], the decoder's input; each row is BOS (1) and the target without EOS,
-                then padding.
+            src: a sentence; or ids [B, S], of which each row is a sentence ending in EOS (2), then
+                padding (0).
+            tgt: its target; or ids [B, T], the decoder's input, of which each row is BOS (1) and
+                the target without EOS, then padding.
+
+        Returns:
+            The logits of each next sub-word: [0, t] are those of `run.encode([tgt], "tgt")[0][t]`.
 
         Raises:
             DataError: the shapes, dtypes or values of the ids are invalid, or a row is longer than
                 the model has positions.
         """
+        if isinstance(src, str) or isinstance(tgt, str):
+            [pair] = read_pairs([(src, tgt)])
+            src, [ids] = self._encode_pair(*pair)
+            tgt = [[BOS_ID, *ids[:-1]]]
         sources = self._check_ids("src", src, self.vocabulary.src)
         targets = self._check_ids("tgt", tgt, self.vocabulary.tgt)
         if len(sources) != len(targets):
@@ -194,6 +275,14 @@ class Run:
             )
         logits: Float[Array, "B T V"] = self._compute_logits(self.params, sources, targets)
         return logits
+
+    def _encode_pair(self, src: str, tgt: str) -> tuple[list[list[int]], list[list[int]]]:
+        return self.vocabulary.src.encode([src]), self.vocabulary.tgt.encode([tgt])
+
+    def _find_tokenizer(self, side: str) -> Tokenizer:
+        if side not in ("src", "tgt"):
+            raise ConfigError(f"side={side!r} is unknown; use src or tgt")
+        return self.vocabulary.src if side == "src" else self.vocabulary.tgt
 
     def _find_translator(self, config: Config) -> Translator:
         key = dataclasses.astuple(config.decoding)

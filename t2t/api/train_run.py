@@ -40,6 +40,7 @@ from t2t.training.checkpoint import Checkpoints, list_measures
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.fine_tuning import Source, check_fit, describe_outcomes, read_source, take_params
+from t2t.training.metric_writers import check_writers, open_writers
 from t2t.training.metrics import Report
 from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor, list_names
@@ -65,12 +66,15 @@ def check_workdir(workdir: Path) -> None:
         check_bucket(workdir)
 
 
-def train(config: Config, workdir: Path) -> bool:
+def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     """Trains until the last step, an interruption or a stop request.
+
+    `writers` names registered writers of metrics.
 
     Returns:
         Whether the last step was reached.
     """
+    check_writers(writers)
     check_precision(jax.config.jax_enable_x64)
     check_generator(workdir)
     config = fill_tokenizer(keep_source(workdir, config), workdir)
@@ -102,7 +106,7 @@ def train(config: Config, workdir: Path) -> bool:
                 "--init_from=%s acted when the run began; going on from checkpoint %d",
                 config.training.init_from, last,
             )  # fmt: skip
-        return train_on_mesh(config, workdir, mesh, corpora, weights, validation, source)
+        return train_on_mesh(config, workdir, mesh, corpora, weights, validation, source, writers)
 
 
 def check_groups(config: Config) -> None:
@@ -168,10 +172,12 @@ def train_on_mesh(
     weights: Sequence[float],
     validation: Mapping[str, Corpus],
     source: Source | None = None,
+    writers: Sequence[str] = (),
 ) -> bool:
     """Prepares data, state and validation, and trains; returns whether the last step was reached.
 
-    The run directory is open and locked, and `mesh` is set. `source` has parameters to begin with.
+    The run directory is open and locked, and `mesh` is set. `source` has parameters to begin with,
+    and `writers` are names.
     """
     vocabulary = make_vocabulary(config, workdir, corpora, weights)
     check_vocabulary(workdir, vocabulary)
@@ -209,6 +215,7 @@ def train_on_mesh(
             last=config.training.steps,
             every=config.training.log_every,
             max_nonfinite=config.training.max_nonfinite_steps,
+            writers=open_writers(writers, config, workdir),
         )
         with contextlib.closing(report), logging_redirect_tqdm():  # prints log lines above the bar
             state, finished = loop.train(

@@ -74,7 +74,7 @@ def validate(config: Config) -> Config:
     problems = [
         describe_unknown(name, value)
         for name in CHOICES
-        if name in values  # evaluation.measure is none
+        if name in values  # evaluation.measure and training.writer are none
         for value in (values[name].split("+") if name == "data.source" else [values[name]])
         if value not in choices(name)
     ]

@@ -45,6 +45,7 @@ CHOICES = {
     "training.loss": ("cross_entropy",),
     "training.optimizer": ("adam", "nadamw", "schedule_free_adamw", "muon"),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
+    "training.writer": ("json_lines", "tensorboard"),  # no field: --writers of t2t.train
     "checkpoints.best_metric": ("loss", "bleu"),
     "decoding.strategy": ("beam", "sampling"),
     "decoding.mbr": ("none", "chrf", "bleu", "chrf++", "spbleu", "ter", "exact_match"),
@@ -79,6 +80,8 @@ EXTENSIBLE = {
     "weights)",
     # Maps the number of updates so far to the learning rate; does its own warm-up.
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",
+    # Called once, by the first process, before the first step.
+    "training.writer": "(Config, workdir) -> t2t.training.metric_writers.MetricWriter",
     # The language is one of `normalize_language`, or "" if it is unknown.
     "evaluation.measure": "(tgt_language, num_references) -> t2t.evaluation.measures.Measure with "
     "segments(sources, hypotheses, references) -> finite array [sentences, statistics]",

@@ -1,13 +1,19 @@
 """Plots of scores: by sentence length, a setting, the training step or the cost of training.
 
-And of differences by each measure.
+And of differences by each measure, and of attention weights.
 
-The suffix of a plot's file is its format.
+The suffix of a plot's file is its format. `embed_figure` makes HTML for notebooks.
 """
 
+import base64
+import html
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
 
 from t2t.config.fields import ConfigError
 from t2t.evaluation.forest import ForestRow
@@ -59,6 +65,11 @@ def plot_by_step(
     curves: Mapping[str, Sequence[tuple[int, float]]], measure: str, path: Path
 ) -> None:
     """Plots the measure against the training step: for each run its (step, value)."""
+    _write(draw_by_step(curves, measure), path)
+
+
+def draw_by_step(curves: Mapping[str, Sequence[tuple[int, float]]], measure: str) -> "Figure":
+    """Draws what `plot_by_step` writes."""
     figure, axes = _make_axes(9, 5)
     for number, (name, curve) in enumerate(curves.items()):
         steps, values = zip(*curve, strict=True)
@@ -67,7 +78,49 @@ def plot_by_step(
     axes.set_xlabel("step")
     axes.set_ylabel(measure)
     figure.legend(loc="outside right upper", fontsize="small")
-    _write(figure, path)
+    return figure
+
+
+def plot_attention(
+    weights: Float[np.ndarray, "N H T S"],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    path: Path,
+) -> None:
+    """Plots a map for each head: layers from top to bottom, heads from left to right."""
+    check_format(path)
+    _write(draw_attention(weights, queries, keys), path)
+
+
+def draw_attention(
+    weights: Float[np.ndarray, "N H T S"], queries: Sequence[str], keys: Sequence[str]
+) -> "Figure":
+    """Draws what `plot_attention` writes; black is 1."""
+    from matplotlib.figure import Figure
+
+    layers, heads, rows, columns = weights.shape
+    size = heads * (0.18 * columns + 0.3) + 1, layers * (0.18 * rows + 0.5) + 1
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
+    for (layer, head), axes in np.ndenumerate(panels):
+        axes.imshow(weights[layer, head], cmap="Greys", vmin=0, vmax=1)
+        axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize="small")
+        axes.set_xticks(range(columns), keys, rotation=90, fontsize="x-small")
+        axes.set_yticks(range(rows), queries, fontsize="x-small")
+    return figure
+
+
+def embed_figure(figure: "Figure", description: str) -> str:
+    """Returns an HTML image that needs no file."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    return embed_picture(picture.getvalue(), description)
+
+
+def embed_picture(png: bytes, description: str) -> str:
+    """Returns an HTML image of a PNG file's content."""
+    data = base64.b64encode(png).decode()
+    return f'<img alt="{html.escape(description)}" src="data:image/png;base64,{data}">'
 
 
 def plot_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path: Path) -> None:
@@ -157,7 +210,6 @@ def _make_axes(width: float, height: float) -> "tuple[Figure, Axes]":
 
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
-    axes.grid(alpha=0.3)
     return figure, axes
 
 

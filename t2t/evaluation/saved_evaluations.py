@@ -15,6 +15,7 @@ copied and compared anywhere.
 
 import dataclasses
 import hashlib
+import html
 import json
 import logging
 import math
@@ -61,6 +62,11 @@ class Evaluation:
     def name(self) -> str:
         """The name that the flag `--evaluation` takes."""
         return self.path.stem
+
+    def _repr_html_(self) -> str:
+        shown = html.escape(f"{self.name}: {self.result['num_sentences']} sentences")
+        table = format_measures(self.result["measures"], html=True)
+        return f"<p><code>{shown}</code></p>{table}"
 
     @property
     def date(self) -> str:
@@ -345,13 +351,13 @@ def describe_search(result: Mapping[str, Any]) -> str:
     return search
 
 
-def format_measures(measures: Mapping[str, Mapping[str, Any]]) -> str:
+def format_measures(measures: Mapping[str, Mapping[str, Any]], html: bool = False) -> str:
     """Formats an evaluation's scores as a table: name, value, interval, definition."""
     rows = [
         [name, f"{score['value']:.2f}", format_interval(score.get("interval")), score["definition"]]
         for name, score in measures.items()
     ]
-    return format_table(rows, align="lr")
+    return format_table(rows, align="lr", html=html)
 
 
 def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "") -> Evaluation:

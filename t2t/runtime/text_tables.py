@@ -1,4 +1,4 @@
-"""Formats tables and sizes as plain text for terminals, files and logs."""
+"""Formats tables and sizes as plain text, and tables as HTML for notebooks."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,11 +10,13 @@ def format_table(
     header: Sequence[str] = (),
     align: str = "",
     markdown: bool = False,
+    html: bool = False,
 ) -> str:
     """Formats rows of cells; a cell is converted by `str`, and None is an empty cell.
 
     `align` has one letter per column, l (left) or r (right); columns without one are left-aligned.
     With `markdown` it is GitHub's table syntax instead of spaces between the columns.
+    With `html` it is an HTML table, with the cells escaped.
     """
     lines = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if markdown:
@@ -23,7 +25,7 @@ def format_table(
     return tabulate.tabulate(
         lines,
         header,
-        tablefmt="github" if markdown else "simple" if header else "plain",
+        tablefmt="html" if html else "github" if markdown else "simple" if header else "plain",
         disable_numparse=True,  # show numbers as given: no 1e-05 for 0.000010
         preserve_whitespace=True,  # keep the indentation of cells
         colalign=["right" if letter == "r" else "left" for letter in align] or None,

@@ -41,16 +41,22 @@ class GrowingFiles:
                 if (folder / name).exists():
                     (self.local / name).write_bytes((folder / name).read_bytes())
 
-    def upload_when_due(self) -> None:
+    def upload_when_due(self) -> bool:
         """Uploads if `INTERVAL` has passed; an error is only a warning, since more uploads follow.
 
-        A program that is killed loses what it wrote since the last upload.
+        A program that is killed loses what it wrote since the last upload. Returns whether the
+        folder has all that was written.
         """
-        if not self._copy or time.monotonic() - self._last_upload < INTERVAL:
-            return
+        if not self._copy:
+            return True
+        if time.monotonic() - self._last_upload < INTERVAL:
+            return False
+        is_uploaded = False
         with warn_of_write_errors(f"{self._folder} is written later"):
             self.upload()
+            is_uploaded = True
         self._last_upload = time.monotonic()
+        return is_uploaded
 
     def upload(self) -> None:
         """Uploads the files that have grown.

@@ -1,11 +1,10 @@
-"""Reports training metrics: progress bar, `metrics.jsonl` and TensorBoard events.
+"""Reports training metrics: the progress bar, and figures for writers (`metric_writers.py`).
 
 Only the first process writes them. In a bucket they are written before each checkpoint, and every
 minute. All processes count non-finite steps, and stop after too many.
 """
 
 import contextlib
-import json
 import logging
 import math
 import time
@@ -16,13 +15,11 @@ from typing import Any
 
 import numpy as np
 import tqdm
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar
 
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.atomic_files import explain_write_errors
 from t2t.storage.growing_files import GrowingFiles
+from t2t.training.metric_writers import Forwarder, JsonLines, MetricWriter, TensorBoard
 from t2t.training.run_directory import RunError
 from t2t.training.step import Metrics
 
@@ -42,7 +39,14 @@ class Report:
     """
 
     def __init__(
-        self, workdir: Path, *, start_step: int, last: int, every: int, max_nonfinite: int
+        self,
+        workdir: Path,
+        *,
+        start_step: int,
+        last: int,
+        every: int,
+        max_nonfinite: int,
+        writers: Mapping[str, MetricWriter] | None = None,
     ):
         """Opens the files.
 
@@ -53,15 +57,19 @@ class Report:
             last: step at which training ends.
             every: steps between two reports.
             max_nonfinite: skipped steps in a row that raise `NonFiniteError`.
+            writers: registered writers by name, which `close` closes.
 
         Raises:
             RunError: the run directory cannot be written; other methods raise it, too.
         """
         self._workdir = workdir
+        self._writers: list[MetricWriter] = []
         if is_first():
             with _writing(workdir):
                 self._files = GrowingFiles(workdir, "metrics.jsonl")
-        self._events = _open_files(self._files.local, start_step) if is_first() else None
+                lines = JsonLines(self._files.local, start_step)
+                self._writers = [lines, TensorBoard(self._files.local, start_step)]
+            self._forwarder = Forwarder(writers or {}, lines.dropped)
         self._bar = tqdm.tqdm(
             total=last,
             initial=start_step,
@@ -105,9 +113,10 @@ class Report:
         if self._pending:
             self._read(*self._pending)
             self._pending = None
-        if self._events:
+        if self._writers:
             with _writing(self._workdir):
                 self._files.upload()
+            self._forwarder.send()
 
     def validation(self, step: int, scores: Mapping[str, float]) -> None:
         """Logs validation scores, and writes them under names with the prefix "validation/"."""
@@ -124,12 +133,14 @@ class Report:
         self._last_read = time.perf_counter()
 
     def close(self) -> None:
-        """Closes the progress bar and the event file."""
+        """Closes the progress bar and the writers."""
         self._bar.close()
-        if self._events:
+        if self._writers:
             with _writing(self._workdir):
-                self._events.close()
+                for writer in self._writers:
+                    writer.close()
                 self._files.close()
+            self._forwarder.close()
 
     def _read(self, step: int, positions: int, metrics: Metrics) -> None:
         loss, tokens = float(metrics.loss), float(metrics.tokens)
@@ -185,58 +196,21 @@ class Report:
             )  # fmt: skip
         self._restart_interval()
 
-    def _write(self, step: int, scalars: Mapping[str, float]) -> None:
-        if not self._events:
+    def _write(self, step: int, figures: Mapping[str, float]) -> None:
+        if not self._writers:
             return
-        # JSON has no NaN and no infinity; they become null.
-        safe = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
-        line = json.dumps({"step": step, "time": time.time()} | safe) + "\n"
         with _writing(self._workdir):
-            with (self._files.local / "metrics.jsonl").open("a", encoding="utf-8") as lines:
-                lines.write(line)
-            for name, value in scalars.items():
-                self._events.write_event(
-                    Event(step=step, wall_time=time.time(), summary=scalar(name, value))
-                )
-            self._events.flush()
-        self._files.upload_when_due()
+            for writer in self._writers:
+                writer.write(step, figures)
+        self._forwarder.add(step, figures)
+        if self._files.upload_when_due():
+            self._forwarder.send()
 
     def _restart_interval(self) -> None:
         self._loss = self._loss_tokens = self._tokens = self._positions = 0.0
         self._seconds = self._waited = 0.0
         self._steps = 0
         self._counts: dict[str, Any] = {}
-
-
-def _open_files(workdir: Path, start_step: int) -> EventsWriter:
-    """Drops lines of steps after `start_step`, and opens a new event file.
-
-    The event file is like that of tensorboardX's SummaryWriter(purge_step=start_step + 1), but
-    written without its background thread. That thread dies if the disk is full for a moment; then a
-    later `add_scalar`, or the end of the process, waits forever.
-    """
-    with _writing(workdir):
-        _drop_lines_after(workdir / "metrics.jsonl", start_step)
-        (workdir / "tensorboard").mkdir(exist_ok=True)
-        events = EventsWriter(str(workdir / "tensorboard" / "events"))
-        # TensorBoard hides what was written earlier for this step and for later ones.
-        start = SessionLog(status=SessionLog.START)
-        events.write_event(Event(step=start_step + 1, session_log=start))
-    return events
-
-
-def _drop_lines_after(path: Path, step: int) -> None:
-    """Removes the lines of later steps, and damaged lines such as a half-written last one."""
-    if not path.exists():
-        return
-    kept = []
-    for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), start=1):
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(f"{line}\n")
-        except (ValueError, TypeError, KeyError):
-            _log.warning("%s, line %d: dropped, since it is damaged", path, number)
-    write_file(path, "".join(kept))
 
 
 def _writing(workdir: Path) -> contextlib.AbstractContextManager[None]:

@@ -120,6 +120,68 @@ def test_logits_are_those_of_the_model(run: Run) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_logits_of_a_pair_are_those_of_its_ids(run: Run) -> None:
+    src, tgt = PAIRS[1]
+    [ids] = run.encode([tgt], "tgt")
+    expected = run.logits(run.encode([src]), [[BOS_ID, *ids[:-1]]])
+    np.testing.assert_array_equal(run.logits(src, tgt), expected)
+    with pytest.raises(DataError, match=r"pairs\[0\]\[1\] is list \[\[1\]\], not a string"):
+        run.logits(src, [[1]])
+
+
+def test_text_is_encoded_and_decoded(run: Run) -> None:
+    for side, sentences in zip(("src", "tgt"), zip(*PAIRS[:3], strict=True), strict=True):
+        rows = run.encode(sentences, side)
+        assert all(row[-1] == EOS_ID for row in rows)
+        assert run.decode(rows, side) == [*sentences]
+    padded = np.array([[BOS_ID, *rows[1], 0, 0]])
+    assert run.decode(padded) == [PAIRS[1][1]]
+    with pytest.raises(ConfigError, match="side='target' is unknown; use src or tgt"):
+        run.encode(["a"], "target")
+    with pytest.raises(DataError, match=r"ids hold 400; use ids of run\.encode, 0 to 399"):
+        run.decode([[5, 400]])
+
+
+def test_attention_of_a_pair_has_named_axes_and_labels(run: Run, tmp_path: Path) -> None:
+    src, tgt = PAIRS[1]
+    [src_ids], [tgt_ids] = run.encode([src]), run.encode([tgt], "tgt")
+    sides = {
+        "encoder": (src_ids, src_ids),
+        "decoder": ([BOS_ID, *tgt_ids[:-1]],) * 2,
+        "cross": (tgt_ids, src_ids),
+    }
+    for stack, (queries, keys) in sides.items():
+        found = run.attention(src, tgt, stack)
+        weights = np.asarray(found)
+        assert found.axes == ("layer", "head", "query", "key")
+        assert weights.shape == (1, 2, len(queries), len(keys))
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
+        assert (np.triu(weights, 1) == 0).all() == (stack == "decoder")
+        for labels, ids in ((found.queries, queries), (found.keys, keys)):
+            pieces = run.vocabulary.src.pieces(ids)  # both sides have one vocabulary
+            assert labels == [piece.replace("▁", "·") for piece in pieces]
+    assert found._repr_html_().startswith('<img alt="AttentionMap(layer=1, head=2, query=')
+    found.plot(tmp_path / "map.svg")
+    assert (tmp_path / "map.svg").read_text().startswith("<?xml")
+
+
+def test_attention_that_there_is_not_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="stack='self' is unknown; use one of encoder, decoder, "):
+        run.attention(*PAIRS[1], "self")
+    monkeypatch.setattr(run, "config", override(run.config, {"model.kind": "decoder_only"}))
+    with pytest.raises(ConfigError, match=r"one model of .*='transformer', but .*'decoder_"):
+        run.attention(*PAIRS[1])
+
+
+def test_notebook_shows_the_curves_of_a_run(run: Run, workdir: Path) -> None:
+    shown = run._repr_html_()
+    assert shown.endswith("checkpoint=&#x27;300&#x27;)</code></p>")  # nothing is logged
+    line = '{"step": 2, "train/loss": 1.0, "validation/loss": null}\n'
+    (workdir / "metrics.jsonl").write_text(line)
+    assert '<img alt="losses by step" src="data:image/png;base64,' in run._repr_html_()
+    (workdir / "metrics.jsonl").unlink()
+
+
 @pytest.mark.slow
 def test_ensemble_is_the_mean_of_its_models(workdir: Path) -> None:
     runs = [t2t.load(workdir, step) for step in (100, 300)]
@@ -221,6 +283,8 @@ def test_sentences_longer_than_the_positions_are_refused(
         DataError, match=r"src has 9 positions, but .*max_positions=8; give shorter"
     ):
         short.logits([[5] * 9], [[BOS_ID]])
+    with pytest.raises(DataError, match=r"'Dogs Dogs Dogs .*; give a shorter sentence"):
+        short.attention("Dogs " * 8, "Hunde.")
     assert short.score([("Dogs", "Hunde")]) < 0
 
 
@@ -320,6 +384,9 @@ def test_run_that_is_not_there_is_refused(workdir: Path, tmp_path: Path) -> None
 
 
 def test_package_is_imported_without_jax() -> None:
-    code = "import sys, t2t; print([name for name in sys.modules if name in ('jax', 'numpy')])"
+    code = (
+        "import sys, t2t; t2t.train, t2t.evaluate, t2t.compare\n"
+        "print([name for name in sys.modules if name in ('jax', 'numpy')])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -4,9 +4,11 @@ import io
 import json
 import logging
 import re
+import shutil
 import struct
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +17,10 @@ import jax.numpy as jnp
 import pytest
 from tensorboardX.proto import event_pb2
 
+from t2t.config import Config, ConfigError, variants
+from t2t.config.variants import register
+from t2t.storage import growing_files
+from t2t.training.metric_writers import MetricWriter, check_writers, open_writers
 from t2t.training.metrics import NonFiniteError, Report
 from t2t.training.run_directory import RunError
 from t2t.training.step import Metrics
@@ -35,9 +41,11 @@ def make_metrics(
     )
 
 
-def make_report(workdir: Path, **changes: int) -> Report:
+def make_report(
+    workdir: Path, writers: Mapping[str, MetricWriter] | None = None, **changes: int
+) -> Report:
     settings = {"start_step": 0, "last": 100, "every": 2, "max_nonfinite": 3} | changes
-    return Report(workdir, **settings)
+    return Report(workdir, writers=writers, **settings)
 
 
 def read_lines(workdir: Path) -> list[dict[str, Any]]:
@@ -245,6 +253,89 @@ def test_continued_run_shows_each_step_once_in_tensorboard(tmp_path: Path) -> No
     report.close()
     losses = [(step, loss) for step, name, loss in read_events(tmp_path) if name == "train/loss"]
     assert losses == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 60)]
+
+
+class Memory:
+    """A writer that keeps the losses, until its server is away."""
+
+    def __init__(self, away: int = 0) -> None:
+        self.losses: list[tuple[int, str, float]] = []
+        self.away, self.closed = away, 0
+
+    def write(self, step: int, figures: Mapping[str, float]) -> None:
+        if step == self.away:
+            raise ConnectionError("no route to host")
+        self.losses += [(step, n, value) for n, value in figures.items() if n.endswith("loss")]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_registered_writer_gets_each_figure_once_across_a_kill(tmp_path: Path) -> None:
+    memory = Memory()
+    report = make_report(tmp_path, {"memory": memory}, every=1)
+    for step in range(1, 9):
+        report.add(step, 100, make_metrics(loss=step))
+        if step == 5:
+            report.flush()
+            report.validation(5, {"loss": 0.5})
+    report.close()  # step 8 was not read: a kill would leave no more
+    report = make_report(tmp_path, {"memory": memory}, start_step=5, every=1)
+    for step in range(6, 10):
+        report.add(step, 100, make_metrics(loss=step))
+    report.close()
+    train = [(step, "train/loss", float(step)) for step in range(1, 9)]
+    assert memory.losses == [*train[:5], (5, "validation/loss", 0.5), *train[5:]]
+    assert memory.closed == 2
+    assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3, 4, 5, 5, 6, 7, 8]
+
+
+def test_error_of_a_registered_writer_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writers = {"away": Memory(away=2), "memory": Memory()}
+    report = make_report(tmp_path, writers, every=1)
+    for step in (1, 2, 3):
+        report.add(step, 100, make_metrics())
+    report.flush()
+    report.close()
+    steps = [[step for step, *_ in memory.losses] for memory in writers.values()]
+    assert steps == [[1, 3], [1, 2, 3]]
+    assert caplog.messages == ["the writer away left out step 2: ConnectionError: no route to host"]
+
+
+def test_registered_writer_waits_until_a_bucket_has_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill would lose the line there, and training would write it again."""
+    (tmp_path / "bucket").mkdir()
+    monkeypatch.setattr(growing_files, "is_bucket", lambda path: path.name == "bucket")
+    (tmp_path / "bucket" / "tensorboard").mkdir()
+    monkeypatch.setattr(growing_files, "upload", shutil.copy)
+    memory = Memory()
+    report = make_report(tmp_path / "bucket", {"memory": memory}, every=1)
+    report.add(1, 100, make_metrics())
+    report.add(2, 100, make_metrics())
+    assert memory.losses == []
+    monkeypatch.setattr(growing_files, "INTERVAL", 0.0)
+    report.validation(1, {"loss": 0.5})
+    assert [step for step, *_ in memory.losses] == [1, 1]
+    report.close()
+    assert [line["step"] for line in read_lines(tmp_path / "bucket")] == [1, 1]
+
+
+def test_writers_are_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "_registered", {})
+    register("training.writer", "memory")(lambda config, workdir: Memory())
+    register("training.writer", "list")(lambda config, workdir: [])
+    opened = open_writers(["memory", "memory"], Config(), Path("run"))
+    assert isinstance(opened["memory"], Memory)
+    with pytest.raises(ConfigError, match=r"training\.writer='wandb' is unknown; .*in plugins"):
+        check_writers(["wandb"])
+    with pytest.raises(ConfigError, match="--writers=tensorboard is always written; leave it out"):
+        check_writers(["tensorboard"])
+    with pytest.raises(ConfigError, match=r"'list': .* returned list; expected \(Config, workdir"):
+        open_writers(["list"], Config(), Path("run"))
 
 
 @pytest.mark.parametrize("end", ['{"step": 4, "tr', '{"loss": 2}\n', "[4]\n", "\0\0\0", "\n"])
