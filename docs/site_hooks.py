@@ -20,6 +20,7 @@ PAGES = {
     "benchmarks/README.md": "benchmarks.md",
     "benchmarks/LOG.md": "log.md",
 }
+LAST_IN_SEARCH = {"changelog.md", "log.md", "results-archive.md"}
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!\w+:)([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -33,6 +34,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
     """Maps links from files of the repository to files of the site."""
+    if page.file.src_uri in LAST_IN_SEARCH:
+        page.meta["search"] = {"boost": 0.1}
     uris = {uri: path for path, uri in PAGES.items()}
     folder = posixpath.dirname(uris.get(page.file.src_uri, f"docs/{page.file.src_uri}"))
 
