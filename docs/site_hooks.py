@@ -20,7 +20,7 @@ PAGES = {
     "benchmarks/README.md": "benchmarks.md",
     "benchmarks/LOG.md": "log.md",
 }
-LAST_IN_SEARCH = {"changelog.md", "log.md", "results-archive.md"}
+LAST_IN_SEARCH = {"changelog.md", "log.md", "results-archive.md", "speedrun.md"}
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!\w+:)([^)\s#]+)(#[^)\s]*)?\)")
 
 
