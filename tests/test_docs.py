@@ -132,6 +132,16 @@ def test_results_are_those_of_their_raw_files() -> None:
         ]
         for device, kind in (("gpu", "hbm_bytes"), ("tpu", "cycles"))
     }
+    decoding = []
+    for size in ("tiny", "base"):
+        programs = read(f"decoding/cpu-{size}.json")[size]["comparison"]["tokens_per_second"]
+        speed = {program["name"]: program["median"] for program in programs}
+        decoding.append(speed["t2t float32"] / speed["CTranslate2, workers: 2, threads: 1"])
+    rates = [
+        100 * cell["rate"]
+        for cell in read("verdicts.json")["cells"]
+        if min(cell["seeds"]) > 1 or cell["seeds"] == [1, 3]
+    ]
     results = [
         bleu(quickstart["bleu"], quickstart["interval"]),
         bleu(*students["test"]["bleu_multi30k"][:2]),
@@ -139,7 +149,11 @@ def test_results_are_those_of_their_raw_files() -> None:
         test_score(french["student-en-fr"]),
         test_score(french["student-fr-en"]),
         bleu(gain["test"]["difference"], gain["test"]["interval"], "+"),
+        bleu(*read_verdict("low_resource", "original_pairs")),
+        bleu(*read_verdict("one_head", "one_head")),
         ", ".join(f"{ratio:.2f}" for ratio in peers.values()) + " times as fast",
+        ", ".join(f"{ratio:.2f}" for ratio in decoding) + " times as fast",
+        f"{min(rates):.2f} to {max(rates):.2f}% of the time",
         f"{large['seconds'] / 60:.1f} minutes, {large['peak_gigabytes']:.1f} GB",
         ", ".join(f"{run['measures']['exact_match']['value']:.1f}" for run in digits) + "%",
         ", ".join(f"{value:.2f}" for value in compiled["hbm_bytes"]) + " of the bytes",
@@ -147,6 +161,18 @@ def test_results_are_those_of_their_raw_files() -> None:
     ]
     page = (ROOT / "docs" / "results.md").read_text("utf-8")
     assert [result for result in results if f"| {result} |" not in page] == []
+
+
+def read_verdict(sweep: str, row: str) -> tuple[float, tuple[float, float]]:
+    """Difference of BLEU from base, and its interval, in the report of a sweep."""
+    report = (ROOT / "benchmarks" / "results" / "sweeps" / sweep / "report.md").read_text("utf-8")
+    number = r"([-+][\d.]+)"
+    found = re.search(
+        rf"^- {row} is .* base: {number} bleu\w* \(95% interval {number} to {number}", report, re.M
+    )
+    assert found
+    difference, low, high = map(float, found.groups())
+    return difference, (low, high)
 
 
 def min_ratio(comparison: Sequence[dict[str, Any]]) -> float:
