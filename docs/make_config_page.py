@@ -19,19 +19,21 @@ PAGE = ROOT / "docs" / "config.md"
 
 _INTRODUCTION = """# Every field of the config
 
-This page answers: what can be set? It is generated from
-[`t2t/config/fields.py`](../t2t/config/fields.py) by `python -m docs.make_config_page`, and a test
-keeps it in step.
-
 Set a field on the command line as `--config.SECTION.FIELD=VALUE`, for example
-`--config.model.num_heads=1`; `seed` and `plugins` have no section: `--config.seed=1`. A field
-that is a tuple takes several values: repeat the flag; `'()'` is none of them, and numbers may
-also be joined by commas. Any other flag with two different values is refused. A wrong name, type
-or combination is an error before any device work, and the message says what is allowed. Setting
-a field that has no effect, such as `model.d_ff` with `model.feed_forward=none`, is an error,
-too, in new runs. The defaults below are the paper's base model; each recipe in
-[`configs/`](../configs) changes what it needs. Fields marked (open) also accept variants that a
-plugin registers; see [extending.md](extending.md). """
+`--config.model.num_heads=1`. Fields without a section: `--config.seed=1`.
+
+- **Defaults** are the paper's base model; each recipe in [`configs/`](../configs) changes what it
+  needs.
+- **Several values**: repeat the flag of a field that is a tuple, or join numbers by commas; `'()'`
+  is none. Any other flag with two different values is refused.
+- **Errors** come before any device work, and say what is allowed: a wrong name, type or
+  combination and, in new runs, a field without effect, such as `model.d_ff` with
+  `model.feed_forward=none`.
+- **(open)** marks fields that also accept variants of a plugin ([extending](extending.md)).
+
+This page is made from [`t2t/config/fields.py`](../t2t/config/fields.py) by
+`python -m docs.make_config_page`; a test keeps it in step.
+"""
 
 # Of fields that have no comment in the source; a comment there wins.
 _MEANINGS = {

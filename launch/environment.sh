@@ -26,7 +26,7 @@ announce() {
     printf '\n== %s (%d:%02d)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60))
 }
 
-# Large memory pages make training on a CPU faster (README, "Flags of the runtime"). On a GPU two
+# Large memory pages make training on a CPU faster (docs/programs.md). On a GPU two
 # programs at the same time may not both take all of its memory.
 set_memory() {
     export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}

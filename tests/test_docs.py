@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import importlib
+import json
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +105,81 @@ def test_files_that_are_named_exist(page: Path) -> None:
         for path in re.findall(rf"(?<![\w./])((?:{folders})/[\w./-]+)", code)
     }
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_results_are_those_of_their_raw_files() -> None:
+    def read(name: str) -> Any:
+        return json.loads((ROOT / "benchmarks" / "results" / name).read_text("utf-8"))
+
+    def bleu(value: float, interval: Sequence[float], sign: str = "") -> str:
+        return f"{value:{sign}.2f} BLEU [{interval[0]:.2f}, {interval[1]:.2f}]"
+
+    def test_score(run: dict[str, Any]) -> str:
+        [scores] = [run[name]["measures"] for name in run if name.startswith("test")]
+        return bleu(scores["bleu_multi30k"]["value"], scores["bleu_multi30k"]["interval"])
+
+    german, french = read("multi30k/students-10000.json"), read("multi30k/french.json")["runs"]
+    students, gain = german["mean_of_three_students"], german["students_against_teachers"]
+    quickstart = read("quickstart/two-revisions.json")["runs"][0]["quickstart"]
+    training = read("training/cpu-large-pages.json")
+    peers = {size: min_ratio(training[size]["comparison"]) for size in ("tiny", "small", "base")}
+    large = read("data/large-corpus.json")["sizes"][-1]["prepare"]
+    digits = read("other-sequences.json")["digits"]["runs"]
+    compiled = {
+        kind: [
+            ratio[kind]
+            for ratio in read(f"compiled/flax-wmt-{device}.json")["t2t_over_flax"]
+            if ratio["dropout"] == "none"
+        ]
+        for device, kind in (("gpu", "hbm_bytes"), ("tpu", "cycles"))
+    }
+    decoding = []
+    for size in ("tiny", "base"):
+        programs = read(f"decoding/cpu-{size}.json")[size]["comparison"]["tokens_per_second"]
+        speed = {program["name"]: program["median"] for program in programs}
+        decoding.append(speed["t2t float32"] / speed["CTranslate2, workers: 2, threads: 1"])
+    rates = [
+        100 * cell["rate"]
+        for cell in read("verdicts.json")["cells"]
+        if min(cell["seeds"]) > 1 or cell["seeds"] == [1, 3]
+    ]
+    results = [
+        bleu(quickstart["bleu"], quickstart["interval"]),
+        bleu(*students["test"]["bleu_multi30k"][:2]),
+        test_score(german["runs"]["seed-2/student-de-en"]),
+        test_score(french["student-en-fr"]),
+        test_score(french["student-fr-en"]),
+        bleu(gain["test"]["difference"], gain["test"]["interval"], "+"),
+        bleu(*read_verdict("low_resource", "original_pairs")),
+        bleu(*read_verdict("one_head", "one_head")),
+        ", ".join(f"{ratio:.2f}" for ratio in peers.values()) + " times as fast",
+        ", ".join(f"{ratio:.2f}" for ratio in decoding) + " times as fast",
+        f"{min(rates):.2f} to {max(rates):.2f}% of the time",
+        f"{large['seconds'] / 60:.1f} minutes, {large['peak_gigabytes']:.1f} GB",
+        ", ".join(f"{run['measures']['exact_match']['value']:.1f}" for run in digits) + "%",
+        ", ".join(f"{value:.2f}" for value in compiled["hbm_bytes"]) + " of the bytes",
+        ", ".join(f"{value:.2f}" for value in compiled["cycles"]) + " of the cycles",
+    ]
+    page = (ROOT / "docs" / "results.md").read_text("utf-8")
+    assert [result for result in results if f"| {result} |" not in page] == []
+
+
+def read_verdict(sweep: str, row: str) -> tuple[float, tuple[float, float]]:
+    """Difference of BLEU from base, and its interval, in the report of a sweep."""
+    report = (ROOT / "benchmarks" / "results" / "sweeps" / sweep / "report.md").read_text("utf-8")
+    number = r"([-+][\d.]+)"
+    found = re.search(
+        rf"^- {row} is .* base: {number} bleu\w* \(95% interval {number} to {number}", report, re.M
+    )
+    assert found
+    difference, low, high = map(float, found.groups())
+    return difference, (low, high)
+
+
+def min_ratio(comparison: Sequence[dict[str, Any]]) -> float:
+    """How many times as fast as the fastest program that is not ours."""
+    others = [row for row in comparison if not row["name"].startswith("t2t")]
+    return min(float(row["ours_over_this"]) for row in others)
 
 
 def list_defined(path: Path, helpers: dict[str, set[str]]) -> set[str]:

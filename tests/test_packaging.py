@@ -84,5 +84,6 @@ def test_wheel_requires_what_requirements_txt_names(wheel: zipfile.ZipFile) -> N
         "hf",
         "ctranslate2",
         "transformers",
+        "docs",
         "dev",
     ]

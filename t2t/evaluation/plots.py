@@ -210,6 +210,7 @@ def _make_axes(width: float, height: float) -> "tuple[Figure, Axes]":
 
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
+    axes.grid(alpha=0.3)
     return figure, axes
 
 
