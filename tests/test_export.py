@@ -111,6 +111,40 @@ def test_failed_export_leaves_nothing_in_the_way_of_the_next(
     assert (output / "model.bin").exists()
 
 
+def test_folder_for_transformers_has_model_search_and_tokenizer(run: Path, tmp_path: Path) -> None:
+    """`test_against_transformers.py` loads such a folder."""
+    export(run, "avg:3", tmp_path / "models" / "hf", engine="hf")
+    assert sorted(path.name for path in (tmp_path / "models" / "hf").iterdir()) == [
+        "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm",
+        "tokenizer_config.json", "vocab.json",
+    ]  # fmt: skip
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["hf"]
+    settings = json.loads((tmp_path / "models" / "hf" / "generation_config.json").read_text())
+    assert (settings["num_beams"], settings["length_penalty"]) == (4, 0.6)
+
+
+def test_refused_or_failed_export_for_transformers_writes_nothing(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    output = tmp_path / "models" / "hf"
+    with pytest.raises(ConfigError, match="--quantization=int8 is one of CTranslate2"):
+        export(run, "best", output, "int8", engine="hf")
+    config = load_config(run / "config.json")
+    config.model.norm_position = "pre"
+    save_config(config, tmp_path / "config.json")
+    (tmp_path / "vocab").symlink_to(run / "vocab")
+    with pytest.raises(ConfigError, match=r"model\.norm_position='pre' .* it supports post"):
+        export(tmp_path, "best", output, engine="hf")
+    assert not output.parent.exists()
+    monkeypatch.setattr("t2t.interop.hugging_face_export.write_tokenizer", fail)
+    with pytest.raises(RunError, match="cannot be written: No space left"):
+        export(run, "best", output, engine="hf")
+    assert [*output.parent.iterdir()] == []
+
+
 def call(run: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return programs.run("t2t.export", f"--workdir={run}", *arguments)
 
@@ -130,7 +164,7 @@ def test_program_takes_its_flags(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--format=onnx", "should be one of <ctranslate2>"),
+        ("--format=onnx", "should be one of <ctranslate2|hf>"),
         ("--quantization=int4", "should be one of <int8"),
         ("--checkpoint=7", "no checkpoint of step 7; it has 100, 200, 300"),
         ("--output=.", "--output=. exists already"),

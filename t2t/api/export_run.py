@@ -1,23 +1,46 @@
 """`export`: converts a run for another engine."""
 
+import logging
 from pathlib import Path
 
+from t2t.api.import_model import is_metricx
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
-from t2t.data.tokenizer import Vocabulary
+from t2t.data.tokenizer import ORIGINAL_IDS, Vocabulary
 from t2t.evaluation.load_models import require_ctranslate2
+from t2t.interop.hugging_face_export import plan_export
+from t2t.interop.hugging_face_export import write_model as write_hugging_face
+from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.storage.atomic_files import atomic_path, explain_write_errors, make_folder
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
+_log = logging.getLogger(__name__)
 
-def export(workdir: Path, checkpoint: str, output: Path, quantization: str | None = None) -> None:
+
+def export(
+    workdir: Path,
+    checkpoint: str,
+    output: Path,
+    quantization: str | None = None,
+    engine: str = "ctranslate2",
+) -> None:
     """Writes the model to a new directory.
 
+    Args:
+        workdir: run directory.
+        checkpoint: its name, see `restore_params`.
+        output: the new directory; it appears when it is complete.
+        quantization: of the weights, for CTranslate2.
+        engine: ctranslate2, or hf for `transformers`.
+
     Raises:
-        ConfigError: CTranslate2 is not installed or lacks such a model, or `output` exists.
+        ConfigError: the engine lacks such a model or is not installed, or `output` exists.
         RunError: the checkpoint does not exist, or `output` cannot be written.
     """
+    if engine == "hf":
+        _export_hugging_face(workdir, checkpoint, output, quantization)
+        return
     require_ctranslate2()
     from t2t.interop.ctranslate2_export import check_support, write_model
 
@@ -25,8 +48,7 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
     check_support(config.model)
     vocabulary = Vocabulary.load(workdir / "vocab")
     params, _ = restore_params(workdir, checkpoint)
-    if output.exists():
-        raise ConfigError(f"--output={output} exists already; choose a new directory")
+    _check_new(output)
     src, tgt = vocabulary.src, vocabulary.tgt
     pieces = src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size))
     with explain_write_errors(RunError, f"--output={output}"):
@@ -35,3 +57,34 @@ def export(workdir: Path, checkpoint: str, output: Path, quantization: str | Non
             draft.mkdir()
             vocabulary.save(draft / "vocab")
             write_model(config.model, params, pieces, draft, quantization)
+
+
+def _export_hugging_face(
+    workdir: Path, checkpoint: str, output: Path, quantization: str | None
+) -> None:
+    """Writes what `from_pretrained` of `transformers` loads."""
+    if quantization:
+        raise ConfigError(
+            f"--quantization={quantization} is one of CTranslate2; with --format=hf leave it out"
+        )
+    if is_metricx(workdir):
+        raise ConfigError(f"{workdir} is MetricX, which is not exported; use its original folder")
+    config = load_config(workdir / "config.json")
+    vocabulary = Vocabulary.load(workdir / "vocab")
+    has_original = (workdir / "vocab" / ORIGINAL_IDS).exists()
+    rows = Rows.load(workdir / "vocab") if has_original else None
+    planned = plan_export(config, vocabulary, rows)
+    params, _ = restore_params(workdir, checkpoint)
+    _check_new(output)
+    with explain_write_errors(RunError, f"--output={output}"):
+        make_folder(output.parent)
+        with atomic_path(output) as draft:
+            draft.mkdir()
+            notes = write_hugging_face(planned, config, params, vocabulary, draft)
+    for note in notes:
+        _log.warning("%s", note)
+
+
+def _check_new(output: Path) -> None:
+    if output.exists():
+        raise ConfigError(f"--output={output} exists already; choose a new directory")

@@ -39,6 +39,11 @@ _WITHOUT_EFFECT = (
     "bos_token_id", "extra_pos_embeddings",
 )  # fmt: skip
 _ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu_new": "gelu"}
+# Values of fields that a model of the family can have; of other fields it can have one.
+CHOICES = {
+    "feed_forward": ("relu", "silu", "gelu"),
+    "position": ("sinusoidal_halves", "sinusoidal_fairseq", "sinusoidal"),  # `order_as_halves`
+}
 # Of configs that were written before transformers 4.12, with the only value that it implements.
 _LEGACY = {
     "normalize_before": False,
@@ -111,6 +116,58 @@ def _read_config(given: ForeignConfig, **own: Any) -> ModelConfig:
         feed_forward_dropout=given.take("activation_dropout", float, 0.0),
         **own,
     )
+
+
+def write_config(model: ModelConfig, vocab_size: int, pad: int, eos: int) -> dict[str, Any]:
+    """Returns the values of config.json, as far as they follow from the model: the way back.
+
+    Args:
+        model: config of the run, whose kind of positions says whether it is Marian's or NLLB's.
+        vocab_size: rows of the table.
+        pad: row of `<pad>`.
+        eos: row of `</s>`.
+    """
+    is_marian = model.position != "sinusoidal_fairseq"
+    encoder_layers, decoder_layers = model.depth
+    names = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
+    values = {
+        "model_type": "marian" if is_marian else "m2m_100",
+        "architectures": ["MarianMTModel" if is_marian else "M2M100ForConditionalGeneration"],
+        "vocab_size": vocab_size,
+        "d_model": model.d_model,
+        "encoder_layers": encoder_layers,
+        "decoder_layers": decoder_layers,
+        **{f"{stack}_attention_heads": model.num_heads for stack in ("encoder", "decoder")},
+        **{f"{stack}_ffn_dim": model.d_ff for stack in ("encoder", "decoder")},
+        "activation_function": names.get(model.feed_forward, "relu"),
+        "scale_embedding": True,
+        "tie_word_embeddings": True,
+        "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
+        "activation_dropout": model.feed_forward_dropout,
+        "pad_token_id": pad,
+        "eos_token_id": eos,
+        "decoder_start_token_id": pad if is_marian else eos,
+    }
+    if is_marian:
+        values |= {"share_encoder_decoder_embeddings": True, "decoder_vocab_size": vocab_size}
+    return values
+
+
+def order_as_halves(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Reorders the d_model dimensions, so that the paper's sinusoids become Marian's halves.
+
+    Dimensions 2i (sines) come first, then 2i + 1 (cosines). No layer depends on their order.
+    """
+
+    def reorder(name: str, tensor: np.ndarray) -> np.ndarray:
+        if name.endswith(("q_proj.bias", "k_proj.bias", "v_proj.bias", "fc1.bias", "logits_bias")):
+            return tensor  # of another width
+        axis = 0 if name.endswith(("out_proj.weight", "fc2.weight")) else -1
+        width = tensor.shape[axis]
+        return tensor.take([*range(0, width, 2), *range(1, width, 2)], axis)
+
+    return {name: reorder(name, tensor) for name, tensor in tensors.items()}
 
 
 def list_links(model: ModelConfig, rows: Rows) -> list[Link]:

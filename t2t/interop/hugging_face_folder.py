@@ -272,6 +272,30 @@ def _read_entry(path: Path, start: int, entry: Mapping[str, Any]) -> Tensor:
     return Tensor(shape, dtype, read)
 
 
+def write_safetensors(path: Path, tensors: Mapping[str, Float[np.ndarray, "..."]]) -> None:
+    """Writes tensors as `transformers` reads them, one after the other.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    names = {dtype: name for name, dtype in _DTYPES.items()}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.nbytes
+        header[name] = {
+            "dtype": names[tensor.dtype],
+            "shape": tensor.shape,
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in tensors.values():
+            file.write(tensor.tobytes())
+
+
 class _Storage(NamedTuple):
     """A file of numbers in the archive of `torch.save`."""
 

@@ -24,8 +24,8 @@ from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import describe_error
 
 NO_ROW = -1
-_SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
-_M2M100_LANGUAGES = """
+SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
+M2M100_LANGUAGES = """
     af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha
     he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne
     nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo
@@ -34,7 +34,7 @@ _M2M100_LANGUAGES = """
 _CODE = re.compile(">>([^-<>{}\\s]+)<<")  # of a target language, in Marian
 spm: Any = sentencepiece_model_pb2  # whose classes are made when it is imported
 ModelProto: TypeAlias = Any
-_Kind = spm.ModelProto.SentencePiece.Type
+Kind = spm.ModelProto.SentencePiece.Type
 
 
 class Rows(NamedTuple):
@@ -87,7 +87,7 @@ def read_marian(folder: Path, vocab_size: int) -> ImportedVocabulary:
     order += sorted(names)
     own = {piece.piece for piece in source.pieces if _is_text(piece)}
     aliases = sorted(own - ids.keys())
-    pieces = [*(names[row] for row in order[len(_SPECIAL) :]), *aliases]
+    pieces = [*(names[row] for row in order[len(SPECIAL) :]), *aliases]
     rows = np.array([*order, *(ids["<unk>"] for _ in aliases)])
     is_output = np.array([row != NO_ROW for row in order] + [False] * len(aliases))
     vocabulary = Vocabulary(
@@ -129,7 +129,7 @@ def read_nllb(folder: Path, vocab_size: int) -> ImportedVocabulary:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SourceError(f"{path} is no BPE vocabulary of NLLB ({error!r})") from None
     model = _read_model(original) if original.exists() else _make_bpe(ids, merges, charsmap)
-    codes = {name: name for name in special - {*_SPECIAL.values(), "<mask>"}}
+    codes = {name: name for name in special - {*SPECIAL.values(), "<mask>"}}
     if "<mask>" in ids:
         del ids["<mask>"]
     return _tag_both(model, ids, codes, vocab_size, path)
@@ -147,7 +147,7 @@ def read_m2m100(folder: Path, vocab_size: int) -> ImportedVocabulary:
     ids = read_json(folder, path.name)
     if {*ids.values()} != {*range(len(ids))}:
         raise SourceError(f"{path}: the ids are not 0 to {len(ids) - 1}, each once")
-    codes = {f"__{code}__": code for code in _M2M100_LANGUAGES}
+    codes = {f"__{code}__": code for code in M2M100_LANGUAGES}
     ids |= {name: number for number, name in enumerate(codes, start=len(ids))}
     model = _read_model(folder / "sentencepiece.bpe.model")
     return _tag_both(model, ids, codes, vocab_size, path)
@@ -165,7 +165,7 @@ def _tag_both(
         vocab_size: rows of the original's table.
         path: for messages.
     """
-    order = [_find(ids, _SPECIAL[id_], path.parent, path.name) for id_ in range(len(_SPECIAL))]
+    order = [_find(ids, SPECIAL[id_], path.parent, path.name) for id_ in range(len(SPECIAL))]
     if len({*ids.values()}) != len(ids) or max(ids.values()) >= vocab_size:
         raise SourceError(
             f"{path} has ids up to {max(ids.values())}, but config.json has vocab_size="
@@ -173,7 +173,7 @@ def _tag_both(
         )
     names = {row: f"<2{codes[name]}>" if name in codes else name for name, row in ids.items()}
     order += sorted({*range(vocab_size)} - {*order})
-    pieces = [names.get(row, "") for row in order[len(_SPECIAL) :]]
+    pieces = [names.get(row, "") for row in order[len(SPECIAL) :]]
     languages = tuple(sorted(codes.values()))
     tokenizer = _build(model, pieces, path, control={f"<2{code}>" for code in languages})
     rows = Rows(np.array(order), np.ones(vocab_size, bool))
@@ -190,7 +190,7 @@ def _make_bpe(ids: Iterable[str], merges: Sequence[Sequence[str]], charsmap: byt
     for rank, (left, right) in enumerate(merges):
         ranks.setdefault(left + right, rank)
     for name in ids:
-        kind = _Kind.CONTROL if name in _SPECIAL.values() else _Kind.NORMAL
+        kind = Kind.CONTROL if name in SPECIAL.values() else Kind.NORMAL
         model.pieces.add(piece=name, score=-float(ranks.get(name, len(merges))), type=kind)
     return model
 
@@ -231,7 +231,7 @@ def read_t5(folder: Path, vocab_size: int) -> ImportedVocabulary:
     names += [""] * (vocab_size - len(names))
     order = [vocab_size - 1, 0, 1, 2, *range(3, vocab_size - 1)]
     rows = Rows(np.array(order), np.ones(vocab_size, bool))
-    pieces = [names[row] for row in order[len(_SPECIAL) :]]
+    pieces = [names[row] for row in order[len(SPECIAL) :]]
     control = {name for name in names if name.startswith("<extra_id_")}
     tokenizer = _build(original, pieces, path, control=control)
     return ImportedVocabulary(Vocabulary(tokenizer, tokenizer), rows)
@@ -255,10 +255,10 @@ def _read_tokenizer_json(path: Path) -> ModelProto:
         model.trainer_spec.byte_fallback = bool(unigram.get("byte_fallback"))
         special = {token["content"] for token in values["added_tokens"] if token["special"]}
         for number, (name, score) in enumerate(unigram["vocab"]):
-            kind = _Kind.CONTROL if name in special else _Kind.NORMAL
+            kind = Kind.CONTROL if name in special else Kind.NORMAL
             if model.trainer_spec.byte_fallback and re.fullmatch("<0x[0-9A-F]{2}>", name):
-                kind = _Kind.BYTE
-            kind = _Kind.UNKNOWN if number == unigram["unk_id"] else kind
+                kind = Kind.BYTE
+            kind = Kind.UNKNOWN if number == unigram["unk_id"] else kind
             model.pieces.add(piece=name, score=score, type=kind)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, SourceError):
@@ -314,7 +314,7 @@ def _read_model(path: Path) -> ModelProto:
 
 
 def _is_text(piece: Any) -> bool:
-    return piece.type not in (_Kind.CONTROL, _Kind.UNKNOWN)
+    return piece.type not in (Kind.CONTROL, Kind.UNKNOWN)
 
 
 def _build(
@@ -339,22 +339,22 @@ def _build(
         denormalizer_spec=original.denormalizer_spec,
     )
     settings = model.trainer_spec
-    settings.pad_id, settings.bos_id, settings.eos_id, settings.unk_id = _SPECIAL
+    settings.pad_id, settings.bos_id, settings.eos_id, settings.unk_id = SPECIAL
     settings.pad_piece, settings.bos_piece, settings.eos_piece, settings.unk_piece = (
-        _SPECIAL.values()
+        SPECIAL.values()
     )
-    for id_, name in _SPECIAL.items():
-        kind = _Kind.UNKNOWN if id_ == UNK_ID else _Kind.CONTROL
+    for id_, name in SPECIAL.items():
+        kind = Kind.UNKNOWN if id_ == UNK_ID else Kind.CONTROL
         model.pieces.add(piece=name, score=0.0, type=kind)
-    taken = {*_SPECIAL.values()}
-    for number, name in enumerate(pieces, start=len(_SPECIAL)):
+    taken = {*SPECIAL.values()}
+    for number, name in enumerate(pieces, start=len(SPECIAL)):
         piece = own.get(name)
         if not name or name in taken:  # a name that stands for something else here
             name, piece = f"<original {number}: {name}>", None
         taken.add(name)
         # An unused piece of a BPE model is merged after all others, then divided again.
-        score, kind = (lowest - 1, _Kind.UNUSED) if piece is None else (piece.score, piece.type)
-        kind = _Kind.CONTROL if piece is None and name in control else kind
+        score, kind = (lowest - 1, Kind.UNUSED) if piece is None else (piece.score, piece.type)
+        kind = Kind.CONTROL if piece is None and name in control else kind
         model.pieces.add(piece=name, score=score, type=kind)
     settings.vocab_size = len(model.pieces)
     return Tokenizer(model.SerializeToString(), str(path))

@@ -39,6 +39,8 @@ DERIVED = (
 )
 
 _FEED_FORWARDS = {"relu": "relu", "gated-gelu": "geglu", "gated-silu": "swiglu"}
+# Values of fields that a model of the family can have; of other fields it can have one.
+CHOICES = {"feed_forward": ("relu", "geglu", "swiglu"), "tie_embeddings": ("all", "input")}
 METRICX_ARCHITECTURES = ["MT5ForRegression"]  # see `t2t.evaluation.metricx`
 _ARCHITECTURES = (
     ["T5ForConditionalGeneration"], ["MT5ForConditionalGeneration"], METRICX_ARCHITECTURES,
@@ -91,6 +93,37 @@ def read_t5_config(values: Mapping[str, Any], *, own_output: bool) -> tuple[Mode
     )
     given.finish()
     return model, vocab_size
+
+
+def write_config(model: ModelConfig, vocab_size: int) -> dict[str, Any]:
+    """Returns the values of config.json, as far as they follow from the model: the way back.
+
+    The output is scaled if it has the table of the embeddings, as in T5, else not, as in T5 1.1.
+    """
+    encoder_layers, decoder_layers = model.depth
+    names = {ours: theirs for theirs, ours in _FEED_FORWARDS.items()}
+    tied = model.tie_embeddings == "all"
+    return {
+        "model_type": "t5",
+        "architectures": ["T5ForConditionalGeneration"],
+        "vocab_size": vocab_size,
+        "d_model": model.d_model,
+        "d_kv": model.key_width,
+        "d_ff": model.d_ff,
+        "num_layers": encoder_layers,
+        "num_decoder_layers": decoder_layers,
+        "num_heads": model.num_heads,
+        "feed_forward_proj": names.get(model.feed_forward, "relu"),
+        "layer_norm_epsilon": model.norm_epsilon,
+        "dropout_rate": model.dropout,
+        "relative_attention_num_buckets": Relative.buckets,
+        "relative_attention_max_distance": Relative.max_distance,
+        "tie_word_embeddings": tied,
+        "scale_decoder_outputs": tied,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
 
 
 def has_own_output(tensors: Tensors) -> bool:

@@ -29,11 +29,10 @@ from t2t.evaluation.measures import make_measure
 from t2t.evaluation.metricx import InputFormat, MetricX, use_metricx
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.evaluation.segment_scores import store_segment_scores
-from t2t.interop.hugging_face_folder import SourceError, open_tensors
+from t2t.interop.hugging_face_folder import SourceError, open_tensors, write_safetensors
 from t2t.model.interface import merge
 from tests.evaluation.saved_evaluations import pair
 from tests.interop.foreign_folders import write_t5_model
-from tests.interop.model_folders import write_safetensors
 from tests.interop.small_vocabularies import list_pieces, make_text, train_model
 from tests.tiny_run import PAIRS, make_run
 

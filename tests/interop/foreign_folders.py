@@ -1,7 +1,7 @@
 """Folders of small models, as `transformers` saves them, made without it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +68,9 @@ def write_config(folder: Path, values: dict[str, Any]) -> None:
     (folder / "config.json").write_text(json.dumps(values), "utf-8")
 
 
-def write_model(folder: Path, missing: int = 0) -> dict[str, np.ndarray]:
+def write_model(folder: Path, missing: int = 0, codes: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Writes a whole folder; returns the tensors."""
-    values = make_config(write_vocabulary(folder, missing=missing))
+    values = make_config(write_vocabulary(folder, missing=missing, codes=codes))
     write_config(folder, values)
     languages = json.dumps({"source_lang": "en", "target_lang": "de"})
     (folder / "tokenizer_config.json").write_text(languages, "utf-8")
@@ -107,9 +107,21 @@ def write_nllb_vocabulary(folder: Path, codes: Sequence[str] = CODES) -> int:
     return len(ids) + 2
 
 
-def write_nllb_model(folder: Path) -> dict[str, np.ndarray]:
+def write_m2m100_vocabulary(folder: Path) -> int:
+    """Writes the two files, from a small BPE model."""
+    model = train_model(0, kind="bpe")
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    names = ["<s>", "<pad>", "</s>", "<unk>", *list_pieces(model)[3:]]
+    text = json.dumps({name: i for i, name in enumerate(names)})
+    (folder / "vocab.json").write_text(text, "utf-8")
+    return len(names) + 100 + 8
+
+
+def write_nllb_model(
+    folder: Path, write: Callable[[Path], int] = write_nllb_vocabulary
+) -> dict[str, np.ndarray]:
     """Writes a whole folder; returns the tensors."""
-    size = write_nllb_vocabulary(folder)
+    size = write(folder)
     values = make_config(size) | {
         "model_type": "m2m_100",
         "architectures": ["M2M100ForConditionalGeneration"],

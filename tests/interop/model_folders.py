@@ -5,28 +5,12 @@ import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-_NAMES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "I8"}
+from t2t.interop.hugging_face_folder import write_safetensors
+
 _STORAGES = {"float32": "FloatStorage", "float16": "HalfStorage", "bfloat16": "BFloat16Storage"}
-
-
-def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> Path:
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, tensor in tensors.items():
-        begin, end = end, end + tensor.nbytes
-        header[name] = {
-            "dtype": _NAMES[str(tensor.dtype)],
-            "shape": tensor.shape,
-            "data_offsets": [begin, end],
-        }
-    text = json.dumps(header).encode()
-    data = b"".join(tensor.tobytes() for tensor in tensors.values())
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-    return path
 
 
 def write_shards(folder: Path, shards: Mapping[str, Mapping[str, np.ndarray]]) -> None:

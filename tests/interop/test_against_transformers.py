@@ -4,6 +4,7 @@ They need the extra `transformers`, which is not part of `dev`: `pip install -e 
 then `python -m pytest -m transformers`.
 """
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -16,18 +17,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import fine_tune
+from t2t.api.export_run import export
+from t2t.api.import_model import import_model
+from t2t.api.train_run import train
+from t2t.config.fields import Config, ModelConfig, TokenizerConfig
 from t2t.data.batch import BOS_ID, PAD_ID, UNK_ID
+from t2t.data.corpus import ListCorpus
 from t2t.data.sentences import clean_sentence
+from t2t.data.tokenizer import train_vocabulary
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.interop.foreign_model import ForeignModel, read_model
-from t2t.interop.hugging_face_folder import open_tensors, read_json
+from t2t.interop.hugging_face_export import plan_export, write_model
+from t2t.interop.hugging_face_folder import open_tensors, read_json, write_safetensors
 from t2t.interop.hugging_face_vocabulary import read_m2m100, read_marian, read_nllb, read_t5
 from t2t.model.interface import Params, merge
-from t2t.ops.build_model import describe_model
+from t2t.ops.build_model import describe_model, init_model
+from t2t.training.checkpoint import restore_params
 from tests.decoding.toy_model import beam_search
 from tests.interop.foreign_folders import write_vocabulary
-from tests.interop.model_folders import write_random_tensors, write_safetensors
-from tests.interop.small_vocabularies import list_pieces, make_odd_lines, train_model
+from tests.interop.model_folders import write_random_tensors
+from tests.interop.small_vocabularies import (
+    list_pieces,
+    make_odd_lines,
+    make_text,
+    train_model,
+)
+from tests.tiny_training import change, make_config
 
 pytestmark = [
     pytest.mark.transformers,
@@ -137,8 +153,9 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         elif "T5" in family:  # it does not scale its logits, so rounding errors grow
             tensors[tensor] /= 3 if "Attention.q" in tensor else 1.5
     if family == "Marian":
+        tensors["model.shared.weight"][size - 1] = 0  # as in trained models: of `<pad>`
         tensors["final_logits_bias"][0, 0] += 2.5  # most hypotheses end before the limit
-        tensors["final_logits_bias"][0, size - 1] = -50  # as in trained models
+        tensors["final_logits_bias"][0, size - 1] = -50  # likewise
     else:
         names = ("lm_head.weight", "shared.weight", "model.shared.weight")
         table = next(name for name in names if name in tensors)
@@ -268,6 +285,163 @@ def test_search_finds_the_same_tokens(pair: Pair, beam_size: int) -> None:
             continue
         assert tokens[: LENGTH - limit] == expected[: LENGTH - limit]
     assert ended
+
+
+def load(folder: Path) -> Any:
+    """Loads a model that was exported; no tensor is missing, unknown or of another shape."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    model, problems = AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(problems.values())
+    return model.eval()
+
+
+def export_pair(pair: Pair, folder: Path) -> Path:
+    vocabulary, rows, languages = pair.foreign.vocabulary
+    config = Config(model=pair.foreign.config)
+    config.data.direction_tags = "both" if languages else "target"
+    folder.mkdir()
+    export = plan_export(config, vocabulary, rows)
+    write_model(export, config, pair.params, vocabulary, folder)
+    return folder
+
+
+def test_model_goes_out_again_with_its_tokenizer(pair: Pair, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    exported = pair._replace(original=load(export_pair(pair, tmp_path / "out")))
+    batch = draw_batch(pair)
+    found, expected = (compute_logits(each, *batch) for each in (exported, pair))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    original = type(tokenizer).from_pretrained(pair.folder)
+    lines = [line for line in make_odd_lines(300) if not re.search("<(unk|pad|/?s)>", line)]
+    for found, line in zip(tokenizer(lines).input_ids, lines, strict=True):
+        assert found == original(line).input_ids, line
+
+
+@pytest.mark.parametrize("pair", ["Marian"], indirect=True)
+def test_ctranslate2_converts_what_was_exported(pair: Pair, tmp_path: Path) -> None:
+    import ctranslate2
+    import torch
+    from transformers import AutoTokenizer
+
+    folder = export_pair(pair, tmp_path / "out")
+    converter = ctranslate2.converters.TransformersConverter(str(folder))
+    converter.convert(str(tmp_path / "converted"))
+    engine = ctranslate2.Translator(str(tmp_path / "converted"), compute_type="float32")
+    tokenizer, src = AutoTokenizer.from_pretrained(folder), draw_batch(pair)[0]
+    with torch.no_grad():
+        mask = torch.tensor(src != pair.original.config.pad_token_id).long()
+        outputs = load(folder).generate(
+            input_ids=torch.tensor(src),
+            attention_mask=mask,
+            num_beams=1,
+            max_new_tokens=LENGTH,
+        )
+    ended = 0
+    for row, output in zip(src.tolist(), outputs.tolist(), strict=True):
+        source = [each for each in tokenizer.convert_ids_to_tokens(row) if each != "<pad>"]
+        if len(source) == 1:  # EOS alone, which the engine does not translate
+            continue
+        [result] = engine.translate_batch([source], beam_size=1, max_decoding_length=LENGTH)
+        expected = [each for each in tokenizer.convert_ids_to_tokens(output) if each != "<pad>"]
+        if "</s>" in expected:
+            ended += len(expected) < LENGTH
+            expected = expected[: expected.index("</s>")]
+        assert result.hypotheses[0][: len(expected)] == expected
+    assert ended
+
+
+@pytest.mark.parametrize("pair", ["Marian", "NLLB", "T5 1.1", "mT5"], indirect=True)
+def test_model_goes_in_is_fine_tuned_on_eight_devices_and_goes_out(
+    pair: Pair, tmp_path: Path
+) -> None:
+    directions = ["eng_Latn-deu_Latn"] if pair.foreign.tags_both else []
+    import_model(str(pair.folder), tmp_path / "imported", directions=directions)
+    base = make_config(tmp_path)
+    names = (
+        "train_src",
+        "train_tgt",
+        "cache_directory",
+        "max_length",
+        "batch_tokens",
+        "num_shapes",
+    )
+    data = {name: getattr(base.data, name) for name in names}
+    config = change(
+        fine_tune.get_config(str(tmp_path / "imported")),
+        data=data,
+        training={"steps": 10, "warmup_steps": 2, "learning_rate": 0.003, "validate_every": 10},
+        checkpoints={"every": 10, "keep_best": 0},
+        mesh={"data": 4, "fsdp": 2},
+    )
+    assert train(config, tmp_path / "run")
+    export(tmp_path / "run", "last", tmp_path / "out", engine="hf")
+    params, _ = restore_params(tmp_path / "run", "last")
+    batch = draw_batch(pair)
+    ids = convert(pair, *batch)
+    is_output = pair.foreign.vocabulary.rows.is_output
+    logits = jax.jit(lambda params: merge(pair.structure, params)(*ids))(params)
+    before = compute_logits(pair, *batch)
+    found = compute_logits(pair._replace(original=load(tmp_path / "out")), *batch)
+    np.testing.assert_allclose(found, np.where(is_output, logits, 0), atol=1e-4)
+    assert np.abs(found - before).max() > 0.1  # they were trained
+
+
+SCRATCH = ModelConfig(num_layers=2, d_model=32, d_ff=48, num_heads=4)
+OURS = {
+    "the paper's": SCRATCH,
+    "Marian's positions, GELU": dataclasses.replace(
+        SCRATCH, position="sinusoidal_halves", feed_forward="gelu", encoder_layers=1
+    ),
+    "T5 1.1": dataclasses.replace(
+        SCRATCH,
+        position="relative",
+        norm="rms",
+        norm_position="pre",
+        feed_forward="geglu",
+        feed_forward_bias=False,
+        attention_scale=False,
+        tie_embeddings="input",
+        d_k=6,
+        d_v=6,
+    ),
+}
+
+
+@pytest.mark.parametrize("model", OURS.values(), ids=OURS)
+def test_model_that_was_trained_here_goes_out(model: ModelConfig, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoTokenizer
+
+    lines = make_text(1, 100)
+    corpus = ListCorpus("toy", list(zip(lines, lines[::-1], strict=True)))
+    options = TokenizerConfig(kind="unigram", vocab_size=130, byte_fallback=False)
+    vocabulary = train_vocabulary([corpus], options, tmp_path / "vocab")
+    size, config = vocabulary.tgt.vocab_size, Config(model=model)
+    structure, params = init_model(model, size, size, jax.random.key(0))
+    planned = plan_export(config, vocabulary, None)
+    (tmp_path / "out").mkdir()
+    write_model(planned, config, params, vocabulary, tmp_path / "out")
+    tokenizer, original = AutoTokenizer.from_pretrained(tmp_path / "out"), load(tmp_path / "out")
+    texts = ["the queen said", "running"]
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    ids = vocabulary.src.encode(texts)
+    src = np.full(batch.input_ids.shape, PAD_ID)
+    for row, own in enumerate(ids):
+        src[row, : len(own)] = own
+        assert planned.rows.row[own].tolist() == batch.input_ids[row, : len(own)].tolist()
+    tgt = np.tile([BOS_ID, *range(4, 20)], (len(texts), 1))
+    with torch.no_grad():
+        found = original(**batch, decoder_input_ids=torch.tensor(planned.rows.row[tgt])).logits
+    logits = jax.jit(lambda params: merge(structure, params)(jnp.array(src), jnp.array(tgt)))(
+        params
+    )
+    shown = planned.rows.row >= 0
+    np.testing.assert_allclose(
+        found.numpy()[..., planned.rows.row[shown]], logits[..., shown], atol=1e-4
+    )
 
 
 def write_marian_tokenizer(folder: Path) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from t2t.interop import bart_family
 from t2t.interop.bart_family import DERIVED, check_derived, list_links, read_marian_config
-from t2t.interop.hugging_face_folder import SourceError, open_tensors
+from t2t.interop.hugging_face_folder import SourceError, open_tensors, write_safetensors
 from t2t.interop.hugging_face_vocabulary import read_marian
 from t2t.interop.parameter_map import (
     NEVER,
@@ -20,7 +20,6 @@ from t2t.interop.parameter_map import (
 from t2t.model.position import encode_sinusoidal
 from t2t.ops.build_model import describe_model
 from tests.interop.foreign_folders import list_shapes, make_config, write_model
-from tests.interop.model_folders import write_safetensors
 
 MODEL, _ = read_marian_config(make_config(50))
 

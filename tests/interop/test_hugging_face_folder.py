@@ -13,8 +13,9 @@ from t2t.interop.hugging_face_folder import (
     hash_file,
     open_tensors,
     read_json,
+    write_safetensors,
 )
-from tests.interop.model_folders import call, write_pickle, write_safetensors, write_shards
+from tests.interop.model_folders import call, write_pickle, write_shards
 
 RANDOM = np.random.default_rng(0)
 TENSORS: dict[str, np.ndarray] = {
@@ -99,7 +100,8 @@ def lie_about_a_shape(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [cut, lengthen_header, break_header, lie_about_a_shape])
 def test_damaged_file_is_refused(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    damage(write_safetensors(tmp_path / "model.safetensors", TENSORS))
+    write_safetensors(tmp_path / "model.safetensors", TENSORS)
+    damage(tmp_path / "model.safetensors")
     with pytest.raises(SourceError, match=r"model\.safetensors is damaged: .*download it again"):
         open_tensors(tmp_path)
 

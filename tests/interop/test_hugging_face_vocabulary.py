@@ -15,8 +15,13 @@ from t2t.interop.hugging_face_vocabulary import (
     read_marian,
     read_nllb,
 )
-from tests.interop.foreign_folders import CODES, write_nllb_vocabulary, write_vocabulary
-from tests.interop.small_vocabularies import list_pieces, make_odd_lines, train_model
+from tests.interop.foreign_folders import (
+    CODES,
+    write_m2m100_vocabulary,
+    write_nllb_vocabulary,
+    write_vocabulary,
+)
+from tests.interop.small_vocabularies import make_odd_lines
 
 
 def encode(processor: Processor, names: dict[str, int], line: str) -> list[int]:
@@ -129,19 +134,14 @@ def test_codes_of_nllb_are_tags_on_both_sides(tmp_path: Path) -> None:
 
 
 def test_codes_of_m2m100_follow_the_pieces(tmp_path: Path) -> None:
-    model = train_model(0, kind="bpe")
-    (tmp_path / "sentencepiece.bpe.model").write_bytes(model)
-    names = ["<s>", "<pad>", "</s>", "<unk>", *list_pieces(model)[3:]]
-    text = json.dumps({name: i for i, name in enumerate(names)})
-    (tmp_path / "vocab.json").write_text(text, "utf-8")
-    size = len(names) + 100 + 8
+    size = write_m2m100_vocabulary(tmp_path)
     vocabulary, rows, languages = read_m2m100(tmp_path, size)
     assert (len(languages), sorted(rows.row)) == (100, [*range(size)])
     tagged = vocabulary.with_tag("<2en> <2zu>")
     [[source, *_]], [[target, *_]] = (
         side.encode(["the queen"]) for side in (tagged.src, tagged.tgt)
     )
-    assert (rows.row[source], rows.row[target]) == (len(names) + 18, len(names) + 99)
+    assert (rows.row[source], rows.row[target]) == (size - 108 + 18, size - 108 + 99)
     with pytest.raises(SourceError, match=r"vocab\.json has ids up to \d+, but .*vocab_size=99"):
         read_m2m100(tmp_path, 99)
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from t2t.interop.foreign_model import read_model
-from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json
+from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json, write_safetensors
 from t2t.interop.hugging_face_vocabulary import read_t5
 from t2t.interop.parameter_map import write_tensors
 from t2t.interop.t5_family import has_own_output, read_t5_config
 from tests.interop.foreign_folders import write_t5_model
-from tests.interop.model_folders import write_safetensors
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,249 @@
+"""Exports runs to `transformers`: the folder that its `from_pretrained` loads.
+
+A run is written as Marian, M2M-100 or T5, by its kind of positions, if such a model computes the
+same. Its config is compared with the one that the import would read from the folder, so a field
+that the family does not have is refused.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t2t.config.fields import Config, ConfigError, ModelConfig
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.data.tokenizer import Vocabulary
+from t2t.interop import bart_family, t5_family
+from t2t.interop.hugging_face_folder import write_safetensors
+from t2t.interop.hugging_face_tokenizer_files import assign_rows, find_family, write_tokenizer
+from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
+from t2t.interop.parameter_map import Link, write_tensors
+from t2t.model.interface import Params
+from t2t.ops.build_model import describe_model
+
+_FAMILIES = {
+    "sinusoidal": "marian",
+    "sinusoidal_halves": "marian",
+    "sinusoidal_fairseq": "m2m_100",
+    "relative": "t5",
+}
+# Fields that only affect training, other kinds of models, or how this project computes.
+IGNORED = (
+    "rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels scan_layers "
+    "num_experts experts_per_token load_balance max_positions"
+).split()
+# Fields whose values are compared with their defaults filled in.
+DERIVED = {"num_kv_heads": "kv_heads", "d_k": "key_width", "d_v": "value_width"}
+_DEPTHS = ("num_layers", "encoder_layers", "decoder_layers")  # each family has any
+# Parameters that a run may lack: zeros are written.
+_BIASES = ("attention_bias", "feed_forward_bias", "output_bias")
+_NEAR = 1e-5  # a difference of the norms' epsilons that changes logits less than rounding may
+
+
+class Export(NamedTuple):
+    """What is written of a run."""
+
+    family: str  # marian, m2m_100 or t5
+    model: ModelConfig  # that the import would read
+    rows: Rows
+    links: list[Link]
+    values: dict[str, Any]  # of config.json
+    notes: list[str]  # what the user should know
+
+
+def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Export:
+    """Chooses the family of a run.
+
+    Args:
+        config: of the run.
+        vocabulary: of the run.
+        rows: the original's ids, if the vocabulary was imported.
+
+    Raises:
+        ConfigError: no family has such a model, or such a vocabulary.
+    """
+    model = config.model
+    if model.position not in _FAMILIES:
+        raise ConfigError(
+            f"model.position={model.position!r} is not supported by the export to transformers; "
+            f"it supports {', '.join(_FAMILIES)}"
+        )
+    family = _FAMILIES[model.position]
+    if rows is not None and find_family(rows) != family:
+        rows = None
+    problems = _check_vocabulary(config, vocabulary, family, imported=rows is not None)
+    rows = rows or assign_rows(vocabulary, family)
+    vocab_size = int(rows.row.max()) + 1
+    if family == "t5":
+        values = t5_family.write_config(model, vocab_size)
+        own_output = model.tie_embeddings == "input"
+        read, _ = t5_family.read_t5_config(values, own_output=own_output)
+        choices = t5_family.CHOICES
+        links = t5_family.list_links(read, rows, own_output=own_output, scaled=False)
+    else:
+        pad = rows.row[BOS_ID if family == "marian" else PAD_ID]
+        values = bart_family.write_config(model, vocab_size, int(pad), int(rows.row[EOS_ID]))
+        longest = config.data.max_length + config.decoding.max_extra_length + 1
+        values["max_position_embeddings"] = max(1024, longest)
+        is_marian = family == "marian"
+        read, _ = getattr(bart_family, f"read_{'marian' if is_marian else 'm2m100'}_config")(values)
+        choices = bart_family.CHOICES
+        links = bart_family.list_links(read, rows)
+    of_model, notes = _check_model(model, read, choices, values["architectures"][0])
+    if problems := [*of_model, *problems]:
+        raise ConfigError("\n".join(problems))
+    return Export(family, read, rows, links, values, notes)
+
+
+def _check_vocabulary(
+    config: Config, vocabulary: Vocabulary, family: str, *, imported: bool
+) -> list[str]:
+    """What keeps a vocabulary from being one of the family."""
+    problems = []
+    data, advice = config.data, "is not supported by the export to transformers"
+    match family:
+        case "marian" if data.directions and data.direction_tags != "target":
+            problems.append(
+                f"data.direction_tags={data.direction_tags!r} {advice}: Marian has tags of targets"
+            )
+        case "m2m_100" if not imported:
+            problems.append(
+                f"model.position={config.model.position!r} {advice} with a vocabulary that was not "
+                "imported from NLLB or M2M-100"
+            )
+        case "m2m_100" if data.direction_tags != "both":
+            problems.append(
+                f"data.direction_tags={data.direction_tags!r} {advice}: M2M-100 has them on both "
+                "sides"
+            )
+        case "t5":
+            if data.directions:
+                problems.append(f"data.directions={data.directions} {advice}: T5 has no tags")
+            if not vocabulary.shared:
+                problems.append(f"tokenizer.shared=False {advice}: T5 has one vocabulary")
+            elif (kind := vocabulary.src.kind) != "unigram":
+                problems.append(f"tokenizer.kind={kind!r} {advice}: T5's is 'unigram'")
+            if vocabulary.src.has_bytes and not imported:
+                problems.append(
+                    f"tokenizer.byte_fallback=True {advice}: T5's tokenizer spells nothing in "
+                    "bytes; train with tokenizer.byte_fallback=False"
+                )
+    return problems
+
+
+def _check_model(
+    model: ModelConfig, read: ModelConfig, choices: dict[str, tuple[str, ...]], name: str
+) -> tuple[list[str], list[str]]:
+    """Compares a config with what the family has.
+
+    Returns:
+        The fields that keep the model from being one of the family, and notes on small differences.
+    """
+    problems, notes = [], []
+    for field in dataclasses.fields(model):
+        if field.name in (*IGNORED, *_DEPTHS):
+            continue
+        attribute = DERIVED.get(field.name, field.name)
+        found, wanted = (getattr(each, attribute, field.default) for each in (model, read))
+        allowed = choices.get(field.name, (wanted,))
+        if found in allowed or (field.name in _BIASES and wanted):
+            continue
+        if field.name == "norm_epsilon" and abs(found - wanted) <= _NEAR:
+            notes.append(
+                f"model.norm_epsilon={found:g} becomes {wanted:g}, the only one of {name}: logits "
+                "change by about as much as by rounding in float32"
+            )
+            continue
+        problems.append(
+            f"model.{field.name}={found!r} is not supported by {name} of transformers; "
+            f"it supports {', '.join(map(str, allowed))}"
+        )
+    return problems, notes
+
+
+def write_model(
+    export: Export, config: Config, params: Params, vocabulary: Vocabulary, folder: Path
+) -> list[str]:
+    """Writes the files.
+
+    Args:
+        export: of the config and the vocabulary.
+        config: of the run.
+        params: of the run.
+        vocabulary: of the run.
+        folder: an existing folder.
+
+    Returns:
+        What the user should know.
+    """
+    size = len(export.rows.row)
+    _, described = describe_model(export.model, size, size)
+    tensors = write_tensors(export.links, _add_zeros(params, described))
+    if config.model.position == "sinusoidal":
+        tensors = bart_family.order_as_halves(tensors)
+    write_safetensors(folder / "model.safetensors", tensors)
+    settings = {"dtype": "float32", "is_encoder_decoder": True}
+    _write_json(folder / "config.json", {**export.values, **settings})
+    generation, notes = _describe_search(config, export)
+    _write_json(folder / "generation_config.json", generation)
+    write_tokenizer(
+        vocabulary, export.rows, export.family, _describe_tokenizer(config, export), folder
+    )
+    if export.family == "marian" and np.any(np.asarray(params["tgt_embedding"]["table"])[BOS_ID]):
+        notes.append(
+            "the embedding with which the decoder begins is not zero, for which CTranslate2's "
+            "converter takes it; for that engine use --format=ctranslate2"
+        )
+    return [*export.notes, *notes]
+
+
+def _add_zeros(params: Params, described: Params) -> Params:
+    """Adds the biases that the run does not have."""
+    return {
+        name: _add_zeros(params.get(name, {}), part)
+        if isinstance(part, dict)
+        else params.get(name, np.zeros(part.shape, np.float32))
+        for name, part in described.items()
+    }
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
+
+
+def _describe_search(config: Config, export: Export) -> tuple[dict[str, Any], list[str]]:
+    """The content of generation_config.json: the search is the run's; and notes on it."""
+    decoding, notes = config.decoding, []
+    names = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+    barred = [int(row) for row in export.rows.row[[PAD_ID, BOS_ID]] if row != NO_ROW]
+    values = {
+        **{name: export.values[name] for name in names},
+        "forced_eos_token_id": export.values["eos_token_id"],
+        "bad_words_ids": [[row] for row in barred],
+        "max_length": config.data.max_length + decoding.max_extra_length + 1,
+        "num_beams": decoding.beam_size,
+    }
+    if decoding.beam_size > 1:
+        values["early_stopping"] = "never"
+        values["length_penalty"] = 0.0 if decoding.length_penalty == "none" else decoding.alpha
+    if decoding.beam_size > 1 and decoding.length_penalty == "gnmt":
+        notes.append(
+            f"decoding.length_penalty='gnmt' becomes length_penalty={decoding.alpha:g}, which "
+            "divides by length ** alpha: beam search of transformers may choose another output"
+        )
+    return values, notes
+
+
+def _describe_tokenizer(config: Config, export: Export) -> dict[str, Any]:
+    """Settings of the tokenizer: the languages, those of the first direction if there are any."""
+    data = config.data
+    src, tgt = data.src_language, data.tgt_language
+    if data.directions:
+        src, _, tgt = data.directions[0].partition("-")
+    names = (
+        ("src_lang", "tgt_lang") if export.family == "m2m_100" else ("source_lang", "target_lang")
+    )
+    languages = zip(names, (src, tgt), strict=True) if export.family != "t5" else ()
+    return {"model_max_length": data.max_length} | {name: code for name, code in languages if code}

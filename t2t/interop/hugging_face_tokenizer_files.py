@@ -1,0 +1,216 @@
+"""Writes the tokenizer's files of `transformers` from the vocabulary of a run: the way back.
+
+An imported vocabulary gets the original's ids again (`hugging_face_vocabulary.Rows`). Any other
+gets ids in the order of its family. Segmentation stays that of the run.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from t2t.data.tokenizer import Tokenizer, Vocabulary
+from t2t.interop.hugging_face_vocabulary import (
+    M2M100_LANGUAGES,
+    NO_ROW,
+    SPECIAL,
+    Kind,
+    ModelProto,
+    Rows,
+    spm,
+)
+
+_RENAMED = re.compile(r"<original \d+: (.*)>", re.DOTALL)  # by the import, from this name
+_TAG = re.compile("<2(.+)>")
+_SENTINEL = re.compile(r"<extra_id_(\d+)>")
+_CODES = {"marian": ">>{}<<", "m2m_100": "{}"}  # names of a tag's language
+
+
+class Piece(NamedTuple):
+    """A row of the original's table: the name of its piece, and what SentencePiece knows of it."""
+
+    name: str
+    score: float
+    kind: int
+    language: str = ""  # of which it is the tag
+
+
+def find_family(rows: Rows) -> str:
+    """Returns the family from which a vocabulary was imported, by its special symbols."""
+    pad, bos, eos, unk = rows.row[[PAD_ID, BOS_ID, EOS_ID, UNK_ID]].tolist()
+    if pad == NO_ROW:
+        return "marian"
+    return "m2m_100" if (bos, pad, eos, unk) == (0, 1, 2, 3) else "t5"
+
+
+def assign_rows(vocabulary: Vocabulary, family: str) -> Rows:
+    """Returns rows for a vocabulary that was trained here, in the family's order.
+
+    marian  `</s>`, `<unk>`, the pieces, and `<pad>`, with which the decoder begins; PAD has no row
+    t5      `<pad>`, with which the decoder begins, `</s>`, `<unk>`, the pieces, the sentinels, the
+            first one last, and a row for PAD
+    """
+    size = vocabulary.tgt.vocab_size
+    sentinels = vocabulary.tgt.sentinel_ids if family == "t5" else []
+    pieces = [i for i in range(len(SPECIAL), size) if i not in {*sentinels}]
+    if family == "t5":
+        order = [BOS_ID, EOS_ID, UNK_ID, *pieces, *reversed(sentinels), PAD_ID]
+    else:
+        order = [EOS_ID, UNK_ID, *pieces, BOS_ID]
+    row = np.full(size, NO_ROW)
+    row[order] = np.arange(len(order))
+    return Rows(row, row != NO_ROW)
+
+
+def write_tokenizer(
+    vocabulary: Vocabulary, rows: Rows, family: str, settings: Mapping[str, Any], folder: Path
+) -> None:
+    """Writes the files of MarianTokenizer, NllbTokenizer, M2M100Tokenizer or T5Tokenizer.
+
+    Args:
+        vocabulary: of the run.
+        rows: the tokenizer's ids of the run's ids.
+        family: marian, m2m_100 or t5.
+        settings: of tokenizer_config.json.
+        folder: an existing folder.
+    """
+    pieces = _list_pieces(vocabulary.tgt, rows, family)
+    match family:
+        case "marian":
+            kind, more = "Marian", _write_marian(vocabulary, pieces, folder)
+        case "m2m_100" if {p.language for p in pieces if p} - {""} == {*M2M100_LANGUAGES}:
+            kind, more = "M2M100", _write_m2m100(vocabulary, pieces, folder)
+        case "m2m_100":
+            kind, more = "Nllb", _write_nllb(vocabulary, pieces, folder)
+        case _:
+            kind, more = "T5", _write_t5(vocabulary, pieces, folder)
+    _write_json(
+        folder / "tokenizer_config.json",
+        {"tokenizer_class": f"{kind}Tokenizer", **more, **settings},
+    )
+
+
+def _list_pieces(tokenizer: Tokenizer, rows: Rows, family: str) -> list[Piece | None]:
+    """The piece of each row; None for a row that only fills the table."""
+    special = {**SPECIAL, BOS_ID: "<s>" if family == "m2m_100" else "<pad>"}
+    pieces: list[Piece | None] = [None] * (rows.row.max() + 1)
+    for id_, own in enumerate(spm.ModelProto.FromString(tokenizer.model).pieces):
+        if not rows.is_output[id_] or (id_ == PAD_ID and family != "m2m_100"):
+            continue
+        renamed = _RENAMED.fullmatch(own.piece)
+        name, language = renamed[1] if renamed else own.piece, ""
+        if id_ in special:
+            name = special[id_]
+        elif own.type == Kind.CONTROL and family in _CODES and (tag := _TAG.fullmatch(own.piece)):
+            language = tag[1]
+            name = _CODES[family].format(language)
+        pieces[rows.row[id_]] = Piece(name, own.score, own.type, language) if name else None
+    return pieces
+
+
+def _write_json(path: Path, values: Any) -> None:
+    path.write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")
+
+
+def _write_marian(
+    vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
+) -> dict[str, Any]:
+    """The two models as they are, which have pieces by name, and the ids of the names."""
+    (folder / "source.spm").write_bytes(vocabulary.src.model)
+    (folder / "target.spm").write_bytes(vocabulary.tgt.model)
+    _write_json(folder / "vocab.json", _find_ids(pieces))
+    return {}
+
+
+def _write_m2m100(
+    vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
+) -> dict[str, Any]:
+    """As `_write_marian`; the codes follow the pieces, without being in the file."""
+    (folder / "sentencepiece.bpe.model").write_bytes(vocabulary.src.model)
+    is_piece = [piece and not piece.language for piece in pieces]
+    _write_json(folder / "vocab.json", _find_ids(pieces[: is_piece.index(False)]))
+    return {}
+
+
+def _write_nllb(
+    vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
+) -> dict[str, Any]:
+    """`tokenizer.json`, with the merges that lead to each piece, those of high scores first."""
+    scores = {piece.name: piece.score for piece in pieces if piece and piece.kind == Kind.NORMAL}
+    merges = [
+        (-score, cut, name)
+        for name, score in scores.items()
+        for cut in range(1, len(name))
+        if name[:cut] in scores and name[cut:] in scores
+    ]
+    ids = _find_ids(pieces)
+    codes = [piece.name for piece in pieces if piece and piece.language]
+    special = [*(SPECIAL[id_] for id_ in SPECIAL), *codes]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    space = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}
+    model = {
+        "type": "BPE",
+        "unk_token": SPECIAL[UNK_ID],
+        "fuse_unk": True,
+        "byte_fallback": False,
+        "vocab": ids,
+        "merges": [[name[:cut], name[cut:]] for _, cut, name in sorted(merges)],
+    }
+    values = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": ids[name], "content": name, "special": True, **flags} for name in special
+        ],
+        "normalizer": _make_normalizer(spm.ModelProto.FromString(vocabulary.src.model)),
+        "pre_tokenizer": {**space, "split": True},
+        "post_processor": None,
+        "decoder": {**space, "split": True},
+        "model": model,
+    }
+    _write_json(folder / "tokenizer.json", values)
+    return {"extra_special_tokens": codes}
+
+
+def _make_normalizer(model: ModelProto) -> dict[str, Any] | None:
+    charsmap = model.normalizer_spec.precompiled_charsmap
+    if not charsmap:
+        return None
+    rules = {
+        "type": "Precompiled",
+        "precompiled_charsmap": base64.b64encode(charsmap).decode("ascii"),
+    }
+    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    return {"type": "Sequence", "normalizers": [rules, spaces]}
+
+
+def _write_t5(
+    vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
+) -> dict[str, Any]:
+    """`spiece.model`, with ids in its order, without the sentinels and what fills the table."""
+    last = max(number for number, piece in enumerate(pieces) if piece)
+    own = [piece or Piece(f"<unused {n}>", 0.0, Kind.UNUSED) for n, piece in enumerate(pieces)]
+    del own[last + 1 :]
+    sentinels = 0
+    while (found := _SENTINEL.fullmatch(own[-1].name)) and int(found[1]) == sentinels:
+        own.pop()
+        sentinels += 1
+    model = spm.ModelProto.FromString(vocabulary.src.model)
+    del model.pieces[:]
+    for piece in own:
+        model.pieces.add(piece=piece.name, score=piece.score, type=piece.kind)
+    settings = model.trainer_spec
+    settings.pad_id, settings.eos_id, settings.unk_id, settings.bos_id = 0, 1, 2, -1
+    settings.vocab_size = len(own)
+    (folder / "spiece.model").write_bytes(model.SerializeToString())
+    return {"extra_ids": sentinels}
+
+
+def _find_ids(pieces: Sequence[Piece | None]) -> dict[str, int]:
+    return {piece.name: row for row, piece in enumerate(pieces) if piece}

@@ -1,0 +1,196 @@
+"""Folders that are exported are read again; `test_export_against_transformers.py` loads them."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
+from t2t.data.batch import BOS_ID, PAD_ID
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.interop.bart_family import order_as_halves
+from t2t.interop.foreign_model import ForeignModel, read_model
+from t2t.interop.hugging_face_export import plan_export, write_model
+from t2t.interop.hugging_face_folder import open_tensors, read_json
+from t2t.interop.hugging_face_vocabulary import Rows
+from t2t.model.interface import Params
+from t2t.model.position import encode_sinusoidal
+from t2t.ops.build_model import describe_model
+from tests.interop import foreign_folders
+from tests.interop.small_vocabularies import make_odd_lines, make_text
+
+BOTH = DataConfig(directions=("eng_Latn-deu_Latn",), direction_tags="both")
+MARIAN = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2)
+T5 = dataclasses.replace(
+    MARIAN,
+    position="relative",
+    norm="rms",
+    norm_position="pre",
+    feed_forward="geglu",
+    feed_forward_bias=False,
+    attention_scale=False,
+)
+
+
+def open_folder(folder: Path) -> ForeignModel:
+    return read_model(folder, read_json(folder, "config.json"), open_tensors(folder))
+
+
+def write(
+    config: Config, params: Params, vocabulary: Vocabulary, rows: Rows | None, folder: Path
+) -> list[str]:
+    folder.mkdir()
+    return write_model(plan_export(config, vocabulary, rows), config, params, vocabulary, folder)
+
+
+def write_m2m100_model(folder: Path) -> None:
+    foreign_folders.write_nllb_model(folder, foreign_folders.write_m2m100_vocabulary)
+
+
+def write_marian_model(folder: Path) -> None:
+    foreign_folders.write_model(folder, missing=3, codes=(">>fra<<", ">>deu<<"))
+
+
+@pytest.mark.parametrize(
+    ("write_source", "data"),
+    [
+        (write_marian_model, DataConfig(directions=("en-fra",))),
+        (foreign_folders.write_nllb_model, BOTH),
+        (write_m2m100_model, dataclasses.replace(BOTH, directions=("en-de",))),
+        (foreign_folders.write_t5_model, DataConfig()),
+    ],
+    ids=["Marian", "NLLB", "M2M-100", "T5 1.1"],
+)
+def test_imported_model_goes_out_as_it_came_in(
+    tmp_path: Path, write_source: Callable[[Path], Any], data: DataConfig
+) -> None:
+    write_source(tmp_path)
+    model = open_folder(tmp_path)
+    params = model.read_params(open_tensors(tmp_path))
+    vocabulary, rows, languages = model.vocabulary
+    config = Config(model=model.config, data=data)
+    write(config, params, vocabulary, rows, tmp_path / "out")
+    again = open_folder(tmp_path / "out")
+    assert again.config == model.config
+    assert again.vocabulary.languages == languages
+    lines = make_odd_lines(50)
+    for side in ("src", "tgt"):
+        ids, found = (
+            [each.rows.row[row].tolist() for row in getattr(each.vocabulary, side).encode(lines)]
+            for each in (model.vocabulary, again.vocabulary)
+        )
+        assert ids == found
+    read, written = open_tensors(tmp_path), open_tensors(tmp_path / "out")
+    assert read.shapes == written.shapes
+    for name in read.by_name:
+        np.testing.assert_allclose(written.read(name), read.read(name), rtol=1e-6, err_msg=name)
+
+
+def make_vocabulary(folder: Path, **options: Any) -> Vocabulary:
+    corpus = ListCorpus("toy", list(zip(make_text(0), make_text(1), strict=True)))
+    config = TokenizerConfig(vocab_size=130, byte_fallback=False, **options)
+    return train_vocabulary([corpus], config, folder / "vocab", ("<2de>",))
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    return make_vocabulary(tmp_path_factory.mktemp("data"), kind="unigram", sentinels=2)
+
+
+@pytest.mark.parametrize(
+    ("model", "end"),
+    [(MARIAN, [BOS_ID]), (T5, [6, 5, PAD_ID])],  # 5 and 6 are the sentinels
+    ids=["Marian", "T5"],
+)
+def test_model_that_was_trained_here_goes_out(
+    vocabulary: Vocabulary, tmp_path: Path, model: ModelConfig, end: list[int]
+) -> None:
+    """In the order of the family's ids, with zeros for the biases that it does not have."""
+    size = vocabulary.tgt.vocab_size
+    random = np.random.default_rng(0)
+    _, described = describe_model(model, size, size)
+    params = jax.tree.map(lambda x: random.normal(size=x.shape).astype(np.float32), described)
+    config = Config(model=model)
+    notes = write(config, params, vocabulary, None, tmp_path / "out")
+    again = open_folder(tmp_path / "out")
+    rows = plan_export(config, vocabulary, None).rows
+    assert np.argsort(rows.row)[-len(end) :].tolist() == end
+    lines = make_odd_lines(50)
+    ours, theirs = (each.src.encode(lines) for each in (vocabulary, again.vocabulary.vocabulary))
+    found = [again.vocabulary.rows.row[ids].tolist() for ids in theirs]
+    assert found == [rows.row[ids].tolist() for ids in ours]
+    tensors = open_tensors(tmp_path / "out")
+    table = tensors.read("shared.weight" if model is T5 else "model.shared.weight")
+    wanted = params["tgt_embedding"]["table"][np.argsort(rows.row)[-len(table) :]]
+    wanted = 4 * wanted if model is T5 else order_as_halves({"table": wanted})["table"]
+    np.testing.assert_allclose(table, wanted, rtol=1e-6)
+    biases = [name for name in tensors.by_name if name.endswith("_proj.bias")]
+    assert not np.any([tensors.read(name) for name in biases])
+    assert bool(biases) == (model is MARIAN) == any("norm_epsilon" in note for note in notes)
+
+
+def test_sinusoids_are_reordered_as_halves() -> None:
+    kinds = ("sinusoidal", "sinusoidal_halves")
+    papers, halves = (np.asarray(encode_sinusoidal(jnp.arange(9), 16, kind)) for kind in kinds)
+    np.testing.assert_allclose(order_as_halves({"norm.weight": papers})["norm.weight"], halves)
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "message"),
+    [
+        (MARIAN, {"position": "rotary"}, r"model\.position='rotary' .* it supports sinusoidal, "),
+        (MARIAN, {"kind": "decoder_only"}, r"model\.kind='decoder_only' .* supports transformer"),
+        (MARIAN, {"norm_position": "pre"}, r"model\.norm_position='pre' .* it supports post"),
+        (MARIAN, {"norm": "rms"}, r"model\.norm='rms' .* MarianMTModel .* it supports layer"),
+        (MARIAN, {"norm_epsilon": 1e-3}, r"model\.norm_epsilon=0\.001 .* it supports 1e-05"),
+        (
+            MARIAN,
+            {"feed_forward": "moe"},
+            r"model\.feed_forward='moe' .* relu, silu, gelu",
+        ),
+        (MARIAN, {"tie_embeddings": "none"}, r"model\.tie_embeddings='none' .* it supports all"),
+        (MARIAN, {"num_kv_heads": 1}, r"model\.num_kv_heads=1 .* it supports 2"),
+        (MARIAN, {"d_v": 4}, r"model\.d_v=4 .* it supports 8"),
+        (
+            MARIAN,
+            {"position": "sinusoidal_fairseq"},
+            r"model\.position=.* not imported from NLLB",
+        ),
+        (T5, {"attention_bias": True}, r"model\.attention_bias=True .* it supports False"),
+        (T5, {"attention_scale": True}, r"model\.attention_scale=True .* it supports False"),
+        (T5, {"tie_embeddings": "decoder"}, r"model\.tie_embeddings='decoder' .* all, input"),
+    ],
+)
+def test_model_that_no_family_has_is_refused_by_field(
+    vocabulary: Vocabulary, base: ModelConfig, changes: dict[str, Any], message: str
+) -> None:
+    config = Config(model=dataclasses.replace(base, **changes))
+    with pytest.raises(ConfigError, match=message):
+        plan_export(config, vocabulary, None)
+
+
+def test_vocabulary_that_a_family_does_not_have_is_refused_by_field(
+    vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"data\.directions=\('en-de',\) .* T5 has no tags"):
+        plan_export(Config(model=T5, data=DataConfig(directions=("en-de",))), vocabulary, None)
+    with pytest.raises(ConfigError, match=r"data\.direction_tags='both' .* Marian has tags of"):
+        plan_export(Config(model=MARIAN, data=BOTH), vocabulary, None)
+    with pytest.raises(ConfigError, match=r"tokenizer\.kind='bpe' .* T5's is 'unigram'"):
+        plan_export(Config(model=T5), make_vocabulary(tmp_path, kind="bpe"), None)
+
+
+def test_field_that_the_export_does_not_know_is_refused(vocabulary: Vocabulary) -> None:
+    @dataclasses.dataclass
+    class Variant(ModelConfig):
+        logit_cap: float = 0.0
+
+    plan_export(Config(model=Variant()), vocabulary, None)
+    with pytest.raises(ConfigError, match=r"^model\.logit_cap=30\.0 is not supported .* 0\.0$"):
+        plan_export(Config(model=Variant(logit_cap=30.0)), vocabulary, None)
