@@ -44,6 +44,7 @@ KILLS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_programs")
 def test_run_in_a_bucket_is_continued_and_equals_one_in_a_folder(
     bucket: Path, tmp_path: Path

@@ -66,6 +66,7 @@ def make_small_config(folder: Path, kernels: str) -> Config:
     return override(make_config(folder), values | {"model.kernels": kernels})
 
 
+@pytest.mark.slow
 @pytest.mark.equality
 def test_textbook_trains_to_the_same_parameters(runs: Path) -> None:
     found, wanted = (restore_params(runs / name, "last")[0] for name in ("textbook", "auto"))
@@ -79,6 +80,7 @@ def test_textbook_trains_to_the_same_parameters(runs: Path) -> None:
             assert one[name] == pytest.approx(other[name], rel=2e-2 if narrow else 1e-4)
 
 
+@pytest.mark.slow
 def test_textbook_translates(runs: Path) -> None:
     config = load_config(runs / "textbook" / "config.json")
     vocabulary = Vocabulary.load(runs / "textbook" / "vocab")

@@ -72,6 +72,7 @@ def test_validation_that_fails_does_so_after_the_first_step(
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_long_validation_sentences_do_not_end_a_run_with_learned_positions(
     config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

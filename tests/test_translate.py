@@ -173,6 +173,7 @@ def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
     os.close(terminal)
 
 
+@pytest.mark.slow
 def test_samples_are_the_same_however_many_lines_are_read_ahead(run: Path) -> None:
     decoding = {"strategy": "sampling", "num_samples": 2}
     together, apart = (
@@ -239,6 +240,7 @@ def test_pipe_gets_each_answer_at_once_without_reading_ahead(run: Path) -> None:
     assert b"not valid UTF-8: 1" in errors
 
 
+@pytest.mark.slow
 def test_files_are_translated_as_through_a_pipe_and_a_second_start_does_nothing(
     run: Path, tmp_path: Path
 ) -> None:

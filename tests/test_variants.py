@@ -402,6 +402,7 @@ def register_linear_schedule() -> None:
         return optax.linear_schedule(peak, 0.0, training.steps)
 
 
+@pytest.mark.slow
 def test_all_that_is_registered_trains_together(tmp_path: Path) -> None:
     """Parts of the model, an optimizer, a schedule and a source of data."""
     for add in (register_parts, register_lion, register_linear_schedule):

@@ -308,6 +308,7 @@ def test_pipes_and_other_encodings_are_named(tmp_path: Path) -> None:
         run(tmp_path)
 
 
+@pytest.mark.slow
 def test_damaged_gzip_is_refused_and_keeps_finished_shards(tmp_path: Path) -> None:
     packed = gzip.compress(b"".join(LINES * 4000))
     (tmp_path / "c.txt.gz").write_bytes(packed[: len(packed) // 2])

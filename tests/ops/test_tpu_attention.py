@@ -135,6 +135,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
     return spy
 
 
+@pytest.mark.slow
 def test_model_computes_the_same_with_and_without_the_kernel(kernel: mock.Mock) -> None:
     found = []
     for kernels in ("auto", "textbook"):
