@@ -25,10 +25,14 @@ LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!\w+:)([^)\s#]+)(#[^)\s]*
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds pages and figures from outside docs/."""
+    """Adds pages and figures from outside docs/, and a page for each example."""
     figures = [path.relative_to(ROOT) for path in (ROOT / "benchmarks/results").rglob("*.png")]
     for path, uri in (PAGES | {path.as_posix(): path.as_posix() for path in figures}).items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
+    for example in (ROOT / "examples").rglob("*.py"):
+        name = example.relative_to(ROOT).as_posix()
+        text = f"# {name}\n\n```python\n{example.read_text('utf-8')}```\n"
+        files.append(File.generated(config, name.replace(".py", ".md"), content=text))
     return files
 
 
@@ -43,6 +47,8 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> st
         text, target, anchor = link.groups(default="")
         path = posixpath.normpath(posixpath.join(folder, target))
         uri = PAGES.get(path, path.removeprefix("docs/"))
+        if path.startswith("examples/"):
+            uri = uri.replace(".py", ".md")
         if files.get_file_from_path(uri) is None and (ROOT / path).exists():
             return text
         return f"[{text}]({posixpath.relpath(uri, posixpath.dirname(page.file.src_uri))}{anchor})"
