@@ -32,6 +32,7 @@ CHOICES = {
         "learned",
         "rotary",
         "relative",
+        "relative_by_layer",
         "alibi",
         "none",
     ),
