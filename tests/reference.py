@@ -138,8 +138,7 @@ def make_bias(table: Rows | None, config: ModelConfig, length: int, causal: bool
     bias = np.zeros((config.num_heads, length, length))
     for head, t, s in np.ndindex(*bias.shape):
         match config.position:
-            case "relative":
-                assert table is not None
+            case "relative" | "relative_by_layer" if table is not None:
                 bias[head, t, s] = table[find_relative_bucket(s - t, causal), head]
             case "alibi":
                 bias[head, t, s] = -(2.0 ** (-8 * (head + 1) / config.num_heads)) * abs(s - t)
@@ -253,8 +252,10 @@ def apply_layers(
 ) -> Rows:
     """Self-attention and feed-forward, layer by layer."""
     for _, layer in sorted(layers.items()):
+        if own := layer.get("own_position"):
+            bias = make_bias(own["table"], config, len(x), causal=False)
 
-        def attend_self(x: Rows, layer: Parameters = layer) -> Rows:
+        def attend_self(x: Rows, layer: Parameters = layer, bias: Rows | None = bias) -> Rows:
             return multi_head_attention(layer["self_attention"], config, x, x, visible, bias)
 
         x = add_residual(layer.get("self_residual", {}), config, x, attend_self)
@@ -269,8 +270,10 @@ def decode(parameters: Parameters, config: ModelConfig, memory: Rows, tgt_in: li
     table = parameters.get("tgt_position", {}).get("table")
     bias = make_bias(table, config, len(tgt_in), causal=True)
     for _, layer in sorted(parameters["decoder"].items()):
+        if own := layer.get("own_position"):
+            bias = make_bias(own["table"], config, len(tgt_in), causal=True)
 
-        def attend_self(x: Rows, layer: Parameters = layer) -> Rows:
+        def attend_self(x: Rows, layer: Parameters = layer, bias: Rows | None = bias) -> Rows:
             return multi_head_attention(layer["self_attention"], config, x, x, past, bias)
 
         def attend_memory(x: Rows, layer: Parameters = layer) -> Rows:

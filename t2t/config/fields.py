@@ -39,8 +39,8 @@ class ModelConfig:
     attention_bias: bool = False  # add biases to queries, keys, values and the output of attention
     # kind of positions: sinusoidal (the paper's) | sinusoidal_halves (all sines, then all cosines:
     # Marian's) | sinusoidal_fairseq (halves, at other rates, counted from 2: NLLB's) | learned |
-    # rotary (Su et al. 2021) | relative (Raffel et al. 2020) | alibi (Press et al. 2022) | none, or
-    # a registered kind
+    # rotary (Su et al. 2021) | relative (Raffel et al. 2020) | relative_by_layer (with biases for
+    # each layer: umT5's) | alibi (Press et al. 2022) | none, or a registered kind
     position: str = "sinusoidal"
     # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
     # with position="learned", since the other kinds have no limit, or a registered one

@@ -27,7 +27,7 @@ CHOICES = {
     "model.attention": ("dot_product",),
     "model.position": (
         "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary", "relative",
-        "alibi", "none",
+        "relative_by_layer", "alibi", "none",
     ),
     "model.norm": ("layer", "rms", "none"),
     "model.norm_position": ("post", "pre"),

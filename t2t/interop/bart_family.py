@@ -40,7 +40,7 @@ _WITHOUT_EFFECT = (
 )  # fmt: skip
 _ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu_new": "gelu"}
 # Values of fields that a model of the family can have; of other fields it can have one.
-CHOICES = {
+CHOICES: Mapping[str, tuple[str, ...]] = {
     "feed_forward": ("relu", "silu", "gelu"),
     "position": ("sinusoidal_halves", "sinusoidal_fairseq", "sinusoidal"),  # `order_as_halves`
 }

@@ -18,7 +18,7 @@ from t2t.interop.parameter_map import Link, check_tensors, find_shapes, read_par
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 
-MODEL_TYPES = ("marian", "m2m_100", "t5", "mt5")
+MODEL_TYPES = ("marian", "m2m_100", "t5", "mt5", "umt5")
 
 
 class ForeignModel(NamedTuple):
@@ -75,7 +75,7 @@ def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> For
                 lambda tensors: bart_family.check_derived(tensors, config),
                 tags_both=kind == "m2m_100",
             )
-        case "t5" | "mt5":
+        case "t5" | "mt5" | "umt5":
             own_output = t5_family.has_own_output(tensors)
             config, vocab_size = t5_family.read_t5_config(values, own_output=own_output)
             vocabulary = read_t5(folder, vocab_size)
@@ -85,6 +85,11 @@ def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> For
             )
             return ForeignModel(
                 config, vocabulary, links, t5_family.DERIVED, t5_family.check_derived
+            )
+        case "bart":
+            raise SourceError(
+                "config.json: model_type='bart' is not supported: its vocabulary is a BPE of "
+                f"bytes, which no SentencePiece model expresses; it can be {', '.join(MODEL_TYPES)}"
             )
         case other:
             raise SourceError(

@@ -7,6 +7,7 @@ that the family does not have is refused.
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ _FAMILIES = {
     "sinusoidal_halves": "marian",
     "sinusoidal_fairseq": "m2m_100",
     "relative": "t5",
+    "relative_by_layer": "t5",
 }
 # Fields that only affect training, other kinds of models, or how this project computes.
 IGNORED = (
@@ -83,12 +85,16 @@ def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Ex
         choices = t5_family.CHOICES
         links = t5_family.list_links(read, rows, own_output=own_output, scaled=False)
     else:
-        pad = rows.row[BOS_ID if family == "marian" else PAD_ID]
+        is_marian = family == "marian"
+        pad = rows.row[BOS_ID if is_marian else PAD_ID]
         values = bart_family.write_config(model, vocab_size, int(pad), int(rows.row[EOS_ID]))
         longest = config.data.max_length + config.decoding.max_extra_length + 1
         values["max_position_embeddings"] = max(1024, longest)
-        is_marian = family == "marian"
-        read, _ = getattr(bart_family, f"read_{'marian' if is_marian else 'm2m100'}_config")(values)
+        read, _ = (
+            bart_family.read_marian_config(values)
+            if is_marian
+            else bart_family.read_m2m100_config(values)
+        )
         choices = bart_family.CHOICES
         links = bart_family.list_links(read, rows)
     of_model, notes = _check_model(model, read, choices, values["architectures"][0])
@@ -134,7 +140,7 @@ def _check_vocabulary(
 
 
 def _check_model(
-    model: ModelConfig, read: ModelConfig, choices: dict[str, tuple[str, ...]], name: str
+    model: ModelConfig, read: ModelConfig, choices: Mapping[str, tuple[str, ...]], name: str
 ) -> tuple[list[str], list[str]]:
     """Compares a config with what the family has.
 

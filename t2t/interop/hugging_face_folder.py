@@ -272,7 +272,7 @@ def _read_entry(path: Path, start: int, entry: Mapping[str, Any]) -> Tensor:
     return Tensor(shape, dtype, read)
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, Float[np.ndarray, "..."]]) -> None:
+def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes tensors as `transformers` reads them, one after the other.
 
     Raises:

@@ -150,9 +150,6 @@ def _write_nllb(
     ]
     ids = _find_ids(pieces)
     codes = [piece.name for piece in pieces if piece and piece.language]
-    special = [*(SPECIAL[id_] for id_ in SPECIAL), *codes]
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    space = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}
     model = {
         "type": "BPE",
         "unk_token": SPECIAL[UNK_ID],
@@ -161,42 +158,69 @@ def _write_nllb(
         "vocab": ids,
         "merges": [[name[:cut], name[cut:]] for _, cut, name in sorted(merges)],
     }
-    values = {
+    special = {name: ids[name] for name in (*SPECIAL.values(), *codes)}
+    original = spm.ModelProto.FromString(vocabulary.src.model)
+    _write_json(folder / "tokenizer.json", _describe_backend(model, special, original))
+    return {"extra_special_tokens": codes}
+
+
+def _describe_backend(
+    model: Mapping[str, Any], special: Mapping[str, int], original: ModelProto
+) -> dict[str, Any]:
+    """The content of `tokenizer.json`: EOS follows each text, and words begin with a space.
+
+    Args:
+        model: its part "model".
+        special: the ids of symbols that no text is tokenised to.
+        original: has the rules of normalisation.
+    """
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    space = {
+        "type": "Metaspace",
+        "replacement": "\u2581",
+        "prepend_scheme": "always",
+        "split": True,
+    }
+    eos, bytes_ = SPECIAL[EOS_ID], [{"type": "ByteFallback"}] if model["byte_fallback"] else []
+    ending = {"SpecialToken": {"id": eos, "type_id": 0}}
+    text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    charsmap = base64.b64encode(original.normalizer_spec.precompiled_charsmap).decode("ascii")
+    return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": ids[name], "content": name, "special": True, **flags} for name in special
+            {"id": id_, "content": name, "special": True, **flags} for name, id_ in special.items()
         ],
-        "normalizer": _make_normalizer(spm.ModelProto.FromString(vocabulary.src.model)),
-        "pre_tokenizer": {**space, "split": True},
-        "post_processor": None,
-        "decoder": {**space, "split": True},
+        "normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap}
+        if charsmap
+        else None,
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "WhitespaceSplit"}, space],
+        },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [text, ending],
+            "pair": [text, ending, other, ending],
+            "special_tokens": {eos: {"id": eos, "ids": [special[eos]], "tokens": [eos]}},
+        },
+        "decoder": {"type": "Sequence", "decoders": [*bytes_, space]},
         "model": model,
     }
-    _write_json(folder / "tokenizer.json", values)
-    return {"extra_special_tokens": codes}
-
-
-def _make_normalizer(model: ModelProto) -> dict[str, Any] | None:
-    charsmap = model.normalizer_spec.precompiled_charsmap
-    if not charsmap:
-        return None
-    rules = {
-        "type": "Precompiled",
-        "precompiled_charsmap": base64.b64encode(charsmap).decode("ascii"),
-    }
-    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
-    return {"type": "Sequence", "normalizers": [rules, spaces]}
 
 
 def _write_t5(
     vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
 ) -> dict[str, Any]:
-    """`spiece.model`, with ids in its order, without the sentinels and what fills the table."""
+    """`spiece.model`, with ids in its order, without the sentinels and what fills the table.
+
+    And `tokenizer.json`, with the sentinels, which is what `transformers` reads of umT5.
+    """
     last = max(number for number, piece in enumerate(pieces) if piece)
     own = [piece or Piece(f"<unused {n}>", 0.0, Kind.UNUSED) for n, piece in enumerate(pieces)]
     del own[last + 1 :]
+    entries = [(piece.name, piece.score) for piece in own]
     sentinels = 0
     while (found := _SENTINEL.fullmatch(own[-1].name)) and int(found[1]) == sentinels:
         own.pop()
@@ -209,6 +233,16 @@ def _write_t5(
     settings.pad_id, settings.eos_id, settings.unk_id, settings.bos_id = 0, 1, 2, -1
     settings.vocab_size = len(own)
     (folder / "spiece.model").write_bytes(model.SerializeToString())
+    unigram = {
+        "type": "Unigram",
+        "unk_id": 2,
+        "byte_fallback": vocabulary.src.has_bytes,
+        "vocab": entries,
+    }
+    special = {
+        name: row for row, (name, _) in enumerate(entries) if row < 3 or _SENTINEL.fullmatch(name)
+    }
+    _write_json(folder / "tokenizer.json", _describe_backend(unigram, special, model))
     return {"extra_ids": sentinels}
 
 

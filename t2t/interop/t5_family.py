@@ -1,4 +1,4 @@
-"""T5, T5 1.1 (and Flan) and mT5 models of `transformers`: config, and parameters both ways.
+"""T5, T5 1.1 (and Flan), mT5 and umT5 models of `transformers`: config, and parameters both ways.
 
 Sources: Raffel et al. 2020; `T5ForConditionalGeneration` of transformers 5. MetricX is an mT5 whose
 authors call its class `MT5ForRegression`.
@@ -30,20 +30,25 @@ from t2t.interop.parameter_map import (
 from t2t.model.position import Relative
 
 _TABLE, _OUTPUT = "shared.weight", "lm_head.weight"
+_BIAS = "relative_attention_bias.weight"
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 # Older files have the last one, which `transformers` ignores.
 DERIVED = (
     *_COPIES,
     _OUTPUT,
-    "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
+    f"decoder.block.0.layer.1.EncDecAttention.{_BIAS}",
 )
 
 _FEED_FORWARDS = {"relu": "relu", "gated-gelu": "geglu", "gated-silu": "swiglu"}
 # Values of fields that a model of the family can have; of other fields it can have one.
-CHOICES = {"feed_forward": ("relu", "geglu", "swiglu"), "tie_embeddings": ("all", "input")}
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "feed_forward": ("relu", "geglu", "swiglu"),
+    "tie_embeddings": ("all", "input"),
+}
 METRICX_ARCHITECTURES = ["MT5ForRegression"]  # see `t2t.evaluation.metricx`
 _ARCHITECTURES = (
-    ["T5ForConditionalGeneration"], ["MT5ForConditionalGeneration"], METRICX_ARCHITECTURES,
+    ["T5ForConditionalGeneration"], ["MT5ForConditionalGeneration"],
+    ["UMT5ForConditionalGeneration"], METRICX_ARCHITECTURES,
 )  # fmt: skip
 
 
@@ -66,6 +71,7 @@ def read_t5_config(values: Mapping[str, Any], *, own_output: bool) -> tuple[Mode
     given.allow("relative_attention_max_distance", Relative.max_distance)
     given.allow("decoder_start_token_id", values.get("pad_token_id", 0))
     given.ignore("initializer_factor", "classifier_dropout", "n_positions", "output_past")
+    given.ignore("scalable_attention")  # of umT5, which transformers does not read
     given.ignore("tie_word_embeddings", "scale_decoder_outputs")  # `_scales_output`
     given.ignore("dense_act_fn", "is_gated_act")  # they follow from feed_forward_proj
     given.ignore("pad_token_id", "eos_token_id", "bos_token_id")
@@ -80,7 +86,7 @@ def read_t5_config(values: Mapping[str, Any], *, own_output: bool) -> tuple[Mode
         d_k=width,
         d_v=width,
         attention_scale=False,
-        position="relative",
+        position="relative_by_layer" if values.get("model_type") == "umt5" else "relative",
         norm="rms",
         norm_epsilon=given.take("layer_norm_epsilon", float, 1e-6),
         norm_position="pre",
@@ -103,9 +109,10 @@ def write_config(model: ModelConfig, vocab_size: int) -> dict[str, Any]:
     encoder_layers, decoder_layers = model.depth
     names = {ours: theirs for theirs, ours in _FEED_FORWARDS.items()}
     tied = model.tie_embeddings == "all"
+    is_umt5 = model.position == "relative_by_layer"
     return {
-        "model_type": "t5",
-        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": "umt5" if is_umt5 else "t5",
+        "architectures": [f"{'UMT5' if is_umt5 else 'T5'}ForConditionalGeneration"],
         "vocab_size": vocab_size,
         "d_model": model.d_model,
         "d_kv": model.key_width,
@@ -156,8 +163,9 @@ def list_links(model: ModelConfig, rows: Rows, *, own_output: bool, scaled: bool
         name = _OUTPUT if own_output else _TABLE
         links.append(table(("own_output_embedding", "table"), name, rows, scale if scaled else 1.0))
     for side, stack in (("src", "encoder"), ("tgt", "decoder")):
-        position = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        links.append(vector((f"{side}_position", "table"), position))
+        if model.position == "relative":
+            position = f"{stack}.block.0.layer.0.SelfAttention.{_BIAS}"
+            links.append(vector((f"{side}_position", "table"), position))
         links.append(vector((f"{stack}_norm", "scale"), f"{stack}.final_layer_norm.weight"))
         for number in range(model.depth[stack == "decoder"]):
             links += _list_block((stack, number), model, f"{stack}.block.{number}.layer")
@@ -169,6 +177,8 @@ def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link
     own = {"query_key_value": "qkv"}
     links = _list_attention((*path, "self_attention"), model, f"{name}.0.SelfAttention", own)
     links.append(vector((*path, "self_residual", "norm", "scale"), f"{name}.0.layer_norm.weight"))
+    if model.position == "relative_by_layer":
+        links.append(vector((*path, "own_position", "table"), f"{name}.0.SelfAttention.{_BIAS}"))
     last = 1
     if path[0] == "decoder":
         last, own = 2, {"query": "q", "key_value": "kv"}

@@ -20,7 +20,7 @@ from t2t.model.compute_policy import Policy
 from t2t.model.experts import Experts
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.layers import FeedForward, Identity, Norm, is_layer, make_norm
-from t2t.model.position import Position
+from t2t.model.position import Position, make_block_position
 
 # What feed-forwards return beside their output, summed over blocks; most return nothing. "loss" is
 # added to the model's loss, a sum over the tokens of a batch. Other entries are vectors of counts,
@@ -42,6 +42,7 @@ class Context(NamedTuple):
     memory_mask: Bool[Array, "#B 1 #T M"] | None = None
     is_token: Bool[Array, "B T"] | None = None  # False for padding; None: as if there were none
     write_at: Int[Array, ""] | int = 0  # in decoding: index of the first new key in the cache
+    key_positions: Int[Array, "*#B S"] | None = None  # None: those of the queries
 
 
 class BlockCache(NamedTuple):
@@ -156,12 +157,20 @@ class Block(nnx.Module):
     """Self-attention, attention over a memory (`over_memory`), then feed-forward."""
 
     def __init__(
-        self, config: ModelConfig, policy: Policy, key: jax.Array, *, over_memory: bool = False
+        self,
+        config: ModelConfig,
+        policy: Policy,
+        key: jax.Array,
+        *,
+        over_memory: bool = False,
+        causal: bool = False,
     ):
-        """Creates the two or three sub-layers."""
+        """Creates the two or three sub-layers; `causal`: keys never lie right of their query."""
         self_key, cross_key, feed_forward_key = jax.random.split(key, 3)
         self.policy = policy
         self.over_memory = over_memory
+        position_key = jax.random.fold_in(key, 3)
+        self.own_position: Any = make_block_position(config, position_key, causal=causal)
         self.self_attention = MultiHeadAttention(config, policy, self_key)
         self.self_residual = Residual(config, policy)
         if over_memory:
@@ -185,12 +194,17 @@ class Block(nnx.Module):
         query, new = self.self_attention.project(
             self.self_residual.before(x), context.position, context.positions
         )
+        bias = context.bias
+        if self.own_position is not None:
+            keys_at = context.key_positions
+            keys_at = context.positions if keys_at is None else keys_at
+            bias = self.own_position.bias(context.positions, keys_at)
         written = new if cache is None else cache.write(context.write_at, new)
         y = self.self_attention.attend(
             query,
             written.past if isinstance(written, BlockCache) else written,
             context.mask,
-            context.bias,
+            bias,
             keys.self_weights,
         )
         x = self.self_residual.after(x, y, keys.self_output)

@@ -140,6 +140,7 @@ class DecoderOnly(TableGenerator):
             positions,
             self.position.bias(positions, key_positions),
             write_at=prefix + cache.step * beam,
+            key_positions=key_positions,
         )
         x = self.position.add(self.embed_tgt(tokens), positions)
         x, blocks = step_stack(self.decoder, x, context, cache.blocks)

@@ -178,7 +178,10 @@ class Relative(Position):
     def bias(
         self, query_positions: Int[Array, "*#B T"], key_positions: Int[Array, "*#B S"]
     ) -> Float[Array, "*#B H T S"]:
-        """Returns table[bucket(key - query)]; all layers of a stack share the table."""
+        """Returns table[bucket(key - query)].
+
+        All layers of a stack share the table, or each has its own (`make_block_position`).
+        """
         buckets = self._bucket(find_offsets(query_positions, key_positions))
         batch = ["batch"] * (buckets.ndim - 2)
         rows = self.table[...].at[buckets].get(out_sharding=spec(*batch, None, None, "heads"))
@@ -216,6 +219,11 @@ class Alibi(Position):
         return -jnp.asarray(slopes, jnp.float32)[:, None, None] * distance[..., None, :, :]
 
 
+def make_block_position(config: ModelConfig, key: jax.Array, *, causal: bool) -> Relative | None:
+    """Creates the biases that a block has for itself, as in umT5; None: of the stack, if any."""
+    return Relative(config, key, causal=causal) if config.position == "relative_by_layer" else None
+
+
 def find_offsets(
     query_positions: Int[Array, "*#B T"], key_positions: Int[Array, "*#B S"]
 ) -> Int[Array, "*#B T S"]:
@@ -236,7 +244,7 @@ def make_position(config: ModelConfig, policy: Policy, key: jax.Array, *, causal
             return Relative(config, key, causal=causal)
         case "alibi":
             return Alibi(config)
-        case "none":
+        case "none" | "relative_by_layer":  # `make_block_position`
             return NoPosition()
         case other:
             position: Position = call_variant(

@@ -57,7 +57,8 @@ class Transformer(TableGenerator):
         self.tgt_position = make_position(config, policy, next(keys), causal=True)
         self.encoder = nnx.List(Block(config, policy, next(keys)) for _ in range(encoder_depth))
         self.decoder = nnx.List(
-            Block(config, policy, next(keys), over_memory=True) for _ in range(decoder_depth)
+            Block(config, policy, next(keys), over_memory=True, causal=True)
+            for _ in range(decoder_depth)
         )
         self.encoder_norm = make_final_norm(config, policy)
         self.decoder_norm = make_final_norm(config, policy)
@@ -150,6 +151,7 @@ class Transformer(TableGenerator):
             # In decoding each row of the source is one sentence, so only padding is hidden.
             memory_mask=padding_mask(cache.src),
             write_at=cache.step * beam,
+            key_positions=key_positions,
         )
         x = position.add(self.embed_tgt(tokens), positions)
         x, blocks = step_stack(self.decoder, x, context, cache.blocks)

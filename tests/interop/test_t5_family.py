@@ -16,8 +16,8 @@ from tests.interop.foreign_folders import write_t5_model
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"feed_forward_proj": "relu", "tie_word_embeddings": True}, {"model_type": "mt5"}],
-    ids=["T5 1.1", "scaled", "mT5"],
+    [{}, {"feed_forward_proj": "relu", "tie_word_embeddings": True}, {"model_type": "umt5"}],
+    ids=["T5 1.1", "scaled", "umT5"],
 )
 def test_parameters_go_in_and_out(tmp_path: Path, changes: dict[str, Any]) -> None:
     tensors = write_t5_model(tmp_path, **changes)

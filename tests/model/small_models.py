@@ -49,6 +49,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rotary positions": {"position": "rotary"},
     "relative positions": {"position": "relative"},
     "relative positions, one key/value head": {"position": "relative", "num_kv_heads": 1},
+    "relative positions by layer": {
+        "position": "relative_by_layer",
+        "num_layers": 2,
+        "scan_layers": True,
+    },
     "ALiBi": {"position": "alibi"},
     "no positions": {"position": "none"},
     "max_positions": {"position": "learned", "max_positions": 20},
