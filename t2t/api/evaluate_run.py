@@ -146,9 +146,8 @@ def watch(
     `choose_measure`. Training is told to stop after `patience` checkpoints without a better score;
     0: never.
 
-    Returns:
-        Whether the last step was scored; if not, no checkpoint came for `timeout` seconds. And the
-        table of the scores, empty if there are none.
+    Returns whether the last step was scored, else no checkpoint came for `timeout` seconds; and the
+    table of the scores, empty if there are none.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: as in `evaluate`.
@@ -197,10 +196,8 @@ def open_evaluators(
 def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: str | None) -> str:
     """Scores the mean of the last n checkpoints for each n in `counts`.
 
-    No `measure` means the one of `choose_measure`.
-
-    Returns:
-        A table, and the path of the plot that is drawn in the folder of the scores.
+    No `measure` means the one of `choose_measure`. Returns a table, and the path of the plot that
+    is drawn in the folder of the scores.
 
     Raises:
         ConfigError, RunError: there are fewer than max(counts) consecutive checkpoints, or as in
@@ -236,12 +233,9 @@ def scan_search(
     alphas: Sequence[float],
     measure: str | None,
 ) -> str:
-    """Scores a checkpoint with every beam size and alpha, in one search per beam size.
+    """Scores a checkpoint with every beam size and alpha, in one search per beam size; as a table.
 
     No `beam_sizes` or `alphas` means the config's value, no `measure` the one of `choose_measure`.
-
-    Returns:
-        A table.
 
     Raises:
         ConfigError, RunError: as in `Evaluator`, before the first search.

@@ -94,8 +94,7 @@ class Watch:
     def follow(self, scorer: Evaluator, timeout: float = 0.0, poll: float = POLL_SECONDS) -> bool:
         """Scores checkpoints until training has ended, or none has come for `timeout` seconds.
 
-        Returns:
-            Whether training has ended.
+        Returns whether training has ended.
 
         Raises:
             RunError: another watch is running, or a file cannot be written.
@@ -155,11 +154,7 @@ class Watch:
         self._update_files()
 
     def _score_next(self, scorer: Evaluator) -> bool:
-        """Scores the oldest unscored checkpoint, which training would remove first.
-
-        Returns:
-            Whether there was one.
-        """
+        """Scores the unscored checkpoint that training would remove first; False: there is none."""
         steps = list_regular_steps(self._workdir)
         candidates = ((step, count) for step in steps for count in self._counts)
         known = self._rows.keys() | self._skipped

@@ -45,9 +45,7 @@ def list_rows(
 
     Of measures with and without case only those that suit the systems' outputs are taken. First
     comes `measure`, with the judgement by it, and last that by the references' log-probability.
-
-    Returns:
-        The rows, and a sentence for each measure that is left out.
+    Returns the rows, and a sentence for each measure that is left out.
     """
     evaluations = [each for system in systems for each in system.evaluations]
     is_lowercase = any(system.is_lowercase for system in systems)

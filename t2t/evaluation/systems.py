@@ -364,10 +364,9 @@ def read_reference_losses(
     word separated by white space. References whose loss is not finite under some run are left out,
     and those without a word, if words are counted.
 
-    Returns:
-        The losses of each sentence, or each document if they are known, and the token ("sub-word"
-        or "word"); None if a run was evaluated without log-probabilities, or fewer than two
-        references are left.
+    Returns the losses of each sentence, or each document if they are known, and the token
+    ("sub-word" or "word"); None if a run was evaluated without log-probabilities, or fewer than two
+    references are left.
     """
     evaluations = [each for system in systems for each in system.evaluations]
     if not all("log_probs" in each.result.get("texts", {}) for each in evaluations):

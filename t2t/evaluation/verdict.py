@@ -171,10 +171,8 @@ def judge_log_probs(
     """Judges by the references' log-probability, which resolves smaller differences than BLEU.
 
     Systems that write another case than the first one are left out: their references are another
-    text.
-
-    Returns:
-        The judgement, None if there is none; and sentences that describe it, or say why not.
+    text. Returns the judgement, None if there is none; and sentences that describe it, or say why
+    not.
     """
     first, *others = systems
     lines = []

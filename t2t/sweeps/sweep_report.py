@@ -183,9 +183,8 @@ def judge_rows(
 ) -> tuple[Judgement | None, Judgement | None, list[str], list[ForestRow]]:
     """Compares the rows with base, which comes first; without base there are no verdicts.
 
-    Returns:
-        The judgement by the measure, the one by the references' log-probability, sentences that
-        describe both, and the differences by each measure that all rows have.
+    Returns the judgement by the measure, the one by the references' log-probability, sentences that
+    describe both, and the differences by each measure that all rows have.
     """
     if not systems:
         return None, None, [], []

@@ -36,8 +36,7 @@ def train(
 ) -> tuple[TrainState, bool]:
     """Trains until `config.steps`, a signal or a request to stop, and saves the last state.
 
-    Returns:
-        The last state, and whether it has reached `config.steps`.
+    Returns that state, and whether it has reached `config.steps`.
     """
     step = start = int(state.step)
     with Interruption(start) as interruption:
