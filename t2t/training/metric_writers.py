@@ -16,7 +16,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
 from t2t.config.fields import Config, ConfigError
-from t2t.config.variants import CHOICES, call_variant, choices, describe_unknown
+from t2t.config.variants import CHOICES, call_variant, choices
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import write_file
 
@@ -133,7 +133,11 @@ def check_writers(names: Sequence[str]) -> None:
         if name in CHOICES[FIELD]:
             raise ConfigError(f"--writers={name} is always written; leave it out")
         if name not in choices(FIELD):
-            raise ConfigError(describe_unknown(FIELD, name))
+            known = ", ".join(choices(FIELD)[len(CHOICES[FIELD]) :]) or "none"
+            raise ConfigError(
+                f"--writers={name} is unknown; registered so far: {known}; name the module that "
+                "registers it by --plugins, such as examples.writers.wandb_writer"
+            )
 
 
 def open_writers(names: Sequence[str], config: Config, workdir: Path) -> dict[str, MetricWriter]:

@@ -20,7 +20,7 @@ def test_training_has_the_rules_of_the_program(tmp_path: Path) -> None:
     missing = Config(data=DataConfig(source="text"))
     with pytest.raises(ConfigError, match=r"data\.train_src"):
         notebook.train(missing, tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"training\.writer='wandb' is unknown"):
+    with pytest.raises(ConfigError, match="--writers=wandb is unknown; "):
         notebook.train(Config(data=DataConfig(source="phrasebook")), tmp_path, writers=["wandb"])
 
 
