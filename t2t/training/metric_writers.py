@@ -7,16 +7,16 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
 from t2t.config.fields import Config, ConfigError
-from t2t.config.variants import CHOICES, call_variant, choices, describe_unknown
+from t2t.config.variants import CHOICES, call_variant, choices
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import write_file
 
@@ -110,19 +110,19 @@ class Forwarder:
 
     def send(self) -> None:
         """Passes on what was added, once `metrics.jsonl` has it where it stays."""
-        for step, figures in self._waiting:
-            self._call(f"left out step {step}", lambda w, s=step, f=figures: w.write(s, f))
+        for line in self._waiting:
+            self._call(f"left out step {line[0]}", "write", *line)
         self._waiting = []
 
     def close(self) -> None:
         """Sends the rest and closes the writers."""
         self.send()
-        self._call("could not end its log", lambda writer: writer.close())
+        self._call("could not end its log", "close")
 
-    def _call(self, failure: str, act: Callable[[MetricWriter], None]) -> None:
+    def _call(self, failure: str, method: str, *arguments: Any) -> None:
         for name, writer in self._writers.items():
             try:
-                act(writer)
+                getattr(writer, method)(*arguments)
             except Exception as error:  # whatever a client raises, such as without a network
                 _log.warning("the writer %s %s: %s: %s", name, failure, type(error).__name__, error)
 
@@ -133,7 +133,11 @@ def check_writers(names: Sequence[str]) -> None:
         if name in CHOICES[FIELD]:
             raise ConfigError(f"--writers={name} is always written; leave it out")
         if name not in choices(FIELD):
-            raise ConfigError(describe_unknown(FIELD, name))
+            known = ", ".join(choices(FIELD)[len(CHOICES[FIELD]) :]) or "none"
+            raise ConfigError(
+                f"--writers={name} is unknown; registered so far: {known}; name the module that "
+                "registers it by --plugins, such as examples.writers.wandb_writer"
+            )
 
 
 def open_writers(names: Sequence[str], config: Config, workdir: Path) -> dict[str, MetricWriter]:

@@ -134,8 +134,8 @@ def test_text_is_encoded_and_decoded(run: Run) -> None:
         rows = run.encode(sentences, side)
         assert all(row[-1] == EOS_ID for row in rows)
         assert run.decode(rows, side) == [*sentences]
-    padded = np.array([[BOS_ID, *rows[1], 0, 0]])
-    assert run.decode(padded) == [PAIRS[1][1]]
+    [ids] = run.encode([PAIRS[1][1]], "tgt")
+    assert run.decode(np.array([[BOS_ID, *ids, 0, 0]])) == [PAIRS[1][1]]
     with pytest.raises(ConfigError, match="side='target' is unknown; use src or tgt"):
         run.encode(["a"], "target")
     with pytest.raises(DataError, match=r"ids hold 400; use ids of run\.encode, 0 to 399"):
@@ -160,6 +160,7 @@ def test_attention_of_a_pair_has_named_axes_and_labels(run: Run, tmp_path: Path)
         for labels, ids in ((found.queries, queries), (found.keys, keys)):
             pieces = run.vocabulary.src.pieces(ids)  # both sides have one vocabulary
             assert labels == [piece.replace("▁", "·") for piece in pieces]
+    found = run.attention(src, tgt)
     assert found._repr_html_().startswith('<img alt="AttentionMap(layer=1, head=2, query=')
     found.plot(tmp_path / "map.svg")
     assert (tmp_path / "map.svg").read_text().startswith("<?xml")

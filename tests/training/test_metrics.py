@@ -330,7 +330,7 @@ def test_writers_are_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     register("training.writer", "list")(lambda config, workdir: [])
     opened = open_writers(["memory", "memory"], Config(), Path("run"))
     assert isinstance(opened["memory"], Memory)
-    with pytest.raises(ConfigError, match=r"training\.writer='wandb' is unknown; .*in plugins"):
+    with pytest.raises(ConfigError, match=r"--writers=wandb is unknown; .*: memory, list; .*"):
         check_writers(["wandb"])
     with pytest.raises(ConfigError, match="--writers=tensorboard is always written; leave it out"):
         check_writers(["tensorboard"])
