@@ -152,7 +152,8 @@ def _check_model(
         if field.name in (*IGNORED, *_DEPTHS):
             continue
         attribute = DERIVED.get(field.name, field.name)
-        found, wanted = (getattr(each, attribute, field.default) for each in (model, read))
+        default: Any = field.default
+        found, wanted = (getattr(each, attribute, default) for each in (model, read))
         allowed = choices.get(field.name, (wanted,))
         if found in allowed or (field.name in _BIASES and wanted):
             continue

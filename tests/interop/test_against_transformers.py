@@ -35,7 +35,7 @@ from t2t.model.interface import Params, merge
 from t2t.ops.build_model import describe_model, init_model
 from t2t.training.checkpoint import restore_params
 from tests.decoding.toy_model import beam_search
-from tests.interop.foreign_folders import write_vocabulary
+from tests.interop.foreign_folders import write_m2m100_vocabulary, write_vocabulary
 from tests.interop.model_folders import write_random_tensors
 from tests.interop.small_vocabularies import (
     list_pieces,
@@ -472,13 +472,9 @@ def write_nllb_tokenizer(folder: Path) -> Any:
 def write_m2m100_tokenizer(folder: Path) -> Any:
     from transformers import M2M100Tokenizer
 
-    model = train_model(0, kind="bpe")
-    (folder / "sentencepiece.bpe.model").write_bytes(model)
-    names = ["<s>", "<pad>", "</s>", "<unk>", *list_pieces(model)[3:]]
-    text = json.dumps({name: i for i, name in enumerate(names)})
-    (folder / "vocab.json").write_text(text, "utf-8")
+    size = write_m2m100_vocabulary(folder)
     tokenizer = M2M100Tokenizer.from_pretrained(folder, src_lang="en", tgt_lang="fr")
-    return tokenizer, len(names) + 100 + SPARE
+    return tokenizer, size
 
 
 def read_vocabulary(folder: Path, values: dict[str, Any]) -> Any:
