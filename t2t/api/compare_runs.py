@@ -8,7 +8,14 @@ from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.data.sentences import count_empty_references
 from t2t.evaluation import verification
 from t2t.evaluation.forest import format_forest, list_rows
-from t2t.evaluation.measures import MIN_SENTENCES, Measure, TestSet, format_interval, have_spaces
+from t2t.evaluation.measures import (
+    MIN_SENTENCES,
+    Measure,
+    TestSet,
+    format_interval,
+    format_score,
+    have_spaces,
+)
 from t2t.evaluation.plots import check_format, plot_by_length, plot_forest
 from t2t.evaluation.saved_evaluations import find_evaluation
 from t2t.evaluation.significance import Bucket, SystemScore, judge, score_by_length
@@ -170,7 +177,7 @@ def format_scores(
                 system.name,
                 ", ".join(dict.fromkeys(each.name for each in system.evaluations)),
                 len(score.seeds),
-                f"{score.value:.2f}",
+                format_score(score.value),
                 format_interval(score.over_sentences),
                 format_interval(score.over_seeds) or "one run",
             ]
@@ -192,7 +199,10 @@ def format_buckets(buckets: Sequence[Bucket]) -> str:
     rows = [["sentences", *(len(bucket.indices) for bucket in buckets)]]
     for system in buckets[0].scores:
         scores = [bucket.scores[system] for bucket in buckets]
-        cells = [f"{score.value:.2f} {format_interval(score.over_sentences)}" for score in scores]
+        cells = [
+            f"{format_score(score.value)} {format_interval(score.over_sentences)}"
+            for score in scores
+        ]
         rows.append([system, *cells])
     table = format_table(rows, header)
     if any(len(bucket.indices) < MIN_SENTENCES for bucket in buckets):

@@ -18,7 +18,7 @@ from t2t.config.objective_rules import is_text_alone
 from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import override_decoding
-from t2t.evaluation.measures import MIN_SENTENCES, make_measure
+from t2t.evaluation.measures import MIN_SENTENCES, format_score, make_measure
 from t2t.evaluation.plots import plot_by_setting
 from t2t.evaluation.predictions import evaluate_predictions
 from t2t.evaluation.saved_evaluations import (
@@ -219,7 +219,7 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
     plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
     plot_by_setting(found, measure, "checkpoints averaged", plot)
     rows = [
-        [count, f"{each.value(measure):.2f}", each.interval(measure)]
+        [count, format_score(each.value(measure)), each.interval(measure)]
         for count, each in found.items()
     ]
     header = ["averaged", measure, f"95% over {next(iter(found.values())).unit}"]
@@ -266,7 +266,7 @@ def _format_grid(found: Grid, measure: str, tgt_language: str) -> str:
     sign = 1 if make_measure(measure, tgt_language).higher_is_better else -1
     sizes, alphas = (sorted({place[axis] for place in found}) for axis in (0, 1))
     rows = [
-        [int(size), *(f"{found[int(size), alpha].value(measure):.2f}" for alpha in alphas)]
+        [int(size), *(format_score(found[int(size), alpha].value(measure)) for alpha in alphas)]
         for size in sizes
     ]
     header = ["beam", *(f"alpha {alpha:g}" for alpha in alphas)]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from t2t.config.files import load_config
 from t2t.evaluation.evaluator import Evaluator
-from t2t.evaluation.measures import make_measure
+from t2t.evaluation.measures import format_score, make_measure
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
@@ -123,7 +123,7 @@ class Watch:
         best = self._find_best()
         measure = self._measure
         rows = [
-            [step, make_label(step, count), f"{evaluation.value(measure):.2f}",
+            [step, make_label(step, count), format_score(evaluation.value(measure)),
              evaluation.interval(measure), "best" * ((step, count) == best)]
             for (step, count), evaluation in sorted(self._rows.items(), key=lambda row: row[0])
         ]  # fmt: skip
@@ -168,8 +168,8 @@ class Watch:
         [self._rows[candidate]] = scorer.evaluate(params, make_label(*candidate))
         is_best = self._find_best() == candidate
         _log.info(
-            "checkpoint %s: %s %.2f %s%s",
-            make_label(*candidate), self._measure, self._rows[candidate].value(self._measure),
+            "checkpoint %s: %s %s %s%s", make_label(*candidate), self._measure,
+            format_score(self._rows[candidate].value(self._measure)),
             self._rows[candidate].interval(self._measure), ", the best so far" * is_best,
         )  # fmt: skip
         self._update_files(params if is_best else None)
@@ -219,7 +219,7 @@ class Watch:
         if self._patience and stale >= self._patience and not self._is_trained():
             value = self._rows[best].value(self._measure)
             reason = (
-                f"{stale} checkpoints without a better {self._measure} than {value:.2f} "
+                f"{stale} checkpoints without a better {self._measure} than {format_score(value)} "
                 f"of {make_label(*best)} (t2t.evaluate --watch --patience={self._patience})"
             )
             if not find_stop_file(self._workdir).exists():

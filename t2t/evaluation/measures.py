@@ -174,7 +174,7 @@ class Measure:
         value, interval = self.aggregate(sums), None
         if with_interval:
             interval, _ = resample_sentences(self.aggregate, test_set.sum_units(counts[None]))
-        detail = self.describe(sums) if self.describe else f"{self.name} = {value:.2f}"
+        detail = self.describe(sums) if self.describe else f"{self.name} = {format_score(value)}"
         return Score(value, self.definition, detail, interval)
 
 
@@ -434,9 +434,14 @@ def _make_plain_bleu() -> BLEU:
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
+def format_score(value: float) -> str:
+    """Formats a score with two decimals, or with four if it is small, as those from 0 to 1 are."""
+    return f"{value:.{2 if value == 0 or abs(value) >= 1.5 else 4}f}"
+
+
 def format_interval(interval: Sequence[float] | None) -> str:
     """Formats an interval like "[38.10, 41.40]"; empty for None."""
-    return f"[{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
+    return f"[{', '.join(map(format_score, interval))}]" if interval else ""
 
 
 def _make_moses(language: str) -> tuple[Any, Any]:

@@ -32,6 +32,7 @@ from t2t.evaluation.measures import (
     Measure,
     TestSet,
     format_interval,
+    format_score,
     make_measure,
     make_prediction_measure,
 )
@@ -354,7 +355,12 @@ def describe_search(result: Mapping[str, Any]) -> str:
 def format_measures(measures: Mapping[str, Mapping[str, Any]], html: bool = False) -> str:
     """Formats an evaluation's scores as a table: name, value, interval, definition."""
     rows = [
-        [name, f"{score['value']:.2f}", format_interval(score.get("interval")), score["definition"]]
+        [
+            name,
+            format_score(score["value"]),
+            format_interval(score.get("interval")),
+            score["definition"],
+        ]
         for name, score in measures.items()
     ]
     return format_table(rows, align="lr", html=html)

@@ -11,7 +11,7 @@ from t2t.config.files import differences, overrides
 from t2t.config.measure_names import PREDICTION_MEASURES
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
-from t2t.evaluation.measures import format_interval
+from t2t.evaluation.measures import format_interval, format_score
 from t2t.evaluation.plots import plot_by_cost, plot_by_step, plot_forest
 from t2t.evaluation.significance import Judgement, judge
 from t2t.evaluation.systems import STEP, System, check_comparable, read_statistics, read_system
@@ -245,7 +245,7 @@ def _format_score(judgement: Judgement | None, name: str) -> str:
         return ""
     score = judgement.scores[name]
     seeds = f", {len(score.seeds)} seeds" if len(score.seeds) > 1 else ""
-    return f"{score.value:.2f} {format_interval(score.over_sentences)}{seeds}"
+    return f"{format_score(score.value)} {format_interval(score.over_sentences)}{seeds}"
 
 
 def _format_paper(paper: Paper | None) -> str:

@@ -23,6 +23,8 @@ from t2t.evaluation import measures
 from t2t.evaluation.measures import (
     Measure,
     MeasureError,
+    format_interval,
+    format_score,
     have_spaces,
     make_measure,
     make_paper_tokeniser,
@@ -406,3 +408,9 @@ def test_documents_are_resampled_whole() -> None:
     assert whole.interval == plain.interval
     assert whole.value == plain.value
     assert few[:5] == ["right"] * 5
+
+
+def test_scores_between_0_and_1_are_shown_with_four_digits() -> None:
+    assert format_score(0.84168) == "0.8417"
+    assert format_score(38.104) == "38.10"
+    assert format_interval((-0.003, 0.1537)) == "[-0.0030, 0.1537]"
