@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,7 @@ def test_runs_on_text_alone_are_compared_by_what_they_predict(tmp_path: Path) ->
 def test_predictions_of_other_things_are_not_compared(tmp_path: Path) -> None:
     texts = REFERENCES[:4]  # too few for intervals, which take time
     save(tmp_path / "pairs", texts, sources=texts, references=texts)
-    for name, changes in {
+    runs: dict[str, dict[str, Any]] = {
         "lm": {},
         "spans": {"objective": "span_corruption"},
         "dense": {"predicted": "half of all"},
@@ -119,7 +120,8 @@ def test_predictions_of_other_things_are_not_compared(tmp_path: Path) -> None:
         "longer": {"left_out": 3},
         "other": {"texts": texts[::-1]},
         "lower": {"config": {"tokenizer.lowercase": True}},
-    }.items():
+    }
+    for name, changes in runs.items():
         save_predictions(tmp_path / name, 2.0, **{"texts": texts} | changes)
     for second, message in {
         "pairs": r"data\.objective='lm' .* with 'translation', .* one objective",

@@ -298,7 +298,9 @@ def test_registered_loss_is_that_of_training() -> None:
     random = np.random.default_rng(0)
     hidden, table = (random.normal(size=shape).astype("f") for shape in ((2, 3, 4), (5, 4)))
     targets, weights = random.integers(0, 5, (2, 3)), np.array([[1, 1, 1], [1, 1, 0]], "f")
-    made = Prediction(*map(jnp.asarray, (hidden, table, targets, weights)), {})
+    arrays = [jnp.asarray(x) for x in (hidden, table, targets, weights)]
+    made = Prediction(arrays[0], arrays[1], arrays[2], arrays[3], {})
+    batch: Any = DeviceBatch(*arrays)  # nothing reads it
 
     class Fixed(Model):
         def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
@@ -306,7 +308,7 @@ def test_registered_loss_is_that_of_training() -> None:
             return made
 
     model = Fixed()
-    loss, (tokens, _) = sum_smoothed_losses(model, DeviceBatch(*[None] * 4), 0.1, None, "poly1")
+    loss, (tokens, _) = sum_smoothed_losses(model, batch, 0.1, None, "poly1")
     logits = hidden @ table.T
     p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     p = np.take_along_axis(p, targets[..., None], axis=-1)[..., 0]
@@ -314,7 +316,7 @@ def test_registered_loss_is_that_of_training() -> None:
     assert tokens == 5
     register("training.loss", "mean")(lambda hidden, *_: jnp.mean(hidden))
     with pytest.raises(ConfigError, match=r"training\.loss='mean': .* expected \(hidden, table, "):
-        sum_smoothed_losses(model, DeviceBatch(*[None] * 4), 0.1, None, "mean")
+        sum_smoothed_losses(model, batch, 0.1, None, "mean")
     training = TrainingConfig(loss="poly1", r_drop=1.0)
     with pytest.raises(ConfigError, match=r"training\.r_drop=1\.0 .* training\.loss='poly1'"):
         validate(Config(training=training))

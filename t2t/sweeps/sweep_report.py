@@ -198,11 +198,12 @@ def judge_rows(
         return Judgement(by_measure.scores, {}), None, no_verdicts, []
     number = by_measure.scores[BASE].num_sentences
     sentences = describe_all(by_measure, measure_name, number, unit=test_set.unit)
-    by_loss, described = None, []
+    by_loss = None
     if not named[0].objective:  # on text alone the measure is that of the same nats
         by_loss, described = judge_log_probs(named, test_set)
+        sentences += described
     forest, left_out = list_rows(named, test_set, measure, by_measure, by_loss)
-    return by_measure, by_loss, [*sentences, *described, *left_out], forest
+    return by_measure, by_loss, [*sentences, *left_out], forest
 
 
 def describe_costs(workdir: Path, outcome: Outcome, base: Outcome | None) -> dict[str, str]:
