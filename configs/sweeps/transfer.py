@@ -1,9 +1,9 @@
 r"""Few pairs: from scratch, from a model of another pair of languages, and from text alone.
 
-    experiments/transfer.sh
+    experiments/transfer.sh RUNS
 
-trains the models that the rows begin with, in the folder named `transfer` beside the sweep's own,
-and runs this sweep with 300, 1,000 and all pairs. All rows have one vocabulary and one recipe.
+trains RUNS/translation and RUNS/spans, with which the rows begin, and runs this sweep in RUNS with
+300, 1,000 and all pairs. All rows have one vocabulary and one recipe.
 """
 
 from t2t.config import Config
@@ -12,11 +12,8 @@ from t2t.sweeps.sweep_rows import Row
 SEEDS = (0, 1, 2)
 
 
-def get_rows(base: Config) -> list[Row]:
-    """Returns the rows, three seeds each; base starts from scratch.
-
-    Relative paths begin at the current folder.
-    """
+def get_rows(_: Config) -> list[Row]:
+    """Returns the rows, three seeds each; base starts from scratch."""
     return [
         Row("base", seeds=SEEDS),
         Row("from-translation", {"training.init_from": "translation"}, seeds=SEEDS),
