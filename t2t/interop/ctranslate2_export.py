@@ -45,7 +45,7 @@ EXPORTED = (
 # Fields that only affect training, other kinds of models, or how this project computes.
 IGNORED = (
     "rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels scan_layers "
-    "num_experts experts_per_token load_balance"
+    "num_experts experts_per_token load_balance prefix"
 ).split()
 MAX_POSITIONS = 2048  # positions whose sinusoids are written
 

@@ -105,7 +105,7 @@ def test_scores_from_outside_have_verdicts_too(tmp_path: Path) -> None:
         store_segment_scores(saved, f"comet={scores}")
     output = write_report(tmp_path, runs, "comet")
     assert re.search(
-        r"^\| better .* 1\.\d\d \[1\.\d\d, 1\.\d\d\], 3 seeds +\| better ", output, re.MULTILINE
+        r"^\| better .* 1\.\d+ \[1\.\d+, 1\.\d+\], 3 seeds +\| better ", output, re.MULTILINE
     )
     for name in ("comet", "bleu", "exact_match"):
         assert re.search(rf"^{name} +better +[+-]", output, re.MULTILINE)
