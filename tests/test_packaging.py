@@ -84,6 +84,8 @@ def test_wheel_requires_what_requirements_txt_names(wheel: zipfile.ZipFile) -> N
         "hf",
         "ctranslate2",
         "transformers",
+        "writers",
+        "notebook",
         "docs",
         "dev",
     ]

@@ -80,7 +80,12 @@ class ForcedTranslator(Translator):
 def make_vocabulary(size: Size) -> Vocabulary:
     """Returns a vocabulary without words, for a translator from ids to ids."""
     tokenizer = types.SimpleNamespace(vocab_size=size.vocab_size)
-    vocabulary = types.SimpleNamespace(src=tokenizer, tgt=tokenizer, several_sentences=None)
+    vocabulary = types.SimpleNamespace(
+        src=tokenizer,
+        tgt=tokenizer,
+        sizes=(size.vocab_size, size.vocab_size),
+        several_sentences=None,
+    )
     return cast(Vocabulary, vocabulary)
 
 

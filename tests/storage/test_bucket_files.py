@@ -50,6 +50,13 @@ def test_file_is_written_whole_and_replaced(bucket: Path) -> None:
     assert list_names(bucket) == ["scores.json"]
 
 
+@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\r\r", b"x"])
+def test_any_last_byte_is_kept(bucket: Path, tmp_path: Path, end: bytes) -> None:
+    (tmp_path / "file").write_bytes(b"content" + end)
+    upload(tmp_path / "file", bucket / "file")
+    assert (bucket / "file").read_bytes() == b"content" + end
+
+
 def test_failure_leaves_the_old_file_and_nothing_else(bucket: Path) -> None:
     path = bucket / "scores.json"
     write_file(path, "old")
