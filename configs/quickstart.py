@@ -34,13 +34,14 @@ def get_config() -> Config:
         data=DataConfig(source="phrasebook", max_length=64, batch_tokens=1024, packed_length=64),
         tokenizer=TokenizerConfig(vocab_size=2000),
         training=TrainingConfig(
-            steps=2000,
+            optimizer="muon",
+            steps=1000,
             schedule="cosine",
             learning_rate=0.003,
-            warmup_steps=200,
+            warmup_steps=100,
             log_every=20,
             validate_every=250,
         ),
         checkpoints=CheckpointConfig(every=250, keep_last=3),
-        decoding=DecodingConfig(beam_size=4, alpha=0.6),
+        decoding=DecodingConfig(beam_size=4, alpha=0.6, batch_size=512),
     )
