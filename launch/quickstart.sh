@@ -29,11 +29,18 @@ announce "Evaluation on unseen sentences"
 "$python" -m t2t.evaluate --workdir="$run" --split=test
 
 announce "Some of these sentences"
-scores=$(ls -t "$run"/evaluations/test-*.json | head -n 1)
-translations=${scores%.json}.txt
-texts=${translations%-best-*} # the split and a hash of its text
-paste "$texts.src.txt" "$translations" "$texts.ref.txt" | awk -F '\t' 'NR % 200 == 1 {
-    printf "source       %s\ntranslation  %s\nreference    %s\n\n", $1, $2, $3 }'
+"$python" - "$run/evaluations" <<'END'
+import json, sys
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+latest = max(folder.glob("test-*.json"), key=lambda path: path.stat().st_mtime)
+files = json.loads(latest.read_text("utf-8"))["texts"]
+names = ("sources", "hypotheses", "references")
+texts = [(folder / files[name]).read_text("utf-8").splitlines() for name in names]
+for source, translation, reference in list(zip(*texts))[::200]:
+    print(f"source       {source}\ntranslation  {translation}\nreference    {reference}\n")
+END
 
 announce "Done"
 cat <<NEXT

@@ -21,10 +21,11 @@ case "$*" in
 *t2t.evaluate*)
     folder=$STUBS/run/evaluations
     mkdir -p "$folder"
-    echo "The dog runs." >"$folder/test-1.src.txt"
-    echo "Der Hund rennt." >"$folder/test-1.ref.txt"
-    echo "Der Hund läuft." >"$folder/test-1-best-100-beam4.txt"
-    touch "$folder/test-1-best-100-beam4.json"
+    echo "The dog runs." >"$folder/src.txt"
+    echo "Der Hund läuft." >"$folder/hyp.txt"
+    echo "Der Hund rennt." >"$folder/ref.txt"
+    echo '{"texts": {"sources": "src.txt", "hypotheses": "hyp.txt", "references": "ref.txt"}}' \\
+        >"$folder/test-best-100.json"
     ;;
 *"-m pip"* | *"-m ensurepip"*) ;;
 *) exec "$REAL_PYTHON" "$@" ;;

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -50,11 +51,48 @@ class Sources(NamedTuple):
     stream: Stream | None = None  # if the search samples
 
 
+class _CompileClock:
+    """Counts the seconds in which a thread compiles, or waits for it, and none searches."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+        self._searching = self._paused = 0  # threads
+        self._since = 0.0  # when one of them changed
+
+    @contextmanager
+    def search(self) -> Iterator[None]:
+        """A thread searches."""
+        self._change(searching=1)
+        try:
+            yield
+        finally:
+            self._change(searching=-1)
+
+    @contextmanager
+    def pause_search(self) -> Iterator[None]:
+        """A thread that searches compiles, or waits for a compilation."""
+        self._change(searching=-1, paused=1)
+        try:
+            yield
+        finally:
+            self._change(searching=1, paused=-1)
+
+    def _change(self, *, searching: int, paused: int = 0) -> None:
+        with self._lock:
+            now = time.perf_counter()
+            if self._paused and not self._searching:
+                self.seconds += now - self._since
+            self._since = now
+            self._searching += searching
+            self._paused += paused
+
+
 class BatchSearch:
     """Searches batches of sources; compiles each stage once per shape.
 
-    Several threads may search at the same time. While one of them compiles, the others wait before
-    their next stage, so that the elapsed time minus `compile_seconds` is the time spent searching.
+    Several threads may search at the same time. `compile_seconds` is the time in which one of them
+    compiled and none searched, so the elapsed time minus it is the time spent searching.
     """
 
     def __init__(self, structure: Any, config: DecodingConfig):
@@ -66,7 +104,12 @@ class BatchSearch:
             self._sampler = Sampler(config.temperature, config.top_k, config.top_p)
         self._compiled: dict[tuple[Any, ...], Any] = {}
         self._compiling = threading.Lock()
-        self.compile_seconds = 0.0  # total so far
+        self._clock = _CompileClock()
+
+    @property
+    def compile_seconds(self) -> float:
+        """The time so far in which a thread compiled and none searched."""
+        return self._clock.seconds
 
     def search(
         self,
@@ -87,6 +130,17 @@ class BatchSearch:
         continue. The only host syncs are those between stages. `max_length` is an upper bound of
         the limits of the sources, and `n_best` at most the beam size, or 1 if the search samples.
         """
+        with self._clock.search():
+            return self._search(params, sources, max_length, n_best, penalties)
+
+    def _search(
+        self,
+        params: Params,
+        sources: Sources,
+        max_length: int,
+        n_best: int,
+        penalties: tuple[LengthPenalty, ...],
+    ) -> Hypotheses:
         src = sources.ids
         shape = len(src), n_best * len(penalties)
         arrays: list[Any] = [
@@ -132,12 +186,12 @@ class BatchSearch:
         """
         shapes = (jax.typeof(x) for x in jax.tree.leaves(arguments))
         key = function.__name__, *options.values(), *shapes
-        with self._compiling:
-            if key not in self._compiled:
-                started, names = time.perf_counter(), tuple(options)
-                lowered = jax.jit(function, static_argnames=names).lower(*arguments, **options)
-                self._compiled[key] = lowered.compile()
-                self.compile_seconds += time.perf_counter() - started
+        if key not in self._compiled:
+            with self._clock.pause_search(), self._compiling:
+                if key not in self._compiled:  # no other thread has compiled it meanwhile
+                    names = tuple(options)
+                    lowered = jax.jit(function, static_argnames=names).lower(*arguments, **options)
+                    self._compiled[key] = lowered.compile()
         return self._compiled[key](*arguments)
 
     def _start(

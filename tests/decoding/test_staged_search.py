@@ -1,11 +1,13 @@
 """How searches run beside each other; what they find is tested with the translator."""
 
 import threading
+from contextlib import ExitStack
 
 import jax
 import pytest
 
 from t2t.config.fields import MeshConfig
+from t2t.decoding import staged_search
 from t2t.decoding.staged_search import search_concurrently
 from t2t.runtime.mesh import make_mesh
 
@@ -48,3 +50,16 @@ def test_error_of_a_search_ends_all() -> None:
     with pytest.raises(ValueError, match="task 1"):
         list(search_concurrently(search, range(1000)))
     assert len(begun) < 1000
+
+
+def test_only_time_without_any_search_counts_as_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 1.0, 3.0, 6.0, 10.0, 15.0, 21.0, 22.0])
+    monkeypatch.setattr(staged_search.time, "perf_counter", lambda: next(times))
+    clock = staged_search._CompileClock()
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(clock.search())
+        second.enter_context(clock.search())
+        first.enter_context(clock.pause_search())  # at 3: compiles, while the second one searches
+        second.enter_context(clock.pause_search())  # at 6: waits
+        second.close()  # searches again at 10, and ends at 15
+    assert clock.seconds == pytest.approx((10 - 6) + (21 - 15))
