@@ -37,7 +37,7 @@ def get_config() -> Config:
             optimizer="muon",
             steps=1000,
             schedule="cosine",
-            learning_rate=0.003,
+            learning_rate=0.006,
             warmup_steps=100,
             log_every=20,
             validate_every=250,
