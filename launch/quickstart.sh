@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a fresh clone to translations in five and a half to ten minutes: launch/quickstart.sh [RUN [FLAG ...]]
+# From a fresh clone to translations in four to seven minutes: launch/quickstart.sh [RUN [FLAG ...]]
 #
 # Creates an environment, trains on the built-in English-German phrasebook, evaluates on sentences
 # that the model has never seen, and shows five of their translations. RUN is the run directory

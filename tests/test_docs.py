@@ -120,7 +120,7 @@ def test_results_are_those_of_their_raw_files() -> None:
 
     german, french = read("multi30k/students-10000.json"), read("multi30k/french.json")["runs"]
     students, gain = german["mean_of_three_students"], german["students_against_teachers"]
-    quickstart = read("quickstart/two-revisions.json")["runs"][0]["quickstart"]
+    quickstart = read("quickstart/muon.json")["runs"][0]["quickstart"]
     training = read("training/cpu-large-pages.json")
     peers = {size: min_ratio(training[size]["comparison"]) for size in ("tiny", "small", "base")}
     large = read("data/large-corpus.json")["sizes"][-1]["prepare"]
