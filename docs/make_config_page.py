@@ -129,7 +129,8 @@ def describe(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str
         above.insert(0, comments[line][0])
         line -= 1
     behind, _ = comments.get(field.end_lineno or field.lineno, ("", False))
-    return " ".join([*above, behind]).strip()
+    text = " ".join([*above, behind]).strip()
+    return re.sub(r"<\w+>", r"`\g<0>`", text)  # a browser takes <extra_id_0> for a tag
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ once; lines from a pipe or file are read ahead and translated in batches (--read
 With --n_best=3 each input line gives up to three output lines, best first, which begin with the
 number of the input line and a tab; with --strategy=sampling --num_samples=3 they are samples. With
 --scores the score (log-probability divided by the length penalty) and a tab precede the text. With
-both: "2<TAB>-0.4137<TAB>Ein Mädchen klettert." With --alignments a tab and the links of source and
-target words in Pharaoh format follow the text.
+both, tabs separate 2, -0.4137 and "Ein Mädchen klettert.". With --alignments a tab and the links of
+source and target words in Pharaoh format follow the text.
 
 --input=FILES --output=DIR translates files, plain or packed (.gz, .bz2, .xz, .zst), in shards. A
 process that was killed goes on where it was if it is started again.
