@@ -147,8 +147,8 @@ def test_results_are_those_of_their_raw_files() -> None:
         bleu(quickstart["bleu"], quickstart["interval"]),
         bleu(*students["test"]["bleu_multi30k"][:2]),
         test_score(german["runs"]["seed-2/student-de-en"]),
-        test_score(french["student-en-fr"]),
-        test_score(french["student-fr-en"]),
+        ", ".join(test_score(french[f"student-{pair}"]) for pair in ("en-fr", "fr-en")),
+        bleu(*read_verdict("transfer/1000", "from-translation"), "+"),
         bleu(gain["test"]["difference"], gain["test"]["interval"], "+"),
         bleu(*read_verdict("low_resource", "original_pairs")),
         bleu(*read_verdict("one_head", "one_head")),
@@ -169,7 +169,9 @@ def test_results_are_those_of_their_raw_files() -> None:
 
 def read_verdict(sweep: str, row: str) -> tuple[float, tuple[float, float]]:
     """Difference of BLEU from base, and its interval, in the report of a sweep."""
-    report = (ROOT / "benchmarks" / "results" / "sweeps" / sweep / "report.md").read_text("utf-8")
+    path = ROOT / "benchmarks" / "results" / "sweeps" / sweep
+    path = path / "report.md" if path.is_dir() else path.with_suffix(".md")
+    report = path.read_text("utf-8")
     number = r"([-+][\d.]+)"
     found = re.search(
         rf"^- {row} is .* base: .*?{number} (?:bleu\w* )?\(95% interval {number} to {number}",

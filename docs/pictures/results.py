@@ -49,6 +49,31 @@ def draw_ablations() -> None:
     figure.savefig(PICTURES / "ablations.png", dpi=90)
 
 
+def draw_transfer() -> None:
+    """BLEU against the number of pairs, by what the training begins with."""
+    titles = {
+        "from-translation": "an English-French model",
+        "base": "from scratch",
+        "from-spans": "a model of the text alone",
+    }
+    row = re.compile(r"^\| (\S+) .* ([\d.]+) \[([\d.]+), ([\d.]+)\], 3 seeds", re.MULTILINE)
+    sizes = (300, 1_000, 29_000)
+    reports = [(RAW / "sweeps" / "transfer" / f"{size}.md").read_text("utf-8") for size in sizes]
+    scores = [{name: list(map(float, found)) for name, *found in row.findall(r)} for r in reports]
+    figure, axes = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
+    for name, title in titles.items():
+        value, low, high = np.array([score[name] for score in scores]).T
+        axes.errorbar(sizes, value, [value - low, high - value], marker="o", capsize=3, label=title)
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("German-French pairs")
+    axes.set_ylabel("bleu_lowercase, validation, 95%")
+    axes.legend(fontsize=8)
+    figure.savefig(PICTURES / "transfer.png", dpi=90)
+
+
 def draw_multi30k() -> None:
     """Validation BLEU against the training time of all models that it takes."""
     students, second = read("multi30k/students-10000.json"), read("multi30k/second-generation.json")
@@ -133,6 +158,7 @@ def draw_plans() -> None:
 
 if __name__ == "__main__":
     draw_ablations()
+    draw_transfer()
     draw_multi30k()
     draw_speed()
     draw_plans()
