@@ -103,6 +103,7 @@ def test_any_start_gives_the_same_batches(run: Path) -> None:
     assert_same(read(run, STEPS // 2), batches[STEPS // 2 :])
 
 
+@pytest.mark.slow
 def test_finished_epochs_leave_no_tokens(run: Path) -> None:
     iterator = begin(run)
     sizes: list[int] = []

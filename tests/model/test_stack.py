@@ -11,7 +11,7 @@ from t2t.model.interface import Params, merge
 from t2t.ops.build_model import describe_model
 from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, draw_params
 
-DROPS = dataclasses.replace(SMALL, num_layers=3, dropout=0.2, attention_dropout=0.1)
+DROPS = dataclasses.replace(SMALL, num_layers=2, dropout=0.2, attention_dropout=0.1)
 
 
 @pytest.mark.parametrize("kernels", ["auto", "textbook"])
