@@ -151,7 +151,7 @@ def test_results_are_those_of_their_raw_files() -> None:
         bleu(*read_verdict("transfer/1000", "from-translation"), "+"),
         bleu(gain["test"]["difference"], gain["test"]["interval"], "+"),
         bleu(*read_verdict("low_resource", "original_pairs")),
-        bleu(*read_verdict("one_head", "one_head")),
+        bleu(*read_verdict("quickstart", "no_positions")),
         bleu(*read_verdict("families", "P-prefix_lm")),
         ", ".join(f"{ratio:.2f}" for ratio in peers.values()) + " times as fast",
         ", ".join(f"{ratio:.2f}" for ratio in decoding) + " times as fast",
@@ -356,7 +356,7 @@ def test_commands_of_the_tutorial_run(tmp_path: Path) -> None:
     assert re.search(
         r"one_head.* is (better|worse|not distinguishable)|No verdict on .*one_head", output
     ), output
-    for name in ("first/heads.html", "one_head/report.md", "one_head/report.html"):
+    for name in ("first/heads.html", "ablations/report.md", "ablations/report.html"):
         assert (tmp_path / "runs" / name).is_file()
 
 
