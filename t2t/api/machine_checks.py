@@ -71,10 +71,8 @@ def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Find
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     device = f"{limit / 1e9:.1f} GB per device, " if limit is not None else ""
     yield Finding("memory", f"{device}{host:.1f} GB and {os.cpu_count()} cores on the host")
-    yield find_flags()
     yield find_collective()
     yield find_clocks()
-    yield find_compilation_cache()
     if workdir:
         yield find_disk(workdir, config)
         yield find_shared_directory(workdir)
@@ -173,19 +171,6 @@ def find_cores(available: int | None = None) -> Finding:
     return Finding("cores", f"{cores:g} for this process", problem if cores < needed else "")
 
 
-def find_flags(environment: Mapping[str, str] = os.environ) -> Finding:
-    """Lists the variables that change what the runtime, NCCL and libtpu do."""
-    names = r"XLA_FLAGS|LIBTPU_INIT_ARGS|GLIBC_TUNABLES|JAX_LOCAL_DEVICE_IDS|(NCCL|MEGASCALE)_.*"
-    given = [
-        f"{name}={value}"
-        for name, value in sorted(environment.items())
-        if value and re.fullmatch(names, name)
-    ]
-    if jax.default_backend() == "cpu" and "hugetlb" not in environment.get("GLIBC_TUNABLES", ""):
-        given.append("with GLIBC_TUNABLES=glibc.malloc.hugetlb=1 training is faster under Linux")
-    return Finding("runtime flags", ", ".join(given) or "none")
-
-
 def find_collective() -> Finding:
     """Sums one number per device over all devices; the time does not include compilation."""
     mesh = make_mesh(MeshConfig())
@@ -213,37 +198,6 @@ def find_clocks(milliseconds: Sequence[int] = ()) -> Finding:
     skew = (max(differences) - min(differences)) / 1000
     problem = "" if skew < _SKEW else "the clocks differ: switch on NTP or chrony on all machines"
     return Finding("clocks", f"{skew:.1f} s apart", problem)
-
-
-def find_compilation_cache() -> Finding:
-    """Compiles one program twice and checks that the second time reads JAX's compilation cache."""
-    folder = jax.config.values["jax_compilation_cache_dir"]
-    if not folder:
-        remedy = "set JAX_COMPILATION_CACHE_DIR to a folder, so that later starts compile nothing"
-        return Finding("compilation cache", f"off; {remedy}")
-    if not is_first():
-        return Finding("compilation cache", f"{folder}, which process 0 writes")
-    number, events = secrets.randbits(20), list[str]()  # a program that is not in the cache yet
-
-    def listen(event: str, **_: str | int) -> None:
-        events.append(event)
-
-    options = (
-        "jax_persistent_cache_min_compile_time_secs",
-        "jax_persistent_cache_min_entry_size_bytes",
-    )
-    before = {name: jax.config.values[name] for name in options}
-    jax.monitoring.register_event_listener(listen)
-    for name in options:
-        jax.config.update(name, 0)
-    for _ in range(2):  # a new function each time, so that JAX compiles the same program again
-        jax.jit(lambda x: x + number)(jnp.zeros(()))
-    for name, value in before.items():
-        jax.config.update(name, value)
-    jax.monitoring.unregister_event_listener(listen)
-    problem = f"a compiled program was not found again in {folder}: is it writable?"
-    is_found = "/jax/compilation_cache/cache_hits" in events
-    return Finding("compilation cache", folder, "" if is_found else problem)
 
 
 def find_disk(workdir: Path, config: Config | None = None) -> Finding:
