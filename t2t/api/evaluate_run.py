@@ -22,11 +22,9 @@ from t2t.evaluation.measures import MIN_SENTENCES, format_score, make_measure
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     describe_search,
-    find_evaluation,
     format_measures,
     report_reuse,
 )
-from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors, make_folder
@@ -63,22 +61,6 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
         save_run(request, params, label)
     [evaluation] = evaluator.evaluate(params, label)
     return dict(evaluation.result), evaluation.path
-
-
-def add_segment_scores(place: Path, split: str, checkpoint: str, files: Sequence[str]) -> str:
-    """Adds the scores of another program to a saved evaluation; returns its summary.
-
-    `place` is the evaluation's .json, or a run directory, of which the newest one with this split
-    and, unless it is empty, this checkpoint is taken. `files` are NAME=FILE, for each measure.
-
-    Raises:
-        ConfigError, EvaluationError: as in `store_segment_scores`.
-    """
-    evaluation = find_evaluation(place, split, "", checkpoint)
-    with explain_write_errors(RunError, evaluation.path):
-        for file in files:
-            evaluation = store_segment_scores(evaluation, file)
-    return f"{format_measures(evaluation.result['measures'])}\n{evaluation.path}"
 
 
 def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
