@@ -10,7 +10,6 @@ of these names do. Every other file in this folder is a program, started by `t2t
 `python -m t2t.NAME`. The subfolders hold the library.
 """
 
-from t2t.api.load import load
-from t2t.api.notebook import compare, evaluate, train
+from t2t.api.notebook import compare, evaluate, load, train
 
 __all__ = ["compare", "evaluate", "load", "train"]

@@ -100,7 +100,7 @@ def _register_measures(values: Mapping[str, Any]) -> None:
 
 def _add_segment_scores(values: Mapping[str, Any]) -> int:
     """Adds scores to the evaluation that the flags name, and prints it; returns 0."""
-    from t2t.api.evaluate_run import add_segment_scores
+    from t2t.evaluation.segment_scores import add_segment_scores
 
     [workdir, *_] = command_line.read_models()["workdirs"]
     place = make_path(values["output"]) if values["output"] else workdir

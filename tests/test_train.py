@@ -20,7 +20,8 @@ from t2t.config.files import load_config
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import VocabularyError
 from t2t.runtime import command_line
-from t2t.training.checkpoint import Checkpoints, restore_params
+from t2t.training.checkpoint import restore_params
+from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import read_ledger

@@ -16,7 +16,7 @@ from t2t.config.fields import (
 from t2t.config.files import save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
-from t2t.training.checkpoint import Checkpoints
+from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
 

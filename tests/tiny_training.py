@@ -22,7 +22,7 @@ from t2t.config.fields import (
 )
 from t2t.config.files import load_config, save_config
 from t2t.runtime.mesh import make_mesh
-from t2t.training.checkpoint import Checkpoints
+from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import describe_state
 from tests.data.small_corpus import PAIRS

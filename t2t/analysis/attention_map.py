@@ -13,7 +13,7 @@ from t2t.config.fields import ConfigError
 from t2t.data.corpus import Pair
 from t2t.decoding.attention_weights import HeadWeights
 from t2t.decoding.translator import Translator
-from t2t.evaluation.plots import draw_attention, embed_figure, plot_attention
+from t2t.evaluation.plots import check_format, draw_attention, embed_figure, write_figure
 from t2t.model.interface import Params
 
 
@@ -46,7 +46,8 @@ class AttentionMap:
 
     def plot(self, path: str | Path) -> None:
         """Writes a map of each head; the suffix, .svg, .png or .pdf, is the format."""
-        plot_attention(self.weights, self.queries, self.keys, Path(path))
+        check_format(Path(path))
+        write_figure(draw_attention(self.weights, self.queries, self.keys), Path(path))
 
 
 def map_attention(

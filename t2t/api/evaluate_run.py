@@ -19,16 +19,12 @@ from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkp
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import override_decoding
 from t2t.evaluation.measures import MIN_SENTENCES, format_score, make_measure
-from t2t.evaluation.plots import plot_by_setting
-from t2t.evaluation.predictions import evaluate_predictions
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     describe_search,
-    find_evaluation,
     format_measures,
     report_reuse,
 )
-from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors, make_folder
@@ -49,6 +45,8 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
             not exist, does not fit the run, or cannot be written.
     """
     if is_text_alone(load_config(request.workdir / "config.json").data):
+        from t2t.evaluation.predictions import evaluate_predictions  # it imports training
+
         evaluation = evaluate_predictions(request)
         return dict(evaluation.result), evaluation.path
     evaluator = Evaluator(request)
@@ -63,22 +61,6 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
         save_run(request, params, label)
     [evaluation] = evaluator.evaluate(params, label)
     return dict(evaluation.result), evaluation.path
-
-
-def add_segment_scores(place: Path, split: str, checkpoint: str, files: Sequence[str]) -> str:
-    """Adds the scores of another program to a saved evaluation; returns its summary.
-
-    `place` is the evaluation's .json, or a run directory, of which the newest one with this split
-    and, unless it is empty, this checkpoint is taken. `files` are NAME=FILE, for each measure.
-
-    Raises:
-        ConfigError, EvaluationError: as in `store_segment_scores`.
-    """
-    evaluation = find_evaluation(place, split, "", checkpoint)
-    with explain_write_errors(RunError, evaluation.path):
-        for file in files:
-            evaluation = store_segment_scores(evaluation, file)
-    return f"{format_measures(evaluation.result['measures'])}\n{evaluation.path}"
 
 
 def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
@@ -196,8 +178,7 @@ def open_evaluators(
 def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: str | None) -> str:
     """Scores the mean of the last n checkpoints for each n in `counts`.
 
-    No `measure` means the one of `choose_measure`. Returns a table, and the path of the plot that
-    is drawn in the folder of the scores.
+    No `measure` means the one of `choose_measure`. Returns a table.
 
     Raises:
         ConfigError, RunError: there are fewer than max(counts) consecutive checkpoints, or as in
@@ -216,15 +197,13 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
             params = average_params(request.workdir, steps[-count:])
             [saved[label]] = evaluator.evaluate(params, label)
         found[count] = saved[label]
-    plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
-    plot_by_setting(found, measure, "checkpoints averaged", plot)
     rows = [
         [count, format_score(each.value(measure)), each.interval(measure)]
         for count, each in found.items()
     ]
     header = ["averaged", measure, f"95% over {next(iter(found.values())).unit}"]
     table = format_table(rows, header, align="rr")
-    return f"{evaluator.split}, averages of checkpoints up to step {steps[-1]}\n{table}\n{plot}"
+    return f"{evaluator.split}, averages of checkpoints up to step {steps[-1]}\n{table}"
 
 
 def scan_search(

@@ -6,7 +6,6 @@ import math
 import os
 import platform
 import re
-import runpy
 import secrets
 import sys
 import time
@@ -22,7 +21,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
 from t2t.config.fields import Config, MeshConfig
-from t2t.config.recipes import PACKAGE, RECIPES
+from t2t.config.recipes import PACKAGE
 from t2t.model.flops import count_parameters
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.jax_settings import has_gpu, has_tpu
@@ -33,6 +32,7 @@ from t2t.storage.atomic_files import (
     drop_from_page_cache,
     explain_write_errors,
     make_folder,
+    measure_free_space,
     write_file,
 )
 from t2t.storage.paths import describe_error, is_storage_error
@@ -55,10 +55,7 @@ class Finding(NamedTuple):
 
 
 def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:
-    """Runs the checks of this process one by one.
-
-    Without a config the disk has to hold the checkpoints of the recipe base.
-    """
+    """Runs the checks of this process one by one; the disk has to hold the config's checkpoints."""
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     yield Finding("versions", f"Python {platform.python_version()}, {versions}")
     yield find_untested_versions()
@@ -71,14 +68,12 @@ def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Find
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     device = f"{limit / 1e9:.1f} GB per device, " if limit is not None else ""
     yield Finding("memory", f"{device}{host:.1f} GB and {os.cpu_count()} cores on the host")
-    yield find_flags()
     yield find_collective()
     yield find_clocks()
-    yield find_compilation_cache()
     if workdir:
         yield find_disk(workdir, config)
         yield find_shared_directory(workdir)
-        yield find_bandwidth(workdir, config or read_recipe("base"))
+        yield find_bandwidth(workdir, config)
 
 
 def find_untested_versions() -> Finding:
@@ -173,19 +168,6 @@ def find_cores(available: int | None = None) -> Finding:
     return Finding("cores", f"{cores:g} for this process", problem if cores < needed else "")
 
 
-def find_flags(environment: Mapping[str, str] = os.environ) -> Finding:
-    """Lists the variables that change what the runtime, NCCL and libtpu do."""
-    names = r"XLA_FLAGS|LIBTPU_INIT_ARGS|GLIBC_TUNABLES|JAX_LOCAL_DEVICE_IDS|(NCCL|MEGASCALE)_.*"
-    given = [
-        f"{name}={value}"
-        for name, value in sorted(environment.items())
-        if value and re.fullmatch(names, name)
-    ]
-    if jax.default_backend() == "cpu" and "hugetlb" not in environment.get("GLIBC_TUNABLES", ""):
-        given.append("with GLIBC_TUNABLES=glibc.malloc.hugetlb=1 training is faster under Linux")
-    return Finding("runtime flags", ", ".join(given) or "none")
-
-
 def find_collective() -> Finding:
     """Sums one number per device over all devices; the time does not include compilation."""
     mesh = make_mesh(MeshConfig())
@@ -215,64 +197,27 @@ def find_clocks(milliseconds: Sequence[int] = ()) -> Finding:
     return Finding("clocks", f"{skew:.1f} s apart", problem)
 
 
-def find_compilation_cache() -> Finding:
-    """Compiles one program twice and checks that the second time reads JAX's compilation cache."""
-    folder = jax.config.values["jax_compilation_cache_dir"]
-    if not folder:
-        remedy = "set JAX_COMPILATION_CACHE_DIR to a folder, so that later starts compile nothing"
-        return Finding("compilation cache", f"off; {remedy}")
-    if not is_first():
-        return Finding("compilation cache", f"{folder}, which process 0 writes")
-    number, events = secrets.randbits(20), list[str]()  # a program that is not in the cache yet
-
-    def listen(event: str, **_: str | int) -> None:
-        events.append(event)
-
-    options = (
-        "jax_persistent_cache_min_compile_time_secs",
-        "jax_persistent_cache_min_entry_size_bytes",
-    )
-    before = {name: jax.config.values[name] for name in options}
-    jax.monitoring.register_event_listener(listen)
-    for name in options:
-        jax.config.update(name, 0)
-    for _ in range(2):  # a new function each time, so that JAX compiles the same program again
-        jax.jit(lambda x: x + number)(jnp.zeros(()))
-    for name, value in before.items():
-        jax.config.update(name, value)
-    jax.monitoring.unregister_event_listener(listen)
-    problem = f"a compiled program was not found again in {folder}: is it writable?"
-    is_found = "/jax/compilation_cache/cache_hits" in events
-    return Finding("compilation cache", folder, "" if is_found else problem)
-
-
 def find_disk(workdir: Path, config: Config | None = None) -> Finding:
-    """Checks that the run directory is writable and has space for the config's checkpoints.
-
-    Without a config, the sizes of the recipes base and big are shown, and base must fit.
-    """
+    """Checks that the run directory is writable and has space for the config's checkpoints."""
     try:
         with explain_write_errors(RunError, workdir):
             make_folder(workdir)
             check_writable(workdir)
     except RunError as error:
         return Finding("disk", str(workdir), str(error))
-    recipes = {"--config": config} if config else {n: read_recipe(n) for n in ("base", "big")}
-    spaces = {n: measure_space(workdir, each, _count(each)) for n, each in recipes.items()}
-    first = next(iter(spaces.values()))
-    free = (
-        "a bucket has no limit" if first.free == math.inf else f"{show_bytes(first.free, 3)} free"
-    )
-    values = [f"{free} in {workdir}"]
-    values += [
-        f"{name} keeps {space.describe()}: {'does not fit' if space.missing else 'fits'}"
-        for name, space in spaces.items()
-    ]
-    problem = (
-        f"{show_bytes(first.missing, 3)} too few: free some space, lower checkpoints.keep_last, or "
-        "choose another --workdir; training stops when the disk is full"
-    )
-    return Finding("disk", "; ".join(values), problem if first.missing else "")
+    free = measure_free_space(workdir)
+    amount = "a bucket has no limit" if free == math.inf else f"{show_bytes(free, 3)} free"
+    value, problem = f"{amount} in {workdir}", ""
+    if config:
+        space = measure_space(workdir, config, _count(config))
+        fits = "does not fit" if space.missing else "fits"
+        value += f"; --config keeps {space.describe()}: {fits}"
+        problem = (
+            f"{show_bytes(space.missing, 3)} too few: free some space, lower checkpoints.keep_last,"
+            " or choose another --workdir; training stops when the disk is full"
+        )
+        problem *= bool(space.missing)
+    return Finding("disk", value, problem)
 
 
 def find_shared_directory(workdir: Path) -> Finding:
@@ -299,7 +244,7 @@ def find_shared_directory(workdir: Path) -> Finding:
     return Finding("run directory", "", problem)
 
 
-def find_bandwidth(workdir: Path, config: Config, size: int = 2**25) -> Finding:
+def find_bandwidth(workdir: Path, config: Config | None = None, size: int = 2**25) -> Finding:
     """Writes and reads a file in the run directory, in all processes at once, as checkpoints are.
 
     What was written is dropped from the page cache before it is read, where the system can do so.
@@ -319,23 +264,18 @@ def find_bandwidth(workdir: Path, config: Config, size: int = 2**25) -> Finding:
             raise
         return Finding("bandwidth", f"unknown: {describe_error(error)}")  # see "disk"
     writing, reading = (size / 1e6 / max(x, 1e-6) for x in (written - started, read - written))
-    needed = count_bytes_per_parameter(config) * _count(config)
-    seconds = needed / 1e6 / writing / jax.process_count()
-    value = (
-        f"writes {writing:.0f} MB/s, reads {reading:.0f} MB/s in each process: a checkpoint of "
-        f"{show_bytes(needed, 3)} takes {seconds:.1f} s, while training goes on"
-    )
+    value = f"writes {writing:.0f} MB/s, reads {reading:.0f} MB/s in each process"
+    if config:
+        needed = count_bytes_per_parameter(config) * _count(config)
+        seconds = needed / 1e6 / writing / jax.process_count()
+        value += (
+            f": a checkpoint of {show_bytes(needed, 3)} takes {seconds:.1f} s, while training goes "
+            "on"
+        )
     problem = "" if same else "what was read is not what was written: the file system is broken"
     if same and writing < _SLOW:
         problem = f"less than {_SLOW} MB/s: choose another disk, or raise checkpoints.every"
     return Finding("bandwidth", value, problem)
-
-
-def read_recipe(name: str) -> Config:
-    """Reads a recipe that comes with t2t."""
-    config = runpy.run_path(str(RECIPES / f"{name}.py"))["get_config"]()
-    assert isinstance(config, Config)
-    return config
 
 
 def _count(config: Config) -> int:

@@ -46,7 +46,7 @@ def plot_runs(runs: Sequence[Path], figure: str, plot: Path) -> None:
     Raises:
         ConfigError: a run has no such figure, or the file's suffix is no format of a plot.
     """
-    from t2t.evaluation.plots import check_format, plot_by_step  # SciPy takes a while
+    from t2t.evaluation.plots import check_format, draw_by_step, write_figure  # takes a while
 
     check_format(plot)
     curves = {}
@@ -59,7 +59,7 @@ def plot_runs(runs: Sequence[Path], figure: str, plot: Path) -> None:
                 if names
                 else f"{run} has no figures so far; plot it after its first steps"
             )
-    plot_by_step(curves, figure, plot)
+    write_figure(draw_by_step(curves, figure), plot)
 
 
 def describe_starts(

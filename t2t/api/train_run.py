@@ -36,7 +36,8 @@ from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.paths import make_absolute
 from t2t.training import loop
-from t2t.training.checkpoint import Checkpoints, list_measures
+from t2t.training.checkpoint import list_measures
+from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.fine_tuning import Source, check_fit, describe_outcomes, read_source, take_params

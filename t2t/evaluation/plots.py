@@ -1,4 +1,4 @@
-"""Plots of scores: by sentence length, a setting, the training step or the cost of training.
+"""Plots of scores: by sentence length, the training step or the cost of training.
 
 And of differences by each measure, and of attention weights.
 
@@ -18,7 +18,6 @@ from jaxtyping import Float
 from t2t.config.fields import ConfigError
 from t2t.evaluation.forest import ForestRow
 from t2t.evaluation.measures import Interval
-from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Bucket, SystemScore
 from t2t.storage.atomic_files import atomic_path
 
@@ -35,41 +34,8 @@ def check_format(path: Path, flag: str = "plot") -> None:
         raise ConfigError(f"--{flag}={path} must end in one of {', '.join(FORMATS)}")
 
 
-def plot_by_setting(
-    evaluations: Mapping[int, Evaluation], measure: str, varied: str, path: Path
-) -> None:
-    """Plots the measure with its 95% intervals over sentences.
-
-    Each interval belongs to one score alone. All points share a test set, so their differences are
-    more certain than overlapping intervals suggest; `t2t.compare` tests them.
-    """
-    numbers = sorted(evaluations)
-    scores = [evaluations[number].result["measures"][measure] for number in numbers]
-    from matplotlib.ticker import MaxNLocator
-
-    figure, axes = _make_axes(6, 4)
-    axes.errorbar(
-        numbers,
-        [score["value"] for score in scores],
-        yerr=_find_errors([(score["value"], score["interval"]) for score in scores]),
-        marker="o",
-        capsize=3,
-    )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel(varied)
-    axes.set_ylabel(measure)
-    _write(figure, path)
-
-
-def plot_by_step(
-    curves: Mapping[str, Sequence[tuple[int, float]]], measure: str, path: Path
-) -> None:
-    """Plots the measure against the training step: for each run its (step, value)."""
-    _write(draw_by_step(curves, measure), path)
-
-
 def draw_by_step(curves: Mapping[str, Sequence[tuple[int, float]]], measure: str) -> "Figure":
-    """Draws what `plot_by_step` writes."""
+    """Draws the measure against the training step: for each run its (step, value)."""
     figure, axes = _make_axes(9, 5)
     for number, (name, curve) in enumerate(curves.items()):
         steps, values = zip(*curve, strict=True)
@@ -81,21 +47,10 @@ def draw_by_step(curves: Mapping[str, Sequence[tuple[int, float]]], measure: str
     return figure
 
 
-def plot_attention(
-    weights: Float[np.ndarray, "N H T S"],
-    queries: Sequence[str],
-    keys: Sequence[str],
-    path: Path,
-) -> None:
-    """Plots a map for each head: layers from top to bottom, heads from left to right."""
-    check_format(path)
-    _write(draw_attention(weights, queries, keys), path)
-
-
 def draw_attention(
     weights: Float[np.ndarray, "N H T S"], queries: Sequence[str], keys: Sequence[str]
 ) -> "Figure":
-    """Draws what `plot_attention` writes; black is 1."""
+    """Draws a map for each head: a row for each layer, a column for each head; black is 1."""
     from matplotlib.figure import Figure
 
     layers, heads, rows, columns = weights.shape
@@ -133,7 +88,7 @@ def plot_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path
     axes.set_xlabel("training FLOPs")
     axes.set_ylabel(measure)
     figure.legend(loc="outside right upper", fontsize="small")
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
@@ -155,7 +110,7 @@ def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
     axes.set_xlabel("words in the source (below: number of sentences)")
     axes.set_ylabel(measure)
     axes.legend()
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def plot_forest(rows: Sequence[ForestRow], first: str, path: Path) -> None:
@@ -195,7 +150,7 @@ def plot_forest(rows: Sequence[ForestRow], first: str, path: Path) -> None:
         figure.legend(handles.values(), handles.keys(), loc="outside upper left", fontsize="small")
     else:
         figure.suptitle(systems[0], fontsize="small")
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def _find_errors(scores: Sequence[tuple[float, Interval | None]]) -> list[list[float]]:
@@ -214,7 +169,8 @@ def _make_axes(width: float, height: float) -> "tuple[Figure, Axes]":
     return figure, axes
 
 
-def _write(figure: "Figure", path: Path) -> None:
+def write_figure(figure: "Figure", path: Path) -> None:
+    """Writes a figure to a file."""
     metadata = {"Date": None} if path.suffix == ".svg" else None  # equal figures, equal files
     with atomic_path(path) as draft:
         figure.savefig(draft, format=path.suffix[1:], metadata=metadata)

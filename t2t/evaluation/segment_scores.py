@@ -7,7 +7,7 @@ their mean.
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +19,17 @@ from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
 from t2t.data.corpus import TextFile
 from t2t.evaluation.measures import Measure
-from t2t.evaluation.saved_evaluations import Evaluation, name_segment_scores, save_evaluation
+from t2t.evaluation.saved_evaluations import (
+    Evaluation,
+    find_evaluation,
+    format_measures,
+    name_segment_scores,
+    save_evaluation,
+)
 from t2t.evaluation.verification import check_unchanged
+from t2t.storage.atomic_files import explain_write_errors
 from t2t.storage.paths import make_path
+from t2t.training.run_directory import RunError
 
 NO_DEFINITION = "mean of another program's scores of the sentences, without a definition"
 
@@ -88,6 +96,22 @@ def read_segment_scores(flag: str, path: Path, num_sentences: int) -> SegmentSco
             "a string, and true or false"
         )
     return SegmentScores(np.array(values), definition, higher)
+
+
+def add_segment_scores(place: Path, split: str, checkpoint: str, files: Sequence[str]) -> str:
+    """Adds the scores of another program to a saved evaluation; returns its summary.
+
+    `place` is the evaluation's .json, or a run directory, of which the newest one with this split
+    and, unless it is empty, this checkpoint is taken. `files` are NAME=FILE, for each measure.
+
+    Raises:
+        ConfigError, EvaluationError: as in `store_segment_scores`.
+    """
+    evaluation = find_evaluation(place, split, "", checkpoint)
+    with explain_write_errors(RunError, evaluation.path):
+        for file in files:
+            evaluation = store_segment_scores(evaluation, file)
+    return f"{format_measures(evaluation.result['measures'])}\n{evaluation.path}"
 
 
 def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:

@@ -39,7 +39,6 @@ from t2t.training.run_directory import read_metrics
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
-_BAR = "|{bar:20}| {percentage:3.0f}% {desc}{postfix}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Progress:
         self._bar = tqdm.tqdm(
             desc=run.name,
             total=run.config.training.steps,
-            bar_format=_BAR,
+            unit="step",
             postfix="waiting",
             position=place,
             dynamic_ncols=True,
@@ -110,36 +109,26 @@ class Progress:
     def begin(self, stage: str) -> None:
         """Reports that a stage begins, and starts its clock."""
         self.report(stage)
-        if self._bar.disable:
-            return
         if metrics := self._read_new():
             self._bar.n = metrics[-1]["step"]
         self._bar.start_t, self._bar.initial = time.time(), self._bar.n
-        self._bar.set_postfix_str("starting and compiling" if stage == "training" else stage)
 
     def report(self, event: str) -> None:
         """Reports an event."""
-        self._bar.bar_format = _BAR
         self._bar.set_postfix_str(event)
         if self._bar.disable:
             _log.info("%s: %s", self._run.name, event)
 
     def update(self) -> None:
-        """Moves the bar to the last step in the metrics, and shows the time.
-
-        The time is that since the stage began and, in training, an estimate of the time left.
-        """
-        bar, steps = self._bar, self._run.config.training.steps
-        if bar.disable:
+        """Moves the bar to the last step in the metrics; the clock counts from `begin`."""
+        if self._bar.disable:
             return
         if metrics := self._read_new():
-            bar.n = metrics[-1]["step"]
+            self._bar.n = metrics[-1]["step"]
             losses = [line["train/loss"] for line in metrics if "train/loss" in line]
             shown = f"{losses[-1]:.3f}" if losses and losses[-1] is not None else "not finite"
-            bar.set_postfix_str(f"training, loss {shown}", refresh=False)
-        clock = ", {elapsed}<{remaining}" if bar.initial < bar.n < steps else ", {elapsed}"
-        bar.bar_format = _BAR + clock
-        bar.refresh()
+            self._bar.set_postfix_str(f"training, loss {shown}", refresh=False)
+        self._bar.refresh()
 
     def _read_new(self) -> list[dict[str, Any]]:
         """Reads the metrics of the run; empty if their file is as it was at the last call."""

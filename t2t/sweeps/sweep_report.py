@@ -12,7 +12,7 @@ from t2t.config.measure_names import PREDICTION_MEASURES
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.measures import format_interval, format_score
-from t2t.evaluation.plots import plot_by_cost, plot_by_step, plot_forest
+from t2t.evaluation.plots import draw_by_step, plot_by_cost, plot_forest, write_figure
 from t2t.evaluation.significance import Judgement, judge
 from t2t.evaluation.systems import STEP, System, check_comparable, read_statistics, read_system
 from t2t.evaluation.verdict import describe_all, judge_log_probs, list_useless
@@ -355,7 +355,7 @@ def draw(
         }
         if curves:
             plots[title] = workdir / f"{name}.svg"
-            plot_by_step(curves, title, plots[title])
+            write_figure(draw_by_step(curves, title), plots[title])
     scores = judgement.scores if judgement else {}
     costs = {
         name: (flops, score) for name, score in scores.items() if (flops := outcomes[name].flops)

@@ -1,10 +1,9 @@
-"""Checkpoints in a run directory: saves them, restores them onto any mesh, averages them.
+"""Parameters of checkpoints: restores them for programs, averages them, writes them as a run.
 
-A checkpoint gets its final name, the step, only when it is complete.
+Training's own checkpoints are written by t2t/training/checkpoint_manager.py.
 """
 
 import contextlib
-import dataclasses
 import math
 import re
 import signal
@@ -14,29 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import orbax.checkpoint as ocp
-from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
-from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import draft_folder, make_folder, require_space, write_file
 from t2t.storage.paths import make_absolute
 from t2t.training.averages import average
-from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import copy_plugins
 from t2t.training.run_directory import (
     CHECKPOINT_NAMES,
     RunError,
     first_line,
-    is_regular,
     list_last_steps,
     list_steps,
     make_read_error,
-    make_write_error,
 )
-from t2t.training.state import TrainState
 
 
 @contextlib.contextmanager
@@ -64,184 +56,6 @@ def hold_signals() -> Iterator[None]:
             signal.signal(number, handler)
         if received:
             signal.raise_signal(received[0])
-
-
-class Checkpoints:
-    """Writes checkpoints in the background, and deletes those that the config does not keep."""
-
-    def __init__(self, workdir: Path, config: Config):
-        """Opens `workdir`/checkpoints.
-
-        Raises:
-            RunError: a checkpoint's validation scores are damaged.
-        """
-        rules = config.checkpoints
-        _read_scores(workdir)  # raises an error that names the damaged checkpoint; Orbax's does not
-
-        def key(metrics: Mapping[str, float]) -> float:
-            return _sort_key(metrics.get(rules.best_metric, math.nan), rules.best_metric)
-
-        kept: list[policy.PreservationPolicy] = [_KeepLast(config)]
-        if rules.keep_every:
-            kept.append(policy.EveryNSteps(rules.keep_every))
-        if rules.keep_best:
-            kept.append(
-                policy.BestN(
-                    n=rules.keep_best, get_metric_fn=key, keep_checkpoints_without_metrics=False
-                )
-            )
-        self.workdir = workdir
-        self._config = config
-        self._evaluation_params = make_optimizer(config).evaluation_params
-        self._manager = ocp.CheckpointManager(
-            make_absolute(workdir / "checkpoints"),
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=policy.AnyPreservationPolicy(kept),
-                best_fn=key,
-                cleanup_tmp_directories=True,  # incomplete checkpoints of a killed process
-            ),
-            item_names=("params", "ema", "training"),
-        )
-
-    def is_due(self, step: int) -> bool:
-        """Returns whether the config asks for a checkpoint at this step."""
-        return is_regular(step, self._config)
-
-    def evaluation_params(self, state: TrainState) -> Params:
-        """Returns the parameters that validation scores and that a checkpoint has for programs.
-
-        Those are the optimiser's evaluation parameters (`t2t.training.optimizer`).
-        """
-        if self._evaluation_params is None:
-            return state.params
-        return self._evaluation_params(state.opt_state, state.params)
-
-    def save(self, state: TrainState, metrics: Mapping[str, float] | None = None) -> None:
-        """Starts to write a checkpoint in the background, unless the step has one already.
-
-        `metrics` are the validation scores of this step, if there are any.
-
-        Raises:
-            RunError: this checkpoint or the previous one could not be written.
-        """
-        if int(state.step) == self._manager.latest_step():
-            return
-        self.check_space(state)
-        try:
-            items = _split(
-                state._replace(key=jax.random.key_data(state.key)),
-                self._evaluation_params and self.evaluation_params(state),
-            )
-            args = {name: ocp.args.StandardSave(item) for name, item in items.items()}
-            self._manager.save(
-                int(state.step), args=ocp.args.Composite(**args), metrics=metrics or None
-            )
-        except Exception as error:
-            raise make_write_error(self.workdir, first_line(error)) from error
-
-    @hold_signals()
-    def restore(self, described: TrainState) -> TrainState | None:
-        """Restores the newest checkpoint, or returns None if there is none.
-
-        `described` has the shapes, dtypes and shardings of the result. Its leaves may be
-        `jax.ShapeDtypeStruct` (`describe_state`), so that memory holds only one state.
-        """
-        step = self._manager.latest_step()
-        if step is None:
-            return None
-        if not (self.workdir / "checkpoints" / str(step) / "training").exists():
-            reason = "holds parameters alone, written by --save_params or t2t.import_model; "
-            reason += "continue the original run, or begin another with --init_from"
-            raise RunError(f"checkpoint {step} of {self.workdir} {reason}")
-        try:
-            folder = make_absolute(self.workdir / "checkpoints" / str(step) / "training")
-            # Asked of the checkpoint: a plugin's optimiser may since have changed its evaluation.
-            saved_tree = ocp.StandardCheckpointHandler().metadata(folder).tree
-            is_apart = "params" in saved_tree
-            is_old = has_old_names(saved_tree)
-            described = jax.tree.map(_describe, described)
-            described = rename_layers(described, to_old=True) if is_old else described
-            items = _split(described, described.params if is_apart else None)
-            if is_apart:
-                del items["params"]  # for evaluation, not for training
-            args = {name: ocp.args.StandardRestore(item) for name, item in items.items()}
-            saved = self._manager.restore(step, args=ocp.args.Composite(**args))
-        except Exception as error:
-            raise make_read_error(self.workdir, step, error) from error
-        key = jax.random.wrap_key_data(saved.training.pop("key"))
-        params = saved.training.pop("params") if is_apart else saved.params
-        restored = TrainState(params=params, key=key, ema=saved.get("ema"), **saved.training)
-        return rename_layers(restored) if is_old else restored
-
-    def check_space(self, state: TrainState) -> None:
-        """Raises `RunError` if the disk has no space for another checkpoint."""
-        evaluated = state.params if self._evaluation_params else None
-        held = state.params, evaluated, state.opt_state, state.ema
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
-        try:  # when the write under way ends, Orbax deletes old checkpoints
-            require_space(self.workdir, needed, make_room=self.finish)
-        except OSError as error:
-            raise make_write_error(self.workdir, str(error.strerror)) from None
-
-    def close(self) -> None:
-        """As `finish`; nothing can be saved or restored afterwards."""
-        try:
-            self.finish()
-        finally:
-            self._manager.close()
-
-    def finish(self) -> None:
-        """Waits until the last checkpoint is complete.
-
-        Raises:
-            RunError: it could not be written.
-        """
-        try:
-            self._manager.wait_until_finished()
-        except Exception as error:
-            raise make_write_error(self.workdir, first_line(error)) from error
-
-
-@dataclasses.dataclass(frozen=True)
-class _KeepLast:
-    """Preservation policy that keeps the last `keep_last` regular checkpoints, and the newest.
-
-    Regular checkpoints are those that the config asks for (`is_regular`). The newest is kept even
-    if an interruption wrote it, because training continues from it.
-    """
-
-    config: Config
-
-    def should_preserve(
-        self, checkpoints: Sequence[Any], *, context: policy.PreservationContext
-    ) -> Sequence[bool]:
-        """Returns, for each checkpoint from the oldest to the newest, whether to keep it."""
-        del context
-        steps = [checkpoint.step for checkpoint in checkpoints]
-        regular = [step for step in steps if is_regular(step, self.config)]
-        kept = {*regular[-self.config.checkpoints.keep_last :], *steps[-1:]}
-        return [step in kept for step in steps]
-
-
-def _split(state: TrainState, evaluated: Params | None = None) -> dict[str, Any]:
-    """Returns the parts of a checkpoint, which can be read separately; `ema` only if it exists.
-
-    Part `params` is what programs evaluate. If that is `evaluated`, then `training` also holds the
-    parameters themselves, with which training resumes exactly.
-    """
-    training = state._asdict()
-    items = {"params": training.pop("params"), "ema": training.pop("ema"), "training": training}
-    if evaluated is not None:
-        training["params"], items["params"] = items["params"], evaluated
-    return {name: item for name, item in items.items() if item is not None}
-
-
-def _describe(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """Returns the leaf's shape, dtype and sharding; for a random key, those of its key data."""
-    saved = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        saved = jax.eval_shape(jax.random.key_data, saved)
-    return jax.ShapeDtypeStruct(saved.shape, saved.dtype, sharding=leaf.sharding)
 
 
 def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
@@ -304,7 +118,7 @@ def find_best_step(workdir: Path) -> int:
     scores = {step: own[metric] for step, own in _read_scores(workdir).items() if metric in own}
     if not scores:
         raise RunError(f"{workdir} holds no checkpoint with a validation {metric}; use last")
-    return max(scores, key=lambda step: _sort_key(scores[step], metric))
+    return max(scores, key=lambda step: sort_key(scores[step], metric))
 
 
 def list_measures(workdir: Path) -> set[str]:
@@ -333,7 +147,7 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
     return scores
 
 
-def _sort_key(score: float, metric: str) -> float:
+def sort_key(score: float, metric: str) -> float:
     """Returns the sort key of a score: higher is better; all metrics but bleu are negated."""
     if math.isnan(score):
         return -math.inf

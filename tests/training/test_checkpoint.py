@@ -20,13 +20,8 @@ from t2t.config.files import save_config
 from t2t.config.variants import register
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh
-from t2t.training.checkpoint import (
-    Checkpoints,
-    find_best_step,
-    list_measures,
-    restore_params,
-    save_params,
-)
+from t2t.training.checkpoint import find_best_step, list_measures, restore_params, save_params
+from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import Optimizer, make_optimizer
 from t2t.training.run_directory import RunError, list_last_steps, list_steps
 from t2t.training.state import TrainState, describe_state, init_state

@@ -16,7 +16,8 @@ from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
 from t2t.config.files import save_config
 from t2t.data.batch import Batch, DeviceBatch
 from t2t.model.interface import Params
-from t2t.training.checkpoint import Checkpoints, find_best_step
+from t2t.training.checkpoint import find_best_step
+from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.early_stopping import request_stop
 from t2t.training.loop import train
 from t2t.training.metrics import NonFiniteError, Report

@@ -16,7 +16,7 @@ from t2t.config.fields import CheckpointConfig, Config, ConfigError, TrainingCon
 from t2t.config.variants import register
 from t2t.model.interface import Params
 from t2t.training.averages import start_average, update_average
-from t2t.training.checkpoint import Checkpoints
+from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import apply_updates, describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, flatten, freeze, join_path
 from t2t.training.state import TrainState

@@ -11,7 +11,8 @@ import pytest
 
 from t2t.config.fields import Config
 from t2t.config.files import save_config
-from t2t.training.checkpoint import Checkpoints, list_measures, restore_params
+from t2t.training.checkpoint import list_measures, restore_params
+from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.resume import keep_source, open_run
 from t2t.training.run_directory import RunError, list_steps, lock_run
 from tests import tiny_training

@@ -12,7 +12,7 @@ import numpy as np
 
 from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
 from t2t.config.files import save_config
-from t2t.training.checkpoint import Checkpoints
+from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import TrainState
 
