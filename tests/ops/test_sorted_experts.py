@@ -27,16 +27,17 @@ def draw_operands() -> list[jax.Array]:
     return [draw(BATCH, LENGTH, WIDTH).astype(BFLOAT16), draw(*inner), draw(*outer)]
 
 
-def differentiate(x: jax.Array, *weights: jax.Array) -> Any:
-    """The gradients of the weights; each token has one expert, with the factor 1."""
+def differentiate(x: jax.Array, inner: jax.Array, outer: jax.Array) -> Any:
+    """The gradients of the weights, and the choices: one expert a token, with the factor 1."""
     chosen = jnp.asarray(np.random.default_rng(0).integers(0, EXPERTS, (BATCH, LENGTH, 1)))
-    factors = jnp.ones(chosen.shape)
 
-    def total(*weights: jax.Array) -> jax.Array:
-        choices = [reshard(each, "batch", None, None) for each in (factors, chosen)]
-        return jnp.sum(apply_experts(x, *choices, *weights, BFLOAT16).astype(jnp.float32))
+    def total(inner: jax.Array, outer: jax.Array) -> jax.Array:
+        factors = reshard(jnp.ones(chosen.shape), "batch", None, None)
+        choices = reshard(chosen, "batch", None, None)
+        found = apply_experts(x, factors, choices, inner, outer, BFLOAT16)
+        return jnp.sum(found.astype(jnp.float32))
 
-    return jax.jit(jax.grad(total, (0, 1)))(*weights), np.asarray(chosen)[..., 0]
+    return jax.jit(jax.grad(total, (0, 1)))(inner, outer), np.asarray(chosen)[..., 0]
 
 
 def test_gradients_of_weights_are_not_rounded_to_bfloat16() -> None:
