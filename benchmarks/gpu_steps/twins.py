@@ -20,7 +20,7 @@ from flax import nnx
 
 from benchmarks.gpu_steps.results import Child, Results, end_with_parent, make_parser
 from t2t.config.fields import ModelConfig
-from t2t.model import attention, layers, loss, masks, matmul, position
+from t2t.model import attention, experts, layers, loss, masks, matmul, position
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops.select_kernels import TEXTBOOK, choose_policy
 
@@ -39,6 +39,7 @@ class Sizes(NamedTuple):
     D: int = 512
     F: int = 2048
     V: int = 8192
+    E: int = 4  # experts, each of width F / E
 
 
 TOY = Sizes(2, 16, 2, 8, 16, 32, 40)
@@ -62,7 +63,7 @@ class _Product(nnx.Module):
 
 def make_cases(sizes: Sizes) -> dict[str, Case]:
     """Creates the cases; what they use besides their operands is the same in every process."""
-    B, T, H, K, D, F, V = sizes  # noqa: N806
+    B, T, H, K, D, F, V, E = sizes  # noqa: N806
     S = T // 2  # noqa: N806
     random = np.random.default_rng(1)
     segments = jnp.asarray(np.arange(T) // (T // 4))[None].repeat(B, axis=0)
@@ -72,6 +73,8 @@ def make_cases(sizes: Sizes) -> dict[str, Case]:
     weights = jnp.asarray(random.random((B, T)) < 0.9, jnp.float32)
     key = jax.random.key(7)
     heads, hidden, table = (B, T, H, K), (B, T, D), (V, D)
+    first = random.integers(0, E, (B, T, 1))
+    chosen = jnp.asarray(np.concatenate([first, (first + 1) % E], axis=-1), jnp.int32)
 
     def attend(*others: Any, mask: Any = causal, store: Any = KeyValue) -> Callable[..., Any]:
         return lambda f, q, k, v, _: f(q, store(k, v), mask, *others)
@@ -103,6 +106,12 @@ def make_cases(sizes: Sizes) -> dict[str, Case]:
             (hidden, (D, H, 3 * K)),
             lambda f, x, w, dtype: jnp.concatenate(f(x, w, (K, 2 * K), dtype), axis=-1),
             1,
+        ),
+        "mixture of experts": Case(
+            "apply_experts",
+            (hidden, (B, T, 2), (E, D, F // E), (E, F // E, D)),
+            lambda f, x, factors, *w: f(x, factors, chosen, *w),
+            weights=2,
         ),
         "layer norm": Case("standardize", (hidden,), lambda f, x, _: f(x, centred=True)),
         "RMS norm": Case("standardize", (hidden,), lambda f, x, _: f(x, centred=False)),
@@ -163,7 +172,7 @@ class _Double:
 
 def compute_reference(sizes: Sizes, path: Path) -> None:
     """Writes values and gradients of the formulas in float64."""
-    for module in (attention, layers, loss, masks, matmul, position):
+    for module in (attention, experts, layers, loss, masks, matmul, position):
         vars(module)["jnp"] = _Double()
     cases = make_cases(sizes)
     keys = [(name, dtype) for name in cases for dtype in DTYPES]

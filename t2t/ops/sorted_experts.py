@@ -1,4 +1,7 @@
-"""A mixture of experts that computes, for each token, only the experts that it has chosen."""
+"""A mixture of experts that computes, for each token, only the experts that it has chosen.
+
+As in `fast_matmul.py`, the gradient of float32 weights is a float32 result of its product.
+"""
 
 import functools
 
@@ -8,6 +11,10 @@ from jaxtyping import Array, Float, Int
 
 from t2t.model.matmul import choose_precision
 from t2t.runtime.mesh import RULES, reshard, spec
+
+Operands = tuple[Array, Array, Array]  # rows, weights of all groups, sizes of the groups
+# Products over the rows of each group, which are gradients of its weights.
+_ROWS = jax.lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), [0], [])
 
 
 def apply_experts(
@@ -50,6 +57,8 @@ def _apply_own(
     if axis is not None:
         # JAX adds up the gradients of gathers over the axis only if it is told so.
         x, factors, chosen = jax.lax.pcast((x, factors, chosen), axis, to="varying")
+        # Likewise the gradients of the weights over the rows.
+        inner, outer = jax.lax.pcast((inner, outer), RULES["batch"], to="varying")
         chosen = chosen - jax.lax.axis_index(axis) * experts
     chosen = chosen.reshape(-1)
     chosen = jnp.where((chosen >= 0) & (chosen < experts), chosen, experts)  # the rest comes last
@@ -58,8 +67,8 @@ def _apply_own(
     is_own = jnp.arange(len(order)) < sizes.sum()
     take = functools.partial(_permute, order)
     copies = take(jnp.repeat(x.reshape(num_rows * length, -1), choices, axis=0))
-    product = functools.partial(_multiply, sizes=sizes, dtype=dtype)
-    each = product(jax.nn.relu(product(copies, inner)), outer).astype(jnp.float32)
+    hidden = jax.nn.relu(_multiply(copies, inner, sizes, dtype))
+    each = _multiply(hidden, outer, sizes, dtype).astype(jnp.float32)
     # Rows of other devices' experts are in no group, and undefined.
     each = jnp.where(is_own[:, None], each * take(factors.reshape(-1))[:, None], 0)
     y = _permute(jnp.argsort(order), each).reshape(num_rows, length, choices, -1).sum(axis=2)
@@ -70,8 +79,35 @@ def _permute(order: Array, rows: Array) -> Array:
     return rows.at[order].get(unique_indices=True, mode="promise_in_bounds")
 
 
-def _multiply(x: Array, weights: Array, *, sizes: Array, dtype: jnp.dtype) -> Array:
-    operands = x.astype(dtype), weights.astype(dtype)
-    return jax.lax.ragged_dot(
-        *operands, sizes, precision=choose_precision(*operands), preferred_element_type=x.dtype
+def _multiply(x: Array, weights: Array, sizes: Array, dtype: jnp.dtype) -> Array:
+    """Multiplies rows by their group's weights, with operands in `dtype`, and gradients as well."""
+    if dtype == jnp.float32:
+        return _product(x, weights, sizes, x.dtype)
+    return _rounded(x, weights, sizes, dtype)
+
+
+def _product(x: Array, weights: Array, sizes: Array, result: jnp.dtype) -> Array:
+    precision = choose_precision(x, weights)
+    return jax.lax.ragged_dot(x, weights, sizes, precision=precision, preferred_element_type=result)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _rounded(x: Array, weights: Array, sizes: Array, dtype: jnp.dtype) -> Array:
+    return _forward(x, weights, sizes, dtype)[0]
+
+
+def _forward(x: Array, weights: Array, sizes: Array, dtype: jnp.dtype) -> tuple[Array, Operands]:
+    operands = x.astype(dtype), weights.astype(dtype), sizes
+    return _product(*operands, x.dtype), operands
+
+
+def _backward(dtype: jnp.dtype, operands: Operands, gradient: Array) -> tuple[Array, Array, None]:
+    x, weights, sizes = operands
+    rounded = gradient.astype(dtype)
+    to_weights = jax.lax.ragged_dot_general(
+        x, rounded, sizes, _ROWS, preferred_element_type=jnp.float32
     )
+    return _product(rounded, weights.mT, sizes, gradient.dtype), to_weights, None
+
+
+_rounded.defvjp(_forward, _backward)

@@ -1,21 +1,31 @@
 """The command for machines with a GPU: its limits and table, and all of its steps in toy size."""
 
+import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from benchmarks import on_gpu
 from benchmarks.gpu_steps.profile import Event, summarize
 from benchmarks.gpu_steps.results import Results
+from benchmarks.gpu_steps.twins import TOY, Case, make_cases
 from benchmarks.on_gpu import STEPS, Step
+from t2t.model.compute_policy import Operations
 from tests.conftest import ROOT
 
+# Required packages that a machine for JAX has: by themselves, or since others require them.
+INSTALLED = set(
+    "jax flax optax orbax-checkpoint numpy jaxtyping sacrebleu scipy tabulate absl-py tqdm etils "
+    "fsspec".split()
+)
 FAST, SLOW = Step("fast", 60, "a fast step"), Step("slow", 60, "a slow step")
 
 
@@ -152,13 +162,36 @@ def test_gaps_are_the_times_in_which_no_kernel_runs() -> None:
     assert found["gaps"] == [(4, "a", "c")]
 
 
+def test_every_operation_with_a_twin_is_compared() -> None:
+    cases: dict[str, Case] = {}
+    jax.eval_shape(lambda: cases.update(make_cases(TOY)))  # compiles nothing
+    compared = {case.operation for case in cases.values()}
+    assert compared == {field.name for field in dataclasses.fields(Operations)}
+
+
+def hide_packages(folder: Path) -> str:
+    """A folder whose modules take the place of packages that a machine for JAX may lack."""
+    wheels = (ROOT / "benchmarks" / "fetch_gpu_wheels.sh").read_text("utf-8")
+    [fetched] = re.findall(r"^packages=\((.*)\)$", wheels, re.MULTILINE)
+    requirements = (ROOT / "requirements.txt").read_text("utf-8")
+    required = set(re.findall(r"^[\w-]+", requirements, re.MULTILINE))
+    hidden = required - INSTALLED - set(fetched.split())
+    assert {"matplotlib", "tensorflow-datasets"} <= hidden
+    folder.mkdir()
+    for name in (package.replace("-", "_") for package in hidden):
+        error = f"raise ModuleNotFoundError(\"No module named '{name}'\", name='{name}')\n"
+        (folder / f"{name}.py").write_text(error, "utf-8")
+    return str(folder)
+
+
 @pytest.mark.slow
-def test_dry_run_does_every_step(tmp_path: Path) -> None:
+def test_dry_run_does_every_step_with_the_packages_of_a_machine_for_jax(tmp_path: Path) -> None:
     flags = "--xla_backend_optimization_level=0"  # and one device, unlike other tests
+    path = hide_packages(tmp_path / "hidden")
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.on_gpu", "--dry_run", f"--out={tmp_path}"],
         cwd=ROOT,
-        env={**os.environ, "XLA_FLAGS": flags},
+        env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": path},
         capture_output=True,
         text=True,
     )

@@ -3,6 +3,7 @@
 The tests run where a plugin of JAX for CUDA is installed (the extra cuda).
 """
 
+import dataclasses
 import functools
 import re
 from typing import Any
@@ -65,9 +66,11 @@ def test_train_step_compiles(mesh: Mesh, kind: str) -> None:
     assert bool(cost.collectives) == (mesh.size > 1)
 
 
-def test_devices_add_up_gradients_in_float32() -> None:
+@pytest.mark.parametrize("feed_forward", ["relu", "moe"])
+def test_devices_add_up_gradients_in_float32(feed_forward: str) -> None:
     mesh = make_mesh(MeshConfig(), open_topology("h100:2").devices)
-    config = Config(model=KINDS["transformer"], tokenizer=TokenizerConfig(vocab_size=VOCABULARY))
+    model = dataclasses.replace(KINDS["transformer"], feed_forward=feed_forward)
+    config = Config(model=model, tokenizer=TokenizerConfig(vocab_size=VOCABULARY))
     text = compile_step(config, mesh, ROWS, LENGTH, LENGTH).text
     sums = re.findall(r"= (.*) (?:all-reduce|reduce-scatter)(?:-start)?\(", text)
     assert sums
