@@ -24,16 +24,27 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """One translation of one sentence."""
+    """One translation of one sentence.
 
-    text: str  # one line
-    score: float  # log_prob / length penalty, by which beam search ranks translations
-    log_prob: float  # natural logarithm of the model's probability
-    length: int  # sub-words, EOS included
-    num_pieces: int = 1  # number of pieces in which the source was translated
-    is_cut: bool = False  # a sentence of the source was longer than a piece may be
-    at_limit: bool = False  # a piece has as many sub-words as an output may have
-    alignment: str | None = None  # links of words as "0-0 1-2", if they were asked for
+    Attributes:
+        text: one line.
+        score: log_prob / length penalty, by which beam search ranks translations.
+        log_prob: natural logarithm of the model's probability.
+        length: sub-words, EOS included.
+        num_pieces: number of pieces in which the source was translated.
+        is_cut: a sentence of the source was longer than a piece may be.
+        at_limit: a piece has as many sub-words as an output may have.
+        alignment: links of words as "0-0 1-2", if they were asked for.
+    """
+
+    text: str
+    score: float
+    log_prob: float
+    length: int
+    num_pieces: int = 1
+    is_cut: bool = False
+    at_limit: bool = False
+    alignment: str | None = None
 
 
 class Piece(NamedTuple):
