@@ -121,7 +121,7 @@ def _judge(one: ShapePlan) -> str:
 def _describe_work(one: ShapePlan, own: Roofline) -> list[tuple[str, str, str]]:
     waste = 1 - one.model_flops / own.flops
     rows = [
-        ("FLOPs", f"{own.flops:.4g}", "all positions, by the closed form"),
+        ("FLOPs", f"{own.flops:.4g}", "all positions, by the closed form, without the optimiser"),
         ("  model", f"{one.model_flops:.4g}", f"without padding, which is {waste:.1%}"),
     ]
     if own.compiled_flops:
