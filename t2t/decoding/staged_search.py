@@ -130,17 +130,6 @@ class BatchSearch:
         continue. The only host syncs are those between stages. `max_length` is an upper bound of
         the limits of the sources, and `n_best` at most the beam size, or 1 if the search samples.
         """
-        with self._clock.search():
-            return self._search(params, sources, max_length, n_best, penalties)
-
-    def _search(
-        self,
-        params: Params,
-        sources: Sources,
-        max_length: int,
-        n_best: int,
-        penalties: tuple[LengthPenalty, ...],
-    ) -> Hypotheses:
         src = sources.ids
         shape = len(src), n_best * len(penalties)
         arrays: list[Any] = [
@@ -157,27 +146,28 @@ class BatchSearch:
         # value needs no other program.
         shrunk = round_up_to_devices(_SHRUNK_ROWS)
         smaller = np.int32(shrunk if shrunk < len(src) else 0)
-        search, *outputs = self._run(
-            self._start, params, placed, smaller,
-            n_best=n_best, penalties=penalties, capacity=capacity,
-        )  # fmt: skip
-        while True:
-            unfinished, finished = jax.device_get(outputs)
-            found.tokens[src_rows, :, :capacity] = finished.tokens
-            for array, rows in zip(found[1:], finished[1:], strict=True):
-                array[src_rows] = rows
-            if not unfinished.any():
-                return found
-            if unfinished.sum() <= smaller:
-                # Unfinished rows first; finished ones fill the smaller batch.
-                kept = np.argsort(~unfinished, kind="stable")[:smaller]
-                search, src_rows = self._run(take_rows, search, kept), src_rows[kept]
-                smaller = np.int32(0)  # the batch shrinks only once
-            else:  # the search has paused because its capacity is full
-                capacity = min(2 * capacity, max_length)
+        with self._clock.search():
             search, *outputs = self._run(
-                self._resume, params, search, smaller, penalties=penalties, capacity=capacity
-            )
+                self._start, params, placed, smaller,
+                n_best=n_best, penalties=penalties, capacity=capacity,
+            )  # fmt: skip
+            while True:
+                unfinished, finished = jax.device_get(outputs)
+                found.tokens[src_rows, :, :capacity] = finished.tokens
+                for array, rows in zip(found[1:], finished[1:], strict=True):
+                    array[src_rows] = rows
+                if not unfinished.any():
+                    return found
+                if unfinished.sum() <= smaller:
+                    # Unfinished rows first; finished ones fill the smaller batch.
+                    kept = np.argsort(~unfinished, kind="stable")[:smaller]
+                    search, src_rows = self._run(take_rows, search, kept), src_rows[kept]
+                    smaller = np.int32(0)  # the batch shrinks only once
+                else:  # the search has paused because its capacity is full
+                    capacity = min(2 * capacity, max_length)
+                search, *outputs = self._run(
+                    self._resume, params, search, smaller, penalties=penalties, capacity=capacity
+                )
 
     def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Calls a pure function, compiled once per combination of argument shapes and options.
