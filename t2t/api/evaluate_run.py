@@ -19,6 +19,7 @@ from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkp
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import override_decoding
 from t2t.evaluation.measures import MIN_SENTENCES, format_score, make_measure
+from t2t.evaluation.plots import draw_by_setting, write_figure
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     describe_search,
@@ -178,7 +179,8 @@ def open_evaluators(
 def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: str | None) -> str:
     """Scores the mean of the last n checkpoints for each n in `counts`.
 
-    No `measure` means the one of `choose_measure`. Returns a table.
+    No `measure` means the one of `choose_measure`. Returns a table, and the path of the plot that
+    is drawn in the folder of the scores.
 
     Raises:
         ConfigError, RunError: there are fewer than max(counts) consecutive checkpoints, or as in
@@ -197,13 +199,15 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
             params = average_params(request.workdir, steps[-count:])
             [saved[label]] = evaluator.evaluate(params, label)
         found[count] = saved[label]
+    plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
+    write_figure(draw_by_setting(found, measure, "checkpoints averaged"), plot)
     rows = [
         [count, format_score(each.value(measure)), each.interval(measure)]
         for count, each in found.items()
     ]
     header = ["averaged", measure, f"95% over {next(iter(found.values())).unit}"]
     table = format_table(rows, header, align="rr")
-    return f"{evaluator.split}, averages of checkpoints up to step {steps[-1]}\n{table}"
+    return f"{evaluator.split}, averages of checkpoints up to step {steps[-1]}\n{table}\n{plot}"
 
 
 def scan_search(

@@ -1,4 +1,4 @@
-"""Plots of scores: by sentence length, the training step or the cost of training.
+"""Plots of scores: by sentence length, a setting, the training step or the cost of training.
 
 And of differences by each measure, and of attention weights.
 
@@ -18,6 +18,7 @@ from jaxtyping import Float
 from t2t.config.fields import ConfigError
 from t2t.evaluation.forest import ForestRow
 from t2t.evaluation.measures import Interval
+from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Bucket, SystemScore
 from t2t.storage.atomic_files import atomic_path
 
@@ -32,6 +33,30 @@ def check_format(path: Path, flag: str = "plot") -> None:
     """Raises `ConfigError` if a flag names a file of another format than `FORMATS`."""
     if path.suffix not in FORMATS:
         raise ConfigError(f"--{flag}={path} must end in one of {', '.join(FORMATS)}")
+
+
+def draw_by_setting(evaluations: Mapping[int, Evaluation], measure: str, varied: str) -> "Figure":
+    """Draws the measure with its 95% intervals over sentences.
+
+    Each interval belongs to one score alone. All points share a test set, so their differences are
+    more certain than overlapping intervals suggest; `t2t.compare` tests them.
+    """
+    numbers = sorted(evaluations)
+    scores = [evaluations[number].result["measures"][measure] for number in numbers]
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = _make_axes(6, 4)
+    axes.errorbar(
+        numbers,
+        [score["value"] for score in scores],
+        yerr=_find_errors([(score["value"], score["interval"]) for score in scores]),
+        marker="o",
+        capsize=3,
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(varied)
+    axes.set_ylabel(measure)
+    return figure
 
 
 def draw_by_step(curves: Mapping[str, Sequence[tuple[int, float]]], measure: str) -> "Figure":

@@ -80,6 +80,7 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
             note = f"{own.estimated_cycles:,} at {chip.clock / 1e9:.2f} GHz, one after the other"
             times.append(("compiler's cycles", took, note))
         lines += ["", "time of a step", format_table(times, align="lr")]
+        lines += ["", *_describe_operations(own)]
         if own.remarks:
             lines += ["", "NOT COUNTED, or not exactly", *(f"  {text}" for text in own.remarks)]
     return "\n".join([*lines, "", *_describe_recipe(plan)])
@@ -138,6 +139,24 @@ def _describe_work(one: ShapePlan, own: Roofline) -> list[tuple[str, str, str]]:
         note = f"sent by {sums['count']:,} operations on {show_bytes(sums['bytes'])}"
         rows.append((kind, show_bytes(sums["sent_bytes"]), note))
     return rows
+
+
+def _describe_operations(own: Roofline) -> list[str]:
+    measure, total = "cycles", own.estimated_cycles
+    if total is None:
+        measure, total = "hbm_bytes", own.hbm_bytes
+    rows = [
+        [
+            f"{operation[measure] / max(total, 1):.1%}",
+            f"{operation['executions']:,} x",
+            operation["name"].removeprefix("jit(train_step)/"),
+        ]
+        for operation in own.top_operations
+    ]
+    return [
+        f"heaviest operations by {measure.replace('_', ' ')}",
+        format_table(rows, align="rr"),
+    ]
 
 
 def _describe_recipe(plan: MeshPlan) -> list[str]:

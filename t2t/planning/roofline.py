@@ -40,6 +40,7 @@ class Roofline:
     seconds: dict[str, float]  # compute, memory, and each link
     step_seconds_lower_bound: float  # the largest of them, as if all overlapped
     bound_by: str  # its name
+    top_operations: list[dict[str, Any]]
     remarks: list[str]  # what is not counted exactly
 
 
@@ -63,6 +64,7 @@ def compute_roofline(program: CompiledStep, chip: Chip, flops: float) -> Rooflin
         seconds=seconds,
         step_seconds_lower_bound=seconds[bound_by],
         bound_by=bound_by,
+        top_operations=_find_heaviest(cost),
         remarks=_remark(cost, chip, flops, program.flops),
     )
 
@@ -118,6 +120,17 @@ def find_link(one: Collective, hosts: Sequence[int], chip: Chip) -> tuple[str, f
             return "network", min(chip.network_bandwidth, min(cards) * chip.host_bandwidth)
         case _:
             return "network", chip.network_bandwidth
+
+
+def _find_heaviest(cost: Cost) -> list[dict[str, Any]]:
+    """Returns the 12 operations with most cycles, or most bytes if there are no cycles."""
+    key = "hbm_bytes" if cost.cycles is None else "cycles"
+    heaviest = sorted(cost.operations.items(), key=lambda item: -getattr(item[1], key))
+    return [
+        {"name": name, "executions": own.count, "hbm_bytes": own.hbm_bytes}
+        | ({} if cost.cycles is None else {"cycles": own.cycles})
+        for name, own in heaviest[:12]
+    ]
 
 
 def _remark(cost: Cost, chip: Chip, flops: float, compiled_flops: float | None) -> list[str]:

@@ -30,10 +30,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("runs") / "run")
 
 
-def test_averages_give_a_table(run: Path) -> None:
+def test_averages_give_a_table_and_a_plot(run: Path) -> None:
     request = EvaluationRequest(run, decoding={"beam_size": 1})
     lines = scan_averages(request, [3, 1], "bleu").splitlines()
-    assert [line.split()[0] for line in lines[3:]] == ["1", "3"]
+    assert [line.split()[0] for line in lines[3:-1]] == ["1", "3"]
+    assert Path(lines[-1]).read_bytes().startswith(b"<?xml")
     saved = load_evaluation(
         run / "evaluations" / "test-avg3-300-beam1-alpha0.6-max_extra_length4.json"
     )
