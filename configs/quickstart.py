@@ -4,8 +4,8 @@
     python -m t2t.evaluate --workdir=runs/quickstart --split=test
 
 97.7 sacreBLEU on 1,000 unseen sentences after three minutes on two x86-64 cores (seed 0; seeds 1
-and 2: 96.9 and 97.0). Unlike the paper's model it has pre-norm, rotary positions and the optimiser Muon, with which it learns in
-fewer steps (benchmarks/LOG.md).
+and 2: 96.9 and 97.0). Unlike the paper's model it has pre-norm, rotary positions and the optimiser
+Muon, with which it learns in fewer steps (benchmarks/LOG.md).
 """
 
 from t2t.config import (
