@@ -170,7 +170,6 @@ class RunModel:
         params: Params,
         sentences: Sequence[str],
         n_best: int = 1,
-        progress: bool = False,
         *,
         tgt_language: str | None = None,
         prefixes: Sequence[str] | None = None,
@@ -188,7 +187,7 @@ class RunModel:
             n_best = config.num_samples if sampled else config.beam_size
         with jax.set_mesh(self.mesh):
             found = translator.translate_n_best(
-                params, sentences, n_best, progress,
+                params, sentences, n_best,
                 prefixes=prefixes, first=first, distinct=utility is None,
             )  # fmt: skip
         if utility is None:
