@@ -14,7 +14,7 @@ import pytest
 import t2t
 from t2t.api.compare_runs import verify
 from t2t.api.evaluate_run import describe, evaluate
-from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
+from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.measure_names import ON_REQUEST, list_measures
 from t2t.data.corpus import DataError, ListCorpus
@@ -294,7 +294,7 @@ def test_utility_chooses_among_candidates(run: Path, decoding: dict[str, Any], n
     assert path.with_suffix(".txt").read_text("utf-8").split("\n")[:-1] == chosen
     assert loaded.translate([src for src, _ in PAIRS], **decoding) == chosen
     lines = [f"{src}\n".encode() for src, _ in PAIRS]
-    translator = LineTranslator(ModelRequest((run,)), LineOptions(decoding=decoding))
+    translator = LineTranslator(ModelRequest((run,)), decoding)
     translated = translate_lines(translator, iter(lines))
     assert [each.text for [each] in translated] == chosen
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t.api.line_translator import LineOptions, LineTranslator, decode_lines, translate_lines
+from t2t.api.line_translator import LineTranslator, decode_lines, translate_lines
 from t2t.data.corpus import DataError, TextFile
 from t2t.decoding.translation import Translation, format_lines
 from t2t.evaluation.load_models import ModelRequest
@@ -61,7 +61,7 @@ def call(
 def translate(
     run: Path, checkpoint: str = "best", read_ahead: int | None = None, **options: Any
 ) -> Any:
-    translator = LineTranslator(ModelRequest((run,), checkpoint), LineOptions(**options))
+    translator = LineTranslator(ModelRequest((run,), checkpoint), **options)
     return translate_lines(translator, iter(LINES), read_ahead)
 
 

@@ -25,8 +25,8 @@ Links = set[tuple[int, int]]  # numbers of a source word and of a target word, f
 class WordAligner:
     """Aligns the words of sentences and their translations, on one device."""
 
-    def __init__(self, config: Config, vocabulary: Vocabulary, layer: int | None = None):
-        """`layer` is that of the decoder, from 1; None: the last but one (Garg et al. 2019).
+    def __init__(self, config: Config, vocabulary: Vocabulary, layer: int = 0):
+        """`layer` is that of the decoder, from 1; 0: the last but one (Garg et al. 2019).
 
         Raises:
             ConfigError: the model is no Transformer, or has no such layer.
@@ -38,9 +38,9 @@ class WordAligner:
                 f"model.kind={model.kind!r}"
             )
         depth = model.depth[1]
-        if layer is not None and not 1 <= layer <= depth:
+        if not 0 <= layer <= depth:
             raise ConfigError(f"--alignment_layer={layer} does not exist; use 1 to {depth}")
-        self.layer = max(depth - 1, 1) if layer is None else layer
+        self.layer = layer or max(depth - 1, 1)
         self._vocabulary, self._batch_size = vocabulary, config.decoding.batch_size
         self._limit = find_limit(config, model.position_limit)
         self.num_too_long = 0  # pairs without links, of all calls
