@@ -81,7 +81,6 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     from t2t.api import train_run
     from t2t.config.new_run_rules import check_effect, check_new_run
     from t2t.config.rules import validate
-    from t2t.data.corpus_sources import check_paths
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
     from t2t.training.checkpoint import list_measures
@@ -91,8 +90,6 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     if not (path / "config.json").exists():
         check_new_run(config)
         check_effect([config], ())
-    check_paths(config.data)
-    train_run.check_workdir(path)
     enable_compilation_cache()
     train_run.train(config, path, writers)
     is_scored = config.checkpoints.best_metric in list_measures(path)
