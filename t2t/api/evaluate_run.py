@@ -8,7 +8,6 @@ import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
@@ -36,8 +35,8 @@ from t2t.training.run_directory import RunError
 _log = logging.getLogger(__name__)
 
 
-def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
-    """Translates, scores and saves; returns the content and the path of the scores file.
+def evaluate(request: EvaluationRequest) -> Evaluation:
+    """Translates, scores and saves.
 
     A run on text alone (`data.objective`) is scored by what it predicts.
 
@@ -48,8 +47,7 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
     if is_text_alone(load_config(request.workdir / "config.json").data):
         from t2t.evaluation.predictions import evaluate_predictions  # it imports training
 
-        evaluation = evaluate_predictions(request)
-        return dict(evaluation.result), evaluation.path
+        return evaluate_predictions(request)
     evaluator = Evaluator(request)
     if evaluator.config.tokenizer.lowercase:
         _log.info(
@@ -61,7 +59,7 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
     if request.save_params:
         save_run(request, params, label)
     [evaluation] = evaluator.evaluate(params, label)
-    return dict(evaluation.result), evaluation.path
+    return evaluation
 
 
 def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
@@ -74,8 +72,9 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
         save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
 
 
-def describe(result: Mapping[str, Any], output: Path) -> str:
+def describe(evaluation: Evaluation) -> str:
     """Returns a summary of the evaluation as text."""
+    result, unit = evaluation.result, evaluation.unit
     lines = [
         f"{result['split']}, checkpoint {result['checkpoint']}, {describe_search(result)}: "
         f"{result['num_sentences']} sentences in "
@@ -87,13 +86,12 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
     lines += describe_lengths(result["measures"])
     if "objective" in result:
         lines.append(describe_nats(result["measures"]["perplexity"]))
-    unit = Evaluation(output, result).unit
     if result[f"num_{unit}"] < MIN_SENTENCES:
         lines.append(
             f"no 95% intervals: resamples of fewer than {MIN_SENTENCES} {unit} do not show how "
             "scores vary"
         )
-    return "\n".join([*lines, str(output)])
+    return "\n".join([*lines, str(evaluation.path)])
 
 
 def describe_lengths(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:

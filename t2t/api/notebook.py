@@ -120,7 +120,6 @@ def evaluate(
     """
     from t2t.api import evaluate_run
     from t2t.evaluation.evaluator import EvaluationRequest
-    from t2t.evaluation.saved_evaluations import Evaluation
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
 
@@ -129,8 +128,7 @@ def evaluate(
         request = EvaluationRequest(make_run_path(run), str(checkpoint), split, **options)
     else:
         request = make_request(run.request, split, **options)
-    result, path = evaluate_run.evaluate(request)
-    return Evaluation(path, result)
+    return evaluate_run.evaluate(request)
 
 
 def make_request(models: "ModelRequest", split: str, **options: Any) -> "EvaluationRequest":
