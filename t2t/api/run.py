@@ -251,7 +251,7 @@ class Run:
                 the model has positions.
         """
         if isinstance(src, str) or isinstance(tgt, str):
-            [(src_ids, tgt_ids)] = self._scorer.encode(read_pairs([(src, tgt)]))
+            [(src_ids, tgt_ids)] = self.vocabulary.encode_pairs(read_pairs([(src, tgt)]))
             src, tgt = [src_ids], [[BOS_ID, *tgt_ids[:-1]]]
         sources = self._check_ids("src", src, self.vocabulary.src)
         targets = self._check_ids("tgt", tgt, self.vocabulary.tgt)
@@ -266,7 +266,7 @@ class Run:
         self, pairs: list[tuple[str, str]], remedy: str
     ) -> list[tuple[list[int], list[int]]]:
         """Returns the ids of pairs, if the model has positions for all sub-words with EOS."""
-        encoded, limit = self._scorer.encode(pairs), self._scorer.limit
+        encoded, limit = self.vocabulary.encode_pairs(pairs), self._scorer.limit
         for pair, both in zip(pairs, encoded, strict=True):
             for sentence, ids in zip(pair, both, strict=True):
                 if len(ids) > limit:

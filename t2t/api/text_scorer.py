@@ -50,7 +50,7 @@ class TextScorer:
         """
         total = too_long = longer = 0
         while chunk := list(itertools.islice(pairs, CHUNK)):
-            encoded = self._scorer.encode(chunk)
+            encoded = self.vocabulary.encode_pairs(chunk)
             with jax.set_mesh(self._model.mesh):
                 scores = self._scorer.score(self._params, encoded)
             total += len(chunk)
