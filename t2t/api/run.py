@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, SupportsInt
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
@@ -20,10 +19,9 @@ from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Tokenizer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import DTYPE, PairScorer, warn_of_long_pairs
+from t2t.evaluation.likelihood import PairScorer, warn_of_long_pairs
 from t2t.evaluation.load_models import ModelRequest, RunModel
 from t2t.evaluation.plots import draw_by_step, embed_figure
-from t2t.model.interface import Params, merge
 from t2t.training.run_directory import read_curve
 
 
@@ -55,16 +53,6 @@ class Run:
         self.checkpoint = ",".join(labels)
         self._placed = model.place(self.params)
         self._translators: dict[tuple[Any, ...], Translator] = {}  # by fields of config.decoding
-        sizes = self.vocabulary.src.vocab_size, self.vocabulary.tgt.vocab_size
-        structure, _ = model.members.with_dtype(DTYPE).describe(*sizes)
-
-        def compute_logits(
-            params: Params, src: Int[Array, "B S"], tgt: Int[Array, "B T"]
-        ) -> Float[Array, "B T V"]:
-            logits: Float[Array, "B T V"] = merge(structure, params)(src, tgt)
-            return logits.astype(jnp.float32)
-
-        self._compute_logits = jax.jit(compute_logits)
 
     @property
     def request(self) -> ModelRequest:
@@ -259,7 +247,7 @@ class Run:
             raise DataError(
                 f"src has {len(sources)} rows and tgt {len(targets)}; row i of both is one pair"
             )
-        logits: Float[Array, "B T V"] = self._compute_logits(self.params, sources, targets)
+        logits: Float[Array, "B T V"] = self._scorer.compute_logits(self.params, sources, targets)
         return logits
 
     def _encode_pairs(

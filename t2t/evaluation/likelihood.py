@@ -51,16 +51,21 @@ class PairScorer:
         self._batch_size = min(batch_size, max(1, _MAX_LOGITS // (_LENGTH * size)))
         self.limit = min(limit, members.position_limit or limit)  # of a side, EOS included
 
+        def compute_logits(
+            params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]
+        ) -> Float[Array, "B T V"]:
+            logits: Float[Array, "B T V"] = merge(structure, params)(src, tgt_in)
+            return logits.astype(jnp.float32)
+
         def score(
             params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], tgt: Any
         ) -> Float[Array, "B T"]:
-            logits = merge(structure, params)(src, tgt_in).astype(jnp.float32)
-            logits = reshard(logits, "batch", None, None)
+            logits = reshard(compute_logits(params, src, tgt_in), "batch", None, None)
             picked = jnp.take_along_axis(logits, tgt[..., None], axis=-1)[..., 0]
             log_probs = picked - jax.nn.logsumexp(logits, axis=-1)
             return reshard(log_probs, None)
 
-        self._score = jax.jit(score)
+        self.compute_logits, self._score = jax.jit(compute_logits), jax.jit(score)
 
     def score(
         self, params: Params, pairs: Sequence[tuple[list[int], list[int]]]
