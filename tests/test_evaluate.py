@@ -25,14 +25,9 @@ from t2t.evaluation.load_models import ModelRequest, make_utility
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
-from tests.tiny_run import PAIRS, make_run
+from tests.tiny_run import PAIRS
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture(scope="module")

@@ -18,14 +18,8 @@ from t2t.decoding.translation import clean_line
 from t2t.evaluation.load_models import ModelRequest
 from t2t.training.run_directory import RunError
 from tests import programs
-from tests.tiny_run import make_run
 
 LINE = "The old man sells two dogs."
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 def translate(directory: Path, **options: str) -> str:

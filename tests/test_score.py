@@ -14,14 +14,9 @@ from t2t.api.text_scorer import TextScorer, rerank
 from t2t.decoding.translation import format_lines
 from t2t.evaluation.load_models import ModelRequest, RunModel
 from tests import programs
-from tests.tiny_run import PAIRS, make_run
+from tests.tiny_run import PAIRS
 
 BEAM: dict[str, float | str] = {"beam_size": 3}
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture(scope="module")

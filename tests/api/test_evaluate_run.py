@@ -20,14 +20,8 @@ from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
-from tests.tiny_run import make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 def test_averages_give_a_table_and_a_plot(run: Path) -> None:
