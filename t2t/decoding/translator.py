@@ -91,7 +91,7 @@ class Translator:
     @property
     def compile_seconds(self) -> float:
         """Total time spent compiling."""
-        return self._batches.compile_seconds
+        return self._batches.clock.seconds
 
     def translate(self, params: Params, sentences: Sequence[str]) -> list[Translation]:
         """The best translation of each sentence; that of an empty sentence is empty."""
