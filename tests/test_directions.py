@@ -123,8 +123,8 @@ def test_evaluations_of_directions_are_kept_apart(run: Path) -> None:
         request = EvaluationRequest(
             run, "last", "validation", decoding={"beam_size": 2}, direction=direction
         )
-        found = evaluate(request)
-        result, path = found.result, found.path
+        evaluation = evaluate(request)
+        result, path = evaluation.result, evaluation.path
         assert path.name.startswith(f"validation-{direction}-{STEPS}-beam2")
         assert (result["direction"], result["tgt_language"]) == (direction, direction[-2:])
         measures = result["measures"]

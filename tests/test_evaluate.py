@@ -281,11 +281,11 @@ def test_utility_chooses_among_candidates(run: Path, decoding: dict[str, Any], n
     count = decoding.get("num_samples", 4)
     options = {k: v for k, v in decoding.items() if k != "mbr"}
     loaded = t2t.load(run, "best")
-    found = loaded.translate_n_best([src for src, _ in PAIRS], count, **options)
+    candidates = loaded.translate_n_best([src for src, _ in PAIRS], count, **options)
     utility, is_sampled = make_utility(decoding["mbr"], "de"), "strategy" in decoding
     chosen = [
         choose_by_utility(each, functools.partial(utility, src), is_sampled).text
-        for (src, _), each in zip(PAIRS, found, strict=True)
+        for (src, _), each in zip(PAIRS, candidates, strict=True)
     ]
     assert path.with_suffix(".txt").read_text("utf-8").split("\n")[:-1] == chosen
     assert loaded.translate([src for src, _ in PAIRS], **decoding) == chosen
