@@ -38,9 +38,11 @@ def test_trained_run_is_loaded_with_its_best_parameters(
 
 
 def test_evaluation_is_that_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate_run, "evaluate", lambda request: request)
-    found = notebook.evaluate("runs/a", "validation", checkpoint=100, measures=("chrf",))
-    assert found == EvaluationRequest(Path("runs/a"), "100", "validation", measures=("chrf",))
+    requests: list[EvaluationRequest] = []
+    monkeypatch.setattr(evaluate_run, "evaluate", requests.append)
+    notebook.evaluate("runs/a", "validation", checkpoint=100, measures=("chrf",))
+    expected = EvaluationRequest(Path("runs/a"), "100", "validation", measures=("chrf",))
+    assert requests == [expected]
     with pytest.raises(TypeError, match="beams"):
         notebook.evaluate("runs/a", beams=3)
 
