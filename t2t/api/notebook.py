@@ -3,14 +3,12 @@
 Imports of JAX are inside the functions, because every program imports `t2t`.
 """
 
-import html
-import tempfile
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from t2t.api.compare_runs import Comparison
     from t2t.api.run import Run
     from t2t.config.fields import Config
     from t2t.evaluation.evaluator import EvaluationRequest
@@ -141,27 +139,12 @@ def make_request(models: "ModelRequest", split: str, **options: Any) -> "Evaluat
     return EvaluationRequest(workdir, models.checkpoint, split, **fields)
 
 
-class Comparison(str):
-    """The text of a comparison; a notebook also shows the differences by each measure."""
-
-    picture: bytes | None = None  # PNG
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        from t2t.evaluation.plots import embed_picture
-
-        shown = embed_picture(self.picture, "differences") if self.picture else ""
-        return f"<pre>{html.escape(self)}</pre>{shown}"
-
-
 def compare(
     *systems: "str | PathLike[str] | Run | Evaluation",
     measure: str | None = None,
     split: str = "test",
     checkpoint: str = "",
-) -> Comparison:
+) -> "Comparison":
     """Compares the newest evaluations of runs, with verdicts, like the program `t2t.compare`.
 
     Args:
@@ -182,11 +165,4 @@ def compare(
         return str(getattr(system, "path", None) or cast("Run", system).workdir)
 
     operands = [name(system) for system in systems]
-    with tempfile.TemporaryDirectory() as folder:
-        forest = Path(folder) / "forest.png" if len(operands) > 1 else None
-        text = compare_runs.compare(
-            operands, measure, split, "", None, checkpoint=checkpoint, forest=forest
-        )
-        found = Comparison(text)
-        found.picture = forest.read_bytes() if forest else None
-    return found
+    return compare_runs.compare(operands, measure, split, "", None, checkpoint=checkpoint)
