@@ -195,7 +195,7 @@ def run_on_mesh(
 ) -> Result:
     """Calls a function with the parameters placed on a mesh of all devices."""
     with jax.set_mesh(make_mesh(MeshConfig())):
-        return compute(translator.place(params))
+        return compute(translator.members.place(params, *translator.vocabulary.sizes))
 
 
 def estimate_changes(

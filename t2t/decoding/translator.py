@@ -29,7 +29,6 @@ from t2t.decoding.translation import (
 from t2t.model.interface import Params, check_params
 from t2t.ops.build_model import Members
 from t2t.ops.select_kernels import choose_policy
-from t2t.runtime.mesh import put_like
 
 # With split_sentences=auto, lines stay whole if at least this share of the source lines of training
 # holds several sentences (docs/decoding.md has the measurement).
@@ -57,7 +56,7 @@ class Translator:
         check_translates(config)
         self.config = config.decoding
         self.vocabulary = vocabulary
-        self._members = members = members or Members((config.model,))
+        self.members = members = members or Members((config.model,))
         self.structure, self._expected = members.describe(*vocabulary.sizes)
         self._batches = BatchSearch(self.structure, config.decoding)
         self._model = config.model
@@ -222,10 +221,6 @@ class Translator:
     def _penalty(self, alpha: float) -> LengthPenalty:
         return LengthPenalty(self.config.length_penalty, alpha)
 
-    def place(self, params: Params) -> Params:
-        """Puts the parameters on the current mesh; see `place_params`."""
-        return place_params(params, self._members, self.vocabulary)
-
     def describe(self) -> dict[str, str | int]:
         """The engine's name, version and number formats, as evaluations record them."""
         policy = choose_policy(self._model)
@@ -338,15 +333,3 @@ class Translator:
         self.length_report.add(translations)
         if self.logs_lengths:
             self.length_report.log()
-
-
-def place_params(params: Params, members: Members, vocabulary: Vocabulary) -> Params:
-    """Puts parameters on the current mesh with the sharding that the models declare.
-
-    Raises:
-        ConfigError: the parameters do not fit the config and vocabulary.
-    """
-    _, declared = members.describe(*vocabulary.sizes)
-    check_params(declared, params)
-    placed: Params = put_like(params, declared)
-    return placed

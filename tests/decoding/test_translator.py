@@ -100,7 +100,8 @@ def test_devices_change_nothing(
 ) -> None:
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         translator = Translator(make_config(), vocabulary)
-        found = translator.translate(translator.place(params), SENTENCES)
+        placed = translator.members.place(params, *vocabulary.sizes)
+        found = translator.translate(placed, SENTENCES)
     assert_same(found, translations)
 
 
@@ -110,7 +111,7 @@ def test_parameters_are_placed_as_training_has_them(vocabulary: Vocabulary, para
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         _, trained = init_model(config.model, *sizes, jax.random.key(0))
-        placed = translator.place(params)
+        placed = translator.members.place(params, *vocabulary.sizes)
     assert jax.tree.map(jax.typeof, placed) == jax.tree.map(jax.typeof, trained)
     jax.tree.map(np.testing.assert_array_equal, placed, params)
 
