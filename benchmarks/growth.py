@@ -112,7 +112,7 @@ def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]
     pieces = [Piece(ForcedSource(ids, length)) for ids in rows]
 
     def search() -> None:
-        translator.search(params, pieces, 1, (PENALTY,), progress=False)
+        translator.search(params, pieces, 1, (PENALTY,))
 
     seconds = time_once(search, repeats)
     return {"seconds": seconds, "tokens": sentences * length}

@@ -171,3 +171,11 @@ def nothing_cached() -> Iterator[None]:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", math.inf)
     yield
     jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory like one of training, for the tests of one file."""
+    from tests.tiny_run import make_run  # here since it is slow
+
+    return make_run(tmp_path_factory.mktemp("runs") / "run")

@@ -311,7 +311,7 @@ def test_registered_objective_and_loss_train_on_text_alone(tmp_path: Path) -> No
     assert train_run.train(config, workdir)
     figures = read_figures(workdir, "train/")
     assert figures[-1]["train/loss"] < figures[0]["train/loss"]
-    result, _ = evaluate(EvaluationRequest(workdir, split="validation"))
+    result = evaluate(EvaluationRequest(workdir, split="validation")).result
     definition = result["measures"]["perplexity"]["definition"]
     assert "split_text: the second half of a text and EOS, version 1; teacher" in definition
 

@@ -16,7 +16,13 @@ from t2t.config.fields import Config
 from t2t.config.files import differences
 from t2t.config.variants import CHOICES
 from t2t.data.corpus import Corpus
-from t2t.data.corpus_sources import check_test_files, list_splits, open_training, open_validation
+from t2t.data.corpus_sources import (
+    check_paths,
+    check_test_files,
+    list_splits,
+    open_training,
+    open_validation,
+)
 from t2t.data.filters import describe_dropped
 from t2t.data.loader import Loader, make_loader, prefetch
 from t2t.data.objectives import make_objective
@@ -61,12 +67,6 @@ from t2t.training.step import make_train_step
 _log = logging.getLogger(__name__)
 
 
-def check_workdir(workdir: Path) -> None:
-    """Raises `RunError` if a bucket cannot be written; a folder is checked when it is locked."""
-    with explain_write_errors(RunError, workdir):
-        check_bucket(workdir)
-
-
 def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     """Trains until the last step, an interruption or a stop request.
 
@@ -77,6 +77,9 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     """
     check_writers(writers)
     check_precision(jax.config.jax_enable_x64)
+    check_paths(config.data)
+    with explain_write_errors(RunError, workdir):
+        check_bucket(workdir)  # a folder is checked when it is locked
     check_generator(workdir)
     config = fill_tokenizer(keep_source(workdir, config), workdir)
     check_groups(config)
