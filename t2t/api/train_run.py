@@ -44,7 +44,7 @@ from t2t.training.fine_tuning import Source, check_fit, describe_outcomes, read_
 from t2t.training.metric_writers import check_writers, open_writers
 from t2t.training.metrics import Report
 from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
-from t2t.training.parameter_groups import check_patterns, find_factor, list_names
+from t2t.training.parameter_groups import check_patterns, find_factor, name_leaves
 from t2t.training.provenance import record_start
 from t2t.training.resume import (
     check_corpora,
@@ -116,7 +116,7 @@ def check_groups(config: Config) -> None:
         size = config.tokenizer.vocab_size
         _, params = describe_model(config.model, size, size)
         describe_optimizer(config, make_optimizer(config), params)
-        check_patterns(config.training, list_names(params))
+        check_patterns(config.training, name_leaves(params))
 
 
 def open_source(config: Config, workdir: Path) -> Source | None:

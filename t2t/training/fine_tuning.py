@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import tree_map_with_path
 from jaxtyping import Int
 
 from t2t.config.fields import ModelConfig
@@ -23,7 +24,7 @@ from t2t.model.interface import Params
 from t2t.runtime.mesh import put_like
 from t2t.storage.paths import is_same_folder, make_run_path
 from t2t.training.checkpoint import list_measures, restore_params
-from t2t.training.parameter_groups import flatten, join_path, replace, unflatten
+from t2t.training.parameter_groups import find_name, name_leaves
 from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, RunError, list_steps
 
 FLAG = "--init_from"
@@ -137,26 +138,24 @@ def take_params(
     Returns the parameters, sharded as before, and what became of each.
     """
     theirs, tables = name_leaves(source.params), _find_tables(name_leaves(params), vocabulary)
-    found, outcomes = {}, []
-    for path, leaf in flatten(params).items():
-        name = join_path(path)
+    outcomes = []
+
+    def take(path: Sequence[Any], leaf: jax.Array) -> jax.Array:
+        name = find_name(path)
         if name in tables:
-            found[path], outcome = _take_rows(name, leaf, tables, source)
+            taken, outcome = _take_rows(name, leaf, tables, source)
         elif name not in theirs:
-            found[path], outcome = leaf, Outcome(name, "random: not in the source", 0)
+            taken, outcome = leaf, Outcome(name, "random: not in the source", 0)
         elif theirs[name].shape != leaf.shape:
             shapes = f"{[*theirs[name].shape]} there, {[*leaf.shape]} here"
-            found[path], outcome = leaf, Outcome(name, f"random: {shapes}", 0)
+            taken, outcome = leaf, Outcome(name, f"random: {shapes}", 0)
         else:
-            found[path] = put_like(theirs[name].astype(leaf.dtype), leaf)
+            taken = put_like(theirs[name].astype(leaf.dtype), leaf)
             outcome = Outcome(name, "taken", leaf.size)
         outcomes.append(outcome)
-    return replace(params, unflatten(found)), outcomes
+        return taken
 
-
-def name_leaves(params: Params) -> dict[str, Any]:
-    """Returns the leaves of a tree of parameters by their names."""
-    return {join_path(path): leaf for path, leaf in flatten(params).items()}
+    return tree_map_with_path(take, params), outcomes
 
 
 def _find_tables(names: Collection[str], vocabulary: Vocabulary) -> dict[str, Tokenizer]:

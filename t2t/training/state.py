@@ -15,6 +15,7 @@ from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model, init_model
 from t2t.training.averages import start_average
 from t2t.training.optimizer import Optimizer
+from t2t.training.parameter_groups import check_patterns, name_leaves
 
 
 class TrainState(NamedTuple):
@@ -71,7 +72,12 @@ def describe_state(
 
 
 def init_training(config: Config, optimizer: Optimizer, params: Params) -> TrainState:
-    """Returns the state before step 0 with these parameters."""
+    """Returns the state before step 0 with these parameters.
+
+    Raises:
+        ConfigError: a pattern of `training.frozen` or `training.rate_factors` has no effect.
+    """
+    check_patterns(config.training, name_leaves(params))
     _, dropout_key = jax.random.split(jax.random.key(config.seed))
     # Three separate buffers, since the training step donates each leaf of the state.
     step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))

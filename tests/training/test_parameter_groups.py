@@ -18,8 +18,8 @@ from t2t.model.interface import Params
 from t2t.training.averages import start_average, update_average
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import apply_updates, describe_optimizer, make_optimizer
-from t2t.training.parameter_groups import check_patterns, flatten, freeze, join_path
-from t2t.training.state import TrainState
+from t2t.training.parameter_groups import check_patterns, freeze, name_leaves
+from t2t.training.state import TrainState, init_training
 
 RANDOM = np.random.default_rng(0)
 
@@ -97,8 +97,8 @@ def test_factor_scales_the_learning_rate_of_its_parameters(fields: dict[str, Any
         slower = dataclasses.replace(training, learning_rate=factor * training.learning_rate)
         wanted, wanted_evaluated, _ = take_steps(slower, PARAMS, GRADIENTS)
         for one, other in ((found, wanted), (evaluated, wanted_evaluated)):
-            for (path, x), y in zip(flatten(one).items(), jax.tree.leaves(other), strict=True):
-                if join_path(path).startswith(names):
+            for (name, x), y in zip(name_leaves(one).items(), jax.tree.leaves(other), strict=True):
+                if name.startswith(names):
                     np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-6)
 
 
@@ -176,11 +176,11 @@ def test_frozen_parameters_have_no_gradient() -> None:
     ],
 )
 def test_pattern_without_effect_is_refused(fields: dict[str, Any], message: str) -> None:
-    training = TrainingConfig(**fields)
+    config = Config(training=TrainingConfig(**fields))
     with pytest.raises(ConfigError, match=message):
-        check_patterns(training, NAMES)
+        check_patterns(config.training, NAMES)
     with pytest.raises(ConfigError):
-        make_optimizer(Config(training=training)).init(PARAMS)
+        init_training(config, make_optimizer(config), PARAMS)
 
 
 def test_log_says_how_much_is_frozen_or_slow() -> None:
