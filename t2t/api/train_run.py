@@ -210,14 +210,8 @@ def train_on_mesh(
         warn_of_missing_space(workdir, config, size)
         warn_of_long_warmup(config)
         validate = Validation(config, vocabulary, mesh, validation)
-        report = Report(
-            workdir,
-            start_step=first,
-            last=config.training.steps,
-            every=config.training.log_every,
-            max_nonfinite=config.training.max_nonfinite_steps,
-            writers=open_writers(writers, config, workdir),
-        )
+        opened = open_writers(writers, config, workdir)
+        report = Report(workdir, config.training, first, opened)
         with contextlib.closing(report), logging_redirect_tqdm():  # prints log lines above the bar
             state, finished = loop.train(
                 config.training,

@@ -58,7 +58,9 @@ class Run:
 
     def __init__(self, workdir: Path, steps: int = 10):
         self.workdir = workdir
-        self.config = TrainingConfig(steps=steps, validate_every=4)
+        self.config = TrainingConfig(
+            steps=steps, validate_every=4, log_every=1, max_nonfinite_steps=2
+        )
         self.validated: list[int] = []
         self.compiled: list[float] = []  # the parameters' sum at each compilation
         self.all = Config(training=self.config, checkpoints=CheckpointConfig(every=4))
@@ -80,9 +82,7 @@ class Run:
             stack.callback(checkpoints.close)
             state = checkpoints.restore(make_state()) or make_state()
             first = int(state.step)
-            report = Report(
-                self.workdir, start_step=first, last=self.config.steps, every=1, max_nonfinite=2
-            )
+            report = Report(self.workdir, self.config, first)
             stack.callback(report.close)
             batches = make_batches(first, self.config.steps)
             return train(self.config, state, step, batches, self, checkpoints, report)
