@@ -5,7 +5,6 @@ Training's own checkpoints are written by t2t/training/checkpoint_manager.py.
 
 import contextlib
 import math
-import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t2t.config.files import load_config
 from t2t.model.interface import Params
@@ -217,56 +217,40 @@ def _restore_step(workdir: Path, step: int, item: str = "params") -> Params:
                 lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
                 ocp.StandardCheckpointHandler().metadata(folder).tree,
             )
-            return rename_layers(_number_layers(checkpointer.restore(folder, abstract)))
+            restored = flatten_dict(checkpointer.restore(folder, abstract))
+        # Orbax restores the numbers of layers as texts, whose order is another: "10" before "2".
+        numbered = {
+            tuple(int(name) if name.isdecimal() else name for name in path): leaf
+            for path, leaf in restored.items()
+        }
+        return rename_layers(unflatten_dict(numbered))
     except Exception as error:
         raise make_read_error(workdir, step, error) from error
 
 
 # The first names of an encoder layer's sub-modules, and those of today.
-_RENAMED = {"attention": "self_attention", "attention_residual": "self_residual"}
+OLD_NAMES = {"attention": "self_attention", "attention_residual": "self_residual"}
 
 
-def rename_layers(tree: Any, *, to_old: bool = False) -> Any:
-    """Gives the encoder's layers in a tree of an old checkpoint today's names, or the reverse.
+def rename_layers(tree: Any, names: Mapping[str, str] = OLD_NAMES) -> Any:
+    """Gives the sub-modules of an encoder's layers other names, wherever the tree has parameters.
 
-    The tree may hold parameters at any depth, as the state of an optimiser does.
+    Checkpoints that were written before all families shared one block have the old ones. The tree
+    may be a training state, whose optimiser holds trees like that of the parameters.
     """
-    names = {new: old for old, new in _RENAMED.items()} if to_old else _RENAMED
 
-    def rename(tree: Any, depth: int | None) -> Any:  # below "encoder"; None: elsewhere
-        if isinstance(tree, Mapping):
-            return {
-                names.get(name, name) if depth == 1 else name: rename(
-                    part, 0 if name == "encoder" else None if depth is None else depth + 1
-                )
-                for name, part in tree.items()
-            }
-        if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-            return type(tree)(*(rename(part, depth) for part in tree))
-        if isinstance(tree, tuple | list):
-            return type(tree)(rename(part, depth) for part in tree)
-        return tree
+    def is_dict(part: Any) -> bool:
+        return isinstance(part, dict)
 
-    return rename(tree, None)
+    def rename(part: Any, *outer: Any) -> Any:
+        if not is_dict(part):
+            return jax.tree.map(
+                lambda own: rename(own, *outer) if is_dict(own) else own, part, is_leaf=is_dict
+            )
+        is_layer = outer[-2:-1] == ("encoder",)
+        return {
+            names.get(name, name) if is_layer else name: rename(own, *outer, name)
+            for name, own in part.items()
+        }
 
-
-def has_old_names(tree: Any) -> bool:
-    """Returns whether a tree, as Orbax describes a checkpoint, has names that were changed."""
-    paths = (
-        jax.tree_util.keystr(path, simple=True, separator=".")
-        for path, _ in jax.tree.leaves_with_path(tree)
-    )
-    return any(re.search(r"\bencoder\.\d+\.attention\.", path) for path in paths)
-
-
-def _number_layers(params: Mapping[str, Any]) -> dict[Any, Any]:
-    """Turns the layer numbers, which Orbax restores as strings, into integers again.
-
-    As strings they would have another order: "10" comes before "2".
-    """
-    return {
-        int(name) if name.isdecimal() else name: (
-            _number_layers(part) if isinstance(part, dict) else part
-        )
-        for name, part in params.items()
-    }
+    return rename(tree)

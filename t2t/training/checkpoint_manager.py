@@ -18,13 +18,7 @@ from t2t.config.fields import Config
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import require_space
 from t2t.storage.paths import make_absolute
-from t2t.training.checkpoint import (
-    has_old_names,
-    hold_signals,
-    list_measures,
-    rename_layers,
-    sort_key,
-)
+from t2t.training.checkpoint import OLD_NAMES, hold_signals, rename_layers, sort_key
 from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import (
     RunError,
@@ -40,14 +34,8 @@ class Checkpoints:
     """Writes checkpoints in the background, and deletes those that the config does not keep."""
 
     def __init__(self, workdir: Path, config: Config):
-        """Opens `workdir`/checkpoints.
-
-        Raises:
-            RunError: a checkpoint's validation scores are damaged.
-        """
+        """Opens `workdir`/checkpoints, whose validation scores can be read (`list_measures`)."""
         rules = config.checkpoints
-        # Its error names the checkpoint with damaged scores; Orbax's does not.
-        list_measures(workdir)
 
         def key(metrics: Mapping[str, float]) -> float:
             return sort_key(metrics.get(rules.best_metric, math.nan), rules.best_metric)
@@ -129,9 +117,9 @@ class Checkpoints:
             # Asked of the checkpoint: a plugin's optimiser may since have changed its evaluation.
             saved_tree = ocp.StandardCheckpointHandler().metadata(folder).tree
             is_apart = "params" in saved_tree
-            is_old = has_old_names(saved_tree)
             described = jax.tree.map(_describe, described)
-            described = rename_layers(described, to_old=True) if is_old else described
+            if rename_layers(saved_tree) != saved_tree:
+                described = rename_layers(described, {new: old for old, new in OLD_NAMES.items()})
             items = _split(described, described.params if is_apart else None)
             if is_apart:
                 del items["params"]  # for evaluation, not for training
@@ -142,7 +130,7 @@ class Checkpoints:
         key = jax.random.wrap_key_data(saved.training.pop("key"))
         params = saved.training.pop("params") if is_apart else saved.params
         restored = TrainState(params=params, key=key, ema=saved.get("ema"), **saved.training)
-        return rename_layers(restored) if is_old else restored
+        return rename_layers(restored)
 
     def check_space(self, state: TrainState) -> None:
         """Raises `RunError` if the disk has no space for another checkpoint."""
