@@ -94,7 +94,7 @@ def read_state(workdir: Path, step: int) -> list[np.ndarray]:
             state = checkpoints.restore(described)
     assert state is not None
     assert int(state.step) == step
-    return [*map(np.asarray, jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))))]
+    return [*map(np.asarray, jax.tree.leaves(state))]
 
 
 def read_figures(workdir: Path, prefix: str) -> list[dict[str, Any]]:

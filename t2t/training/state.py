@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, UInt32
 
 from t2t.config.fields import Config
 from t2t.model.interface import Params
@@ -27,7 +27,7 @@ class TrainState(NamedTuple):
     step: Int[Array, ""]  # batches seen
     params: Params
     opt_state: optax.OptState  # its count is the number of updates, step - skipped
-    key: jax.Array
+    key: UInt32[Array, "words"]  # of dropout, as the words of a JAX key, which a file can hold
     skipped: Int[Array, ""]  # steps without an update because loss or gradient was not finite
     skipped_in_a_row: Int[Array, ""]  # skipped since the last update
     # Exponential moving average of the parameters, sharded as Adam's moments; None: there is none.
@@ -83,4 +83,5 @@ def init_training(config: Config, optimizer: Optimizer, params: Params) -> Train
     step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))
     opt_state = jax.jit(optimizer.init)(params)
     ema = jax.jit(start_average)(params) if config.training.ema_decay else None
-    return TrainState(step, params, opt_state, dropout_key, skipped, in_a_row, ema)
+    key = jax.random.key_data(dropout_key)
+    return TrainState(step, params, opt_state, key, skipped, in_a_row, ema)

@@ -80,7 +80,7 @@ def make_train_step(
         return jax.value_and_grad(sum_losses, has_aux=True)(params, batch, key)
 
     def train_step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
-        key = jax.random.fold_in(state.key, state.step)
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
         (loss_sum, (tokens, auxiliary)), gradient_sum = accumulate(
             sum_gradients,
             state.params,

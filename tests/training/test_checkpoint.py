@@ -69,8 +69,8 @@ def test_state_with_old_names_is_restored_bit_for_bit(tmp_path: Path, norm: str,
 
     params = jax.tree.map(draw, describe_model(model, 9, 9)[1])
     opt_state = jax.tree.map(draw, jax.eval_shape(make_optimizer(config).init, params))
-    none = jnp.asarray(0)
-    state = TrainState(jnp.asarray(10), params, opt_state, jax.random.key(1), none, none, params)
+    none, key = jnp.asarray(0), jnp.zeros(2, jnp.uint32)
+    state = TrainState(jnp.asarray(10), params, opt_state, key, none, none, params)
     save_config(config, tmp_path / "config.json")
     old = name_as_once(state)
     assert {"attention", "feed_forward"} <= old.params["encoder"][1].keys()
