@@ -78,7 +78,8 @@ def test_extension_is_longer_than_its_warm_up(run: Path) -> None:
 def test_registered_schedule_has_no_warm_up_of_ours(
     run: Path, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t2t.training.resume.validate", lambda config: config)
+    registered = {("training.schedule", "of a plugin"): lambda training, d_model: None}
+    monkeypatch.setattr("t2t.config.variants._registered", registered)
     training = dataclasses.replace(config.training, schedule="of a plugin")
     extended = extend(run, 4, dataclasses.replace(config, training=training))
     assert extended.training.steps == config.training.steps + 4

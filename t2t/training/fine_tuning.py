@@ -5,6 +5,7 @@ embeddings, rows are taken: those of the special tokens by id, and those of piec
 vocabularies have. All else keeps its random initial values.
 """
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -253,11 +254,7 @@ def _list_parts(name: str) -> list[str]:
 
 def _format_numbers(numbers: set[int]) -> str:
     """Formats numbers of layers, such as 0-2,5."""
-    ordered = sorted(numbers)
-    runs: list[list[int]] = []
-    for number in ordered:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    # Numbers of a run have the same distance from their index.
+    groups = itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+    runs = [[number for _, number in group] for _, group in groups]
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

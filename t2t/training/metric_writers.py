@@ -145,12 +145,11 @@ def check_writers(names: Sequence[str]) -> None:
 
 
 def open_writers(names: Sequence[str], config: Config, workdir: Path) -> dict[str, MetricWriter]:
-    """Opens registered writers by name; none but in the first process.
+    """Opens registered writers (`check_writers`) by name; none but in the first process.
 
     Raises:
-        ConfigError: there is no such writer, or it is not as `EXTENSIBLE` says.
+        ConfigError: a writer is not as `EXTENSIBLE` says.
     """
-    check_writers(names)
     if not is_first():
         return {}
     return {

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig, TrainingConfig
-from t2t.config.files import differences, load_config, read_saved_config, save_config
+from t2t.config.files import differences, load_config, override, read_saved_config, save_config
 from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
-from t2t.config.rules import OPEN_ENDED_SCHEDULES, validate
+from t2t.config.rules import OPEN_ENDED_SCHEDULES
 from t2t.config.variants import CHOICES
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
@@ -137,9 +137,7 @@ def keep_source(workdir: Path, config: Config) -> Config:
     path = workdir / "config.json"
     if config.training.init_from or not path.exists():
         return config
-    source = read_saved_config(path).training.init_from
-    training = dataclasses.replace(config.training, init_from=source)
-    return dataclasses.replace(config, training=training)
+    return override(config, {"training.init_from": read_saved_config(path).training.init_from})
 
 
 def _fill(config: Config) -> Config:
@@ -269,5 +267,5 @@ def extend(workdir: Path, num_steps: int, config: Config | None = None) -> Confi
             f"--extend={num_steps}: the learning rate would only rise, over training.warmup_steps="
             f"{chosen.training.warmup_steps}; give more steps, or a shorter warm-up"
         )
-    training = dataclasses.replace(chosen.training, schedule_start=start, steps=start + num_steps)
-    return validate(dataclasses.replace(chosen, training=training))
+    steps = {"training.schedule_start": start, "training.steps": start + num_steps}
+    return override(chosen, steps)

@@ -1,8 +1,8 @@
 """The jitted steps of training and of validation."""
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from t2t.data.batch import DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.interface import Model, Params, merge
 from t2t.model.loss import compute_log_probs
-from t2t.ops.build_model import find_matrices, find_names
+from t2t.ops.build_model import Dimensions, find_matrices, find_names
 from t2t.ops.select_kernels import COMPILER_OPTIONS
 from t2t.runtime.mesh import (
     keep_partial_gradient,
@@ -87,7 +87,7 @@ def make_train_step(
             batch,
             key,
             config.training.accumulation_steps,
-            lambda path: find_names(path) in matrices,
+            matrices,
         )
         # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / tokens, gradient_sum)
@@ -125,13 +125,12 @@ def accumulate(
     batch: DeviceBatch,
     key: jax.Array,
     parts: int,
-    is_partial: Callable[[Sequence[Any]], bool],
+    matrices: Dimensions,
 ) -> tuple[Sums, Params]:
     """Splits the batch into `parts` parts; sums their losses and gradients, one after the other.
 
-    Devices add up gradients once, after the last part, for parameters of which `is_partial` is True
-    at their path (`keep_partial_gradient`). Other gradients are added up, and sharded over `data`,
-    in every part.
+    Devices add up the gradients of `matrices` once, after the last part (`keep_partial_gradient`).
+    Other gradients are added up, and sharded over `data`, in every part.
 
     Memory holds the activations of only one part. Part i takes rows i, i + parts, ... A device
     holds a contiguous block of rows, so every part takes equally many rows from each device, and no
@@ -146,7 +145,7 @@ def accumulate(
         return jnp.moveaxis(jnp.reshape(rows, shape, out_sharding=sharding), 1, 0)
 
     marked = tree_map_with_path(
-        lambda path, x: keep_partial_gradient(x) if is_partial(path) else x, params
+        lambda path, x: keep_partial_gradient(x) if find_names(path) in matrices else x, params
     )
 
     scatter = functools.partial(jax.tree.map, shard_over_data)
