@@ -16,11 +16,11 @@ import orbax.checkpoint as ocp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t2t.config.files import load_config
+from t2t.config.variants import COPIES
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import draft_folder, make_folder, require_space, write_file
 from t2t.storage.paths import make_absolute
 from t2t.training.averages import average
-from t2t.training.provenance import copy_plugins
 from t2t.training.run_directory import (
     CHECKPOINT_NAMES,
     RunError,
@@ -165,35 +165,36 @@ def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    paths = [*(workdir / "vocab").iterdir(), workdir / "config.json"]
+    folders = _list_files(workdir / "vocab") + _list_files(workdir / COPIES)
+    paths = [workdir / "config.json", *folders]
     files = {str(path.relative_to(workdir)): path.read_bytes() for path in paths}
-    write_run(target, params, step, files, plugins=workdir)
+    write_run(target, params, step, files)
+
+
+def _list_files(folder: Path) -> list[Path]:
+    """Returns all files of a folder, if it exists; buckets have no recursive glob."""
+    found = []
+    for path in folder.iterdir() if folder.exists() else ():
+        found += _list_files(path) if path.is_dir() else [path]
+    return found
 
 
 @hold_signals()
-def write_run(
-    target: Path,
-    params: Params,
-    step: int,
-    files: Mapping[str, bytes],
-    plugins: Path | None = None,
-) -> None:
+def write_run(target: Path, params: Params, step: int, files: Mapping[str, bytes]) -> None:
     """Writes a run directory with one checkpoint, of parameters alone.
 
     It appears when it is complete; in a bucket its `config.json` is the last object. `files` are
-    the other files by their names, config.json and those of vocab/ among them; `plugins` is the run
-    directory whose plugins are copied.
+    the other files by their names, config.json and those of vocab/ among them.
 
     Raises:
         OSError: it cannot be written.
     """
     with draft_folder(target) as folder:
-        make_folder(folder / "vocab")
+        make_folder(folder)
         require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
         for name in files.keys() - {"config.json"}:
+            make_folder((folder / name).parent)
             write_file(folder / name, files[name])
-        if plugins is not None:
-            copy_plugins(plugins, folder)
         try:
             with ocp.CheckpointManager(make_absolute(folder / "checkpoints")) as manager:
                 manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))

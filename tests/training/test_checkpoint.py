@@ -290,14 +290,16 @@ def test_folder_without_checkpoints_is_an_error(tmp_path: Path) -> None:
 
 
 def test_saved_parameters_are_a_run_directory(copy: Path, tmp_path: Path) -> None:
-    (copy / "vocab").mkdir()
-    (copy / "vocab" / "joint.model").write_bytes(b"model")
+    names = ("vocab/joint.model", "plugins/some_package/parts.py")
+    for name in names:
+        (copy / name).parent.mkdir(parents=True)
+        (copy / name).write_text(name)
     params, _ = restore_params(copy, "avg:3")
     save_params(copy, tmp_path / "new" / "run", params, 30)
     again, label = restore_params(tmp_path / "new" / "run", "last")
     assert label == "30"
     assert_same(jax.tree.map(np.asarray, again), jax.tree.map(np.asarray, params))
-    for name in ("config.json", "vocab/joint.model"):
+    for name in ("config.json", *names):
         assert (tmp_path / "new" / "run" / name).read_bytes() == (copy / name).read_bytes()
 
 

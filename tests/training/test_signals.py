@@ -93,6 +93,7 @@ def interrupt(act: Callable[[], object], moment: Moment) -> None:
 def test_interrupted_checkpoint_is_whole(tmp_path: Path, moment: Moment) -> None:
     workdir, target = write_run(tmp_path / "run", {10: None}), tmp_path / "saved"
     (workdir / "vocab").mkdir()
+    (workdir / "vocab" / "joint.model").touch()
     params, _ = restore_params(workdir, "last")
     interrupt(lambda: save_params(workdir, target, params, 10), moment)
     assert_same(restore_params(target, "last")[0], params)
