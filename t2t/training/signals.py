@@ -40,7 +40,8 @@ class Interruption:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     def reached(self, step: int) -> bool:
         """Returns whether to stop before this step; every process must ask at every step."""
@@ -53,10 +54,6 @@ class Interruption:
         self._received = True
         if signal.SIGINT in self._previous:
             signal.signal(signal.SIGINT, self._previous[signal.SIGINT])
-
-    def _restore(self) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
 
 
 def _terminate(number: int, frame: types.FrameType | None) -> None:
