@@ -17,20 +17,9 @@ from t2t.config.fields import (
     flatten,
 )
 from t2t.config.objective_rules import objective_problems
+from t2t.config.unused_fields import unused_problems
 from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
 
-# Fields that a kind of model does not read; setting one is an error.
-_UNUSED_BY_KIND = {
-    "transformer": ["rnn_cell", "prefix"],
-    "decoder_only": ["rnn_cell", "encoder_layers"],
-    "encoder_only": ["rnn_cell", "decoder_layers", "prefix"],
-    "rnn": """
-        d_ff num_heads num_kv_heads d_k d_v attention attention_scale attention_bias position
-        max_positions norm norm_epsilon norm_position feed_forward feed_forward_bias
-        attention_dropout feed_forward_dropout scan_layers num_experts experts_per_token
-        load_balance prefix
-    """.split(),
-}
 _POSITIVE = """
     model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
     model.num_experts model.experts_per_token
@@ -60,7 +49,6 @@ _PROBABILITIES = """
 # schedule depends on it, and a registered one may.
 OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 _MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
-_SAMPLING_FIELDS = ("num_samples", "temperature", "top_k", "top_p", "sampling_seed")
 
 
 def validate(config: Config) -> Config:
@@ -95,7 +83,9 @@ def validate(config: Config) -> Config:
     ]
     if problems:  # the rules below divide by these values
         raise ConfigError("\n".join(problems))
-    problems += _model_problems(config.model)
+    problems += unused_problems(values)
+    is_rnn = config.model.kind == "rnn"
+    problems += _rnn_problems(config.model) if is_rnn else _transformer_problems(config.model)
     problems += data_problems(config.data)
     problems += objective_problems(config)
     problems += _training_problems(config.training, config.model)
@@ -109,17 +99,6 @@ def validate(config: Config) -> Config:
     if problems:
         raise ConfigError("\n".join(problems))
     return config
-
-
-def _model_problems(model: ModelConfig) -> Iterator[str]:
-    default = ModelConfig()
-    yield from (
-        f"model.{name}={getattr(model, name)!r} is not used by model.kind={model.kind!r}; "
-        f"leave it at {getattr(default, name)!r}"
-        for name in _UNUSED_BY_KIND.get(model.kind, ())
-        if getattr(model, name) != getattr(default, name)
-    )
-    yield from _rnn_problems(model) if model.kind == "rnn" else _transformer_problems(model)
 
 
 def _rnn_problems(model: ModelConfig) -> Iterator[str]:
@@ -171,11 +150,6 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
     yield from _rate_problems(training)
     if model.kind == "rnn" and training.optimizer == "muon":
         yield "training.optimizer='muon' needs model.kind='transformer'; use 'adam'"
-    if training.weight_decay and training.optimizer in ("adam", "muon"):
-        yield (
-            f"training.weight_decay={training.weight_decay} is not used by training.optimizer="
-            f"{training.optimizer!r}; leave it at 0, or use 'nadamw' or 'schedule_free_adamw'"
-        )
     if training.optimizer == "schedule_free_adamw" and not training.adam_b1:
         yield (
             "training.adam_b1=0.0 would compute gradients without the average that training."
@@ -257,13 +231,6 @@ def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
             f"decoding.alpha={decoding.alpha} must be at most {_MAX_ALPHA}: more makes the length "
             "penalty of a long output overflow"
         )
-    default = DecodingConfig()
-    yield from (
-        f"decoding.{name}={getattr(decoding, name)!r} is not used by decoding.strategy='beam'; "
-        f"leave it at {getattr(default, name)!r}, or set decoding.strategy='sampling'"
-        for name in _SAMPLING_FIELDS
-        if decoding.strategy == "beam" and getattr(decoding, name) != getattr(default, name)
-    )
     if 0 < decoding.max_source_length < 3:
         yield (
             f"decoding.max_source_length={decoding.max_source_length} leaves no room for a sub-word"
