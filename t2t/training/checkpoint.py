@@ -3,11 +3,8 @@
 Training's own checkpoints are written by t2t/training/checkpoint_manager.py.
 """
 
-import contextlib
 import math
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,33 +26,7 @@ from t2t.training.run_directory import (
     list_steps,
     make_read_error,
 )
-
-
-@contextlib.contextmanager
-def hold_signals() -> Iterator[None]:
-    """A context that delays SIGINT and SIGTERM until its end.
-
-    Orbax may abort or wait forever if a signal interrupts it. Python handles signals only in the
-    main thread, so the context does nothing in other threads. An ignored signal stays ignored. With
-    several processes SIGTERM is left to JAX (`t2t.training.signals.Interruption`).
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    numbers = [signal.SIGINT, signal.SIGTERM][: 1 if jax.process_count() > 1 else 2]
-    previous = {
-        number: signal.signal(number, lambda number, _: received.append(number))
-        for number in numbers
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        if received:
-            signal.raise_signal(received[0])
+from t2t.training.signals import hold_signals
 
 
 def restore_params(workdir: Path, which: str) -> tuple[Params, str]:

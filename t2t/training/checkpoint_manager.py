@@ -17,7 +17,7 @@ from t2t.config.fields import Config
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import require_space
 from t2t.storage.paths import make_absolute
-from t2t.training.checkpoint import OLD_NAMES, hold_signals, rename_layers, sort_key
+from t2t.training.checkpoint import OLD_NAMES, rename_layers, sort_key
 from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import (
     RunError,
@@ -26,6 +26,7 @@ from t2t.training.run_directory import (
     make_read_error,
     make_write_error,
 )
+from t2t.training.signals import hold_signals
 from t2t.training.state import TrainState
 
 

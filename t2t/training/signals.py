@@ -1,9 +1,11 @@
-"""`Interruption`: after SIGINT or SIGTERM training ends its step, saves and stops."""
+"""Signals: training ends its step, saves and stops; what must be whole is not interrupted."""
 
+import contextlib
 import os
 import signal
+import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 from jax.experimental import multihost_utils
@@ -64,3 +66,30 @@ def _terminate(number: int, frame: types.FrameType | None) -> None:
     del frame
     signal.signal(number, signal.default_int_handler)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def hold_signals() -> Iterator[None]:
+    """A context that delays SIGINT and SIGTERM until its end.
+
+    Orbax may abort or wait forever if a signal interrupts it. Python handles signals only in the
+    main thread, so the context does nothing in other threads. An ignored signal stays ignored. With
+    several processes SIGTERM is left to JAX (`Interruption`).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    numbers = [signal.SIGINT, signal.SIGTERM][: 1 if jax.process_count() > 1 else 2]
+    previous = {
+        number: signal.signal(number, lambda number, _: received.append(number))
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t.training.checkpoint import hold_signals, restore_params, save_params
+from t2t.training.checkpoint import restore_params, save_params
+from t2t.training.signals import hold_signals
 from tests.moments import Moment, signal_at
 from tests.training.toy_run import assert_same, make_state, plain, write_run
 
