@@ -6,6 +6,7 @@ Each error message names the field, the value, the rule and the remedy.
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from t2t.config.data_rules import data_problems
 from t2t.config.fields import (
@@ -20,6 +21,7 @@ from t2t.config.objective_rules import objective_problems
 from t2t.config.unused_fields import unused_problems
 from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
 
+# Numbers that must be more than 0; all others may be 0, and none is negative.
 _POSITIVE = """
     model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
     model.num_experts model.experts_per_token
@@ -31,14 +33,6 @@ _POSITIVE = """
     training.max_nonfinite_steps training.log_every training.validate_every checkpoints.every
     checkpoints.keep_last decoding.beam_size decoding.max_extra_length decoding.batch_size
     decoding.num_samples decoding.temperature data.noise_density data.mean_span_length
-""".split()
-_NOT_NEGATIVE = """
-    model.load_balance
-    data.max_length_ratio training.clip_norm training.bleu_every training.cooldown_steps
-    training.schedule_start training.r_drop training.weight_decay checkpoints.keep_every
-    checkpoints.keep_best decoding.alpha decoding.min_length decoding.max_source_length
-    decoding.top_k decoding.sampling_seed data.packed_length data.temperature tokenizer.sentinels
-    seed
 """.split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
@@ -67,19 +61,10 @@ def validate(config: Config) -> Config:
         if value not in choices(name)
     ]
     problems += [
-        f"{name}={values[name]!r} must be positive"
-        for name in _POSITIVE
-        if values[name] is not None and not values[name] > 0  # `not >` also catches NaN
-    ]
-    problems += [
-        f"{name}={values[name]!r} must not be negative"
-        for name in _NOT_NEGATIVE
-        if not values[name] >= 0
-    ]
-    problems += [
-        f"{name}={values[name]!r} must lie in [0, 1)"
-        for name in _PROBABILITIES
-        if not 0 <= values[name] < 1
+        f"{name}={value!r} must {rule}"
+        for name, value in values.items()
+        for rule in _list_broken(name, value)
+        if not name.startswith(("mesh.", "decoding.top_p"))  # which have rules of their own
     ]
     if problems:  # the rules below divide by these values
         raise ConfigError("\n".join(problems))
@@ -90,15 +75,24 @@ def validate(config: Config) -> Config:
     problems += objective_problems(config)
     problems += _training_problems(config.training, config.model)
     problems += _decoding_problems(config.decoding)
-    problems += [
-        f"{name}={values[name]} must be below 2**31"
-        for name in ("seed", "decoding.sampling_seed")
-        if values[name] >= 2**31
-    ]
     problems += _combination_problems(config)
     if problems:
         raise ConfigError("\n".join(problems))
     return config
+
+
+def _list_broken(name: str, value: Any) -> Iterator[str]:
+    """Yields the rules that a field breaks if it is a number; NaN satisfies none."""
+    if type(value) not in (int, float):
+        return
+    if name in _POSITIVE and not value > 0:
+        yield "be positive"
+    if name in _PROBABILITIES and not 0 <= value < 1:
+        yield "lie in [0, 1)"
+    if name not in (*_POSITIVE, *_PROBABILITIES) and not value >= 0:
+        yield "not be negative"
+    if name in ("seed", "decoding.sampling_seed") and value >= 2**31:
+        yield "be below 2**31"
 
 
 def _rnn_problems(model: ModelConfig) -> Iterator[str]:
