@@ -12,7 +12,7 @@ from t2t.api import train_run
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config, save_config
 from t2t.evaluation.load_models import ModelRequest, RunModel
-from t2t.training.checkpoint import list_measures, restore_params
+from t2t.training.checkpoint import restore_params
 from t2t.training.early_stopping import request_stop
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import extend, open_run
@@ -148,7 +148,7 @@ def test_extension_that_made_no_step_may_be_corrected(
         assert not train_run.train(extend(run, MORE), run)
     corrected = extend(run, 5, change(config, training={"learning_rate": 0.002}))
     assert corrected.training.steps == STEPS + 5
-    open_run(run, corrected, list_measures(run))
+    open_run(run, corrected)
     assert load_config(run / "config.json") == corrected
 
 

@@ -203,7 +203,7 @@ def test_bad_input_is_an_error_that_does_not_bind_the_next_attempt(
 ) -> None:
     with pytest.raises(error, match=message):
         train_run.train(change(config, **changes), tmp_path / "run")
-    open_run(tmp_path / "run", config, ())
+    open_run(tmp_path / "run", config)
 
 
 def test_vocabulary_of_another_text_is_refused(tmp_path: Path) -> None:

@@ -36,7 +36,6 @@ from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.paths import make_absolute
 from t2t.training import loop
-from t2t.training.checkpoint import list_measures
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
@@ -90,9 +89,8 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     validation = process_0_first(lambda: open_validation(config.data))
     process_0_first(lambda: check_test_files(config.data))  # errors come before the training
     with lock_run(workdir), jax.set_mesh(mesh):
-        measures = list_measures(workdir)
-        check_corpora(workdir, name_splits(corpora, validation), measures)
-        open_run(workdir, config, measures)
+        check_corpora(workdir, name_splits(corpora, validation))
+        open_run(workdir, config)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
             _log.info(
