@@ -84,7 +84,7 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     from t2t.data.corpus_sources import check_paths
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
-    from t2t.training.checkpoint import list_measures
+    from t2t.training.checkpoint import list_scored_measures
 
     path = make_run_path(workdir)
     validate(config)
@@ -95,7 +95,7 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     train_run.check_workdir(path)
     enable_compilation_cache()
     train_run.train(config, path, writers)
-    is_scored = config.checkpoints.best_metric in list_measures(path)
+    is_scored = config.checkpoints.best_metric in list_scored_measures(path)
     return load(path, "best" if is_scored else "last")
 
 

@@ -92,7 +92,7 @@ def find_best_step(workdir: Path) -> int:
     return max(scores, key=lambda step: sort_key(scores[step], metric))
 
 
-def list_measures(workdir: Path) -> set[str]:
+def list_scored_measures(workdir: Path) -> set[str]:
     """Returns the validation measures, such as loss and bleu, that checkpoints have scores for.
 
     Raises:

@@ -34,7 +34,7 @@ class Checkpoints:
     """Writes checkpoints in the background, and deletes those that the config does not keep."""
 
     def __init__(self, workdir: Path, config: Config):
-        """Opens `workdir`/checkpoints, whose validation scores can be read (`list_measures`)."""
+        """Opens `workdir`/checkpoints; `list_scored_measures` has read their validation scores."""
         rules = config.checkpoints
 
         def key(metrics: Mapping[str, float]) -> float:

@@ -24,7 +24,7 @@ from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.model.interface import Params
 from t2t.runtime.mesh import put_like
 from t2t.storage.paths import is_same_folder, make_run_path
-from t2t.training.checkpoint import list_measures, restore_params
+from t2t.training.checkpoint import list_scored_measures, restore_params
 from t2t.training.parameter_groups import find_name, name_leaves
 from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, RunError, list_steps
 
@@ -98,7 +98,7 @@ def read_source(name: str, workdir: Path) -> Source:
     config = load_config(run / "config.json")
     vocabulary = Vocabulary.load(run / "vocab")
     if not which:
-        which = "best" if config.checkpoints.best_metric in list_measures(run) else "last"
+        which = "best" if config.checkpoints.best_metric in list_scored_measures(run) else "last"
     restored, label = restore_params(run, which)
     params = jax.device_get(restored)
     leaves = name_leaves(params)

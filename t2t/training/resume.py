@@ -17,7 +17,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.distributed import is_first
 from t2t.runtime.jax_settings import read_generator
 from t2t.storage.atomic_files import explain_write_errors, make_folder
-from t2t.training.checkpoint import list_measures
+from t2t.training.checkpoint import list_scored_measures
 from t2t.training.provenance import describe_corpora, read_ledger
 from t2t.training.run_directory import RunError, list_steps
 
@@ -86,7 +86,7 @@ def open_run(workdir: Path, config: Config) -> None:
             checkpoint's validation scores are damaged.
     """
     path = workdir / "config.json"
-    last, has_bleu = max(list_steps(workdir), default=0), "bleu" in list_measures(workdir)
+    last, has_bleu = max(list_steps(workdir), default=0), "bleu" in list_scored_measures(workdir)
     if config.training.schedule_start > last:
         raise RunError(
             f"training.schedule_start={config.training.schedule_start} needs a run that has come "
@@ -181,7 +181,7 @@ def check_corpora(workdir: Path, corpora: Mapping[str, Sequence[Corpus]]) -> Non
     if list_steps(workdir) and not entries:
         _log.warning("%s has no ledger, so changes of its text cannot be detected", workdir)
     for split, parts in corpora.items():
-        if split == "validation" and not list_measures(workdir):
+        if split == "validation" and not list_scored_measures(workdir):
             continue
         before = [entry["corpora"][split] for entry in entries if split in entry["corpora"]][-1:]
         found = describe_corpora(parts)

@@ -20,7 +20,12 @@ from t2t.config.files import save_config
 from t2t.config.variants import register
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh
-from t2t.training.checkpoint import find_best_step, list_measures, restore_params, save_params
+from t2t.training.checkpoint import (
+    find_best_step,
+    list_scored_measures,
+    restore_params,
+    save_params,
+)
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import Optimizer, make_optimizer
 from t2t.training.run_directory import RunError, list_last_steps, list_steps
@@ -270,16 +275,16 @@ def test_best_needs_a_score(tmp_path: Path) -> None:
 
 
 def test_measures_are_those_that_some_checkpoint_has(copy: Path, tmp_path: Path) -> None:
-    assert list_measures(tmp_path) == set()
-    assert list_measures(copy) == {"loss"}
+    assert list_scored_measures(tmp_path) == set()
+    assert list_scored_measures(copy) == {"loss"}
     write_run(copy, {40: {"loss": 1.0, "bleu": float("nan")}, 50: None})
-    assert list_measures(copy) == {"loss", "bleu"}
+    assert list_scored_measures(copy) == {"loss", "bleu"}
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"loss": "low"}'])
 def test_damaged_scores_are_an_error_that_names_the_checkpoint(copy: Path, text: str) -> None:
     (copy / "checkpoints" / "20" / "metrics" / "metrics").write_text(text)
-    for read in (list_measures, find_best_step, restore_state):
+    for read in (list_scored_measures, find_best_step, restore_state):
         with pytest.raises(RunError, match=r"20 of .* cannot be read .* the one before it, 10"):
             read(copy)
 

@@ -146,7 +146,7 @@ def test_validation_text_counts_once_a_checkpoint_has_a_score(
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
     other = {"validation": [ListCorpus("other", PAIRS[:3])]}
     check_corpora(tmp_path, other)
-    monkeypatch.setattr(resume, "list_measures", lambda workdir: {"loss"})
+    monkeypatch.setattr(resume, "list_scored_measures", lambda workdir: {"loss"})
     check_corpora(tmp_path, {"validation": [ListCorpus("moved", PAIRS[:4])]})
     message = r"(?s)another validation text:\n  old: 4 pairs, .*\n  other: 3 pairs, .* --src=FILE"
     with pytest.raises(RunError, match=message):

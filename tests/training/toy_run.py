@@ -12,7 +12,7 @@ import numpy as np
 
 from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
 from t2t.config.files import save_config
-from t2t.training.checkpoint import list_measures
+from t2t.training.checkpoint import list_scored_measures
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import TrainState
@@ -89,6 +89,6 @@ def write_run(
 
 def restore_state(workdir: Path) -> TrainState | None:
     """As training does."""
-    list_measures(workdir)
+    list_scored_measures(workdir)
     with contextlib.closing(Checkpoints(workdir, CONFIG)) as checkpoints:
         return checkpoints.restore(make_state(0))
