@@ -132,7 +132,7 @@ def _call_registered(
     )  # fmt: skip
 
 
-def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> list[str]:
+def describe_optimizer(config: Config, params: Params) -> list[str]:
     """Says which parameters have another rate, and what else the log does not show.
 
     Of the parameters only the shapes are read.
@@ -141,7 +141,7 @@ def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> 
         ConfigError: `training.rate_factors` have no effect, since the rate is not the schedule's.
     """
     training, lines = config.training, []
-    if optimizer.evaluation_params:
+    if make_optimizer(config).evaluation_params:
         lines.append(
             f"training.optimizer={training.optimizer!r} is evaluated at other parameters than "
             "those that it trains: train/loss is of the latter, validation scores and checkpoints "

@@ -29,7 +29,7 @@ from t2t.runtime.mesh import (
     zero_gradient,
 )
 from t2t.training.averages import update_average
-from t2t.training.optimizer import Optimizer, apply_updates
+from t2t.training.optimizer import apply_updates, make_optimizer
 from t2t.training.parameter_groups import freeze
 from t2t.training.schedule import make_schedule
 from t2t.training.scheduled_sampling import sample_inputs
@@ -57,12 +57,10 @@ TrainStep = Callable[[TrainState, DeviceBatch], tuple[TrainState, Metrics]]
 EvalStep = Callable[[Params, DeviceBatch], SentenceCounts]
 
 
-def make_train_step(
-    structure: nnx.GraphDef[Model], optimizer: Optimizer, config: Config
-) -> TrainStep:
+def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep:
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
+    optimizer = make_optimizer(config)
     schedule = make_schedule(config.training, config.model.d_model)
-
     smoothing, alpha = config.training.label_smoothing, config.training.r_drop
     sampling = config.training.scheduled_sampling
     matrices = find_matrices(config.model) if config.training.accumulation_steps > 1 else {}

@@ -180,13 +180,13 @@ def test_pattern_without_effect_is_refused(fields: dict[str, Any], message: str)
     with pytest.raises(ConfigError, match=message):
         check_patterns(config.training, NAMES)
     with pytest.raises(ConfigError):
-        init_training(config, make_optimizer(config), PARAMS)
+        init_training(config, PARAMS)
 
 
 def test_log_says_how_much_is_frozen_or_slow() -> None:
     training = TrainingConfig(frozen=("encoder.0.*",), rate_factors=("encoder.*=0.1",))
     config = Config(training=training)
-    assert describe_optimizer(config, make_optimizer(config), PARAMS) == [
+    assert describe_optimizer(config, PARAMS) == [
         "30 of 80 parameters are frozen",
         "30 of 80 parameters are trained at 0.1 times the learning rate",
     ]
@@ -198,4 +198,4 @@ def test_factors_on_a_rate_that_is_not_used_are_refused(monkeypatch: pytest.Monk
     training = TrainingConfig(optimizer="constant rate", rate_factors=("encoder.*=0.1",))
     config = Config(training=training)
     with pytest.raises(ConfigError, match=re.escape("training.rate_factors=('encoder.*=0.1',)")):
-        describe_optimizer(config, make_optimizer(config), PARAMS)
+        describe_optimizer(config, PARAMS)
