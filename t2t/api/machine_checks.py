@@ -208,7 +208,7 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
     if config:
         space = measure_space(workdir, config, _count(config))
         fits = "does not fit" if space.missing else "fits"
-        value += f"; --config keeps {space.describe()}: {fits}"
+        value += f"; --config keeps {space.needed}: {fits}"
         problem = (
             f"{show_bytes(space.missing, 3)} too few: free some space, lower checkpoints.keep_last,"
             " or choose another --workdir; training stops when the disk is full"

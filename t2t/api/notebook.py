@@ -81,7 +81,7 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     from t2t.config.rules import validate
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
-    from t2t.training.checkpoint import list_measures
+    from t2t.training.checkpoint import list_scored_measures
 
     path = make_run_path(workdir)
     validate(config)
@@ -90,7 +90,7 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
         check_effect([config], ())
     enable_compilation_cache()
     train_run.train(config, path, writers)
-    is_scored = config.checkpoints.best_metric in list_measures(path)
+    is_scored = config.checkpoints.best_metric in list_scored_measures(path)
     return load(path, "best" if is_scored else "last")
 
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from t2t.config.fields import Config, ConfigError, ModelConfig, flatten
 from t2t.config.files import override
-from t2t.config.new_run_rules import check_effect, check_new_run, list_unused
+from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.objective_rules import is_text_alone
+from t2t.config.unused_fields import list_unused
 from t2t.data.objectives import choose_objective
 from t2t.model.flops import count_parameters, train_flops
 

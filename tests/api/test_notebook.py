@@ -30,7 +30,7 @@ def test_trained_run_is_loaded_with_its_best_parameters(
 ) -> None:
     called: list[Any] = []
     monkeypatch.setattr(train_run, "train", lambda *arguments: called.append(arguments))
-    monkeypatch.setattr("t2t.training.checkpoint.list_measures", lambda workdir: scores)
+    monkeypatch.setattr("t2t.training.checkpoint.list_scored_measures", lambda workdir: scores)
     monkeypatch.setattr(notebook, "load", lambda *arguments: called.append(arguments))
     config = Config(data=DataConfig(source="phrasebook"))
     notebook.train(config, str(tmp_path))
