@@ -102,8 +102,8 @@ def write_model(
     spec = _make_spec(config)
     tied, own_output = config.tie_embeddings, params.get("own_output_embedding")
     source = "tgt" if tied in ("all", "input") else "src"
-    _write_embedding(spec.encoder.embeddings[0], params, source)
-    _write_embedding(spec.decoder.embeddings, params, "tgt")
+    spec.encoder.embeddings[0].weight = params[f"{source}_embedding"]["table"]
+    spec.decoder.embeddings.weight = params["tgt_embedding"]["table"]
     spec.decoder.projection.weight = (own_output or params["tgt_embedding"])["table"]
     if config.output_bias:
         spec.decoder.projection.bias = params["output_bias"]
@@ -113,15 +113,14 @@ def write_model(
         if config.norm_position == "pre":
             norm = params["encoder_norm" if side == "src" else "decoder_norm"]
             _write_norm(stack.layer_norm, norm)
-    for target, layer in zip(spec.encoder.layer, params["encoder"].values(), strict=True):
+    targets = *spec.encoder.layer, *spec.decoder.layer
+    layers = *params["encoder"].values(), *params["decoder"].values()
+    for target, layer in zip(targets, layers, strict=True):
         _write_self_attention(target.self_attention, layer["self_attention"])
         _write_norm(target.self_attention.layer_norm, layer["self_residual"]["norm"])
-        _write_feed_forward(target.ffn, layer["feed_forward"])
-    for target, layer in zip(spec.decoder.layer, params["decoder"].values(), strict=True):
-        _write_self_attention(target.self_attention, layer["self_attention"])
-        _write_norm(target.self_attention.layer_norm, layer["self_residual"]["norm"])
-        _write_cross_attention(target.attention, layer["cross_attention"])
-        _write_norm(target.attention.layer_norm, layer["cross_residual"]["norm"])
+        if "cross_attention" in layer:
+            _write_cross_attention(target.attention, layer["cross_attention"])
+            _write_norm(target.attention.layer_norm, layer["cross_residual"]["norm"])
         _write_feed_forward(target.ffn, layer["feed_forward"])
     spec.register_source_vocabulary(list(pieces[0]))
     spec.register_target_vocabulary(list(pieces[1]))
@@ -151,10 +150,6 @@ def _make_spec(config: ModelConfig) -> Any:
         specs.TransformerEncoderSpec(encoder_depth, **options),
         specs.TransformerDecoderSpec(decoder_depth, **options),
     )
-
-
-def _write_embedding(target: Any, params: Params, side: str) -> None:
-    target.weight = params[f"{side}_embedding"]["table"]
 
 
 def _find_encodings(config: ModelConfig, params: Params, side: str) -> np.ndarray:
