@@ -1,4 +1,4 @@
-"""Reads a model's folder as `transformers` saves it: the config, and tensors one at a time.
+"""Reads and writes a model's folder as `transformers` saves it: JSON, and tensors one at a time.
 
 Nothing in the folder is executed. `*.safetensors` holds no code. `pytorch_model.bin` holds a
 pickle, of which only the instructions that describe tensors are followed; any other is refused.
@@ -30,30 +30,20 @@ _SMALL_FILES = ("*.json", "*.spm", "*.model")
 _WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
 _PICKLED_WEIGHTS = ("pytorch_model.bin.index.json", "pytorch_model.bin")
 _MAX_HEADER = 100 * 2**20  # bytes, the limit of the format
-_DTYPES = {
-    "F64": np.dtype(np.float64),
-    "F32": np.dtype(np.float32),
-    "F16": np.dtype(np.float16),
-    "BF16": np.dtype(jnp.bfloat16),
-    "I64": np.dtype(np.int64),
-    "I32": np.dtype(np.int32),
-    "I16": np.dtype(np.int16),
-    "I8": np.dtype(np.int8),
-    "U8": np.dtype(np.uint8),
-    "BOOL": np.dtype(np.bool_),
-}
-_STORAGES = {
-    "DoubleStorage": _DTYPES["F64"],
-    "FloatStorage": _DTYPES["F32"],
-    "HalfStorage": _DTYPES["F16"],
-    "BFloat16Storage": _DTYPES["BF16"],
-    "LongStorage": _DTYPES["I64"],
-    "IntStorage": _DTYPES["I32"],
-    "ShortStorage": _DTYPES["I16"],
-    "CharStorage": _DTYPES["I8"],
-    "ByteStorage": _DTYPES["U8"],
-    "BoolStorage": _DTYPES["BOOL"],
-}
+# Types of numbers: their names in safetensors and in torch.save, and NumPy's type.
+_TYPES = (
+    ("F64", "DoubleStorage", np.dtype(np.float64)),
+    ("F32", "FloatStorage", np.dtype(np.float32)),
+    ("F16", "HalfStorage", np.dtype(np.float16)),
+    ("BF16", "BFloat16Storage", np.dtype(jnp.bfloat16)),
+    ("I64", "LongStorage", np.dtype(np.int64)),
+    ("I32", "IntStorage", np.dtype(np.int32)),
+    ("I16", "ShortStorage", np.dtype(np.int16)),
+    ("I8", "CharStorage", np.dtype(np.int8)),
+    ("U8", "ByteStorage", np.dtype(np.uint8)),
+    ("BOOL", "BoolStorage", np.dtype(np.bool_)),
+)
+_DTYPES = {name: dtype for name, _, dtype in _TYPES}
 
 
 class SourceError(ValueError):
@@ -272,6 +262,15 @@ def _read_entry(path: Path, start: int, entry: Mapping[str, Any]) -> Tensor:
     return Tensor(shape, dtype, read)
 
 
+def write_json(path: Path, values: Any) -> None:
+    """Writes values as JSON.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")
+
+
 def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes tensors as `transformers` reads them, one after the other.
 
@@ -279,7 +278,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
         OSError: the file cannot be written.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    names = {dtype: name for name, dtype in _DTYPES.items()}
+    names = {dtype: name for name, _, dtype in _TYPES}
     end = 0
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.nbytes
@@ -334,7 +333,7 @@ class _TensorUnpickler(pickle.Unpickler):
         ("collections", "OrderedDict"): OrderedDict,
         ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
         ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
-    } | {("torch", name): dtype for name, dtype in _STORAGES.items()}
+    } | {("torch", name): dtype for _, name, dtype in _TYPES}
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._KNOWN:
