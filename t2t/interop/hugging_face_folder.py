@@ -62,7 +62,6 @@ class Tensor(NamedTuple):
 class Tensors:
     """The tensors of a folder by name; `read` reads one of them."""
 
-    files: tuple[Path, ...]
     by_name: Mapping[str, Tensor]
 
     @property
@@ -192,7 +191,7 @@ def open_tensors(folder: Path) -> Tensors:
             by_name |= found
         if name.endswith(".index.json"):
             _check_index(folder / name, read_json(folder, name)["weight_map"], by_name)
-        return Tensors(tuple(files), by_name)
+        return Tensors(by_name)
     raise SourceError(
         f"{folder} holds no weights: neither {' nor '.join((*_WEIGHTS, *_PICKLED_WEIGHTS))}; "
         "save the model with save_pretrained"
