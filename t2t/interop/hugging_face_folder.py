@@ -181,16 +181,18 @@ def open_tensors(folder: Path) -> Tensors:
     for name in (*_WEIGHTS, *_PICKLED_WEIGHTS):
         if not (folder / name).exists():
             continue
-        files = _list_shards(folder, name) if name.endswith(".index.json") else [folder / name]
+        index = _read_index(folder, name) if name.endswith(".index.json") else {}
         by_name: dict[str, Tensor] = {}
-        for path in files:
+        for path in [folder / file for file in sorted({*index.values()}) or [name]]:
             read = _open_safetensors if path.suffix == ".safetensors" else _open_pickle
             found = read(path)
             if repeated := sorted(by_name.keys() & found.keys()):
                 raise SourceError(f"{path}: tensor {repeated[0]} is in another file, too")
             by_name |= found
-        if name.endswith(".index.json"):
-            _check_index(folder / name, read_json(folder, name)["weight_map"], by_name)
+        if missing := sorted(index.keys() - by_name.keys()):
+            raise SourceError(
+                f"{folder / name} names {missing[0]}, but no file has it; download the files again"
+            )
         return Tensors(by_name)
     raise SourceError(
         f"{folder} holds no weights: neither {' nor '.join((*_WEIGHTS, *_PICKLED_WEIGHTS))}; "
@@ -198,25 +200,19 @@ def open_tensors(folder: Path) -> Tensors:
     )
 
 
-def _list_shards(folder: Path, index: str) -> list[Path]:
+def _read_index(folder: Path, index: str) -> dict[str, str]:
+    """Reads the names of the tensors in shards, and the file of each, which exists."""
     names = read_json(folder, index).get("weight_map")
     is_map = isinstance(names, dict) and all(isinstance(name, str) for name in names.values())
     if not is_map or not names:
         raise SourceError(f"{folder / index} has no weight_map; download or save it again")
-    files = sorted(set(names.values()))
+    files = sorted({*names.values()})
     for name in files:
         if Path(name).name != name:
             raise SourceError(f"{folder / index} names {name!r}, which is not a file of the folder")
     if missing := [name for name in files if not (folder / name).is_file()]:
         raise SourceError(f"{folder} lacks {', '.join(missing)}, which {index} names; download it")
-    return [folder / name for name in files]
-
-
-def _check_index(path: Path, named: Mapping[str, str], found: Mapping[str, Tensor]) -> None:
-    if missing := sorted(named.keys() - found.keys()):
-        raise SourceError(
-            f"{path} names {missing[0]}, but no file has it; download the files again"
-        )
+    return names
 
 
 def _damaged(path: Path, reason: str) -> SourceError:
