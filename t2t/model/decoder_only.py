@@ -15,7 +15,7 @@ from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
 from t2t.model.block import Auxiliary, Block, Context, make_final_norm
 from t2t.model.compute_policy import Policy
-from t2t.model.kv_cache import BlockCache, DecodingCache, KVCache
+from t2t.model.kv_cache import BlockCache, DecodingCache, KeyValue, KVCache
 from t2t.model.layers import split
 from t2t.model.masks import (
     ancestor_mask,
@@ -29,7 +29,7 @@ from t2t.model.masks import (
     target_segment_ids,
 )
 from t2t.model.position import make_position
-from t2t.model.stack import apply_stack, fill_cache, step_stack
+from t2t.model.stack import apply_stack, step_stack
 from t2t.model.tables import TableGenerator
 
 
@@ -89,9 +89,11 @@ class DecoderOnly(TableGenerator):
             mask &= causal_mask(source_segment_ids(src))
         context = Context(mask, self.position, positions, bias)
         x = self.position.add(self.embed_src(src), positions)
-        _, kept = fill_cache(self.decoder, x, context)
-        more = beam_size * max_length
-        blocks = [BlockCache(KVCache.store(each).extend(more)) for each in kept]
+        blocks = []
+        for block in self.decoder:
+            x, of_source, _ = block(x, context)
+            assert isinstance(of_source, KeyValue)  # without a cache
+            blocks.append(BlockCache(KVCache.store(of_source).extend(beam_size * max_length)))
         return DecodingCache.start(blocks, src, beam_size, max_length)
 
     def extend_cache(self, cache: DecodingCache, max_length: int) -> DecodingCache:
