@@ -16,8 +16,7 @@ from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.parameter_map import (
     Link,
     ParameterPath,
-    from_heads,
-    heads,
+    attention,
     matrix,
     output_bias,
     stacked,
@@ -38,6 +37,7 @@ _WITHOUT_EFFECT = (
     "classifier_dropout", "encoder_layerdrop", "decoder_layerdrop", "pad_token_id", "eos_token_id",
     "bos_token_id", "extra_pos_embeddings",
 )  # fmt: skip
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 _ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu_new": "gelu"}
 # Values of fields that a model of the family can have; of other fields it can have one.
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -185,12 +185,10 @@ def list_links(model: ModelConfig, rows: Rows) -> list[Link]:
 
 def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link]:
     """The links of one layer."""
-    links = _list_attention((*path, "self_attention"), model, f"{name}.self_attn", joined=3)
+    links = _list_attention((*path, "self_attention"), model, f"{name}.self_attn")
     links += _list_norm((*path, "self_residual"), f"{name}.self_attn_layer_norm")
     if path[0] == "decoder":
-        links += _list_attention(
-            (*path, "cross_attention"), model, f"{name}.encoder_attn", joined=2
-        )
+        links += _list_attention((*path, "cross_attention"), model, f"{name}.encoder_attn")
         links += _list_norm((*path, "cross_residual"), f"{name}.encoder_attn_layer_norm")
     inner = (*path, "feed_forward", "feed_forward")
     return [
@@ -203,22 +201,8 @@ def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link
     ]
 
 
-def _list_attention(path: ParameterPath, model: ModelConfig, name: str, joined: int) -> list[Link]:
-    """The links of an attention whose last `joined` projections are one parameter here."""
-    projections = ("q_proj", "k_proj", "v_proj")
-    groups: dict[str, tuple[str, ...]] = {"query_key_value": projections}
-    if joined == 2:
-        groups = {"query": projections[:1], "key_value": projections[1:]}
-    links = [
-        heads((*path, own + end), model.num_heads, *(f"{name}.{p}.{kind}" for p in parts))
-        for own, parts in groups.items()
-        for end, kind in (("", "weight"), ("_bias", "bias"))
-    ]
-    return [
-        *links,
-        from_heads((*path, "output"), model.num_heads, f"{name}.out_proj.weight"),
-        vector((*path, "output_bias"), f"{name}.out_proj.bias"),
-    ]
+def _list_attention(path: ParameterPath, model: ModelConfig, name: str) -> list[Link]:
+    return attention(path, model.num_heads, name, _PROJECTIONS, biased=True)
 
 
 def _list_norm(path: ParameterPath, name: str, own: str = "norm") -> list[Link]:

@@ -102,8 +102,8 @@ def write_model(
     spec = _make_spec(config)
     tied, own_output = config.tie_embeddings, params.get("own_output_embedding")
     source = "tgt" if tied in ("all", "input") else "src"
-    _write_embedding(spec.encoder.embeddings[0], params, source)
-    _write_embedding(spec.decoder.embeddings, params, "tgt")
+    spec.encoder.embeddings[0].weight = params[f"{source}_embedding"]["table"]
+    spec.decoder.embeddings.weight = params["tgt_embedding"]["table"]
     spec.decoder.projection.weight = (own_output or params["tgt_embedding"])["table"]
     if config.output_bias:
         spec.decoder.projection.bias = params["output_bias"]
@@ -113,15 +113,12 @@ def write_model(
         if config.norm_position == "pre":
             norm = params["encoder_norm" if side == "src" else "decoder_norm"]
             _write_norm(stack.layer_norm, norm)
-    for target, layer in zip(spec.encoder.layer, params["encoder"].values(), strict=True):
-        _write_self_attention(target.self_attention, layer["self_attention"])
-        _write_norm(target.self_attention.layer_norm, layer["self_residual"]["norm"])
-        _write_feed_forward(target.ffn, layer["feed_forward"])
-    for target, layer in zip(spec.decoder.layer, params["decoder"].values(), strict=True):
-        _write_self_attention(target.self_attention, layer["self_attention"])
-        _write_norm(target.self_attention.layer_norm, layer["self_residual"]["norm"])
-        _write_cross_attention(target.attention, layer["cross_attention"])
-        _write_norm(target.attention.layer_norm, layer["cross_residual"]["norm"])
+    targets = *spec.encoder.layer, *spec.decoder.layer
+    layers = *params["encoder"].values(), *params["decoder"].values()
+    for target, layer in zip(targets, layers, strict=True):
+        _write_attention(target.self_attention, layer, "self")
+        if "cross_attention" in layer:
+            _write_attention(target.attention, layer, "cross")
         _write_feed_forward(target.ffn, layer["feed_forward"])
     spec.register_source_vocabulary(list(pieces[0]))
     spec.register_target_vocabulary(list(pieces[1]))
@@ -153,10 +150,6 @@ def _make_spec(config: ModelConfig) -> Any:
     )
 
 
-def _write_embedding(target: Any, params: Params, side: str) -> None:
-    target.weight = params[f"{side}_embedding"]["table"]
-
-
 def _find_encodings(config: ModelConfig, params: Params, side: str) -> np.ndarray:
     """The position encodings that are added to the embeddings; zeros for rotary positions."""
     match config.position:
@@ -170,35 +163,24 @@ def _find_encodings(config: ModelConfig, params: Params, side: str) -> np.ndarra
             return np.zeros((MAX_POSITIONS, config.d_model), np.float32)
 
 
-def _join_heads(heads: np.ndarray) -> np.ndarray:
-    """Joins the heads of a projection: [D, H, K] to [HK, D], CTranslate2's order (out, in)."""
-    return heads.reshape(len(heads), -1).T
+def _write_attention(target: Any, layer: Params, kind: str) -> None:
+    """Writes an attention with its norm; `kind` is self or cross.
 
-
-def _write_self_attention(target: Any, attention: Params) -> None:
-    _write_heads(target.linear[0], attention, "query_key_value", parts=3)
-    _write_output(target.linear[1], attention)
-
-
-def _write_cross_attention(target: Any, attention: Params) -> None:
-    _write_heads(target.linear[0], attention, "query", parts=1)
-    _write_heads(target.linear[1], attention, "key_value", parts=2)
-    _write_output(target.linear[2], attention)
-
-
-def _write_heads(target: Any, attention: Params, name: str, parts: int) -> None:
-    split = np.split(attention[name], parts, axis=-1)
-    target.weight = np.concatenate([_join_heads(part) for part in split])
-    if (biases := attention.get(f"{name}_bias")) is not None:
-        split = np.split(biases, parts, axis=-1)
-        target.bias = np.concatenate([part.reshape(-1) for part in split])
-
-
-def _write_output(target: Any, attention: Params) -> None:
-    output = attention["output"]
-    target.weight = output.reshape(-1, output.shape[-1]).T
+    Projections are [D, H, K] here, and [HK, D] in CTranslate2: (out, in).
+    """
+    attention = layer[f"{kind}_attention"]
+    projections = {"query_key_value": 3} if kind == "self" else {"query": 1, "key_value": 2}
+    *inputs, output = target.linear
+    for linear, (name, parts) in zip(inputs, projections.items(), strict=True):
+        split = np.split(attention[name], parts, axis=-1)
+        linear.weight = np.concatenate([part.reshape(len(part), -1).T for part in split])
+        if (biases := attention.get(f"{name}_bias")) is not None:
+            split = np.split(biases, parts, axis=-1)
+            linear.bias = np.concatenate([part.reshape(-1) for part in split])
+    output.weight = attention["output"].reshape(-1, attention["output"].shape[-1]).T
     if "output_bias" in attention:
-        target.bias = attention["output_bias"]
+        output.bias = attention["output_bias"]
+    _write_norm(target.layer_norm, layer[f"{kind}_residual"]["norm"])
 
 
 def _write_norm(target: Any, norm: Params) -> None:

@@ -6,7 +6,6 @@ that the family does not have is refused.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.data.tokenizer import Vocabulary
 from t2t.interop import bart_family, t5_family
-from t2t.interop.hugging_face_folder import write_safetensors
+from t2t.interop.hugging_face_folder import write_json, write_safetensors
 from t2t.interop.hugging_face_tokenizer_files import assign_rows, find_family, write_tokenizer
 from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
 from t2t.interop.parameter_map import Link, write_tensors
@@ -192,9 +191,9 @@ def write_model(
         tensors = bart_family.order_as_halves(tensors)
     write_safetensors(folder / "model.safetensors", tensors)
     settings = {"dtype": "float32", "is_encoder_decoder": True}
-    _write_json(folder / "config.json", {**export.values, **settings})
+    write_json(folder / "config.json", {**export.values, **settings})
     generation, notes = _describe_search(config, export)
-    _write_json(folder / "generation_config.json", generation)
+    write_json(folder / "generation_config.json", generation)
     write_tokenizer(
         vocabulary, export.rows, export.family, _describe_tokenizer(config, export), folder
     )
@@ -214,10 +213,6 @@ def _add_zeros(params: Params, described: Params) -> Params:
         else params.get(name, np.zeros(part.shape, np.float32))
         for name, part in described.items()
     }
-
-
-def _write_json(path: Path, values: dict[str, Any]) -> None:
-    path.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
 
 
 def _describe_search(config: Config, export: Export) -> tuple[dict[str, Any], list[str]]:

@@ -1,4 +1,4 @@
-"""Reads a model's folder as `transformers` saves it: the config, and tensors one at a time.
+"""Reads and writes a model's folder as `transformers` saves it: JSON, and tensors one at a time.
 
 Nothing in the folder is executed. `*.safetensors` holds no code. `pytorch_model.bin` holds a
 pickle, of which only the instructions that describe tensors are followed; any other is refused.
@@ -30,30 +30,20 @@ _SMALL_FILES = ("*.json", "*.spm", "*.model")
 _WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
 _PICKLED_WEIGHTS = ("pytorch_model.bin.index.json", "pytorch_model.bin")
 _MAX_HEADER = 100 * 2**20  # bytes, the limit of the format
-_DTYPES = {
-    "F64": np.dtype(np.float64),
-    "F32": np.dtype(np.float32),
-    "F16": np.dtype(np.float16),
-    "BF16": np.dtype(jnp.bfloat16),
-    "I64": np.dtype(np.int64),
-    "I32": np.dtype(np.int32),
-    "I16": np.dtype(np.int16),
-    "I8": np.dtype(np.int8),
-    "U8": np.dtype(np.uint8),
-    "BOOL": np.dtype(np.bool_),
-}
-_STORAGES = {
-    "DoubleStorage": _DTYPES["F64"],
-    "FloatStorage": _DTYPES["F32"],
-    "HalfStorage": _DTYPES["F16"],
-    "BFloat16Storage": _DTYPES["BF16"],
-    "LongStorage": _DTYPES["I64"],
-    "IntStorage": _DTYPES["I32"],
-    "ShortStorage": _DTYPES["I16"],
-    "CharStorage": _DTYPES["I8"],
-    "ByteStorage": _DTYPES["U8"],
-    "BoolStorage": _DTYPES["BOOL"],
-}
+# Types of numbers: their names in safetensors and in torch.save, and NumPy's type.
+_TYPES = (
+    ("F64", "DoubleStorage", np.dtype(np.float64)),
+    ("F32", "FloatStorage", np.dtype(np.float32)),
+    ("F16", "HalfStorage", np.dtype(np.float16)),
+    ("BF16", "BFloat16Storage", np.dtype(jnp.bfloat16)),
+    ("I64", "LongStorage", np.dtype(np.int64)),
+    ("I32", "IntStorage", np.dtype(np.int32)),
+    ("I16", "ShortStorage", np.dtype(np.int16)),
+    ("I8", "CharStorage", np.dtype(np.int8)),
+    ("U8", "ByteStorage", np.dtype(np.uint8)),
+    ("BOOL", "BoolStorage", np.dtype(np.bool_)),
+)
+_DTYPES = {name: dtype for name, _, dtype in _TYPES}
 
 
 class SourceError(ValueError):
@@ -72,7 +62,6 @@ class Tensor(NamedTuple):
 class Tensors:
     """The tensors of a folder by name; `read` reads one of them."""
 
-    files: tuple[Path, ...]
     by_name: Mapping[str, Tensor]
 
     @property
@@ -192,42 +181,38 @@ def open_tensors(folder: Path) -> Tensors:
     for name in (*_WEIGHTS, *_PICKLED_WEIGHTS):
         if not (folder / name).exists():
             continue
-        files = _list_shards(folder, name) if name.endswith(".index.json") else [folder / name]
+        index = _read_index(folder, name) if name.endswith(".index.json") else {}
         by_name: dict[str, Tensor] = {}
-        for path in files:
+        for path in [folder / file for file in sorted({*index.values()}) or [name]]:
             read = _open_safetensors if path.suffix == ".safetensors" else _open_pickle
             found = read(path)
             if repeated := sorted(by_name.keys() & found.keys()):
                 raise SourceError(f"{path}: tensor {repeated[0]} is in another file, too")
             by_name |= found
-        if name.endswith(".index.json"):
-            _check_index(folder / name, read_json(folder, name)["weight_map"], by_name)
-        return Tensors(tuple(files), by_name)
+        if missing := sorted(index.keys() - by_name.keys()):
+            raise SourceError(
+                f"{folder / name} names {missing[0]}, but no file has it; download the files again"
+            )
+        return Tensors(by_name)
     raise SourceError(
         f"{folder} holds no weights: neither {' nor '.join((*_WEIGHTS, *_PICKLED_WEIGHTS))}; "
         "save the model with save_pretrained"
     )
 
 
-def _list_shards(folder: Path, index: str) -> list[Path]:
+def _read_index(folder: Path, index: str) -> dict[str, str]:
+    """Reads the names of the tensors in shards, and the file of each, which exists."""
     names = read_json(folder, index).get("weight_map")
     is_map = isinstance(names, dict) and all(isinstance(name, str) for name in names.values())
     if not is_map or not names:
         raise SourceError(f"{folder / index} has no weight_map; download or save it again")
-    files = sorted(set(names.values()))
+    files = sorted({*names.values()})
     for name in files:
         if Path(name).name != name:
             raise SourceError(f"{folder / index} names {name!r}, which is not a file of the folder")
     if missing := [name for name in files if not (folder / name).is_file()]:
         raise SourceError(f"{folder} lacks {', '.join(missing)}, which {index} names; download it")
-    return [folder / name for name in files]
-
-
-def _check_index(path: Path, named: Mapping[str, str], found: Mapping[str, Tensor]) -> None:
-    if missing := sorted(named.keys() - found.keys()):
-        raise SourceError(
-            f"{path} names {missing[0]}, but no file has it; download the files again"
-        )
+    return names
 
 
 def _damaged(path: Path, reason: str) -> SourceError:
@@ -272,6 +257,15 @@ def _read_entry(path: Path, start: int, entry: Mapping[str, Any]) -> Tensor:
     return Tensor(shape, dtype, read)
 
 
+def write_json(path: Path, values: Any) -> None:
+    """Writes values as JSON.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")
+
+
 def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes tensors as `transformers` reads them, one after the other.
 
@@ -279,7 +273,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
         OSError: the file cannot be written.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    names = {dtype: name for name, dtype in _DTYPES.items()}
+    names = {dtype: name for name, _, dtype in _TYPES}
     end = 0
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.nbytes
@@ -334,7 +328,7 @@ class _TensorUnpickler(pickle.Unpickler):
         ("collections", "OrderedDict"): OrderedDict,
         ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
         ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
-    } | {("torch", name): dtype for name, dtype in _STORAGES.items()}
+    } | {("torch", name): dtype for _, name, dtype in _TYPES}
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._KNOWN:

@@ -5,7 +5,6 @@ gets ids in the order of its family. Segmentation stays that of the run.
 """
 
 import base64
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.tokenizer import Tokenizer, Vocabulary
+from t2t.interop.hugging_face_folder import write_json
 from t2t.interop.hugging_face_vocabulary import (
     M2M100_LANGUAGES,
     NO_ROW,
@@ -89,7 +89,7 @@ def write_tokenizer(
             kind, more = "Nllb", _write_nllb(vocabulary, pieces, folder)
         case _:
             kind, more = "T5", _write_t5(vocabulary, pieces, folder)
-    _write_json(
+    write_json(
         folder / "tokenizer_config.json",
         {"tokenizer_class": f"{kind}Tokenizer", **more, **settings},
     )
@@ -113,17 +113,13 @@ def _list_pieces(tokenizer: Tokenizer, rows: Rows, family: str) -> list[Piece | 
     return pieces
 
 
-def _write_json(path: Path, values: Any) -> None:
-    path.write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")
-
-
 def _write_marian(
     vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
 ) -> dict[str, Any]:
     """The two models as they are, which have pieces by name, and the ids of the names."""
     (folder / "source.spm").write_bytes(vocabulary.src.model)
     (folder / "target.spm").write_bytes(vocabulary.tgt.model)
-    _write_json(folder / "vocab.json", _find_ids(pieces))
+    write_json(folder / "vocab.json", _find_ids(pieces))
     return {}
 
 
@@ -133,7 +129,7 @@ def _write_m2m100(
     """As `_write_marian`; the codes follow the pieces, without being in the file."""
     (folder / "sentencepiece.bpe.model").write_bytes(vocabulary.src.model)
     is_piece = [piece and not piece.language for piece in pieces]
-    _write_json(folder / "vocab.json", _find_ids(pieces[: is_piece.index(False)]))
+    write_json(folder / "vocab.json", _find_ids(pieces[: is_piece.index(False)]))
     return {}
 
 
@@ -160,7 +156,7 @@ def _write_nllb(
     }
     special = {name: ids[name] for name in (*SPECIAL.values(), *codes)}
     original = spm.ModelProto.FromString(vocabulary.src.model)
-    _write_json(folder / "tokenizer.json", _describe_backend(model, special, original))
+    write_json(folder / "tokenizer.json", _describe_backend(model, special, original))
     return {"extra_special_tokens": codes}
 
 
@@ -242,7 +238,7 @@ def _write_t5(
     special = {
         name: row for row, (name, _) in enumerate(entries) if row < 3 or _SENTINEL.fullmatch(name)
     }
-    _write_json(folder / "tokenizer.json", _describe_backend(unigram, special, model))
+    write_json(folder / "tokenizer.json", _describe_backend(unigram, special, model))
     return {"extra_ids": sentinels}
 
 

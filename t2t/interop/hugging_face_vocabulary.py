@@ -76,9 +76,15 @@ def read_marian(folder: Path, vocab_size: int) -> ImportedVocabulary:
     Raises:
         SourceError: a file is missing or damaged, or they do not fit together.
     """
-    ids = _read_ids(folder, "vocab.json", vocab_size)
+    path = folder / "vocab.json"
+    ids = _read_ids(path)
+    if len(ids) != vocab_size:
+        raise SourceError(
+            f"{path} has {len(ids)} pieces, but config.json has vocab_size={vocab_size}; "
+            "use the files of one model"
+        )
     source, target = (_read_model(folder / name) for name in ("source.spm", "target.spm"))
-    order = [NO_ROW, *(_find(ids, name, folder) for name in ("<pad>", "</s>", "<unk>"))]
+    order = [NO_ROW, *(_find(ids, name, path) for name in ("<pad>", "</s>", "<unk>"))]
     special = {*order}
     names = {row: name for name, row in ids.items() if row not in special}
     codes = {row: code[1] for row, name in names.items() if (code := _CODE.fullmatch(name))}
@@ -144,9 +150,7 @@ def read_m2m100(folder: Path, vocab_size: int) -> ImportedVocabulary:
         SourceError: a file is missing or damaged, or does not fit the table.
     """
     path = folder / "vocab.json"
-    ids = read_json(folder, path.name)
-    if {*ids.values()} != {*range(len(ids))}:
-        raise SourceError(f"{path}: the ids are not 0 to {len(ids) - 1}, each once")
+    ids = _read_ids(path)
     codes = {f"__{code}__": code for code in M2M100_LANGUAGES}
     ids |= {name: number for number, name in enumerate(codes, start=len(ids))}
     model = _read_model(folder / "sentencepiece.bpe.model")
@@ -165,7 +169,7 @@ def _tag_both(
         vocab_size: rows of the original's table.
         path: for messages.
     """
-    order = [_find(ids, SPECIAL[id_], path.parent, path.name) for id_ in range(len(SPECIAL))]
+    order = [_find(ids, SPECIAL[id_], path) for id_ in range(len(SPECIAL))]
     if len({*ids.values()}) != len(ids) or max(ids.values()) >= vocab_size:
         raise SourceError(
             f"{path} has ids up to {max(ids.values())}, but config.json has vocab_size="
@@ -277,22 +281,17 @@ def _count_sentinels(folder: Path) -> int:
     return count
 
 
-def _read_ids(folder: Path, name: str, vocab_size: int) -> dict[str, int]:
-    """Reads {piece: id}; the ids must be 0 to vocab_size - 1."""
-    ids = read_json(folder, name)
+def _read_ids(path: Path) -> dict[str, int]:
+    """Reads {piece: id}; the ids must be 0, 1, 2, ..."""
+    ids = read_json(path.parent, path.name)
     if {*ids.values()} != {*range(len(ids))}:
-        raise SourceError(f"{folder / name}: the ids are not 0 to {len(ids) - 1}, each once")
-    if len(ids) != vocab_size:
-        raise SourceError(
-            f"{folder / name} has {len(ids)} pieces, but config.json has vocab_size={vocab_size}; "
-            "use the files of one model"
-        )
+        raise SourceError(f"{path}: the ids are not 0 to {len(ids) - 1}, each once")
     return ids
 
 
-def _find(ids: Mapping[str, int], name: str, folder: Path, file: str = "vocab.json") -> int:
+def _find(ids: Mapping[str, int], name: str, path: Path) -> int:
     if name not in ids:
-        raise SourceError(f"{folder / file} has no {name}; use the files of one model")
+        raise SourceError(f"{path} has no {name}; use the files of one model")
     return ids[name]
 
 

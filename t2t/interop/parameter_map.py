@@ -79,6 +79,34 @@ def from_heads(path: ParameterPath, num_heads: int, name: str) -> Link:
     return Link(path, (name,), read, lambda value: [value.reshape(-1, value.shape[-1]).T])
 
 
+def attention(
+    path: ParameterPath, num_heads: int, name: str, projections: Sequence[str], *, biased: bool
+) -> list[Link]:
+    """The links of a multi-head attention.
+
+    Args:
+        path: of the attention; the last part says whether it is "cross_attention".
+        num_heads: number of heads.
+        name: of the original's attention.
+        projections: names in it of the projections to queries, keys and values, and of the output.
+        biased: whether the projections have biases.
+    """
+    *inputs, output = (f"{name}.{projection}" for projection in projections)
+    own = {"query_key_value": inputs}
+    if path[-1] == "cross_attention":
+        own = {"query": inputs[:1], "key_value": inputs[1:]}
+    kinds = {"": "weight", "_bias": "bias"} if biased else {"": "weight"}
+    links = [
+        heads((*path, part + end), num_heads, *(f"{each}.{kind}" for each in names))
+        for part, names in own.items()
+        for end, kind in kinds.items()
+    ]
+    links.append(from_heads((*path, "output"), num_heads, f"{output}.weight"))
+    if biased:
+        links.append(vector((*path, "output_bias"), f"{output}.bias"))
+    return links
+
+
 def table(path: ParameterPath, name: str, rows: Rows, scale: float = 1.0) -> Link:
     """A table of embeddings times `scale`, with its rows in the order of the vocabulary's ids."""
 

@@ -20,8 +20,7 @@ from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.parameter_map import (
     Link,
     ParameterPath,
-    from_heads,
-    heads,
+    attention,
     matrix,
     stacked,
     table,
@@ -174,16 +173,17 @@ def list_links(model: ModelConfig, rows: Rows, *, own_output: bool, scaled: bool
 
 def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link]:
     """The links of one layer."""
-    own = {"query_key_value": "qkv"}
-    links = _list_attention((*path, "self_attention"), model, f"{name}.0.SelfAttention", own)
+    heads = model.num_heads
+    links = attention(
+        (*path, "self_attention"), heads, f"{name}.0.SelfAttention", "qkvo", biased=False
+    )
     links.append(vector((*path, "self_residual", "norm", "scale"), f"{name}.0.layer_norm.weight"))
     if model.position == "relative_by_layer":
         links.append(vector((*path, "own_position", "table"), f"{name}.0.SelfAttention.{_BIAS}"))
     last = 1
     if path[0] == "decoder":
-        last, own = 2, {"query": "q", "key_value": "kv"}
-        cross = (*path, "cross_attention")
-        links += _list_attention(cross, model, f"{name}.1.EncDecAttention", own)
+        last, cross = 2, (*path, "cross_attention")
+        links += attention(cross, heads, f"{name}.1.EncDecAttention", "qkvo", biased=False)
         links.append(
             vector((*path, "cross_residual", "norm", "scale"), f"{name}.1.layer_norm.weight")
         )
@@ -196,16 +196,6 @@ def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link
         matrix((*block, "feed_forward", "outer"), f"{dense}.wo.weight"),
         vector((*block, "residual", "norm", "scale"), f"{name}.{last}.layer_norm.weight"),
     ]
-
-
-def _list_attention(
-    path: ParameterPath, model: ModelConfig, name: str, parameters: Mapping[str, str]
-) -> list[Link]:
-    links = [
-        heads((*path, own), model.num_heads, *(f"{name}.{part}.weight" for part in parts))
-        for own, parts in parameters.items()
-    ]
-    return [*links, from_heads((*path, "output"), model.num_heads, f"{name}.o.weight")]
 
 
 def check_derived(tensors: Tensors) -> None:

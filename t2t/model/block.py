@@ -18,7 +18,7 @@ from t2t.config.variants import CHOICES, call_variant, check_call
 from t2t.model.attention import MultiHeadAttention
 from t2t.model.compute_policy import Policy
 from t2t.model.experts import Experts
-from t2t.model.kv_cache import KeyValue, KVCache
+from t2t.model.kv_cache import BlockCache, KeyValue, KVCache
 from t2t.model.layers import FeedForward, Identity, Norm, is_layer, make_norm
 from t2t.model.position import Position, make_block_position
 
@@ -43,17 +43,6 @@ class Context(NamedTuple):
     is_token: Bool[Array, "B T"] | None = None  # False for padding; None: as if there were none
     write_at: Int[Array, ""] | int = 0  # in decoding: index of the first new key in the cache
     key_positions: Int[Array, "*#B S"] | None = None  # None: those of the queries
-
-
-class BlockCache(NamedTuple):
-    """The keys and values of a block that decoding keeps from one step to the next."""
-
-    past: KVCache  # of self-attention
-    memory: KVCache | None = None  # of cross-attention
-
-    def write(self, start: Int[Array, ""] | int, new: KeyValue) -> "BlockCache":
-        """Returns the cache with these keys and values of self-attention from `start` on."""
-        return self._replace(past=self.past.write(start, new))
 
 
 class DropoutKeys(NamedTuple):

@@ -6,8 +6,6 @@ A target token sees the prefix and the target tokens before it, and only targets
 source is the empty sentence, EOS by itself, so both are the same.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -15,9 +13,9 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
-from t2t.model.block import Auxiliary, Block, BlockCache, Context, make_final_norm
+from t2t.model.block import Auxiliary, Block, Context, make_final_norm
 from t2t.model.compute_policy import Policy
-from t2t.model.kv_cache import KVCache
+from t2t.model.kv_cache import BlockCache, DecodingCache, KeyValue, KVCache
 from t2t.model.layers import split
 from t2t.model.masks import (
     ancestor_mask,
@@ -31,21 +29,8 @@ from t2t.model.masks import (
     target_segment_ids,
 )
 from t2t.model.position import make_position
-from t2t.model.stack import apply_stack, fill_cache, step_stack
+from t2t.model.stack import apply_stack, step_stack
 from t2t.model.tables import TableGenerator
-from t2t.model.transformer import extend_ancestors, follow_parents
-
-
-class PrefixCache(NamedTuple):
-    """The state of decoding between steps.
-
-    A block's cache holds the keys of the S source positions, then those of each step.
-    """
-
-    blocks: list[BlockCache]
-    src: Int[Array, "B S"]
-    ancestors: Int[Array, "B W L"]  # [b, w, l]: slot that, at step l, held what slot w holds now
-    step: Int[Array, ""]  # steps done
 
 
 class DecoderOnly(TableGenerator):
@@ -63,7 +48,6 @@ class DecoderOnly(TableGenerator):
         _, depth = config.depth
         keys = iter(jax.random.split(key, depth + 4))
         super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
-        self.dropout_rate = config.dropout
         self.scan_layers = config.scan_layers
         self.is_causal = not config.prefix  # else a query in the prefix sees keys to its right
         self.position = make_position(config, policy, next(keys), causal=self.is_causal)
@@ -93,8 +77,11 @@ class DecoderOnly(TableGenerator):
         x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
         return self.decoder_norm(x[:, src.shape[1] :]), auxiliary
 
-    def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> PrefixCache:
-        """Computes the keys and values of the source, with room for `max_length` steps."""
+    def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> DecodingCache:
+        """Computes the keys and values of the source, with room for `max_length` steps.
+
+        A block's cache holds the keys of the S source positions, then those of each step.
+        """
         positions = jnp.arange(src.shape[1])
         bias = self.position.bias(positions, positions)
         mask = source_mask(source_segment_ids(src), src)
@@ -102,30 +89,23 @@ class DecoderOnly(TableGenerator):
             mask &= causal_mask(source_segment_ids(src))
         context = Context(mask, self.position, positions, bias)
         x = self.position.add(self.embed_src(src), positions)
-        _, kept = fill_cache(self.decoder, x, context)
-        size = src.shape[1] + beam_size * max_length
-        first_token = src[:, :1, None]  # its `zeros_like` is sharded over the batch, as `src` is
-        return PrefixCache(
-            blocks=[BlockCache(KVCache.store(each).extend(size)) for each in kept],
-            src=src,
-            ancestors=jnp.tile(jnp.zeros_like(first_token), (1, beam_size, max_length)),
-            step=jnp.zeros((), jnp.int32),
-        )
+        blocks = []
+        for block in self.decoder:
+            x, of_source, _ = block(x, context)
+            assert isinstance(of_source, KeyValue)  # without a cache
+            blocks.append(BlockCache(KVCache.store(of_source).extend(beam_size * max_length)))
+        return DecodingCache.start(blocks, src, beam_size, max_length)
 
-    def extend_cache(self, cache: PrefixCache, max_length: int) -> PrefixCache:
+    def extend_cache(self, cache: DecodingCache, max_length: int) -> DecodingCache:
         """Returns the cache with capacity for `max_length` steps."""
-        size = cache.src.shape[1] + cache.ancestors.shape[1] * max_length
-        return cache._replace(
-            blocks=[own._replace(past=own.past.extend(size)) for own in cache.blocks],
-            ancestors=extend_ancestors(cache.ancestors, max_length),
-        )
+        return cache.extend(max_length)
 
     def decode_step(
-        self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: PrefixCache
-    ) -> tuple[Float[Array, "B W V"], PrefixCache]:
+        self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: DecodingCache
+    ) -> tuple[Float[Array, "B W V"], DecodingCache]:
         """Computes the logits after one more token in each of the W slots of the beam."""
         (beam, length), prefix = cache.ancestors.shape[1:], cache.src.shape[1]
-        ancestors = follow_parents(cache.ancestors, parents, cache.step)
+        ancestors = cache.follow_parents(parents)
         source_lengths = padding_mask(cache.src).sum(axis=-1)[:, 0]  # B 1
         positions = jnp.broadcast_to(source_lengths + cache.step, tokens.shape)
         # The cache holds the key of slot w at step l at index S + l * W + w.

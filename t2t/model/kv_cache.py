@@ -1,8 +1,8 @@
-"""Keys and values of attention, and the cache in which decoding keeps them.
+"""Keys and values of attention, and the caches in which decoding keeps them.
 
-The cache stores keys as [B, G, K, S] and values as [B, G, S, U]. The matrix products of a decoding
-step can read these layouts without a copy. The properties `keys` and `values` return them in the
-layout of `KeyValue`.
+A `KVCache` stores keys as [B, G, K, S] and values as [B, G, S, U]. The matrix products of a
+decoding step can read these layouts without a copy. The properties `keys` and `values` return them
+in the layout of `KeyValue`.
 """
 
 from typing import NamedTuple
@@ -61,10 +61,56 @@ class KVCache(NamedTuple):
             update(self.stored_values, written.stored_values, start, axis=2),
         )
 
-    def extend(self, size: int) -> "KVCache":
-        """Returns the cache padded to `size` positions."""
-        padding, unpadded = (0, size - self.stored_keys.shape[3]), (0, 0)
+    def extend(self, number: int) -> "KVCache":
+        """Returns the cache with room for `number` more positions."""
+        padding, unpadded = (0, number), (0, 0)
         return KVCache(
             jnp.pad(self.stored_keys, (unpadded, unpadded, unpadded, padding)),
             jnp.pad(self.stored_values, (unpadded, unpadded, padding, unpadded)),
         )
+
+
+class BlockCache(NamedTuple):
+    """The keys and values of a block that decoding keeps from one step to the next."""
+
+    past: KVCache  # of self-attention
+    memory: KVCache | None = None  # of cross-attention
+
+    def write(self, start: Int[Array, ""] | int, new: KeyValue) -> "BlockCache":
+        """Returns the cache with these keys and values of self-attention from `start` on."""
+        return self._replace(past=self.past.write(start, new))
+
+
+class DecodingCache(NamedTuple):
+    """The state of decoding between steps."""
+
+    blocks: list[BlockCache]
+    src: Int[Array, "B S"]
+    ancestors: Int[Array, "B W L"]  # [b, w, l]: slot that, at step l, held what slot w holds now
+    step: Int[Array, ""]  # steps done
+
+    @classmethod
+    def start(
+        cls, blocks: list[BlockCache], src: Int[Array, "B S"], beam_size: int, max_length: int
+    ) -> "DecodingCache":
+        """Returns the state before the first step; `blocks` have room for `max_length` steps."""
+        first_token = src[:, :1, None]  # its `zeros_like` is sharded over the batch, as `src` is
+        ancestors = jnp.tile(jnp.zeros_like(first_token), (1, beam_size, max_length))
+        return cls(blocks, src, ancestors, step=jnp.zeros((), jnp.int32))
+
+    def extend(self, max_length: int) -> "DecodingCache":
+        """Returns the cache with capacity for `max_length` steps."""
+        beam, length = self.ancestors.shape[1:]
+        more = max_length - length
+        return self._replace(
+            blocks=[own._replace(past=own.past.extend(beam * more)) for own in self.blocks],
+            ancestors=jnp.pad(self.ancestors, ((0, 0), (0, 0), (0, more))),
+        )
+
+    def follow_parents(self, parents: Int[Array, "B W"]) -> Int[Array, "B W L"]:
+        """Returns the ancestors of the hypotheses that continue those in the slots `parents`."""
+        beam, length = self.ancestors.shape[1:]
+        ancestors = jnp.take_along_axis(self.ancestors, parents[:, :, None], axis=1)
+        # In this step each slot holds its own hypothesis.
+        is_this_step = jnp.arange(length) == self.step
+        return jnp.where(is_this_step, jnp.arange(beam)[:, None], ancestors)

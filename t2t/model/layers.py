@@ -239,19 +239,15 @@ def hash_indices(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> UInt32
     return h
 
 
-def glorot_limit(fan_in: int, fan_out: int) -> float:
-    """Returns sqrt(6 / (fan_in + fan_out)), the limit of uniform weights (Glorot, Bengio 2010)."""
-    return math.sqrt(6 / (fan_in + fan_out))
-
-
 def draw_glorot(
     key: jax.Array, shape: tuple[int, ...], fan_in: int, fan_out: int, *names: str | None
 ) -> Float[Array, "..."]:
-    """Draws weights uniformly from [-limit, limit), with `glorot_limit(fan_in, fan_out)`.
+    """Draws weights uniformly from [-limit, limit), limit = sqrt(6 / (fan_in + fan_out)).
 
-    `names` are the logical names of the dimensions (`t2t.runtime.mesh.RULES`).
+    Source: Glorot and Bengio (2010). `names` are the logical names of the dimensions
+    (`t2t.runtime.mesh.RULES`).
     """
-    limit = glorot_limit(fan_in, fan_out)
+    limit = math.sqrt(6 / (fan_in + fan_out))
     return jax.random.uniform(key, shape, minval=-limit, maxval=limit, out_sharding=spec(*names))
 
 

@@ -20,7 +20,10 @@ from t2t.runtime.mesh import spec
 
 
 class Position(nnx.Module):
-    """The interface of all kinds; the methods of this class change nothing."""
+    """The interface of all kinds, and the kind `none`: the methods of this class change nothing.
+
+    With `none`, attention does not know the order of the tokens.
+    """
 
     def check_length(self, length: int) -> None:
         """Raises `ConfigError` if the model cannot tell so many positions apart."""
@@ -49,10 +52,6 @@ class Position(nnx.Module):
         """Returns the bias to add to the attention logits, or None."""
         del query_positions, key_positions
         return None
-
-
-class NoPosition(Position):
-    """No positional encoding: attention does not know the order of the tokens."""
 
 
 class Sinusoidal(Position):
@@ -245,7 +244,7 @@ def make_position(config: ModelConfig, policy: Policy, key: jax.Array, *, causal
         case "alibi":
             return Alibi(config)
         case "none" | "relative_by_layer":  # `make_block_position`
-            return NoPosition()
+            return Position()
         case other:
             position: Position = call_variant(
                 "model.position", other, config, policy, key, causal,

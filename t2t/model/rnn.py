@@ -134,7 +134,6 @@ class RNN(TableGenerator):
         encoder_depth, decoder_depth = config.depth
         keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
         super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
-        self.dropout_rate = config.dropout
         self.residual = config.residual
         d_model, half = config.d_model, config.d_model // 2
         self.encoder = nnx.List(

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from t2t.model.block import Auxiliary, Block, BlockCache, Context, DropoutKeys
-from t2t.model.kv_cache import KeyValue
+from t2t.model.block import Auxiliary, Block, Context, DropoutKeys
+from t2t.model.kv_cache import BlockCache
 
 
 def apply_stack(
@@ -65,18 +65,6 @@ def _apply(
     sites = DropoutKeys() if keys is None else DropoutKeys(*keys)
     x, _, auxiliary = block(x, context._replace(memory=memory), keys=sites)
     return x, auxiliary
-
-
-def fill_cache(
-    blocks: Sequence[Block], x: Float[Array, "B T D"], context: Context
-) -> tuple[Float[Array, "B T D"], list[KeyValue]]:
-    """Returns (output, keys and values of each block's self-attention), without dropout."""
-    kept = []
-    for block in blocks:
-        x, key_value, _ = block(x, context)
-        assert isinstance(key_value, KeyValue)
-        kept.append(key_value)
-    return x, kept
 
 
 def step_stack(

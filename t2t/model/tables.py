@@ -34,6 +34,7 @@ class Tables(nnx.Module):
     ):
         """Creates the tables, each from the next of `keys`."""
         self.policy = policy
+        self.dropout_rate = config.dropout
         self.tie_embeddings = config.tie_embeddings
         self.tgt_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
         if config.tie_embeddings in ("decoder", "none"):

@@ -1,7 +1,5 @@
 """Figure 1: the Transformer, with teacher forcing and in step-by-step decoding."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -9,10 +7,10 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
-from t2t.model.block import Auxiliary, Block, BlockCache, Context, make_final_norm
+from t2t.model.block import Auxiliary, Block, Context, make_final_norm
 from t2t.model.compute_policy import Policy
-from t2t.model.kv_cache import KVCache
-from t2t.model.layers import split
+from t2t.model.kv_cache import BlockCache, DecodingCache, KVCache
+from t2t.model.layers import Norm, split
 from t2t.model.masks import (
     ancestor_mask,
     causal_mask,
@@ -22,21 +20,38 @@ from t2t.model.masks import (
     source_segment_ids,
     target_segment_ids,
 )
-from t2t.model.position import make_position
+from t2t.model.position import Position, make_position
 from t2t.model.stack import apply_stack, step_stack
-from t2t.model.tables import TableGenerator
+from t2t.model.tables import TableGenerator, Tables
 
 
-class DecodingCache(NamedTuple):
-    """The state of decoding between steps."""
+class Encoder(Tables):
+    """The left half of figure 1: a stack whose positions all see each other."""
 
-    blocks: list[BlockCache]  # of the decoder
-    src: Int[Array, "B S"]
-    ancestors: Int[Array, "B W L"]  # [b, w, l]: slot that, at step l, held what slot w holds now
-    step: Int[Array, ""]  # steps done
+    src_position: Position
+    encoder: nnx.List[Block]
+    encoder_norm: Norm
+    scan_layers: bool
+
+    def encode(
+        self, src: Int[Array, "B S"], key: jax.Array | None = None
+    ) -> tuple[Float[Array, "B S D"], Auxiliary]:
+        """Returns the encoder's output, called the memory, and auxiliary losses."""
+        embedding_key, key = split(key, 2)
+        position, positions = self.src_position, jnp.arange(src.shape[1])
+        position.check_length(src.shape[1])
+        segments = source_segment_ids(src)
+        bias = position.bias(positions, positions)
+        context = Context(
+            source_mask(segments, src), position, positions, bias, is_token=src != PAD_ID
+        )
+        x = position.add(self.embed_src(src), positions_in_segments(segments))
+        x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
+        x, auxiliary = apply_stack(self.encoder, x, context, key, scanned=self.scan_layers)
+        return self.encoder_norm(x), auxiliary
 
 
-class Transformer(TableGenerator):
+class Transformer(Encoder, TableGenerator):
     """The Transformer of figure 1."""
 
     def __init__(
@@ -51,7 +66,6 @@ class Transformer(TableGenerator):
         encoder_depth, decoder_depth = config.depth
         keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
         super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
-        self.dropout_rate = config.dropout
         self.scan_layers = config.scan_layers
         self.src_position = make_position(config, policy, next(keys), causal=False)
         self.tgt_position = make_position(config, policy, next(keys), causal=True)
@@ -71,23 +85,6 @@ class Transformer(TableGenerator):
         memory, of_encoder = self.encode(src, encoder_key)
         hidden, of_decoder = self.decode(tgt_in, memory, src, decoder_key)
         return hidden, jax.tree.map(jnp.add, of_encoder, of_decoder)
-
-    def encode(
-        self, src: Int[Array, "B S"], key: jax.Array | None = None
-    ) -> tuple[Float[Array, "B S D"], Auxiliary]:
-        """Returns the encoder's output, called the memory, and auxiliary losses."""
-        embedding_key, key = split(key, 2)
-        position, positions = self.src_position, jnp.arange(src.shape[1])
-        position.check_length(src.shape[1])
-        segments = source_segment_ids(src)
-        bias = position.bias(positions, positions)
-        context = Context(
-            source_mask(segments, src), position, positions, bias, is_token=src != PAD_ID
-        )
-        x = position.add(self.embed_src(src), positions_in_segments(segments))
-        x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
-        x, auxiliary = apply_stack(self.encoder, x, context, key, scanned=self.scan_layers)
-        return self.encoder_norm(x), auxiliary
 
     def decode(
         self,
@@ -117,17 +114,11 @@ class Transformer(TableGenerator):
             of_memory = KVCache.store(block.cross_attention.project_memory(memory))
             past = KVCache.allocate(of_memory, max_length * beam_size)
             blocks.append(BlockCache(past, of_memory))
-        first_token = src[:, :1, None]  # its `zeros_like` is sharded over the batch, as `src` is
-        ancestors = jnp.tile(jnp.zeros_like(first_token), (1, beam_size, max_length))
-        return DecodingCache(blocks, src, ancestors, step=jnp.zeros((), jnp.int32))
+        return DecodingCache.start(blocks, src, beam_size, max_length)
 
     def extend_cache(self, cache: DecodingCache, max_length: int) -> DecodingCache:
         """Returns the cache with capacity for `max_length` steps."""
-        size = cache.ancestors.shape[1] * max_length
-        return cache._replace(
-            blocks=[own._replace(past=own.past.extend(size)) for own in cache.blocks],
-            ancestors=extend_ancestors(cache.ancestors, max_length),
-        )
+        return cache.extend(max_length)
 
     def decode_step(
         self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: DecodingCache
@@ -139,7 +130,7 @@ class Transformer(TableGenerator):
         the whole cache, and a mask shows each slot only its own ancestors.
         """
         beam, length = cache.ancestors.shape[1:]
-        ancestors = follow_parents(cache.ancestors, parents, cache.step)
+        ancestors = cache.follow_parents(parents)
         position, positions = self.tgt_position, jnp.full(beam, cache.step)
         # The cache holds the key of slot w at step l at index l * W + w.
         key_positions = jnp.repeat(jnp.arange(length), beam)
@@ -157,19 +148,3 @@ class Transformer(TableGenerator):
         x, blocks = step_stack(self.decoder, x, context, cache.blocks)
         logits = self.compute_logits(self.decoder_norm(x))
         return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)
-
-
-def follow_parents(
-    ancestors: Int[Array, "B W L"], parents: Int[Array, "B W"], step: Int[Array, ""]
-) -> Int[Array, "B W L"]:
-    """Returns the ancestors of the hypotheses that continue those in the slots `parents`."""
-    beam, length = ancestors.shape[1:]
-    ancestors = jnp.take_along_axis(ancestors, parents[:, :, None], axis=1)
-    # In this step each slot holds its own hypothesis.
-    is_this_step = jnp.arange(length) == step
-    return jnp.where(is_this_step, jnp.arange(beam)[:, None], ancestors)
-
-
-def extend_ancestors(ancestors: Int[Array, "B W _"], max_length: int) -> Int[Array, "B W L"]:
-    """Returns the ancestors with room for `max_length` steps."""
-    return jnp.pad(ancestors, ((0, 0), (0, 0), (0, max_length - ancestors.shape[2])))

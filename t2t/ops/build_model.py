@@ -6,7 +6,7 @@ shapes instead of arrays.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +14,6 @@ from flax import nnx
 
 from t2t.config.fields import ConfigError, ModelConfig
 from t2t.config.variants import call_variant, find_variant
-from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.encoder_only import EncoderOnly
 from t2t.model.ensemble import Ensemble
@@ -24,8 +23,7 @@ from t2t.model.transformer import Transformer
 from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.mesh import put_like
 
-# A family of models, created as family(config, policy, src_vocab_size, tgt_vocab_size, key).
-Family = Callable[[ModelConfig, Policy, int, int, jax.Array], Model]
+# Families of models, created as family(config, policy, src_vocab_size, tgt_vocab_size, key).
 FAMILIES: dict[str, type[Transformer | DecoderOnly | EncoderOnly | RNN]] = {
     "transformer": Transformer,
     "decoder_only": DecoderOnly,

@@ -31,7 +31,42 @@ def multiply(
     """
     if dtype == jnp.float32:
         return einsum(subscripts, x, weights, out_sharding=out_sharding)
-    return _multiply_rounded(subscripts, x, weights, dtype, out_sharding)
+    x_axes, weight_axes, result_axes = subscripts.replace("->", ",").split(",")
+
+    @jax.custom_vjp
+    def run(x: Float[Array, "..."], weights: Float[Array, "..."]) -> Float[Array, "..."]:
+        return forward(x, weights)[0]
+
+    def forward(
+        x: Float[Array, "..."], weights: Float[Array, "..."]
+    ) -> tuple[Float[Array, "..."], Operands]:
+        operands = x.astype(dtype), weights.astype(dtype)
+        result = einsum(
+            subscripts, *operands, preferred_element_type=x.dtype, out_sharding=out_sharding
+        )
+        return result, operands
+
+    def backward(operands: Operands, gradient: Float[Array, "..."]) -> Operands:
+        x, weights = operands
+        rounded = gradient.astype(dtype)
+        x_gradient = einsum(
+            f"{result_axes},{weight_axes}->{x_axes}",
+            rounded,
+            weights,
+            preferred_element_type=gradient.dtype,
+            out_sharding=_placement(x),
+        )
+        weight_gradient = einsum(
+            f"{x_axes},{result_axes}->{weight_axes}",
+            x,
+            rounded,
+            preferred_element_type=jnp.float32,
+            out_sharding=_placement(weights),
+        )
+        return x_gradient, weight_gradient
+
+    run.defvjp(forward, backward)
+    return run(x, weights)
 
 
 def project(
@@ -51,60 +86,6 @@ def project(
     if math.prod(x.shape[:2]) < math.prod(weights.shape[1:]):
         return list(split(product(weights)))
     return [product(part) for part in split(weights)]
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 3, 4))
-def _multiply_rounded(
-    subscripts: str,
-    x: Float[Array, "..."],
-    weights: Float[Array, "..."],
-    dtype: jnp.dtype,
-    out_sharding: Placement,
-) -> Float[Array, "..."]:
-    return _forward(subscripts, x, weights, dtype, out_sharding)[0]
-
-
-def _forward(
-    subscripts: str,
-    x: Float[Array, "..."],
-    weights: Float[Array, "..."],
-    dtype: jnp.dtype,
-    out_sharding: Placement,
-) -> tuple[Float[Array, "..."], Operands]:
-    operands = x.astype(dtype), weights.astype(dtype)
-    return _multiply(subscripts, *operands, x.dtype, out_sharding), operands
-
-
-def _backward(
-    subscripts: str,
-    dtype: jnp.dtype,
-    out_sharding: Placement,
-    operands: Operands,
-    gradient: Float[Array, "..."],
-) -> Operands:
-    del out_sharding
-    x, weights = operands
-    x_axes, weight_axes, result_axes = subscripts.replace("->", ",").split(",")
-    rounded = gradient.astype(dtype)
-    to_x = f"{result_axes},{weight_axes}->{x_axes}"
-    to_weights = f"{x_axes},{result_axes}->{weight_axes}"
-    return (
-        _multiply(to_x, rounded, weights, gradient.dtype, _placement(x)),
-        _multiply(to_weights, x, rounded, jnp.dtype("float32"), _placement(weights)),
-    )
-
-
-_multiply_rounded.defvjp(_forward, _backward)
-
-
-def _multiply(
-    subscripts: str,
-    x: Float[Array, "..."],
-    y: Float[Array, "..."],
-    result_dtype: jnp.dtype,
-    out_sharding: Placement,
-) -> Float[Array, "..."]:
-    return einsum(subscripts, x, y, preferred_element_type=result_dtype, out_sharding=out_sharding)
 
 
 def _placement(x: Float[Array, "..."]) -> Placement:

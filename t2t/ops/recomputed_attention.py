@@ -40,12 +40,7 @@ def dot_product_attention(
     groups = key_value.keys.shape[2]
     repeats = query.shape[2] // groups
     keys, values = (x.transpose(0, 2, 1, 3) for x in key_value)
-    if mask.shape[2] > 1:
-        mask = jnp.tile(mask, (1, 1, repeats, 1))
-    if bias is not None:
-        by_group = *bias.shape[:-3], groups, repeats * query.shape[1], bias.shape[-1]
-        names = *["batch"] * (bias.ndim - 3), "heads", None, None
-        bias = jnp.reshape(bias, by_group, out_sharding=spec(*names))
+    mask, bias = group_mask(mask, repeats), group_bias(bias, groups)
     if platform() == "cpu":
         # XLA would compute the mask inside of the softmax, whose loop it then cannot vectorise.
         mask = jax.lax.optimization_barrier(mask)
@@ -61,6 +56,22 @@ def group_queries(query: Float[Array, "B T H K"], groups: int) -> Grouped:
     repeats = heads // groups
     rows = reshape_heads(query, batch, length, groups, repeats, width).transpose(0, 2, 3, 1, 4)
     return reshape_heads(rows, batch, groups, repeats * length, width, axis=1)
+
+
+def group_mask(mask: Bool[Array, "#B 1 #T S"], repeats: int) -> Mask:
+    """Repeats the mask for each of the heads that share a key/value head."""
+    return jnp.tile(mask, (1, 1, repeats, 1)) if mask.shape[2] > 1 else mask
+
+
+def group_bias(
+    bias: Float[Array, "*#B H T S"] | None, groups: int
+) -> Float[Array, "*#B G Q S"] | None:
+    """Concatenates the biases of the heads that share a key/value head."""
+    if bias is None:
+        return None
+    shape = *bias.shape[:-3], groups, -1, bias.shape[-1]
+    names = *["batch"] * (bias.ndim - 3), "heads", None, None
+    return jnp.reshape(bias, shape, out_sharding=spec(*names))
 
 
 def ungroup_results(results: Grouped, query_shape: tuple[int, ...]) -> Float[Array, "B T H U"]:

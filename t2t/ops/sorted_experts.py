@@ -83,31 +83,27 @@ def _multiply(x: Array, weights: Array, sizes: Array, dtype: jnp.dtype) -> Array
     """Multiplies rows by their group's weights, with operands in `dtype`, and gradients as well."""
     if dtype == jnp.float32:
         return _product(x, weights, sizes, x.dtype)
-    return _rounded(x, weights, sizes, dtype)
+
+    @jax.custom_vjp
+    def run(x: Array, weights: Array, sizes: Array) -> Array:
+        return forward(x, weights, sizes)[0]
+
+    def forward(x: Array, weights: Array, sizes: Array) -> tuple[Array, Operands]:
+        operands = x.astype(dtype), weights.astype(dtype), sizes
+        return _product(*operands, x.dtype), operands
+
+    def backward(operands: Operands, gradient: Array) -> tuple[Array, Array, None]:
+        x, weights, sizes = operands
+        rounded = gradient.astype(dtype)
+        to_weights = jax.lax.ragged_dot_general(
+            x, rounded, sizes, _ROWS, preferred_element_type=jnp.float32
+        )
+        return _product(rounded, weights.mT, sizes, gradient.dtype), to_weights, None
+
+    run.defvjp(forward, backward)
+    return run(x, weights, sizes)
 
 
 def _product(x: Array, weights: Array, sizes: Array, result: jnp.dtype) -> Array:
     precision = choose_precision(x, weights)
     return jax.lax.ragged_dot(x, weights, sizes, precision=precision, preferred_element_type=result)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _rounded(x: Array, weights: Array, sizes: Array, dtype: jnp.dtype) -> Array:
-    return _forward(x, weights, sizes, dtype)[0]
-
-
-def _forward(x: Array, weights: Array, sizes: Array, dtype: jnp.dtype) -> tuple[Array, Operands]:
-    operands = x.astype(dtype), weights.astype(dtype), sizes
-    return _product(*operands, x.dtype), operands
-
-
-def _backward(dtype: jnp.dtype, operands: Operands, gradient: Array) -> tuple[Array, Array, None]:
-    x, weights, sizes = operands
-    rounded = gradient.astype(dtype)
-    to_weights = jax.lax.ragged_dot_general(
-        x, rounded, sizes, _ROWS, preferred_element_type=jnp.float32
-    )
-    return _product(rounded, weights.mT, sizes, gradient.dtype), to_weights, None
-
-
-_rounded.defvjp(_forward, _backward)

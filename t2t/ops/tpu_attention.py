@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int8
 from t2t.model.attention import HIDDEN, apply_mask
 from t2t.model.kv_cache import KeyValue
 from t2t.model.matmul import choose_precision
-from t2t.ops.recomputed_attention import group_queries, ungroup_results
+from t2t.ops.recomputed_attention import group_mask, group_queries, ungroup_results
 from t2t.runtime.mesh import platform, spec
 
 LANES = 128
@@ -35,7 +35,6 @@ MAX_WEIGHTS_PER_HEAD = 2**20
 # arrays of this size.
 MAX_WEIGHTS_PER_BLOCK = 2**19
 
-Shape = tuple[int, ...]
 Query = Float[Array, "B G K Q"]
 Keys = Float[Array, "B G K S"]
 Values = Float[Array, "B G U S"]
@@ -49,32 +48,23 @@ def supports(
     bias: Float[Array, "*#B H T S"] | None,
     dropout_rate: float,
 ) -> bool:
-    """Returns whether the kernel supports these operands of attention on this platform."""
-    batch, length, heads, width = query.shape
-    groups = key_value.keys.shape[2]
-    queries = batch, groups, heads // groups * length, width
-    values = batch, groups, key_value.values.shape[1], key_value.values.shape[3]
-    return (
-        bias is None
-        and dropout_rate == 0
-        and query.dtype == key_value.keys.dtype == key_value.values.dtype
-        and supports_operands(queries, values, query.dtype)
-    )
+    """Returns whether the kernel supports these operands of attention on this platform.
 
-
-def supports_operands(query: Shape, values: Shape, dtype: jnp.dtype) -> bool:
-    """Returns whether the kernel supports queries [B, G, Q, K] and values [B, G, S, U].
-
-    It needs a TPU, bfloat16, Q and S that are multiples of 128, widths K and U that are multiples
-    of 16, and Q * S <= `MAX_WEIGHTS_PER_HEAD`.
+    It needs a TPU, operands that are all bfloat16, no bias, no dropout of the weights, Q and S that
+    are multiples of 128, widths K and U that are multiples of 16, and Q * S <=
+    `MAX_WEIGHTS_PER_HEAD`.
     """
-    lengths, widths = (query[2], values[2]), (query[3], values[3])
+    _, length, heads, width = query.shape
+    _, keys, groups, value_width = key_value.values.shape
+    queries = heads // groups * length
     return (
         platform() == "tpu"
-        and dtype == jnp.bfloat16
-        and all(length % LANES == 0 for length in lengths)
-        and all(width % 16 == 0 for width in widths)
-        and math.prod(lengths) <= MAX_WEIGHTS_PER_HEAD
+        and query.dtype == key_value.keys.dtype == key_value.values.dtype == jnp.bfloat16
+        and bias is None
+        and dropout_rate == 0
+        and queries % LANES == keys % LANES == 0
+        and width % 16 == value_width % 16 == 0
+        and queries * keys <= MAX_WEIGHTS_PER_HEAD
     )
 
 
@@ -93,8 +83,7 @@ def dot_product_attention(
     assert key is None or dropout_rate == 0
     groups = key_value.keys.shape[2]
     keys, values = (x.transpose(0, 2, 1, 3) for x in key_value)
-    if mask.shape[2] > 1:
-        mask = jnp.tile(mask, (1, 1, query.shape[2] // groups, 1))
+    mask = group_mask(mask, query.shape[2] // groups)
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
     results = fused_attention(group_queries(query, groups), keys, values, mask, divisor)
     return ungroup_results(results, query.shape)

@@ -160,7 +160,7 @@ def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
 def _write(folder: Path, values: dict[str, Any], *names: str) -> dict[str, np.ndarray]:
     write_config(folder, values)
     unread = Tensor((0,), np.dtype(np.float32), lambda: np.zeros(0, np.float32))
-    model = read_model(folder, values, Tensors((), dict.fromkeys(names, unread)))
+    model = read_model(folder, values, Tensors(dict.fromkeys(names, unread)))
     return write_random_tensors(folder / "model.safetensors", list_tensors(model))
 
 

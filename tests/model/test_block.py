@@ -23,7 +23,7 @@ from t2t.model.block import (
     make_final_norm,
 )
 from t2t.model.layers import FeedForward, Identity, LayerNorm, dropout
-from t2t.model.position import NoPosition
+from t2t.model.position import Position
 from t2t.model.transformer import Transformer
 from t2t.ops.select_kernels import TEXTBOOK
 from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN, draw
@@ -110,7 +110,7 @@ def test_block_treats_positions_alike_but_for_what_it_is_told() -> None:
     @jax.jit
     def run(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         block = Block(SMALL, POLICY, jax.random.key(0))
-        return block(x, Context(mask, NoPosition(), jnp.arange(3), None))[0]
+        return block(x, Context(mask, Position(), jnp.arange(3), None))[0]
 
     np.testing.assert_allclose(run(x[:, order]), run(x)[:, order], atol=1e-6)
 
@@ -156,7 +156,7 @@ def test_reader_of_one_encoder_layer_opens_at_most_seven_files() -> None:
     policy = dataclasses.replace(POLICY, operations=TEXTBOOK)
     x, mask = draw(1, 3, 16), jnp.ones((1, 1, 1, 3), bool)
     block = Block(SMALL, policy, jax.random.key(0))
-    context = Context(mask, NoPosition(), jnp.arange(3), None)
+    context = Context(mask, Position(), jnp.arange(3), None)
     library, files = str(Path(t2t.__file__).parent), set()
 
     def note(frame: FrameType, *_: Any) -> None:

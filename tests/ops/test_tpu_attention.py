@@ -15,8 +15,9 @@ from jaxtyping import Array, Float
 from t2t.config.fields import MeshConfig
 from t2t.data.batch import PAD_ID
 from t2t.model.interface import Params, merge
+from t2t.model.kv_cache import KeyValue
 from t2t.ops import tpu_attention
-from t2t.ops.tpu_attention import LANES, supports_operands
+from t2t.ops.tpu_attention import LANES, supports
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
 from tests import reference
@@ -130,7 +131,7 @@ def test_results_are_the_same_on_any_mesh(
 def kernel(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
     """Takes all operands; counts its calls."""
     spy = mock.Mock(wraps=tpu_attention.fused_attention)
-    monkeypatch.setattr(tpu_attention, "supports_operands", lambda *_: True)
+    monkeypatch.setattr(tpu_attention, "supports", lambda *_: True)
     monkeypatch.setattr(tpu_attention, "fused_attention", spy)
     return spy
 
@@ -169,11 +170,15 @@ def test_model_computes_the_same_with_and_without_the_kernel(kernel: mock.Mock) 
 def test_kernel_is_chosen_by_shape_and_numbers(
     change: dict[str, Any], supported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query, _, values = Shape(**change).describe()
-    asked = query.shape, values.shape, query.dtype
-    assert not supports_operands(*asked)  # on a CPU
+    shapes = Shape(rows=1, **change).describe()
+    query, keys, values = (jnp.zeros(x.shape, x.dtype).swapaxes(1, 2) for x in shapes)
+    asked = query, KeyValue(keys, values)
+    assert not supports(*asked, None, 0.0)  # on a CPU
     monkeypatch.setattr(tpu_attention, "platform", lambda: "tpu")
-    assert supports_operands(*asked) == supported
+    assert supports(*asked, None, 0.0) == supported
+    bias = jnp.zeros((query.shape[2], query.shape[1], keys.shape[1]))
+    assert not supports(*asked, bias, 0.0)
+    assert not supports(*asked, None, 0.1)
 
 
 @pytest.mark.slow
