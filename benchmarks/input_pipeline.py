@@ -150,7 +150,7 @@ def measure_batches(pairs: int, folder: Path) -> dict[str, float]:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     corpus = write_ids(pairs, folder)
     plan = BatchPlan([(corpus.src_lengths, corpus.tgt_lengths)], DATA, seed=0)
-    loader = Loader(plan, [corpus], row_multiple=8)
+    loader = Loader(plan, [corpus], parts=8)
     for _ in loader.iterate(0, 20):  # warms up
         pass
     steps = range(20, min(20 + STEPS, plan.steps_per_epoch))

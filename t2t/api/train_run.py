@@ -18,7 +18,7 @@ from t2t.config.variants import CHOICES
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import check_test_files, list_splits, open_training, open_validation
 from t2t.data.filters import describe_dropped
-from t2t.data.loader import Loader, make_loader, prefetch
+from t2t.data.loader import Loader, find_row_shards, prefetch
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize
@@ -298,8 +298,10 @@ def make_training_loader(
     def make(tokenized: Sequence[TokenizedCorpus]) -> Loader:
         lengths = [objective.find_lengths((c.src_lengths, c.tgt_lengths)) for c in tokenized]
         plan = make_plan(lengths, config.data, config.seed, weights)
-        parts = config.training.accumulation_steps
-        return make_loader(plan, tokenized, mesh, parts, objective)
+        return Loader(
+            plan, tokenized, row_shards=find_row_shards(mesh),
+            parts=config.training.accumulation_steps, objective=objective,
+        )  # fmt: skip
 
     loader: Loader | SampledEpochs
     if config.data.subword_sampling:

@@ -13,7 +13,7 @@ import pytest
 from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.corpus import ListCorpus
-from t2t.data.loader import PREFETCH, Loader
+from t2t.data.loader import ONE_SHARD, PREFETCH, Loader, RowShards
 from t2t.data.objectives import choose_objective
 from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
@@ -34,8 +34,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[TokenizedCorpus]:
 
 def make_loader(
     corpora: list[TokenizedCorpus],
-    row_multiple: int = 8,
-    row_shards: tuple[int, tuple[int, ...]] = (1, (0,)),
+    row_shards: RowShards = ONE_SHARD,
     packed_length: int = 0,
     objective: str = "translation",
 ) -> Loader:
@@ -46,7 +45,7 @@ def make_loader(
     made = choose_objective(data, range(500, 510), range(4, 400))
     lengths = [made.find_lengths((corpus.src_lengths, corpus.tgt_lengths)) for corpus in corpora]
     plan = make_plan(lengths, data, 0)
-    return Loader(plan, corpora, row_multiple=row_multiple, row_shards=row_shards, objective=made)
+    return Loader(plan, corpora, row_shards=row_shards, parts=8 // row_shards.total, objective=made)
 
 
 def assert_same(one: HostBatch, other: HostBatch) -> None:
@@ -165,7 +164,10 @@ def test_rows_of_all_processes_are_the_whole_batch(
     whole = make_loader(corpora, packed_length=packed_length, objective=objective)
     parts = [
         make_loader(
-            corpora, row_shards=(count, own), packed_length=packed_length, objective=objective
+            corpora,
+            row_shards=RowShards(count, own),
+            packed_length=packed_length,
+            objective=objective,
         )
         for own in owners
     ]
