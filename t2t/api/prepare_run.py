@@ -44,10 +44,10 @@ def describe_splits(data: DataConfig, report: Callable[[str], object]) -> None:
 def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) -> None:
     """Makes the vocabulary and the tokens of a run, and reports their sizes in process 0."""
     data = config.data
-    corpora, weights = zip(*corpus_sources.open_training(data), strict=True)
+    corpora = corpus_sources.open_training(data)
     check_corpora(workdir, {"train": corpora}, ())
     open_run(workdir, config, list_measures(workdir))
-    vocabulary = make_vocabulary(config, workdir, corpora, weights)
+    vocabulary = make_vocabulary(config, workdir, corpora)
     tokenized = tokenize_together(corpora, vocabulary, data)
     for corpus in corpus_sources.open_validation(data).values():
         tokenize(corpus, vocabulary, data)
@@ -58,7 +58,7 @@ def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) 
         return
     objective = make_objective(data, vocabulary.tgt)
     lengths = [objective.find_lengths((c.src_lengths, c.tgt_lengths)) for c in tokenized]
-    plan = make_plan(lengths, data, config.seed, weights)
+    plan = make_plan(lengths, data, config.seed, [corpus.weight for corpus in corpora])
     sub_words = [sum(int(side.sum()) for side in sides) for sides in zip(*lengths, strict=True)]
     report(
         f"vocabulary: {vocabulary.tgt.vocab_size:,} sub-words in {workdir / 'vocab'}\n"

@@ -188,7 +188,7 @@ def _count_dropped(
     """Returns the number of training pairs that each filter drops, and the first of them."""
     counts: Counter[str] = Counter()
     examples: dict[str, list[Pair]] = {}
-    for part, _ in open_training(data):
+    for part in open_training(data):
         if isinstance(part, FilteredCorpus):
             counts.update(part.dropped)
             for name in part.dropped:

@@ -31,19 +31,20 @@ def check_paths(data: DataConfig) -> None:
         check_bucket(cache)
 
 
-def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
-    """Opens the training corpora; returns each with its weight.
-
-    The weight is the number of times that an epoch uses each pair of the corpus.
+def open_training(data: DataConfig) -> list[Corpus]:
+    """Opens the training corpora, with their weights.
 
     Raises:
         DataError: A corpus is missing or invalid.
     """
-    corpora = [corpus for each in list_directions(data) for corpus in _open_direction(each)]
+    opened = [corpus for each in list_directions(data) for corpus in _open_direction(each)]
+    corpora = [*map(copy.copy, opened)]  # a plugin may return one corpus for several directions
     weights = [part.weight for part in list_parts(data) if part.weight is not None]
     if data.temperature:
         weights = find_weights([len(corpus) for corpus in corpora], data.temperature)
-    return list(zip(corpora, weights, strict=True))
+    for corpus, weight in zip(corpora, weights, strict=True):
+        corpus.weight = weight
+    return corpora
 
 
 def _open_direction(data: DataConfig) -> list[Corpus]:
