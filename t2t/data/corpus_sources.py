@@ -25,7 +25,7 @@ def check_paths(data: DataConfig) -> None:
         DataError: the cache is in a bucket that cannot be written.
     """
     for part in list_parts(data):
-        make_path(part.folder)
+        make_path(part.config.directory)
     cache = make_path(data.cache_directory)
     with explain_write_errors(DataError, f"data.cache_directory={cache}"):
         check_bucket(cache)
@@ -90,7 +90,7 @@ def open_split(data: DataConfig, split: str) -> Corpus:
     if split == "train":
         corpora = _open_direction(data)
         return corpora[0] if len(corpora) == 1 else ConcatenatedCorpus(corpora)
-    for part in sorted(list_parts(data), key=lambda part: part.source != "text"):
+    for part in sorted(list_parts(data), key=lambda part: part.config.source != "text"):
         if (corpus := open_part(part, split)) is not None:
             return corpus
     raise _unknown_split(data, split)
@@ -167,12 +167,12 @@ SOURCES = {
 
 def _find_source(part: Part) -> Source:
     """The source of a part; a registered one lists only the splits that training asks for."""
-    if part.source in SOURCES:
-        return SOURCES[part.source]
+    if part.config.source in SOURCES:
+        return SOURCES[part.config.source]
 
     def open_registered(part: Part, split: str) -> Corpus | None:
         corpus: Corpus | None = call_variant(
-            "data.source", part.source, part.config, split,
+            "data.source", part.config.source, part.config, split,
             is_valid=lambda value: value is None or isinstance(value, Corpus),
         )  # fmt: skip
         return corpus
@@ -194,14 +194,14 @@ def open_part(part: Part, split: str) -> Corpus | None:
         DataError: the split is invalid.
     """
     source = _find_source(part)
-    if part.source in SOURCES and split not in source.list_splits(part):
+    if part.config.source in SOURCES and split not in source.list_splits(part):
         return None
     corpus = source.open(part, split)
     if corpus is not None and is_text_alone(part.config):
         return TargetsAlone(corpus)
     if corpus is not None and (tag := find_tag(part.config)):
         corpus = copy.copy(corpus)  # a plugin may return one corpus for several directions
-        corpus.tag, corpus.name = tag, f"{part.direction}: {corpus.name}"
+        corpus.tag, corpus.name = tag, f"{''.join(part.config.directions)}: {corpus.name}"
     return corpus
 
 
@@ -241,5 +241,5 @@ def measure_training_text(data: DataConfig) -> int:
                 measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)
                 for path in dict.fromkeys(files)  # text alone is both sides of its corpus
             )
-            total += size or (tfds_corpus.measure_tfds(part) if part.source == "tfds" else 0)
+            total += size or (tfds_corpus.measure_tfds(part) if part.config.source == "tfds" else 0)
     return total

@@ -86,9 +86,13 @@ def find_copy(part: Part, split: str) -> Path:
     """
     versions = [f"{path} {_find_version(path)}" for path in part.files.get(split, ())]
     number = str(_HUB_FORMAT if part.dataset else _FILE_FORMAT)
-    columns = *part.columns, *part.languages
+    columns = *_name_columns(part), *part.languages
     name = hash_strings("hf", number, part.dataset, split, *columns, *versions)[:32]
     return part.cache / "hf" / name
+
+
+def _name_columns(part: Part) -> tuple[str, str]:
+    return part.config.src_column, part.config.tgt_column
 
 
 def _find_version(path: Path) -> str:
@@ -135,7 +139,7 @@ def _read_split(part: Part, split: str) -> Iterator[tuple[str, str]]:
     """Yields the pairs of a split of the Hub, or those of files, one file after the other."""
     if part.dataset:
         origin = f"{part.dataset}, {split}"
-        rows = _load_rows(origin, part.streaming, split=split, **_read_name(part.dataset))
+        rows = _load_rows(origin, part.config.hf_streaming, split=split, **_read_name(part.dataset))
         yield from _read_pairs(part, origin, None, rows)
         return
     copy, files = find_copy(part, split), part.files[split]
@@ -167,7 +171,7 @@ def _read_file(part: Part, path: Path) -> Iterator[Row]:
             files = [glob.escape(str(path))]  # else "[1]" in a name is a pattern
             return _load_rows(str(path), True, path="parquet", data_files=files, split="train")
         case suffix if suffix in SUFFIXES:
-            names = zip(part.columns, part.languages, strict=True)
+            names = zip(_name_columns(part), part.languages, strict=True)
             return read_rows(path, [column or language for column, language in names])
         case _:
             raise DataError(
@@ -202,7 +206,7 @@ def _read_side(
 ) -> str:
     """The sentence of a row, of the source (side 0) or the target (1)."""
     field = ("data.src_column", "data.tgt_column")[side]
-    column, language = part.columns[side], part.languages[side]
+    column, language = _name_columns(part)[side], part.languages[side]
     if not column:
         column = f"translation.{language}" if "translation" in columns else language
     name, *keys = [column] if column in columns else column.split(".")
