@@ -47,10 +47,6 @@ class Side(NamedTuple):
         """Sub-words of each sentence, with EOS; a new array in memory."""
         return np.diff(self.ends, prepend=0).astype(np.int32)
 
-    def row(self, index: int) -> Integer[np.ndarray, "length"]:
-        """The ids of one sentence, as a view of the file."""
-        return self.ids[self.ends[index - 1] if index else 0 : self.ends[index]]
-
     def measure(self, indices: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
         """Sub-words of some sentences, with EOS."""
         lengths: np.ndarray = self.ends[indices] - np.where(indices > 0, self.ends[indices - 1], 0)
@@ -219,13 +215,6 @@ class TokenizedCorpus:
         """Sub-words of each target sentence, with EOS; a new array in memory."""
         return np.concatenate([shard.tgt.lengths for shard in self.shards])
 
-    def pair(self, index: int) -> tuple[Integer[np.ndarray, "S"], Integer[np.ndarray, "T"]]:
-        """Source and target ids of one pair, ending in EOS; read-only views of the files."""
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        shard = self.shards[number]
-        place = index - int(self._ends[number]) + len(shard.src.ends)
-        return shard.src.row(place), shard.tgt.row(place)
-
     def count_ids(self, side: str, size: int) -> Int[np.ndarray, "size"]:
         """How often each id below `size` occurs on a side, "src" or "tgt"."""
         counts = np.zeros(size, np.int64)
@@ -277,11 +266,10 @@ def tokenize_corpus(
     directory: Path,
     *,
     share: tuple[int, int] = (0, 1),
-    progress: bool = True,
 ) -> TokenizedCorpus:
     """Opens the shards of a corpus in `directory`; builds those that are missing or damaged.
 
-    The sources get the tag of the corpus, unless the vocabulary has one.
+    The sentences get the tag of the corpus; a vocabulary with a tag is for corpora without one.
     `share` is (number, count): only shards `number`, `number` + `count`, ... are meant.
 
     Raises:
@@ -289,14 +277,14 @@ def tokenize_corpus(
     """
     if not len(corpus):
         raise DataError(f"{corpus.name} holds no sentence pair")
-    vocabulary, (number, count) = _tag(vocabulary, corpus), share
+    (number, count), tagged = share, vocabulary.with_tag(corpus.tag)
     shards = [*_list_shards(corpus, vocabulary, directory).items()][number::count]
     with (
         explain_write_errors(DataError, f"data.cache_directory={directory}"),
-        show_progress("tokenising", sum(len(pairs) for _, pairs in shards), progress) as bar,
+        show_progress("tokenising", sum(len(pairs) for _, pairs in shards)) as bar,
     ):
         return TokenizedCorpus(
-            [open_or_build(path, corpus, pairs, vocabulary, bar.update) for path, pairs in shards]
+            [open_or_build(path, corpus, pairs, tagged, bar.update) for path, pairs in shards]
         )
 
 
@@ -316,13 +304,9 @@ def remove_tokens(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> No
         remove_whole(path)
 
 
-def _tag(vocabulary: Vocabulary, corpus: Corpus) -> Vocabulary:
-    return vocabulary if vocabulary.src.tag_ids else vocabulary.with_tag(corpus.tag)
-
-
 def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dict[Path, range]:
     """Returns folder -> pairs of each shard, in order."""
-    key = f"{_FORMAT} {corpus.fingerprint()} {_tag(vocabulary, corpus).fingerprint()}"
+    key = f"{_FORMAT} {corpus.fingerprint()} {vocabulary.with_tag(corpus.tag).fingerprint()}"
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     starts = range(0, len(corpus), SHARD)
     names = [name]

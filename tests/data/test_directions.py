@@ -21,7 +21,7 @@ from t2t.data.parts import (
 )
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
-from tests.data.small_corpus import CORPUS, PAIRS
+from tests.data.small_corpus import CORPUS, PAIRS, read_pair
 
 TAGS = ["<2de>", "<2fr>"]
 # What a corpus about translation may contain, often enough to become pieces of its own.
@@ -83,7 +83,7 @@ def test_tokens_of_one_text_with_other_tags_are_kept_apart(
     for tag in ["", *TAGS]:
         corpus = ListCorpus("same", PAIRS[:3])
         corpus.tag = tag
-        built, opened = (tokenize(corpus, vocabulary, data).pair(0)[0][0] for _ in range(2))
+        built, opened = (read_pair(tokenize(corpus, vocabulary, data), 0)[0][0] for _ in range(2))
         assert built == opened
         assert not tag or (built,) == vocabulary.with_tag(tag).src.tag_ids
         found.add(int(built))

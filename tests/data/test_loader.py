@@ -63,7 +63,7 @@ def test_rows_are_shifted_and_padded_one_sentence_after_the_other(
         wanted = [np.zeros(array.shape, int) for array in batch[:3]]
         ends = np.zeros((2, len(batch.src)), int)
         for row, index in zip(planned.rows.tolist(), planned.indices.tolist(), strict=True):
-            src, tgt = (ids.tolist() for ids in corpora[0].pair(index))
+            src, tgt = small_corpus.read_pair(corpora[0], index)
             for array, ids, side in zip(
                 wanted, (src, [BOS_ID, *tgt[:-1]], tgt), (0, 1, 1), strict=True
             ):
@@ -83,7 +83,7 @@ def test_each_pair_is_read_from_its_own_corpus(corpora: list[TokenizedCorpus]) -
         if src.any()
     ]
     expected = [
-        tuple(ids.tolist() for ids in corpus.pair(index))
+        tuple(small_corpus.read_pair(corpus, index))
         for corpus in corpora
         for index in range(len(corpus))
     ]
@@ -114,7 +114,11 @@ def test_batches_hold_the_pairs_of_the_objective(
                 texts = (split_sentences(side[side != PAD_ID]) for side in (src, tgt))
                 found += [fill(*pair) for pair in zip(*texts, strict=True)]
         seen.append(batch)
-    wanted = [corpus.pair(index)[1].tolist() for corpus in corpora for index in range(len(corpus))]
+    wanted = [
+        small_corpus.read_pair(corpus, index)[1]
+        for corpus in corpora
+        for index in range(len(corpus))
+    ]
     assert sorted(found) == sorted(wanted)
     later = [loader.batch(step) for step in range(epoch, 2 * epoch)]
     assert {*map(describe, seen)}.isdisjoint(map(describe, later))

@@ -14,7 +14,7 @@ from t2t.data import token_cache
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
 from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from tests.data.small_corpus import CORPUS, PAIRS
+from tests.data.small_corpus import CORPUS, PAIRS, read_pair
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,7 @@ def assert_whole(tokenized: TokenizedCorpus, vocabulary: Vocabulary) -> None:
     assert tokenized.src_lengths.tolist() == [len(ids) for ids in src]
     assert tokenized.tgt_lengths.tolist() == [len(ids) for ids in tgt]
     for index in range(len(PAIRS)):
-        src_ids, tgt_ids = tokenized.pair(index)
-        assert (src_ids.tolist(), tgt_ids.tolist()) == (src[index], tgt[index])
+        assert read_pair(tokenized, index) == [src[index], tgt[index]]
 
 
 def test_every_pair_is_kept(
@@ -64,9 +63,10 @@ def test_ids_beyond_sixteen_bits_are_kept(
 
     object.__setattr__(large := Vocabulary(vocabulary.src, vocabulary.tgt), "tgt", LargeTokenizer())
     monkeypatch.setattr(Vocabulary, "fingerprint", lambda _: "large")
-    src, tgt = tokenize_corpus(CORPUS, large, tmp_path).pair(5)
-    assert (src.dtype, tgt.dtype) == (np.dtype(np.uint16), np.dtype(np.int32))
-    assert tgt.tolist() == [1 << 16, 2]
+    tokenized = tokenize_corpus(CORPUS, large, tmp_path)
+    [(src, tgt)] = tokenized.shards
+    assert (src.ids.dtype, tgt.ids.dtype) == (np.dtype(np.uint16), np.dtype(np.int32))
+    assert read_pair(tokenized, 5)[1] == [1 << 16, 2]
 
 
 def test_cache_has_the_permissions_of_other_folders_and_files(
@@ -209,7 +209,7 @@ def test_sentences_are_copied_to_their_places_from_any_shard(
     places = np.array([[500, 0, 200, 300, 900, 700], [100, 300, 0, 700, 500, 900]])
     wanted = np.zeros((2, 1000), np.int32)
     for number, index in enumerate(indices.tolist()):
-        for side, ids in enumerate(whole.pair(index)):
+        for side, ids in enumerate(read_pair(whole, index)):
             wanted[side, places[side, number] :][: len(ids)] = ids
     for tokenized in (whole, in_shards):
         found = np.zeros_like(wanted)
