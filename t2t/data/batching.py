@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -60,6 +60,10 @@ class PlannedBatch(NamedTuple):
     rows: Int[np.ndarray, "n"]  # the row of each pair, in ascending order
 
 
+# The shape of a batch, and what fills it: the numbers of pairs, or of packed rows.
+Planned = tuple[BatchShape, Int[np.ndarray, "_"]]
+
+
 class BatchPlan:
     """The batches of all epochs.
 
@@ -99,7 +103,7 @@ class BatchPlan:
             )
         starts = np.cumsum([0, *(len(src) for src, _ in corpora)])
         self._arrange(kept, starts.tolist(), data, weights or [1.0] * len(corpora))
-        self._epoch: tuple[int, list[Any]] | None = None  # (number, plan) of the last one used
+        self._epoch: tuple[int, list[Planned]] | None = None  # (number, plan) of the last one used
         self._lock = threading.Lock()  # so that only one thread plans an epoch
         self.steps_per_epoch = len(self._find_epoch(0))
 
@@ -129,7 +133,7 @@ class BatchPlan:
         """The batch of a step; steps are counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         with self._lock:
-            return self._make_batch(self._find_epoch(epoch)[index])
+            return self._make_batch(*self._find_epoch(epoch)[index])
 
     def padding_share(self) -> float:
         """Fraction of padding among the target positions of the first epoch."""
@@ -144,14 +148,13 @@ class BatchPlan:
         """The number of pairs that each filter dropped, as text."""
         return ", ".join(f"{len(indices)} {rule}" for rule, indices in self.dropped.items())
 
-    def _find_epoch(self, epoch: int) -> list[Any]:
+    def _find_epoch(self, epoch: int) -> list[Planned]:
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = None  # frees its memory before the next one is planned
             self._epoch = epoch, self._plan_epoch(epoch)
         return self._epoch[1]
 
-    def _plan_epoch(self, epoch: int) -> list[Any]:
-        """Plans an epoch: for each batch, what `_make_batch` makes it from."""
+    def _plan_epoch(self, epoch: int) -> list[Planned]:
         random = np.random.default_rng((self.seed, epoch))
         carried: list[list[np.ndarray]] = [[] for _ in self.shapes]
         batches = []
@@ -166,8 +169,7 @@ class BatchPlan:
                 carried[larger[0]].append(indices[whole:])
         return [batches[index] for index in random.permutation(len(batches))]
 
-    def _make_batch(self, planned: Any) -> PlannedBatch:
-        shape, indices = planned
+    def _make_batch(self, shape: BatchShape, indices: Int[np.ndarray, "n"]) -> PlannedBatch:
         return PlannedBatch(shape, indices, np.arange(len(indices)))
 
     def _draw(self, shape: int, corpus: int, epoch: int) -> Int[np.ndarray, "n"]:

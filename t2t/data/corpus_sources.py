@@ -55,12 +55,9 @@ def _open_direction(data: DataConfig) -> list[Corpus]:
             if (corpus := open_part(part, "train")) is None:
                 raise _unknown_split(part.config, "train")
             corpora.append(corpus)
-    return filter_corpora(
-        corpora,
-        data.filters,
-        lambda: [open_split(data, split) for split in list_splits(data) if split != "train"],
-        make_path(data.cache_directory),
-    )
+    others = [split for split in list_splits(data) if split != "train"]
+    held_out = [open_split(data, each) for each in others] if "overlap" in data.filters else []
+    return filter_corpora(corpora, data.filters, held_out, make_path(data.cache_directory))
 
 
 def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
@@ -165,23 +162,25 @@ SOURCES = {
 }
 
 
-def _find_source(part: Part) -> Source:
-    """The source of a part; a registered one lists only the splits that training asks for."""
-    if part.config.source in SOURCES:
-        return SOURCES[part.config.source]
+def _open_registered(part: Part, split: str) -> Corpus | None:
+    corpus: Corpus | None = call_variant(
+        "data.source", part.config.source, part.config, split,
+        is_valid=lambda value: value is None or isinstance(value, Corpus),
+    )  # fmt: skip
+    return corpus
 
-    def open_registered(part: Part, split: str) -> Corpus | None:
-        corpus: Corpus | None = call_variant(
-            "data.source", part.config.source, part.config, split,
-            is_valid=lambda value: value is None or isinstance(value, Corpus),
-        )  # fmt: skip
-        return corpus
 
+def _list_registered(part: Part) -> list[str]:
+    """The splits that training asks for; there may be more."""
     common = ("train", "validation", "test")
-    return Source(
-        lambda part: [split for split in common if open_registered(part, split) is not None],
-        open_registered,
-    )
+    return [split for split in common if _open_registered(part, split) is not None]
+
+
+_REGISTERED = Source(_list_registered, _open_registered)
+
+
+def _find_source(part: Part) -> Source:
+    return SOURCES.get(part.config.source, _REGISTERED)
 
 
 def open_part(part: Part, split: str) -> Corpus | None:
@@ -194,7 +193,7 @@ def open_part(part: Part, split: str) -> Corpus | None:
         DataError: the split is invalid.
     """
     source = _find_source(part)
-    if part.config.source in SOURCES and split not in source.list_splits(part):
+    if source is not _REGISTERED and split not in source.list_splits(part):
         return None
     corpus = source.open(part, split)
     if corpus is not None and is_text_alone(part.config):

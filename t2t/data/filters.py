@@ -165,19 +165,18 @@ class FilteredCorpus(Corpus):
 def filter_corpora(
     corpora: Sequence[Corpus],
     names: Sequence[str],
-    open_held_out: Callable[[], Sequence[Corpus]],
+    held_out: Sequence[Corpus],
     cache: Path,
 ) -> list[Corpus]:
     """Returns the training corpora without the pairs that the filters of these names drop.
 
-    `open_held_out` returns the corpora of the splits other than train, for "overlap".
+    `held_out` are the corpora of the splits other than train, for "overlap"; else there are none.
 
     Raises:
         DataError: the filters drop all pairs of a corpus, or the cache cannot be written.
     """
     if not names:
         return [*corpora]
-    held_out = open_held_out() if "overlap" in names else []
     texts = [corpus.fingerprint() for corpus in (*corpora, *held_out)]
     version = max(_FORMATS.get(name, 1) for name in names)
     identity = hash_strings(str(version), *names, str(len(corpora)), *texts)

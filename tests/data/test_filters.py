@@ -36,7 +36,7 @@ def apply(
     names: Sequence[str], folder: Path, parts: Sequence[Sequence[Pair]] = (PAIRS,)
 ) -> list[Corpus]:
     corpora = [ListCorpus(f"part {number}", part) for number, part in enumerate(parts)]
-    return filter_corpora(corpora, names, lambda: [ListCorpus("test", HELD_OUT)], folder)
+    return filter_corpora(corpora, names, [ListCorpus("test", HELD_OUT)], folder)
 
 
 @pytest.mark.parametrize(
