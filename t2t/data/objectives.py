@@ -27,7 +27,7 @@ _MASKED, _REPLACED = 0.8, 0.1  # shares of the chosen sub-words (Devlin et al. 2
 
 Keys = UInt64[np.ndarray, "n"]  # of examples, for their random numbers
 # Where each sentence of a side begins in a batch, and the batch's positions.
-Side = tuple[Int[np.ndarray, "n"], Int[np.ndarray, "_"]]
+Destination = tuple[Int[np.ndarray, "n"], Int[np.ndarray, "_"]]
 
 
 class Sentences(NamedTuple):
@@ -63,7 +63,7 @@ class Objective:
         tokens: TokenizedCorpus,
         indices: Int[np.ndarray, "n"],
         keys: Keys,  # noqa: ARG002  (nothing is drawn)
-        sides: Sequence[Side],
+        sides: Sequence[Destination],
     ) -> None:
         """Writes both sides of the pairs with these indices; `keys` are those of `make_keys`."""
         (src_offsets, src), (tgt_offsets, tgt) = sides
@@ -83,7 +83,7 @@ class Corruption(Objective, abc.ABC):
         tokens: TokenizedCorpus,
         indices: Int[np.ndarray, "n"],
         keys: Keys,
-        sides: Sequence[Side],
+        sides: Sequence[Destination],
     ) -> None:
         """As in `Objective`."""
         pair = self.corrupt(Sentences(*tokens.read_targets(indices)), keys)
