@@ -74,8 +74,8 @@ class Loader:
         src_offsets = _find_offsets(self.plan.src_lengths[indices], row_numbers, shape.src_length)
         tgt_offsets = _find_offsets(self.plan.tgt_lengths[indices], row_numbers, shape.tgt_length)
         keys = make_keys(self.plan.seed, step // self.plan.steps_per_epoch, indices)
-        sides = (src_offsets, src.reshape(-1)), (tgt_offsets, tgt.reshape(-1))
-        self._objective.fill(self._tokens, indices, keys, sides)
+        destinations = (src_offsets, src.reshape(-1)), (tgt_offsets, tgt.reshape(-1))
+        self._objective.fill(self._tokens, indices, keys, *destinations)
         batch = make_batch(src, tgt)
         if not self._objective.predicts_end:
             return batch._replace(weights=batch.weights * (tgt != EOS_ID))

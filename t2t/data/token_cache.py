@@ -34,6 +34,9 @@ _CHUNK = 10_000  # pairs tokenised at a time
 _SIDES = ("src", "tgt")
 _INDEX = "cache.json"
 
+# Where each of some sentences begins in an array, and the array.
+Destination = tuple[Int[np.ndarray, "n"], Int[np.ndarray, "_"]]
+
 
 class Side(NamedTuple):
     """The sentences of one language: their ids, one after the other, and where each ends."""
@@ -224,18 +227,11 @@ class TokenizedCorpus:
                 counts += np.bincount(ids[start : start + SHARD], minlength=size)
         return counts
 
-    def copy(
-        self,
-        indices: Int[np.ndarray, "n"],
-        src_offsets: Int[np.ndarray, "n"],
-        tgt_offsets: Int[np.ndarray, "n"],
-        src: Int[np.ndarray, "src_positions"],
-        tgt: Int[np.ndarray, "tgt_positions"],
-    ) -> None:
-        """Copies pairs into the arrays `src` and `tgt`, each sentence starting at its offset."""
+    def copy(self, indices: Int[np.ndarray, "n"], src: Destination, tgt: Destination) -> None:
+        """Copies the sides of pairs to their destinations."""
         for shard, own, places in self._divide(indices):
-            shard.src.copy(places, src_offsets[own], src)
-            shard.tgt.copy(places, tgt_offsets[own], tgt)
+            for side, (offsets, into) in zip(shard, (src, tgt), strict=True):
+                side.copy(places, offsets[own], into)
 
     def read_targets(
         self, indices: Int[np.ndarray, "n"]

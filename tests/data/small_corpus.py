@@ -49,5 +49,5 @@ def read_pair(tokens: TokenizedCorpus, index: int) -> list[list[int]]:
     """Source and target ids of a pair."""
     lengths = tokens.src_lengths[index], tokens.tgt_lengths[index]
     sides = [np.zeros(length, np.int32) for length in lengths]
-    tokens.copy(np.array([index]), np.array([0]), np.array([0]), *sides)
+    tokens.copy(np.array([index]), *((np.array([0]), side) for side in sides))
     return [side.tolist() for side in sides]

@@ -153,7 +153,7 @@ def test_ids_that_a_full_disk_or_a_crash_made_zero_are_noticed_when_they_are_rea
     tokenized = tokenize_corpus(CORPUS, vocabulary, tmp_path)
     into = np.zeros((2, 100), np.int32)
     with pytest.raises(DataError, match=rf"cache {folder} is damaged: .*EOS; remove this folder"):
-        tokenized.copy(np.array([7]), np.array([0]), np.array([0]), *into)
+        tokenized.copy(np.array([7]), *((np.array([0]), side) for side in into))
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -213,7 +213,7 @@ def test_sentences_are_copied_to_their_places_from_any_shard(
             wanted[side, places[side, number] :][: len(ids)] = ids
     for tokenized in (whole, in_shards):
         found = np.zeros_like(wanted)
-        tokenized.copy(indices, *places, *found)
+        tokenized.copy(indices, *zip(places, found, strict=True))
         np.testing.assert_array_equal(found, wanted)
 
 
