@@ -70,7 +70,7 @@ def check_plan(run: Path) -> None:
     [corpus] = open_training(config.data)
     vocabulary = Vocabulary.load(run / "vocab")
     tokens = tokenize_corpus(corpus, vocabulary, Path(config.data.cache_directory))
-    plan = make_plan([(tokens.src_lengths, tokens.tgt_lengths)], config.data, config.seed)
+    plan = make_plan([tokens.lengths], config.data, config.seed)
     used = np.concatenate([plan.batch(step).indices for step in range(plan.steps_per_epoch)])
     dropped = np.concatenate(list(plan.dropped.values()))
     counts = np.bincount(np.concatenate([used, dropped]), minlength=len(corpus))

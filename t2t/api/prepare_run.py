@@ -57,7 +57,7 @@ def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) 
     if not is_first():
         return
     objective = make_objective(data, vocabulary.tgt)
-    lengths = [objective.find_lengths((c.src_lengths, c.tgt_lengths)) for c in tokenized]
+    lengths = [objective.find_lengths(c.lengths) for c in tokenized]
     plan = make_plan(lengths, data, config.seed, [corpus.weight for corpus in corpora])
     sub_words = [sum(int(side.sum()) for side in sides) for sides in zip(*lengths, strict=True)]
     report(

@@ -293,7 +293,7 @@ def make_training_loader(
     objective = make_objective(config.data, vocabulary.tgt)
 
     def make(tokenized: Sequence[TokenizedCorpus]) -> Loader:
-        lengths = [objective.find_lengths((c.src_lengths, c.tgt_lengths)) for c in tokenized]
+        lengths = [objective.find_lengths(c.lengths) for c in tokenized]
         plan = make_plan(lengths, config.data, config.seed, [c.weight for c in corpora])
         return Loader(
             plan, tokenized, row_shards=find_row_shards(mesh),

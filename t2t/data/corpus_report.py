@@ -125,7 +125,7 @@ def _describe_split(
     `divide` gives the characters or symbols of a text.
     """
     tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
-    both, sides = (tokenized.src_lengths, tokenized.tgt_lengths), [SIDES[n] for n in corpus.sides]
+    both, sides = tokenized.lengths, [SIDES[n] for n in corpus.sides]
     lengths = {side: both[SIDES.index(side)] for side in sides}
     planned = make_objective(data, vocabulary.tgt).find_lengths(both)
     is_training = split == "train"

@@ -209,14 +209,11 @@ class TokenizedCorpus:
         return int(self._ends[-1])
 
     @property
-    def src_lengths(self) -> Int[np.ndarray, "n"]:
-        """Sub-words of each source sentence, with EOS; a new array in memory."""
-        return np.concatenate([shard.src.lengths for shard in self.shards])
-
-    @property
-    def tgt_lengths(self) -> Int[np.ndarray, "n"]:
-        """Sub-words of each target sentence, with EOS; a new array in memory."""
-        return np.concatenate([shard.tgt.lengths for shard in self.shards])
+    def lengths(self) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
+        """Sub-words of each source and of each target, with EOS; new arrays in memory."""
+        sides = zip(*self.shards, strict=True)
+        src, tgt = (np.concatenate([each.lengths for each in side]) for side in sides)
+        return src, tgt
 
     def count_ids(self, side: str, size: int) -> Int[np.ndarray, "size"]:
         """How often each id below `size` occurs on a side, "src" or "tgt"."""

@@ -26,7 +26,7 @@ import sentencepiece
 
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.data.corpus import Corpus, Pair
+from t2t.data.corpus import Corpus
 from t2t.data.sentences import clean_sentence, split_sentences
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.paths import describe_error
@@ -341,17 +341,11 @@ def measure_several(corpora: Sequence[Corpus]) -> float:
     return several / max(lines, 1)
 
 
-def _read_sides(corpora: Sequence[Corpus], sides: Sequence[int]) -> Iterator[str]:
-    """Yields the sentences of one language or of both."""
-    for pair in _read_pairs(corpora):
-        for side in sides:
-            # SentencePiece silently skips sentences with this character, its mark of unknown text.
-            text = clean_sentence(pair[side])
-            yield text.replace("\N{LOWER FIVE EIGHTHS BLOCK}", " ")
+def _read_sides(corpora: Sequence[Corpus], sides: tuple[int, ...]) -> Iterator[str]:
+    """Yields the sentences of one language or of both.
 
-
-def _read_pairs(corpora: Sequence[Corpus]) -> Iterator[Pair]:
-    """Yields each pair as often as its corpus's weight says, fractions spread evenly."""
+    Each pair is read as often as its corpus's weight says, fractions spread evenly.
+    """
     total = sum(len(corpus) * corpus.weight for corpus in corpora)
     step = math.ceil(total / _MAX_TRAINING_PAIRS)
     if step > 1:
@@ -360,7 +354,9 @@ def _read_pairs(corpora: Sequence[Corpus]) -> Iterator[Pair]:
     for corpus in corpora:
         for index, pair in enumerate(corpus):
             begin, end = (math.ceil((first + n * corpus.weight) / step) for n in (index, index + 1))
-            yield from itertools.repeat(pair, end - begin)
+            for side in sides * (end - begin):
+                # SentencePiece skips sentences with this character, its mark of unknown text.
+                yield clean_sentence(pair[side]).replace("\N{LOWER FIVE EIGHTHS BLOCK}", " ")
         first += len(corpus) * corpus.weight
 
 

@@ -143,7 +143,7 @@ class CorpusScorer:
         """
         # `BatchPlan` drops pairs with an empty sentence (only EOS, length 1); length 2 keeps them.
         objective = make_objective(config.data, vocabulary.tgt)
-        sides = objective.find_lengths((corpus.src_lengths, corpus.tgt_lengths))
+        sides = objective.find_lengths(corpus.lengths)
         lengths = [np.maximum(side, 2) for side in sides]
         longer = np.maximum(*lengths)
         positions = config.model.position_limit

@@ -47,7 +47,6 @@ CORPUS = ListCorpus("small", PAIRS)
 
 def read_pair(tokens: TokenizedCorpus, index: int) -> list[list[int]]:
     """Source and target ids of a pair."""
-    lengths = tokens.src_lengths[index], tokens.tgt_lengths[index]
-    sides = [np.zeros(length, np.int32) for length in lengths]
+    sides = [np.zeros(lengths[index], np.int32) for lengths in tokens.lengths]
     tokens.copy(np.array([index]), *((np.array([0]), side) for side in sides))
     return [side.tolist() for side in sides]

@@ -71,7 +71,7 @@ def test_empty_sentence_stays_empty(vocabulary: Vocabulary, tmp_path: Path) -> N
     corpus.tag = "<2de>"
     data = DataConfig(cache_directory=str(tmp_path))
     tokenized = tokenize(corpus, vocabulary, data)
-    dropped = find_dropped(tokenized.src_lengths, tokenized.tgt_lengths, data)
+    dropped = find_dropped(*tokenized.lengths, data)
     assert dropped["empty"].tolist() == [0]
 
 

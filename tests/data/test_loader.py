@@ -43,7 +43,7 @@ def make_loader(
         packed_length=packed_length,
     )  # fmt: skip
     made = choose_objective(data, range(500, 510), range(4, 400))
-    lengths = [made.find_lengths((corpus.src_lengths, corpus.tgt_lengths)) for corpus in corpora]
+    lengths = [made.find_lengths(corpus.lengths) for corpus in corpora]
     plan = make_plan(lengths, data, 0)
     return Loader(plan, corpora, row_shards=row_shards, parts=8 // row_shards.total, objective=made)
 

@@ -50,7 +50,7 @@ def open_epochs(run: Path, row_shards: RowShards = ONE_SHARD) -> SampledEpochs:
     config = load_config(run / "config.json")
 
     def make_loader(tokenized: Sequence[TokenizedCorpus]) -> Loader:
-        lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
+        lengths = [corpus.lengths for corpus in tokenized]
         plan = make_plan(lengths, config.data, config.seed)
         return Loader(plan, tokenized, row_shards=row_shards, parts=2 // row_shards.total)
 

@@ -136,5 +136,5 @@ def test_text_is_cached_once_for_all_objectives(tmp_path: Path) -> None:
         data = dataclasses.replace(make_data(tmp_path, file), objective=objective)
         corpus = corpus_sources.open_split(data, "train")
         tokens = tokenize_corpus(corpus, vocabulary, tmp_path / "tokens")
-        assert np.unique(tokens.src_lengths).tolist() == [1]
+        assert np.unique(tokens.lengths[0]).tolist() == [1]
     assert len([*(tmp_path / "tokens").iterdir()]) == 1

@@ -39,8 +39,8 @@ def assert_whole(tokenized: TokenizedCorpus, vocabulary: Vocabulary) -> None:
     src = vocabulary.src.encode([src for src, _ in PAIRS])
     tgt = vocabulary.tgt.encode([tgt for _, tgt in PAIRS])
     assert len(tokenized) == len(PAIRS)
-    assert tokenized.src_lengths.tolist() == [len(ids) for ids in src]
-    assert tokenized.tgt_lengths.tolist() == [len(ids) for ids in tgt]
+    wanted = [[len(ids) for ids in side] for side in (src, tgt)]
+    assert [side.tolist() for side in tokenized.lengths] == wanted
     for index in range(len(PAIRS)):
         assert read_pair(tokenized, index) == [src[index], tgt[index]]
 

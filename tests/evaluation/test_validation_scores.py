@@ -60,7 +60,7 @@ def test_every_pair_counts_once_even_an_empty_one(
             loss, sentences = scorer.compute_loss(params), scorer.score_sentences(params)
     assert "eval_step" not in caplog.text, "compile left something to do"
 
-    longest = int(max(tokenized.src_lengths.max(), tokenized.tgt_lengths.max()))
+    longest = int(np.max(tokenized.lengths))
     eval_step, nats, tokens = make_eval_step(structure), 0.0, 0
     predict = jax.jit(lambda params, src, tgt: merge(structure, params)(src, tgt).argmax(axis=-1))
     for index in range(len(PAIRS)):
@@ -183,7 +183,7 @@ def test_packed_texts_have_the_losses_that_they_have_alone(
     structure, state = init_state(config, make_optimizer(config), 400, 400)
     eval_step, sums = make_eval_step(structure), []
     made = make_objective(config.data, vocabulary.tgt)
-    lengths = made.find_lengths((tokenized.src_lengths, tokenized.tgt_lengths))
+    lengths = made.find_lengths(tokenized.lengths)
     for packed_length in (0, 64):
         packed = dataclasses.replace(data, packed_length=packed_length)
         plan = make_plan([lengths], packed, seed=0)
