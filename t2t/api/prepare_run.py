@@ -5,7 +5,6 @@ from pathlib import Path
 
 from t2t.config.fields import Config, DataConfig
 from t2t.data import corpus_sources
-from t2t.data.filters import describe_dropped
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.parts import list_directions
@@ -65,6 +64,6 @@ def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) 
         f"tokens: {sub_words[0]:,} source and {sub_words[1]:,} target sub-words in "
         f"{data.cache_directory}\n"
         f"first epoch: {plan.steps_per_epoch:,} batches in {len(plan.shapes)} shapes; dropped: "
-        f"{', '.join(filter(None, [describe_dropped(corpora), plan.describe_dropped()]))}\n"
+        f"{plan.describe_dropped(corpora)}\n"
         f"next: python -m t2t.train with the same --config, flags and --workdir={workdir}"
     )

@@ -17,7 +17,6 @@ from t2t.config.files import differences
 from t2t.config.variants import CHOICES
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import check_test_files, list_splits, open_training, open_validation
-from t2t.data.filters import describe_dropped
 from t2t.data.loader import Loader, find_row_shards, prefetch
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
@@ -319,7 +318,7 @@ def make_training_loader(
         plan.steps_per_epoch,
         shapes,
         100 * plan.padding_share(),
-        ", ".join(filter(None, [describe_dropped(corpora), plan.describe_dropped()])),
+        plan.describe_dropped(corpora),
     )
     _log.info(
         "a shape's first step compiles, which takes some seconds or more; until then the time left "

@@ -11,6 +11,7 @@ after the other.
 import dataclasses
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from jaxtyping import Bool, Int
 
 from t2t.config.fields import DataConfig
 from t2t.config.objective_rules import is_text_alone
-from t2t.data.corpus import DataError
+from t2t.data.corpus import Corpus, DataError
 
 Lengths = Int[np.ndarray, "n"]
 CorpusLengths = tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]  # source, target
@@ -144,9 +145,13 @@ class BatchPlan:
             positions += batch.shape.rows * batch.shape.tgt_length
         return 1 - real / positions
 
-    def describe_dropped(self) -> str:
-        """The number of pairs that each filter dropped, as text."""
-        return ", ".join(f"{len(indices)} {rule}" for rule, indices in self.dropped.items())
+    def describe_dropped(self, corpora: Sequence[Corpus] = ()) -> str:
+        """The number of pairs that each filter dropped, those of the corpora included, as text."""
+        counts = Counter[str]()
+        for corpus in corpora:
+            counts.update(corpus.dropped)
+        counts.update({rule: len(indices) for rule, indices in self.dropped.items()})
+        return ", ".join(f"{count} {rule}" for rule, count in counts.items())
 
     def _find_epoch(self, epoch: int) -> list[Planned]:
         if self._epoch is None or self._epoch[0] != epoch:

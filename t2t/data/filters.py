@@ -197,9 +197,9 @@ def filter_corpora(
     ]
     for corpus in filtered:
         if not len(corpus):
+            counts = ", ".join(f"{count} {name}" for name, count in corpus.dropped.items())
             raise DataError(
-                f"data.filters={tuple(names)} drop all pairs of {corpus.name}: "
-                f"{describe_dropped([corpus])}; "
+                f"data.filters={tuple(names)} drop all pairs of {corpus.name}: {counts}; "
                 "remove a filter, or this corpus"
             )
     return [*filtered]
@@ -212,14 +212,6 @@ def _read_marks(path: Path, length: int) -> UInt8[np.ndarray, "pairs"] | None:
     except (OSError, ValueError, EOFError):
         return None
     return marks if marks.shape == (length,) else None
-
-
-def describe_dropped(corpora: Sequence[Corpus]) -> str:
-    """The number of pairs of all corpora that each filter dropped, as text."""
-    counts = Counter[str]()
-    for corpus in corpora:
-        counts.update(corpus.dropped)
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def _mark(
