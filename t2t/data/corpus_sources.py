@@ -37,8 +37,7 @@ def open_training(data: DataConfig) -> list[Corpus]:
     Raises:
         DataError: A corpus is missing or invalid.
     """
-    opened = [corpus for each in list_directions(data) for corpus in _open_direction(each)]
-    corpora = [*map(copy.copy, opened)]  # a plugin may return one corpus for several directions
+    corpora = [corpus for each in list_directions(data) for corpus in _open_direction(each)]
     weights = [part.weight for part in list_parts(data) if part.weight is not None]
     if data.temperature:
         weights = find_weights([len(corpus) for corpus in corpora], data.temperature)
@@ -167,7 +166,7 @@ def _open_registered(part: Part, split: str) -> Corpus | None:
         "data.source", part.config.source, part.config, split,
         is_valid=lambda value: value is None or isinstance(value, Corpus),
     )  # fmt: skip
-    return corpus
+    return copy.copy(corpus)  # it may be one corpus for several directions
 
 
 def _list_registered(part: Part) -> list[str]:
@@ -199,7 +198,6 @@ def open_part(part: Part, split: str) -> Corpus | None:
     if corpus is not None and is_text_alone(part.config):
         return TargetsAlone(corpus)
     if corpus is not None and (tag := find_tag(part.config)):
-        corpus = copy.copy(corpus)  # a plugin may return one corpus for several directions
         corpus.tag, corpus.name = tag, f"{''.join(part.config.directions)}: {corpus.name}"
     return corpus
 
