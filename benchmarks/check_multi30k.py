@@ -67,10 +67,10 @@ def interrupt_and_resume(folder: Path, run: Path) -> None:
 def check_plan(run: Path) -> None:
     """Checks that an epoch uses every pair once, except dropped ones, with little padding."""
     config = load_config(run / "config.json")
-    [(corpus, _)] = open_training(config.data)
+    [corpus] = open_training(config.data)
     vocabulary = Vocabulary.load(run / "vocab")
     tokens = tokenize_corpus(corpus, vocabulary, Path(config.data.cache_directory))
-    plan = make_plan([(tokens.src_lengths, tokens.tgt_lengths)], config.data, config.seed)
+    plan = make_plan([tokens.lengths], config.data, config.seed)
     used = np.concatenate([plan.batch(step).indices for step in range(plan.steps_per_epoch)])
     dropped = np.concatenate(list(plan.dropped.values()))
     counts = np.bincount(np.concatenate([used, dropped]), minlength=len(corpus))

@@ -89,7 +89,7 @@ def measure_cache(pairs: int, folder: Path) -> dict[str, float]:
     megabytes = sum((folder / side).stat().st_size for side in ("src", "tgt")) / 1e6
     return figures | {
         "text_megabytes": megabytes,
-        "tokens": int(tokenized.src_lengths.sum() + tokenized.tgt_lengths.sum()),
+        "tokens": sum(int(side.sum()) for side in tokenized.lengths),
         "megabytes_per_second": megabytes / figures["seconds"],
         "megabytes_per_cpu_second": megabytes / figures["cpu_seconds"],
         "sentencepiece_megabytes_per_cpu_second": alone,
@@ -149,8 +149,8 @@ def measure_batches(pairs: int, folder: Path) -> dict[str, float]:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     corpus = write_ids(pairs, folder)
-    plan = BatchPlan([(corpus.src_lengths, corpus.tgt_lengths)], DATA, seed=0)
-    loader = Loader(plan, [corpus], row_multiple=8)
+    plan = BatchPlan([corpus.lengths], DATA, seed=0)
+    loader = Loader(plan, [corpus], parts=8)
     for _ in loader.iterate(0, 20):  # warms up
         pass
     steps = range(20, min(20 + STEPS, plan.steps_per_epoch))

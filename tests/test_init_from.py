@@ -145,7 +145,7 @@ def test_source_may_be_in_a_bucket(config: Config, source: Path, tuned: Path, bu
     [entry] = read_ledger(bucket / "run")
     assert entry["initial"]["run"] == f"{bucket}/source"
     kept = fill_tokenizer(change(moved, tokenizer={"path": f"{bucket}/source/vocab"}))
-    made = make_vocabulary(kept, bucket / "kept", [CORPUS], [1.0])
+    made = make_vocabulary(kept, bucket / "kept", [CORPUS])
     assert made.fingerprint() == Vocabulary.load(source / "vocab").fingerprint()
 
 

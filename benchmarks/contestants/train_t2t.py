@@ -94,7 +94,7 @@ def main() -> None:
         return
     config = make_config(size, arguments.dtype, arguments.positions)
     corpus = make_corpus(draw_pairs(size, 20_000))
-    lengths = corpus.src_lengths, corpus.tgt_lengths
+    lengths = corpus.lengths
     plan = make_plan([lengths], config.data, config.seed)
     loader = Loader(plan, [corpus])
     mesh = make_mesh(MeshConfig())

@@ -116,7 +116,7 @@ class Step:
         vocab_size = self.config.tokenizer.vocab_size
         size = dataclasses.replace(SIZES["base"], vocab_size=vocab_size)
         corpus = make_corpus(draw_pairs(size, 6000))
-        plan = make_plan([(corpus.src_lengths, corpus.tgt_lengths)], self.config.data, seed=0)
+        plan = make_plan([corpus.lengths], self.config.data, seed=0)
         with jax.set_mesh(self.mesh):
             _, self.state = init_state(self.config, vocab_size, vocab_size)
             self.batch = put_batch(Loader(plan, [corpus]).batch(0), self.mesh)

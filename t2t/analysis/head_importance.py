@@ -163,7 +163,7 @@ def measure_importance(
         sign, score = 1, divide
         with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable once removed
             corpus = ListCorpus("sample", sample.pairs)
-            tokenized = tokenize_corpus(corpus, translator.vocabulary, Path(folder), progress=False)
+            tokenized = tokenize_corpus(corpus, translator.vocabulary, Path(folder))
         scorer = CorpusScorer(config, translator.vocabulary, tokenized, make_mesh(MeshConfig()))
         compute = scorer.score_sentences
     else:

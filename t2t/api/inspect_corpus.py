@@ -26,9 +26,7 @@ def inspect_data(config: Config, vocabulary: Path | None = None) -> DataReport:
     if vocabulary:
         return report_data(config, Vocabulary.load(vocabulary))
     _log.info("training the vocabulary")
-    corpora, weights = zip(*open_training(config.data), strict=True)
+    corpora, tags = open_training(config.data), list_tags(config.data)
     with tempfile.TemporaryDirectory() as folder:
-        trained = train_vocabulary(
-            corpora, config.tokenizer, Path(folder), list_tags(config.data), weights
-        )
+        trained = train_vocabulary(corpora, config.tokenizer, Path(folder), tags)
     return report_data(config, trained)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from t2t.config.fields import Config, DataConfig
 from t2t.data import corpus_sources
-from t2t.data.filters import describe_dropped
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.parts import list_directions
@@ -43,10 +42,10 @@ def describe_splits(data: DataConfig, report: Callable[[str], object]) -> None:
 def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) -> None:
     """Makes the vocabulary and the tokens of a run, and reports their sizes in process 0."""
     data = config.data
-    corpora, weights = zip(*corpus_sources.open_training(data), strict=True)
+    corpora = corpus_sources.open_training(data)
     check_corpora(workdir, {"train": corpora})
     open_run(workdir, config)
-    vocabulary = make_vocabulary(config, workdir, corpora, weights)
+    vocabulary = make_vocabulary(config, workdir, corpora)
     tokenized = tokenize_together(corpora, vocabulary, data)
     for corpus in corpus_sources.open_validation(data).values():
         tokenize(corpus, vocabulary, data)
@@ -56,14 +55,14 @@ def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) 
     if not is_first():
         return
     objective = make_objective(data, vocabulary.tgt)
-    lengths = [objective.find_lengths((c.src_lengths, c.tgt_lengths)) for c in tokenized]
-    plan = make_plan(lengths, data, config.seed, weights)
+    lengths = [objective.find_lengths(c.lengths) for c in tokenized]
+    plan = make_plan(lengths, data, config.seed, [corpus.weight for corpus in corpora])
     sub_words = [sum(int(side.sum()) for side in sides) for sides in zip(*lengths, strict=True)]
     report(
         f"vocabulary: {vocabulary.tgt.vocab_size:,} sub-words in {workdir / 'vocab'}\n"
         f"tokens: {sub_words[0]:,} source and {sub_words[1]:,} target sub-words in "
         f"{data.cache_directory}\n"
         f"first epoch: {plan.steps_per_epoch:,} batches in {len(plan.shapes)} shapes; dropped: "
-        f"{', '.join(filter(None, [describe_dropped(corpora), plan.describe_dropped()]))}\n"
+        f"{plan.describe_dropped(corpora)}\n"
         f"next: python -m t2t.train with the same --config, flags and --workdir={workdir}"
     )

@@ -23,8 +23,7 @@ from t2t.data.corpus_sources import (
     open_training,
     open_validation,
 )
-from t2t.data.filters import describe_dropped
-from t2t.data.loader import Loader, make_loader, prefetch
+from t2t.data.loader import Loader, find_row_shards, prefetch
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize
@@ -87,8 +86,7 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     check_divisibility(config, mesh)
     check_prepared(config, workdir)
     # Process 0 reads, filters and copies what is not in the cache; the others find it there.
-    opened = process_0_first(lambda: open_training(config.data))
-    corpora, weights = zip(*opened, strict=True)
+    corpora = process_0_first(lambda: open_training(config.data))
     validation = process_0_first(lambda: open_validation(config.data))
     process_0_first(lambda: check_test_files(config.data))  # errors come before the training
     with lock_run(workdir), jax.set_mesh(mesh):
@@ -108,7 +106,7 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
                 "--init_from=%s acted when the run began; going on from checkpoint %d",
                 config.training.init_from, last,
             )  # fmt: skip
-        return train_on_mesh(config, workdir, mesh, corpora, weights, validation, source, writers)
+        return train_on_mesh(config, workdir, mesh, corpora, validation, source, writers)
 
 
 def check_groups(config: Config) -> None:
@@ -171,7 +169,6 @@ def train_on_mesh(
     workdir: Path,
     mesh: Mesh,
     corpora: Sequence[Corpus],
-    weights: Sequence[float],
     validation: Mapping[str, Corpus],
     source: Source | None = None,
     writers: Sequence[str] = (),
@@ -181,7 +178,7 @@ def train_on_mesh(
     The run directory is open and locked, and `mesh` is set. `source` has parameters to begin with,
     and `writers` are names.
     """
-    vocabulary = make_vocabulary(config, workdir, corpora, weights)
+    vocabulary = make_vocabulary(config, workdir, corpora)
     check_vocabulary(workdir, vocabulary)
     for size in vocabulary.sizes:  # those of tokenizer.path may differ
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
@@ -197,10 +194,10 @@ def train_on_mesh(
         else:
             state, initial = start_from(source, config, vocabulary)
         first = int(state.step)
-        loader = make_training_loader(config, workdir, vocabulary, mesh, corpora, weights, first)
+        loader = make_training_loader(config, workdir, vocabulary, mesh, corpora, first)
         checkpoints.check_space(state)
         splits = name_splits(corpora, validation)
-        record_start(workdir, config, vocabulary, splits, first, weights, initial)
+        record_start(workdir, config, vocabulary, splits, first, initial)
         size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_kernels(config.model).items():
@@ -283,17 +280,18 @@ def make_training_loader(
     vocabulary: Vocabulary,
     mesh: Mesh,
     corpora: Sequence[Corpus],
-    weights: Sequence[float],
     first: int,
 ) -> Loader | SampledEpochs:
     """Plans the batches of the training corpora from step `first` on; returns their loader."""
     objective = make_objective(config.data, vocabulary.tgt)
 
     def make(tokenized: Sequence[TokenizedCorpus]) -> Loader:
-        lengths = [objective.find_lengths((c.src_lengths, c.tgt_lengths)) for c in tokenized]
-        plan = make_plan(lengths, config.data, config.seed, weights)
-        parts = config.training.accumulation_steps
-        return make_loader(plan, tokenized, mesh, parts, objective)
+        lengths = [objective.find_lengths(c.lengths) for c in tokenized]
+        plan = make_plan(lengths, config.data, config.seed, [c.weight for c in corpora])
+        return Loader(
+            plan, tokenized, row_shards=find_row_shards(mesh),
+            parts=config.training.accumulation_steps, objective=objective,
+        )  # fmt: skip
 
     loader: Loader | SampledEpochs
     if config.data.subword_sampling:
@@ -304,9 +302,9 @@ def make_training_loader(
     else:
         loader = make([tokenize(corpus, vocabulary, config.data) for corpus in corpora])
         plan = loader.plan
-    if any(weight != 1 for weight in weights):
-        for corpus, weight in zip(corpora, weights, strict=True):
-            _log.info("an epoch uses each pair %.4g times: %s", weight, corpus.name)
+    if any(corpus.weight != 1 for corpus in corpora):
+        for corpus in corpora:
+            _log.info("an epoch uses each pair %.4g times: %s", corpus.weight, corpus.name)
     shapes = f"{len(plan.shapes)} batch shapes" if len(plan.shapes) > 1 else "one batch shape"
     _log.info(
         "%d pairs, %d batches per epoch, %s, %.1f%% of target positions are padding; dropped: %s",
@@ -314,7 +312,7 @@ def make_training_loader(
         plan.steps_per_epoch,
         shapes,
         100 * plan.padding_share(),
-        ", ".join(filter(None, [describe_dropped(corpora), plan.describe_dropped()])),
+        plan.describe_dropped(corpora),
     )
     _log.info(
         "a shape's first step compiles, which takes some seconds or more; until then the time left "

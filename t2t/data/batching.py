@@ -11,15 +11,16 @@ after the other.
 import dataclasses
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from t2t.config.fields import DataConfig
 from t2t.config.objective_rules import is_text_alone
-from t2t.data.corpus import DataError
+from t2t.data.corpus import Corpus, DataError
 
 Lengths = Int[np.ndarray, "n"]
 CorpusLengths = tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]  # source, target
@@ -58,6 +59,10 @@ class PlannedBatch(NamedTuple):
     shape: BatchShape
     indices: Int[np.ndarray, "n"]  # of the pairs, over all corpora
     rows: Int[np.ndarray, "n"]  # the row of each pair, in ascending order
+
+
+# The shape of a batch, and what fills it: the numbers of pairs, or of packed rows.
+Planned = tuple[BatchShape, Int[np.ndarray, "_"]]
 
 
 class BatchPlan:
@@ -99,7 +104,7 @@ class BatchPlan:
             )
         starts = np.cumsum([0, *(len(src) for src, _ in corpora)])
         self._arrange(kept, starts.tolist(), data, weights or [1.0] * len(corpora))
-        self._epoch: tuple[int, list[Any]] | None = None  # (number, plan) of the last one used
+        self._epoch: tuple[int, list[Planned]] | None = None  # (number, plan) of the last one used
         self._lock = threading.Lock()  # so that only one thread plans an epoch
         self.steps_per_epoch = len(self._find_epoch(0))
 
@@ -129,7 +134,7 @@ class BatchPlan:
         """The batch of a step; steps are counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         with self._lock:
-            return self._make_batch(self._find_epoch(epoch)[index])
+            return self._make_batch(*self._find_epoch(epoch)[index])
 
     def padding_share(self) -> float:
         """Fraction of padding among the target positions of the first epoch."""
@@ -140,18 +145,21 @@ class BatchPlan:
             positions += batch.shape.rows * batch.shape.tgt_length
         return 1 - real / positions
 
-    def describe_dropped(self) -> str:
-        """The number of pairs that each filter dropped, as text."""
-        return ", ".join(f"{len(indices)} {rule}" for rule, indices in self.dropped.items())
+    def describe_dropped(self, corpora: Sequence[Corpus] = ()) -> str:
+        """The number of pairs that each filter dropped, those of the corpora included, as text."""
+        counts = Counter[str]()
+        for corpus in corpora:
+            counts.update(corpus.dropped)
+        counts.update({rule: len(indices) for rule, indices in self.dropped.items()})
+        return ", ".join(f"{count} {rule}" for rule, count in counts.items())
 
-    def _find_epoch(self, epoch: int) -> list[Any]:
+    def _find_epoch(self, epoch: int) -> list[Planned]:
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = None  # frees its memory before the next one is planned
             self._epoch = epoch, self._plan_epoch(epoch)
         return self._epoch[1]
 
-    def _plan_epoch(self, epoch: int) -> list[Any]:
-        """Plans an epoch: for each batch, what `_make_batch` makes it from."""
+    def _plan_epoch(self, epoch: int) -> list[Planned]:
         random = np.random.default_rng((self.seed, epoch))
         carried: list[list[np.ndarray]] = [[] for _ in self.shapes]
         batches = []
@@ -166,8 +174,7 @@ class BatchPlan:
                 carried[larger[0]].append(indices[whole:])
         return [batches[index] for index in random.permutation(len(batches))]
 
-    def _make_batch(self, planned: Any) -> PlannedBatch:
-        shape, indices = planned
+    def _make_batch(self, shape: BatchShape, indices: Int[np.ndarray, "n"]) -> PlannedBatch:
         return PlannedBatch(shape, indices, np.arange(len(indices)))
 
     def _draw(self, shape: int, corpus: int, epoch: int) -> Int[np.ndarray, "n"]:

@@ -32,12 +32,9 @@ _LINE_BREAK = re.compile("\r\n|[\r\n]")
 _REMEDY = "data.cache_directory sets the folder"
 
 
-def show_progress(doing: str, pairs: int | None = None, shown: bool = True) -> Any:
+def show_progress(doing: str, pairs: int | None = None) -> Any:
     """A bar that counts pairs, shown on a terminal (`disable=None`) after two seconds."""
-    hidden = None if shown else True
-    return tqdm.tqdm(
-        desc=doing, total=pairs, unit=" pairs", unit_scale=True, delay=2, disable=hidden
-    )
+    return tqdm.tqdm(desc=doing, total=pairs, unit=" pairs", unit_scale=True, delay=2, disable=None)
 
 
 @contextlib.contextmanager

@@ -125,7 +125,7 @@ def _describe_split(
     `divide` gives the characters or symbols of a text.
     """
     tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
-    both, sides = (tokenized.src_lengths, tokenized.tgt_lengths), [SIDES[n] for n in corpus.sides]
+    both, sides = tokenized.lengths, [SIDES[n] for n in corpus.sides]
     lengths = {side: both[SIDES.index(side)] for side in sides}
     planned = make_objective(data, vocabulary.tgt).find_lengths(both)
     is_training = split == "train"
@@ -188,7 +188,7 @@ def _count_dropped(
     """Returns the number of training pairs that each filter drops, and the first of them."""
     counts: Counter[str] = Counter()
     examples: dict[str, list[Pair]] = {}
-    for part, _ in open_training(data):
+    for part in open_training(data):
         if isinstance(part, FilteredCorpus):
             counts.update(part.dropped)
             for name in part.dropped:

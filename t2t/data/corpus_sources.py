@@ -25,16 +25,14 @@ def check_paths(data: DataConfig) -> None:
         DataError: the cache is in a bucket that cannot be written.
     """
     for part in list_parts(data):
-        make_path(part.folder)
+        make_path(part.config.directory)
     cache = make_path(data.cache_directory)
     with explain_write_errors(DataError, f"data.cache_directory={cache}"):
         check_bucket(cache)
 
 
-def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
-    """Opens the training corpora; returns each with its weight.
-
-    The weight is the number of times that an epoch uses each pair of the corpus.
+def open_training(data: DataConfig) -> list[Corpus]:
+    """Opens the training corpora, with their weights.
 
     Raises:
         DataError: A corpus is missing or invalid.
@@ -43,7 +41,9 @@ def open_training(data: DataConfig) -> list[tuple[Corpus, float]]:
     weights = [part.weight for part in list_parts(data) if part.weight is not None]
     if data.temperature:
         weights = find_weights([len(corpus) for corpus in corpora], data.temperature)
-    return list(zip(corpora, weights, strict=True))
+    for corpus, weight in zip(corpora, weights, strict=True):
+        corpus.weight = weight
+    return corpora
 
 
 def _open_direction(data: DataConfig) -> list[Corpus]:
@@ -54,12 +54,9 @@ def _open_direction(data: DataConfig) -> list[Corpus]:
             if (corpus := open_part(part, "train")) is None:
                 raise _unknown_split(part.config, "train")
             corpora.append(corpus)
-    return filter_corpora(
-        corpora,
-        data.filters,
-        lambda: [open_split(data, split) for split in list_splits(data) if split != "train"],
-        make_path(data.cache_directory),
-    )
+    others = [split for split in list_splits(data) if split != "train"]
+    held_out = [open_split(data, each) for each in others] if "overlap" in data.filters else []
+    return filter_corpora(corpora, data.filters, held_out, make_path(data.cache_directory))
 
 
 def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
@@ -89,7 +86,7 @@ def open_split(data: DataConfig, split: str) -> Corpus:
     if split == "train":
         corpora = _open_direction(data)
         return corpora[0] if len(corpora) == 1 else ConcatenatedCorpus(corpora)
-    for part in sorted(list_parts(data), key=lambda part: part.source != "text"):
+    for part in sorted(list_parts(data), key=lambda part: part.config.source != "text"):
         if (corpus := open_part(part, split)) is not None:
             return corpus
     raise _unknown_split(data, split)
@@ -164,23 +161,25 @@ SOURCES = {
 }
 
 
-def _find_source(part: Part) -> Source:
-    """The source of a part; a registered one lists only the splits that training asks for."""
-    if part.source in SOURCES:
-        return SOURCES[part.source]
+def _open_registered(part: Part, split: str) -> Corpus | None:
+    corpus: Corpus | None = call_variant(
+        "data.source", part.config.source, part.config, split,
+        is_valid=lambda value: value is None or isinstance(value, Corpus),
+    )  # fmt: skip
+    return copy.copy(corpus)  # it may be one corpus for several directions
 
-    def open_registered(part: Part, split: str) -> Corpus | None:
-        corpus: Corpus | None = call_variant(
-            "data.source", part.source, part.config, split,
-            is_valid=lambda value: value is None or isinstance(value, Corpus),
-        )  # fmt: skip
-        return corpus
 
+def _list_registered(part: Part) -> list[str]:
+    """The splits that training asks for; there may be more."""
     common = ("train", "validation", "test")
-    return Source(
-        lambda part: [split for split in common if open_registered(part, split) is not None],
-        open_registered,
-    )
+    return [split for split in common if _open_registered(part, split) is not None]
+
+
+_REGISTERED = Source(_list_registered, _open_registered)
+
+
+def _find_source(part: Part) -> Source:
+    return SOURCES.get(part.config.source, _REGISTERED)
 
 
 def open_part(part: Part, split: str) -> Corpus | None:
@@ -193,14 +192,13 @@ def open_part(part: Part, split: str) -> Corpus | None:
         DataError: the split is invalid.
     """
     source = _find_source(part)
-    if part.source in SOURCES and split not in source.list_splits(part):
+    if source is not _REGISTERED and split not in source.list_splits(part):
         return None
     corpus = source.open(part, split)
     if corpus is not None and is_text_alone(part.config):
         return TargetsAlone(corpus)
     if corpus is not None and (tag := find_tag(part.config)):
-        corpus = copy.copy(corpus)  # a plugin may return one corpus for several directions
-        corpus.tag, corpus.name = tag, f"{part.direction}: {corpus.name}"
+        corpus.tag, corpus.name = tag, f"{''.join(part.config.directions)}: {corpus.name}"
     return corpus
 
 
@@ -240,5 +238,5 @@ def measure_training_text(data: DataConfig) -> int:
                 measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)
                 for path in dict.fromkeys(files)  # text alone is both sides of its corpus
             )
-            total += size or (tfds_corpus.measure_tfds(part) if part.source == "tfds" else 0)
+            total += size or (tfds_corpus.measure_tfds(part) if part.config.source == "tfds" else 0)
     return total

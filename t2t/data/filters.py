@@ -165,19 +165,18 @@ class FilteredCorpus(Corpus):
 def filter_corpora(
     corpora: Sequence[Corpus],
     names: Sequence[str],
-    open_held_out: Callable[[], Sequence[Corpus]],
+    held_out: Sequence[Corpus],
     cache: Path,
 ) -> list[Corpus]:
     """Returns the training corpora without the pairs that the filters of these names drop.
 
-    `open_held_out` returns the corpora of the splits other than train, for "overlap".
+    `held_out` are the corpora of the splits other than train, for "overlap"; else there are none.
 
     Raises:
         DataError: the filters drop all pairs of a corpus, or the cache cannot be written.
     """
     if not names:
         return [*corpora]
-    held_out = open_held_out() if "overlap" in names else []
     texts = [corpus.fingerprint() for corpus in (*corpora, *held_out)]
     version = max(_FORMATS.get(name, 1) for name in names)
     identity = hash_strings(str(version), *names, str(len(corpora)), *texts)
@@ -198,9 +197,9 @@ def filter_corpora(
     ]
     for corpus in filtered:
         if not len(corpus):
+            counts = ", ".join(f"{count} {name}" for name, count in corpus.dropped.items())
             raise DataError(
-                f"data.filters={tuple(names)} drop all pairs of {corpus.name}: "
-                f"{describe_dropped([corpus])}; "
+                f"data.filters={tuple(names)} drop all pairs of {corpus.name}: {counts}; "
                 "remove a filter, or this corpus"
             )
     return [*filtered]
@@ -213,14 +212,6 @@ def _read_marks(path: Path, length: int) -> UInt8[np.ndarray, "pairs"] | None:
     except (OSError, ValueError, EOFError):
         return None
     return marks if marks.shape == (length,) else None
-
-
-def describe_dropped(corpora: Sequence[Corpus]) -> str:
-    """The number of pairs of all corpora that each filter dropped, as text."""
-    counts = Counter[str]()
-    for corpus in corpora:
-        counts.update(corpus.dropped)
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def _mark(

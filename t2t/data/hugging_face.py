@@ -49,7 +49,7 @@ def prepare_hf(part: Part) -> None:
         try:
             splits = datasets.get_dataset_split_names(names.pop("path"), names.pop("name"), **names)
         except Exception as error:
-            raise _explain(error, part.dataset) from None
+            raise _explain(part, part.dataset, error) from None
         write_splits(_splits_path(part), splits)
     for split in list_hf_splits(part):
         if not is_copied(copy := find_copy(part, split)):
@@ -86,9 +86,13 @@ def find_copy(part: Part, split: str) -> Path:
     """
     versions = [f"{path} {_find_version(path)}" for path in part.files.get(split, ())]
     number = str(_HUB_FORMAT if part.dataset else _FILE_FORMAT)
-    columns = *part.columns, *part.languages
+    columns = *_name_columns(part), *part.languages
     name = hash_strings("hf", number, part.dataset, split, *columns, *versions)[:32]
     return part.cache / "hf" / name
+
+
+def _name_columns(part: Part) -> tuple[str, str]:
+    return part.config.src_column, part.config.tgt_column
 
 
 def _find_version(path: Path) -> str:
@@ -135,12 +139,12 @@ def _read_split(part: Part, split: str) -> Iterator[tuple[str, str]]:
     """Yields the pairs of a split of the Hub, or those of files, one file after the other."""
     if part.dataset:
         origin = f"{part.dataset}, {split}"
-        rows = _load_rows(origin, part.streaming, split=split, **_read_name(part.dataset))
-        yield from _read_pairs(part, origin, None, rows)
+        rows = _load_rows(origin, part.config.hf_streaming, split=split, **_read_name(part.dataset))
+        yield from _read_pairs(part, origin, rows)
         return
     copy, files = find_copy(part, split), part.files[split]
     for path in files:
-        yield from _read_pairs(part, str(path), path, _read_file(part, path))
+        yield from _read_pairs(part, str(path), _read_file(part, path))
     if find_copy(part, split) != copy:
         names = ", ".join(map(str, files))
         raise DataError(f"{names} changed while it was read; start again when it is whole")
@@ -167,7 +171,7 @@ def _read_file(part: Part, path: Path) -> Iterator[Row]:
             files = [glob.escape(str(path))]  # else "[1]" in a name is a pattern
             return _load_rows(str(path), True, path="parquet", data_files=files, split="train")
         case suffix if suffix in SUFFIXES:
-            names = zip(part.columns, part.languages, strict=True)
+            names = zip(_name_columns(part), part.languages, strict=True)
             return read_rows(path, [column or language for column, language in names])
         case _:
             raise DataError(
@@ -176,38 +180,34 @@ def _read_file(part: Part, path: Path) -> Iterator[Row]:
             )
 
 
-def _read_pairs(
-    part: Part, origin: str, path: Path | None, rows: Iterable[Row]
-) -> Iterator[tuple[str, str]]:
-    """Yields both sides of each row of a file, or of the data set `origin` without a path."""
+def _read_pairs(part: Part, origin: str, rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+    """Yields both sides of each row of a file or of a split, which messages call `origin`."""
     columns: dict[str, None] = {}  # of all rows so far; one that lacks a key is a fault of the row
     count = 0
     try:
         for row in rows:
             count += 1
             columns |= dict.fromkeys(row.cells)
-            src, tgt = (_read_side(part, side, row, columns, origin, path) for side in (0, 1))
+            src, tgt = (_read_side(part, side, row, columns, origin) for side in (0, 1))
             yield src, tgt
     except DataError:
         raise
     except Exception as error:  # of pyarrow, decompressors and HTTP clients: without a common class
-        raise _explain(error, origin, path, count) from None
+        raise _explain(part, origin, error, count) from None
     if not count:
-        remedy = "remove it from data.hf_files" if path else "choose another split"
+        remedy = "choose another split" if part.dataset else "remove it from data.hf_files"
         raise DataError(f"{origin} has no rows; {remedy}")
 
 
-def _read_side(
-    part: Part, side: int, row: Row, columns: Mapping[str, None], origin: str, path: Path | None
-) -> str:
+def _read_side(part: Part, side: int, row: Row, columns: Mapping[str, None], origin: str) -> str:
     """The sentence of a row, of the source (side 0) or the target (1)."""
     field = ("data.src_column", "data.tgt_column")[side]
-    column, language = part.columns[side], part.languages[side]
+    column, language = _name_columns(part)[side], part.languages[side]
     if not column:
         column = f"translation.{language}" if "translation" in columns else language
     name, *keys = [column] if column in columns else column.split(".")
     if name not in columns:
-        found = describe_columns(path, list(columns))
+        found = describe_columns("" if part.dataset else origin, list(columns))
         raise DataError(f"{origin} has no column {name!r}; {found}; set {field}")
     value, place = row.cells.get(name), f"{row.place}, column {column!r}"
     for key in keys:
@@ -227,14 +227,14 @@ def _read_side(
     return value
 
 
-def _explain(error: Exception, origin: str, path: Path | None = None, count: int = 0) -> DataError:
+def _explain(part: Part, origin: str, error: Exception, count: int = 0) -> DataError:
     """Describes whatever goes wrong in reading in one line: two of the message, which may be many.
 
     The second line often says what to choose from.
     """
     lines = (str(error).strip() or type(error).__name__).splitlines()
     reason = "; ".join(lines[:2])
-    if path:
+    if not part.dataset:
         place = f" after row {count}" if count else ""
         return DataError(f"{origin} cannot be read{place}: {reason}")
     return DataError(

@@ -33,6 +33,9 @@ class RowShards(NamedTuple):
     own: tuple[int, ...]  # this process's, in order; processes along `tensor` share shards
 
 
+ONE_SHARD = RowShards(1, (0,))  # all rows are this process's, undivided
+
+
 class Loader:
     """The batches of a plan by step; each host reads and pads only its own rows."""
 
@@ -41,26 +44,24 @@ class Loader:
         plan: BatchPlan,
         corpora: Sequence[TokenizedCorpus],
         *,
-        row_multiple: int = 1,
-        row_shards: tuple[int, Sequence[int]] = (1, (0,)),
+        row_shards: RowShards = ONE_SHARD,
+        parts: int = 1,
         objective: Objective = Objective(),  # noqa: B008  (without state)
     ):
         """Creates a loader of the rows of one process, for the corpora of the plan in its order.
 
-        Empty rows pad the number of rows to a multiple of `row_multiple`. `row_shards` are those of
-        `find_row_shards`. The plan's lengths are those of the pairs that `objective` makes.
+        Empty rows pad a batch, so that it can be split into `parts` parts, and each part evenly
+        over the shards. The plan's lengths are those of the pairs that `objective` makes.
         """
         self.plan = plan
         self._tokens = TokenizedCorpus([shard for corpus in corpora for shard in corpus.shards])
-        self._row_multiple = row_multiple
-        self._row_shards, self._objective = row_shards, objective
+        self._row_shards, self._parts, self._objective = row_shards, parts, objective
 
     def batch(self, step: int) -> HostBatch:
         """This host's rows of the batch of `step`, counted from 0."""
         planned = self.plan.batch(step)
         num_shards, own = self._row_shards
-        num_rows = math.ceil(planned.shape.rows / self._row_multiple) * self._row_multiple
-        shard_rows = num_rows // num_shards
+        shard_rows = math.ceil(planned.shape.rows / (num_shards * self._parts)) * self._parts
         shards = planned.rows // shard_rows  # of each pair
         mine = np.isin(shards, own)
         # Empty rows are the last of the batch, and so also the last of this process.
@@ -73,8 +74,8 @@ class Loader:
         src_offsets = _find_offsets(self.plan.src_lengths[indices], row_numbers, shape.src_length)
         tgt_offsets = _find_offsets(self.plan.tgt_lengths[indices], row_numbers, shape.tgt_length)
         keys = make_keys(self.plan.seed, step // self.plan.steps_per_epoch, indices)
-        sides = (src_offsets, src.reshape(-1)), (tgt_offsets, tgt.reshape(-1))
-        self._objective.fill(self._tokens, indices, keys, sides)
+        destinations = (src_offsets, src.reshape(-1)), (tgt_offsets, tgt.reshape(-1))
+        self._objective.fill(self._tokens, indices, keys, *destinations)
         batch = make_batch(src, tgt)
         if not self._objective.predicts_end:
             return batch._replace(weights=batch.weights * (tgt != EOS_ID))
@@ -136,22 +137,6 @@ def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
     """Creates the global batch on the mesh; `batch` holds the rows of this process's shards."""
     put: DeviceBatch = jax.make_array_from_process_local_data(_row_sharding(mesh), batch)
     return put
-
-
-def make_loader(
-    plan: BatchPlan,
-    corpora: Sequence[TokenizedCorpus],
-    mesh: Mesh,
-    parts: int = 1,
-    objective: Objective = Objective(),  # noqa: B008  (without state)
-) -> Loader:
-    """Creates a loader that pads the number of rows to a multiple of `parts` times the row shards.
-
-    So a batch can be split into `parts` parts, and each part evenly over the devices.
-    """
-    shards = find_row_shards(mesh)
-    multiple = shards.total * parts
-    return Loader(plan, corpora, row_multiple=multiple, row_shards=shards, objective=objective)
 
 
 def prefetch(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:

@@ -40,14 +40,15 @@ def open_multi30k(part: Part, split: str) -> Corpus:
         DataError: a file is missing or invalid, or the languages are not Multi30k's.
     """
     check_languages(part, _LANGUAGES)
-    folder = make_path(part.folder) if part.folder else part.cache / "multi30k"
+    given = part.config.directory
+    folder = make_path(given) if given else part.cache / "multi30k"
     files = []
     for language in part.languages:
         name = f"{_STEMS[split]}.{language}"
         found = [path for path in (folder / name, folder / f"{name}.gz") if path.exists()]
-        if not found and part.folder:
+        if not found and given:
             raise DataError(
-                f"data.directory={part.folder!r} holds neither {name} nor {name}.gz; name the "
+                f"data.directory={given!r} holds neither {name} nor {name}.gz; name the "
                 "folder that does, or leave data.directory empty to download Multi30k"
             )
         files.append(found[0] if found else _download(name, folder))

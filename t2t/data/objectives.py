@@ -18,7 +18,7 @@ from t2t.config.objective_rules import TEXT_PAIR_KINDS, count_noise, count_senti
 from t2t.config.variants import CHOICES, call_variant, make_variant_error
 from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.batching import CorpusLengths, Lengths
-from t2t.data.token_cache import TokenizedCorpus, find_ragged
+from t2t.data.token_cache import Destination, TokenizedCorpus, find_ragged
 from t2t.data.tokenizer import Tokenizer
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64
@@ -26,8 +26,6 @@ _PURPOSES = np.uint64(4)  # random numbers of each sub-word
 _MASKED, _REPLACED = 0.8, 0.1  # shares of the chosen sub-words (Devlin et al. 2019)
 
 Keys = UInt64[np.ndarray, "n"]  # of examples, for their random numbers
-# Where each sentence of a side begins in a batch, and the batch's positions.
-Side = tuple[Int[np.ndarray, "n"], Int[np.ndarray, "_"]]
 
 
 class Sentences(NamedTuple):
@@ -63,11 +61,11 @@ class Objective:
         tokens: TokenizedCorpus,
         indices: Int[np.ndarray, "n"],
         keys: Keys,  # noqa: ARG002  (nothing is drawn)
-        sides: Sequence[Side],
+        src: Destination,
+        tgt: Destination,
     ) -> None:
         """Writes both sides of the pairs with these indices; `keys` are those of `make_keys`."""
-        (src_offsets, src), (tgt_offsets, tgt) = sides
-        tokens.copy(indices, src_offsets, tgt_offsets, src, tgt)
+        tokens.copy(indices, src, tgt)
 
 
 class Corruption(Objective, abc.ABC):
@@ -83,11 +81,12 @@ class Corruption(Objective, abc.ABC):
         tokens: TokenizedCorpus,
         indices: Int[np.ndarray, "n"],
         keys: Keys,
-        sides: Sequence[Side],
+        src: Destination,
+        tgt: Destination,
     ) -> None:
         """As in `Objective`."""
         pair = self.corrupt(Sentences(*tokens.read_targets(indices)), keys)
-        for (offsets, array), (ids, lengths) in zip(sides, pair, strict=True):
+        for (offsets, array), (ids, lengths) in zip((src, tgt), pair, strict=True):
             array[find_ragged(offsets, lengths)] = ids
 
     @abc.abstractmethod

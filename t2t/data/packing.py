@@ -6,7 +6,6 @@ do not attend to each other: see `model/masks.py`.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -19,6 +18,7 @@ from t2t.data.batching import (
     BatchShape,
     CorpusLengths,
     Lengths,
+    Planned,
     PlannedBatch,
     count_rows,
     take_next,
@@ -86,21 +86,21 @@ class PackedBatchPlan(BatchPlan):
             random = np.random.default_rng((self.seed, n, 1))
             self._cycles.append((random.permutation(rows), fraction))
 
-    def _plan_epoch(self, epoch: int) -> list[Any]:
+    def _plan_epoch(self, epoch: int) -> list[Planned]:
         rows = [np.arange(self._num_whole)]
         rows += [take_next(cycle, fraction, epoch) for cycle, fraction in self._cycles]
         order = np.random.default_rng((self.seed, epoch)).permutation(np.concatenate(rows))
-        size = self.shapes[0].rows
-        return [order[start : start + size] for start in range(0, len(order), size)]
+        [shape] = self.shapes
+        starts = range(0, len(order), shape.rows)
+        return [(shape, order[start : start + shape.rows]) for start in starts]
 
-    def _make_batch(self, planned: Any) -> PlannedBatch:
-        rows: np.ndarray = planned
+    def _make_batch(self, shape: BatchShape, rows: Int[np.ndarray, "n"]) -> PlannedBatch:
         starts = self._bounds[rows]
         counts = self._bounds[rows + 1] - starts
         numbers = np.repeat(np.arange(len(rows)), counts)  # each pair's row in the batch
         # Each pair's place in its row: 0, 1, ..., count - 1.
         places = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return PlannedBatch(self.shapes[0], self._pairs[starts[numbers] + places], numbers)
+        return PlannedBatch(shape, self._pairs[starts[numbers] + places], numbers)
 
 
 def make_packed_shape(fullest: tuple[int, int], data: DataConfig) -> BatchShape:

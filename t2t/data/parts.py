@@ -1,6 +1,6 @@
 """Resolves a config's data into directions, and these into parts: pairs of one source each.
 
-A source sees its part, not the config. `corpus_sources` opens parts.
+`corpus_sources` opens parts.
 
 With several directions in one model, a tag in front of each source sentence, "<2de>", says what to
 translate it to (Johnson et al. 2017). It is a control symbol of the vocabulary: one id, which no
@@ -10,7 +10,6 @@ scoring tokenise with it.
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -100,20 +99,17 @@ def list_tags(data: DataConfig) -> list[str]:
 class Part:
     """Sentence pairs of one source in one direction, as the source finds them."""
 
-    source: str
-    direction: str  # such as en-de; "" without data.directions
-    src_language: str
-    tgt_language: str
-    cache: Path
-    config: DataConfig  # of this source and direction, for a registered source
+    config: DataConfig  # of this source and direction alone
     weight: float | None = 1.0  # how often an epoch uses each pair; None: not for training
     held_out: bool = True  # whether other splits than train are used; of source="tfds"
     files: Mapping[str, tuple[Path, ...]] = dataclasses.field(default_factory=dict)  # by split
     dataset: str = ""  # its name in TFDS or on the Hub
     field: str = ""  # of the config, which names the dataset of TFDS
-    folder: str = ""  # data.directory
-    columns: tuple[str, str] = ("", "")
-    streaming: bool = True
+
+    @property
+    def cache(self) -> Path:
+        """`data.cache_directory`."""
+        return make_path(self.config.cache_directory)
 
     @property
     def facts(self) -> Path:
@@ -123,7 +119,7 @@ class Part:
     @property
     def languages(self) -> tuple[str, str]:
         """Source and target language."""
-        return self.src_language, self.tgt_language
+        return self.config.src_language, self.config.tgt_language
 
 
 def list_parts(data: DataConfig) -> list[Part]:
@@ -138,15 +134,8 @@ def list_parts(data: DataConfig) -> list[Part]:
 def _list_direction(data: DataConfig) -> Iterator[Part]:
     weights = itertools.chain(data.train_weights, itertools.repeat(1.0))
     for source in data.source.split("+"):
-        make = functools.partial(
-            Part,
-            source,
-            "".join(data.directions),
-            data.src_language,
-            data.tgt_language,
-            make_path(data.cache_directory),
-            dataclasses.replace(data, source=source, train_weights=(), temperature=0.0, filters=()),
-            folder=data.directory,
+        own = dataclasses.replace(
+            data, source=source, train_weights=(), temperature=0.0, filters=()
         )
         match source:
             case "text":
@@ -154,19 +143,19 @@ def _list_direction(data: DataConfig) -> Iterator[Part]:
                 if is_text_alone(data):  # its files are both sides
                     train, validation, test = data.train_tgt, data.validation_tgt, data.test_tgt
                 for src, tgt in zip(train, data.train_tgt, strict=True):
-                    yield make(weight=next(weights), files={"train": _make_paths(src, tgt)})
+                    yield Part(own, next(weights), files={"train": _make_paths(src, tgt)})
                 pairs = {
                     "validation": (validation, data.validation_tgt),
                     "test": (test, data.test_tgt),
                 }
                 files = {split: _make_paths(*pair) for split, pair in pairs.items() if pair[0]}
-                yield make(weight=None, files=files)
+                yield Part(own, None, files=files)
             case "tfds":
-                name, held_out = data.tfds_name, data.tfds_held_out_name
-                make = functools.partial(make, dataset=name, field="data.tfds_name")
-                yield make(weight=next(weights), held_out=not held_out)
+                held_out = data.tfds_held_out_name
+                name, field = data.tfds_name, "data.tfds_name"
+                yield Part(own, next(weights), not held_out, dataset=name, field=field)
                 if held_out:
-                    yield make(weight=None, dataset=held_out, field="data.tfds_held_out_name")
+                    yield Part(own, None, dataset=held_out, field="data.tfds_held_out_name")
             case "hf":
                 entries = [entry.partition("=") for entry in data.hf_files]
                 files = {
@@ -175,16 +164,12 @@ def _list_direction(data: DataConfig) -> Iterator[Part]:
                     )
                     for split, *_ in entries
                 }
-                columns = data.src_column, data.tgt_column
-                make = functools.partial(make, columns=columns, streaming=data.hf_streaming)
-                part = make(weight=next(weights), files=files, dataset=data.hf_name)
                 if is_text_alone(data):  # its column is both sides
                     column, language = data.tgt_column, data.tgt_language
-                    both = column, column
-                    part = dataclasses.replace(part, src_language=language, columns=both)
-                yield part
+                    own = dataclasses.replace(own, src_column=column, src_language=language)
+                yield Part(own, next(weights), files=files, dataset=data.hf_name)
             case _:
-                yield make(weight=next(weights))
+                yield Part(own, next(weights))
 
 
 def _make_paths(*texts: str) -> tuple[Path, ...]:
@@ -197,5 +182,5 @@ def check_languages(part: Part, known: tuple[str, ...]) -> None:
     if not {src, tgt} <= set(known) or src == tgt:
         raise DataError(
             f"data.src_language={src!r} and data.tgt_language={tgt!r}: "
-            f"data.source={part.source!r} translates between two of {', '.join(known)}"
+            f"data.source={part.config.source!r} translates between two of {', '.join(known)}"
         )

@@ -21,7 +21,7 @@ def open_phrasebook(part: Part, split: str) -> Corpus:
     """
     check_languages(part, ("en", "de"))
     pairs = read_pairs(split)
-    if part.src_language == "de":
+    if part.config.src_language == "de":
         pairs = [(german, english) for english, german in pairs]
     return ListCorpus(f"phrasebook, {split}", pairs)
 

@@ -38,13 +38,10 @@ LARGE_TEXT = 2 << 30  # bytes of text; WMT14 English-German has 1.2 GB
 _log = logging.getLogger(__name__)
 
 
-def make_vocabulary(
-    config: Config, workdir: Path, corpora: Sequence[Corpus], weights: Sequence[float]
-) -> Vocabulary:
+def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) -> Vocabulary:
     """Loads the run's vocabulary, or trains it on the training corpora in process 0.
 
-    With `tokenizer.path` that vocabulary is copied instead. `weights` are those of the corpora in
-    an epoch.
+    With `tokenizer.path` that vocabulary is copied instead.
 
     Raises:
         ConfigError: `vocab_size` is too large or too small for the text.
@@ -79,7 +76,7 @@ def make_vocabulary(
         else:
             _log.info("training the vocabulary")
             tags = list_tags(config.data)
-            vocabulary = train_vocabulary(corpora, config.tokenizer, directory, tags, weights)
+            vocabulary = train_vocabulary(corpora, config.tokenizer, directory, tags)
         with explain_write_errors(VocabularyError, origin):
             write_file(origin, text)
         return vocabulary
@@ -234,4 +231,4 @@ def is_prepared(config: Config, workdir: Path) -> bool:
     if any(recall(cache / "files", path) is None for path in find_training_text(config.data)):
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
-    return all(is_tokenized(corpus, vocabulary, cache) for corpus, _ in open_training(config.data))
+    return all(is_tokenized(corpus, vocabulary, cache) for corpus in open_training(config.data))

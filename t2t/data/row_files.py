@@ -60,11 +60,10 @@ def read_rows(path: Path, names: Sequence[str]) -> Iterator[Row]:
         raise DataError(str(error)) from None
 
 
-def describe_columns(path: Path | None, names: Sequence[str]) -> str:
+def describe_columns(file: str, names: Sequence[str]) -> str:
     """Lists the columns of a file that lacks one, with what may be the reason."""
     found = f"it has {', '.join(_shorten(name) for name in names)}"
-    suffix = find_suffix(path) if path else ""
-    if suffix not in _SEPARATORS:
+    if find_suffix(Path(file)) not in _SEPARATORS:
         return found
     if len(names) == 1 and (hint := _find_separator(names[0])):
         return f"{found}; {hint}"

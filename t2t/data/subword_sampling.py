@@ -14,7 +14,7 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
@@ -40,13 +40,11 @@ def sample_vocabulary(vocabulary: Vocabulary, config: Config, epoch: int) -> Voc
     if not data.subword_sampling:
         return vocabulary
     sides = {"src": vocabulary.src, "tgt": vocabulary.tgt}
-    kind_of_sampler = BpeSampler if kind == "bpe" else UnigramSampler
     for side, plain in sides.items():
         if data.sampled_sides in ("both", side):
-            make_sampler = functools.partial(kind_of_sampler, plain, data.subword_sampling)
             stream = f"{kind} {_VERSION} {data.subword_sampling} {side} {config.seed} {epoch}"
-            tag = side == "src" and bool(data.directions)  # one more sub-word
-            sides[side] = SampledTokenizer(plain, make_sampler, stream, data.max_length - tag)
+            longest = data.max_length - (side == "src" and bool(data.directions))  # without a tag
+            sides[side] = SampledTokenizer(plain, kind, data.subword_sampling, stream, longest)
     return dataclasses.replace(vocabulary, src=sides["src"], tgt=sides["tgt"])
 
 
@@ -58,18 +56,11 @@ class SampledTokenizer(Tokenizer):
     "▁", which SentencePiece treats as a space of another kind.
     """
 
-    def __init__(
-        self,
-        plain: Tokenizer,
-        make_sampler: Callable[[], "Sampler"],
-        stream: str,
-        max_length: int,
-    ):
-        """`make_sampler` is called when the first sentences are encoded: it takes a moment."""
+    def __init__(self, plain: Tokenizer, kind: str, sampling: float, stream: str, max_length: int):
+        """`kind` and `sampling` are `tokenizer.kind` and `data.subword_sampling`."""
         super().__init__(plain.model, "the vocabulary")
-        self._plain, self._max_length = plain, max_length
-        self._make_sampler = functools.cache(make_sampler)
-        self.stream = f"{stream} {max_length}".encode()
+        self._plain, self._kind, self._sampling = plain, kind, sampling
+        self._max_length, self.stream = max_length, f"{stream} {max_length}".encode()
 
     def _segment(self, sentences: Sequence[str]) -> Rows:
         """Samples the ids of each sentence, ending in EOS; the same ones for the same list."""
@@ -83,11 +74,17 @@ class SampledTokenizer(Tokenizer):
             for place, (sentence, ids) in enumerate(zip(sentences, encoded, strict=True))
             if len(ids) <= self._max_length and SPACE not in sentence
         ]
-        sampled = self._make_sampler().sample([sentences[place] for place in chosen], random)
+        sampled = self._sampler.sample([sentences[place] for place in chosen], random)
         for place, ids in zip(chosen, sampled, strict=True):
             if len(ids) <= self._max_length:
                 encoded[place] = ids
         return encoded
+
+    @functools.cached_property
+    def _sampler(self) -> "Sampler":
+        """Made when the first sentences are encoded: it takes a moment."""
+        kind = BpeSampler if self._kind == "bpe" else UnigramSampler
+        return kind(self._plain, self._sampling)
 
 
 class Sampler(abc.ABC):

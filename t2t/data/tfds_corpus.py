@@ -92,7 +92,8 @@ def _make_builder(part: Part) -> Any:
         "data.source='tfds' is read from local files only; name in data.directory a local or "
         "shared folder, or data.source='text' with files in a bucket"
     )
-    directory = make_local_path(part.folder, remedy) if part.folder else None
+    given = part.config.directory
+    directory = make_local_path(given, remedy) if given else None
     try:
         return tfds.builder(part.dataset, data_dir=directory, file_format="array_record")
     except ValueError as error:  # an unknown dataset, configuration or version

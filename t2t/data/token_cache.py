@@ -34,6 +34,9 @@ _CHUNK = 10_000  # pairs tokenised at a time
 _SIDES = ("src", "tgt")
 _INDEX = "cache.json"
 
+# Where each of some sentences begins in an array, and the array.
+Destination = tuple[Int[np.ndarray, "n"], Int[np.ndarray, "_"]]
+
 
 class Side(NamedTuple):
     """The sentences of one language: their ids, one after the other, and where each ends."""
@@ -46,10 +49,6 @@ class Side(NamedTuple):
     def lengths(self) -> Int[np.ndarray, "n"]:
         """Sub-words of each sentence, with EOS; a new array in memory."""
         return np.diff(self.ends, prepend=0).astype(np.int32)
-
-    def row(self, index: int) -> Integer[np.ndarray, "length"]:
-        """The ids of one sentence, as a view of the file."""
-        return self.ids[self.ends[index - 1] if index else 0 : self.ends[index]]
 
     def measure(self, indices: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
         """Sub-words of some sentences, with EOS."""
@@ -210,21 +209,11 @@ class TokenizedCorpus:
         return int(self._ends[-1])
 
     @property
-    def src_lengths(self) -> Int[np.ndarray, "n"]:
-        """Sub-words of each source sentence, with EOS; a new array in memory."""
-        return np.concatenate([shard.src.lengths for shard in self.shards])
-
-    @property
-    def tgt_lengths(self) -> Int[np.ndarray, "n"]:
-        """Sub-words of each target sentence, with EOS; a new array in memory."""
-        return np.concatenate([shard.tgt.lengths for shard in self.shards])
-
-    def pair(self, index: int) -> tuple[Integer[np.ndarray, "S"], Integer[np.ndarray, "T"]]:
-        """Source and target ids of one pair, ending in EOS; read-only views of the files."""
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        shard = self.shards[number]
-        place = index - int(self._ends[number]) + len(shard.src.ends)
-        return shard.src.row(place), shard.tgt.row(place)
+    def lengths(self) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
+        """Sub-words of each source and of each target, with EOS; new arrays in memory."""
+        sides = zip(*self.shards, strict=True)
+        src, tgt = (np.concatenate([each.lengths for each in side]) for side in sides)
+        return src, tgt
 
     def count_ids(self, side: str, size: int) -> Int[np.ndarray, "size"]:
         """How often each id below `size` occurs on a side, "src" or "tgt"."""
@@ -235,18 +224,11 @@ class TokenizedCorpus:
                 counts += np.bincount(ids[start : start + SHARD], minlength=size)
         return counts
 
-    def copy(
-        self,
-        indices: Int[np.ndarray, "n"],
-        src_offsets: Int[np.ndarray, "n"],
-        tgt_offsets: Int[np.ndarray, "n"],
-        src: Int[np.ndarray, "src_positions"],
-        tgt: Int[np.ndarray, "tgt_positions"],
-    ) -> None:
-        """Copies pairs into the arrays `src` and `tgt`, each sentence starting at its offset."""
+    def copy(self, indices: Int[np.ndarray, "n"], src: Destination, tgt: Destination) -> None:
+        """Copies the sides of pairs to their destinations."""
         for shard, own, places in self._divide(indices):
-            shard.src.copy(places, src_offsets[own], src)
-            shard.tgt.copy(places, tgt_offsets[own], tgt)
+            for side, (offsets, into) in zip(shard, (src, tgt), strict=True):
+                side.copy(places, offsets[own], into)
 
     def read_targets(
         self, indices: Int[np.ndarray, "n"]
@@ -277,11 +259,10 @@ def tokenize_corpus(
     directory: Path,
     *,
     share: tuple[int, int] = (0, 1),
-    progress: bool = True,
 ) -> TokenizedCorpus:
     """Opens the shards of a corpus in `directory`; builds those that are missing or damaged.
 
-    The sources get the tag of the corpus, unless the vocabulary has one.
+    The sentences get the tag of the corpus; a vocabulary with a tag is for corpora without one.
     `share` is (number, count): only shards `number`, `number` + `count`, ... are meant.
 
     Raises:
@@ -289,14 +270,14 @@ def tokenize_corpus(
     """
     if not len(corpus):
         raise DataError(f"{corpus.name} holds no sentence pair")
-    vocabulary, (number, count) = _tag(vocabulary, corpus), share
+    (number, count), tagged = share, vocabulary.with_tag(corpus.tag)
     shards = [*_list_shards(corpus, vocabulary, directory).items()][number::count]
     with (
         explain_write_errors(DataError, f"data.cache_directory={directory}"),
-        show_progress("tokenising", sum(len(pairs) for _, pairs in shards), progress) as bar,
+        show_progress("tokenising", sum(len(pairs) for _, pairs in shards)) as bar,
     ):
         return TokenizedCorpus(
-            [open_or_build(path, corpus, pairs, vocabulary, bar.update) for path, pairs in shards]
+            [open_or_build(path, corpus, pairs, tagged, bar.update) for path, pairs in shards]
         )
 
 
@@ -316,13 +297,9 @@ def remove_tokens(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> No
         remove_whole(path)
 
 
-def _tag(vocabulary: Vocabulary, corpus: Corpus) -> Vocabulary:
-    return vocabulary if vocabulary.src.tag_ids else vocabulary.with_tag(corpus.tag)
-
-
 def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dict[Path, range]:
     """Returns folder -> pairs of each shard, in order."""
-    key = f"{_FORMAT} {corpus.fingerprint()} {_tag(vocabulary, corpus).fingerprint()}"
+    key = f"{_FORMAT} {corpus.fingerprint()} {vocabulary.with_tag(corpus.tag).fingerprint()}"
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     starts = range(0, len(corpus), SHARD)
     names = [name]

@@ -26,7 +26,7 @@ import sentencepiece
 
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.data.corpus import Corpus, Pair
+from t2t.data.corpus import Corpus
 from t2t.data.sentences import clean_sentence, split_sentences
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.paths import describe_error
@@ -308,21 +308,19 @@ def train_vocabulary(
     config: TokenizerConfig,
     directory: Path,
     tags: Sequence[str] = (),
-    weights: Sequence[float] = (),
 ) -> Vocabulary:
     """Trains a vocabulary on the corpora, which must be training text, and saves it.
 
-    `tags` become control symbols: pieces that stand for no text (`parts`). `weights` say how
-    often the pairs of each corpus are read, as in an epoch of training; empty: once. The result is
-    deterministic. If there are more than five million pairs, every second, third, ... is used, and
-    a warning says so.
+    `tags` become control symbols: pieces that stand for no text (`parts`). The pairs
+    of a corpus are read as often as its weight says. The result is deterministic. If there are more
+    than five million pairs, every second, third, ... is used, and a warning says so.
 
     Raises:
         ConfigError: `vocab_size` is too large or too small for the text.
     """
 
     def train(text: str, *sides: int) -> Tokenizer:
-        return _train(text, _read_sides(corpora, weights, sides), config, tags)
+        return _train(text, _read_sides(corpora, sides), config, tags)
 
     if config.shared:
         src = tgt = train("training text", 0, 1)
@@ -350,29 +348,23 @@ def measure_several(corpora: Sequence[Corpus]) -> float:
     return several / max(lines, 1)
 
 
-def _read_sides(
-    corpora: Sequence[Corpus], weights: Sequence[float], sides: Sequence[int]
-) -> Iterator[str]:
-    """Yields the sentences of one language or of both."""
-    for pair in _read_pairs(corpora, weights or [1.0] * len(corpora)):
-        for side in sides:
-            # SentencePiece silently skips sentences with this character, its mark of unknown text.
-            text = clean_sentence(pair[side])
-            yield text.replace("\N{LOWER FIVE EIGHTHS BLOCK}", " ")
+def _read_sides(corpora: Sequence[Corpus], sides: tuple[int, ...]) -> Iterator[str]:
+    """Yields the sentences of one language or of both.
 
-
-def _read_pairs(corpora: Sequence[Corpus], weights: Sequence[float]) -> Iterator[Pair]:
-    """Yields each pair as often as its corpus's weight says, fractions spread evenly."""
-    total = sum(len(corpus) * weight for corpus, weight in zip(corpora, weights, strict=True))
+    Each pair is read as often as its corpus's weight says, fractions spread evenly.
+    """
+    total = sum(len(corpus) * corpus.weight for corpus in corpora)
     step = math.ceil(total / _MAX_TRAINING_PAIRS)
     if step > 1:
         logging.warning("the vocabulary is trained on one of every %d of %d pairs", step, total)
     first = 0.0  # sum of the weights of all pairs before this corpus
-    for corpus, weight in zip(corpora, weights, strict=True):
+    for corpus in corpora:
         for index, pair in enumerate(corpus):
-            begin, end = (math.ceil((first + n * weight) / step) for n in (index, index + 1))
-            yield from itertools.repeat(pair, end - begin)
-        first += len(corpus) * weight
+            begin, end = (math.ceil((first + n * corpus.weight) / step) for n in (index, index + 1))
+            for side in sides * (end - begin):
+                # SentencePiece skips sentences with this character, its mark of unknown text.
+                yield clean_sentence(pair[side]).replace("\N{LOWER FIVE EIGHTHS BLOCK}", " ")
+        first += len(corpus) * corpus.weight
 
 
 def _train(

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
-from t2t.data.loader import make_loader, prefetch, put_batch
+from t2t.data.loader import Loader, find_row_shards, prefetch, put_batch
 from t2t.data.objectives import make_objective
 from t2t.data.parts import list_directions
 from t2t.data.preparation import tokenize
@@ -143,7 +143,7 @@ class CorpusScorer:
         """
         # `BatchPlan` drops pairs with an empty sentence (only EOS, length 1); length 2 keeps them.
         objective = make_objective(config.data, vocabulary.tgt)
-        sides = objective.find_lengths((corpus.src_lengths, corpus.tgt_lengths))
+        sides = objective.find_lengths(corpus.lengths)
         lengths = [np.maximum(side, 2) for side in sides]
         longer = np.maximum(*lengths)
         positions = config.model.position_limit
@@ -167,7 +167,8 @@ class CorpusScorer:
         structure, _ = describe_model(model, *vocabulary.sizes)
         self._plan = BatchPlan([(lengths[0], lengths[1])], data, seed=0)
         self._num_pairs = len(longer)
-        self._loader = make_loader(self._plan, [corpus], mesh, objective=objective)
+        shards = find_row_shards(mesh)
+        self._loader = Loader(self._plan, [corpus], row_shards=shards, objective=objective)
         self._eval_step = make_eval_step(structure, count_right=count_right)
         self._empty = (math.nan, 0.0, 0.0)[: 3 if count_right else 2]
         self._mesh = mesh

@@ -65,14 +65,12 @@ def record_start(
     vocabulary: Vocabulary,
     corpora: Mapping[str, Sequence[Corpus]],
     step: int,
-    weights: Sequence[float] = (),
     initial: Mapping[str, Any] | None = None,
 ) -> None:
     """Appends a line for this start to the ledger, and keeps the plugins' source; in process 0.
 
-    `step` is that of the checkpoint that training continues from, or 0, `weights` are how often an
-    epoch uses each pair of the training corpora, and `initial` is the origin of the parameters, if
-    they are of another run; later starts repeat it.
+    `step` is that of the checkpoint that training continues from, or 0, and `initial` is the origin
+    of the parameters, if they are of another run; later starts repeat it.
 
     Raises:
         RunError: the run directory cannot be written.
@@ -81,8 +79,8 @@ def record_start(
         return
     policy = choose_policy(config.model)
     described = {split: describe_corpora(parts) for split, parts in corpora.items()}
-    for part, weight in zip(described["train"], weights, strict=False):
-        part["weight"] = weight
+    for part, corpus in zip(described["train"], corpora["train"], strict=True):
+        part["weight"] = corpus.weight
     entry = {
         "date": now(),
         "step": step,

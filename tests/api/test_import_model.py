@@ -48,7 +48,7 @@ def test_vocabulary_of_an_imported_run_is_kept_in_fine_tuning(source: Path, tmp_
     filled = fill_tokenizer(config).tokenizer
     assert filled.shared  # source and target have a model each, but the same ids
     assert (filled.kind, filled.vocab_size) == ("unigram", Rows.load(given).row.size)
-    make_vocabulary(config, tmp_path / "tuned", [ListCorpus("pairs", [("a", "b")])], [1.0])
+    make_vocabulary(config, tmp_path / "tuned", [ListCorpus("pairs", [("a", "b")])])
     assert Rows.load(tmp_path / "tuned" / "vocab").row.tolist() == Rows.load(given).row.tolist()
 
 

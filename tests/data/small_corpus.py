@@ -2,7 +2,10 @@
 
 import itertools
 
+import numpy as np
+
 from t2t.data.corpus import ListCorpus
+from t2t.data.token_cache import TokenizedCorpus
 
 _WHO = {
     "the girl": "das Mädchen",
@@ -40,3 +43,10 @@ PAIRS = [
     )
 ]
 CORPUS = ListCorpus("small", PAIRS)
+
+
+def read_pair(tokens: TokenizedCorpus, index: int) -> list[list[int]]:
+    """Source and target ids of a pair."""
+    sides = [np.zeros(lengths[index], np.int32) for lengths in tokens.lengths]
+    tokens.copy(np.array([index]), *((np.array([0]), side) for side in sides))
+    return [side.tolist() for side in sides]

@@ -50,7 +50,8 @@ def test_sources_are_joined_in_their_order(tmp_path: Path) -> None:
     held_out: dict[str, Any] = {"validation_src": src1, "validation_tgt": tgt1}
     held_out |= {"test_src": src1, "test_tgt": tgt1}
     data = DataConfig("toy+text", train_src=(src1, src2), train_tgt=(tgt1, tgt2), **held_out)
-    assert [(len(c), w) for c, w in corpus_sources.open_training(data)] == [(2, 1), (3, 1), (4, 1)]
+    opened = corpus_sources.open_training(data)
+    assert [(len(corpus), corpus.weight) for corpus in opened] == [(2, 1), (3, 1), (4, 1)]
     whole = corpus_sources.open_split(data, "train")
     assert [src for src, _ in whole][1:4] == ["spiel", "a.en 0", "a.en 1"]
     assert corpus_sources.list_splits(data) == ("train", "test", "validation")
@@ -60,9 +61,9 @@ def test_sources_are_joined_in_their_order(tmp_path: Path) -> None:
     data.test_src = data.test_tgt = ""
     assert corpus_sources.open_split(data, "test")[0] == ("toy", "test")
     data.source = "text+toy"
-    assert [len(corpus) for corpus, _ in corpus_sources.open_training(data)] == [3, 4, 2]
+    assert [len(corpus) for corpus in corpus_sources.open_training(data)] == [3, 4, 2]
     data.train_weights = (1.0, 0.5, 3.0)
-    assert [weight for _, weight in corpus_sources.open_training(data)] == [1, 0.5, 3]
+    assert [corpus.weight for corpus in corpus_sources.open_training(data)] == [1, 0.5, 3]
 
 
 def test_shares_of_corpora_follow_their_sizes_to_the_power_of_one_over_t(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_shares_of_corpora_follow_their_sizes_to_the_power_of_one_over_t(tmp_pat
     assert corpus_sources.find_weights([1000, 1_000_000], temperature=0.2) == [1e-9, 1]
     (src, tgt), (src2, tgt2) = write_pair(tmp_path, "a", 32), write_pair(tmp_path, "b", 1)
     data = DataConfig("text", train_src=(src, src2), train_tgt=(tgt, tgt2), temperature=5.0)
-    assert [weight for _, weight in corpus_sources.open_training(data)] == [1, 16]
+    assert [corpus.weight for corpus in corpus_sources.open_training(data)] == [1, 16]
 
 
 @pytest.mark.usefixtures("_toy_source")

@@ -21,7 +21,7 @@ from t2t.data.parts import (
 )
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
-from tests.data.small_corpus import CORPUS, PAIRS
+from tests.data.small_corpus import CORPUS, PAIRS, read_pair
 
 TAGS = ["<2de>", "<2fr>"]
 # What a corpus about translation may contain, often enough to become pieces of its own.
@@ -71,7 +71,7 @@ def test_empty_sentence_stays_empty(vocabulary: Vocabulary, tmp_path: Path) -> N
     corpus.tag = "<2de>"
     data = DataConfig(cache_directory=str(tmp_path))
     tokenized = tokenize(corpus, vocabulary, data)
-    dropped = find_dropped(tokenized.src_lengths, tokenized.tgt_lengths, data)
+    dropped = find_dropped(*tokenized.lengths, data)
     assert dropped["empty"].tolist() == [0]
 
 
@@ -83,7 +83,7 @@ def test_tokens_of_one_text_with_other_tags_are_kept_apart(
     for tag in ["", *TAGS]:
         corpus = ListCorpus("same", PAIRS[:3])
         corpus.tag = tag
-        built, opened = (tokenize(corpus, vocabulary, data).pair(0)[0][0] for _ in range(2))
+        built, opened = (read_pair(tokenize(corpus, vocabulary, data), 0)[0][0] for _ in range(2))
         assert built == opened
         assert not tag or (built,) == vocabulary.with_tag(tag).src.tag_ids
         found.add(int(built))
@@ -159,7 +159,7 @@ def test_each_source_is_opened_once_for_each_direction(
     )
     validate(Config(data=data))
     opened = corpus_sources.open_training(data)
-    assert [(corpus[0], corpus.tag, weight) for corpus, weight in opened] == [
+    assert [(corpus[0], corpus.tag, corpus.weight) for corpus in opened] == [
         (("e1", "d1"), "<2de>", 1.0),
         (("one", "for all"), "<2de>", 2.0),
         (("f1", "d1"), "<2de>", 3.0),
@@ -167,7 +167,7 @@ def test_each_source_is_opened_once_for_each_direction(
         (("d1", "e1"), "<2en>", 5.0),
         (("one", "for all"), "<2en>", 6.0),
     ]
-    assert opened[3][0].name == "fr-de: toy"
+    assert opened[3].name == "fr-de: toy"
     assert (same.tag, same.name) == ("", "toy")
     for split in ("train", "validation"):
         with pytest.raises(ConfigError, match="translates en-de, fr-de, de-en; name one with"):
@@ -177,7 +177,7 @@ def test_each_source_is_opened_once_for_each_direction(
     assert choose_direction(data, "fr-de").train_weights == (3.0, 4.0)
     # Text alone: the same test set has the same hash in any run.
     plain = DataConfig("text", train_src=(f"{tmp_path}/a.de",), train_tgt=(f"{tmp_path}/a.en",))
-    assert corpus_sources.open_split(plain, "train").fingerprint() == opened[4][0].fingerprint()
+    assert corpus_sources.open_split(plain, "train").fingerprint() == opened[4].fingerprint()
 
 
 def test_validation_is_that_of_each_direction(tmp_path: Path) -> None:

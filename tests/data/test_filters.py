@@ -36,7 +36,7 @@ def apply(
     names: Sequence[str], folder: Path, parts: Sequence[Sequence[Pair]] = (PAIRS,)
 ) -> list[Corpus]:
     corpora = [ListCorpus(f"part {number}", part) for number, part in enumerate(parts)]
-    return filter_corpora(corpora, names, lambda: [ListCorpus("test", HELD_OUT)], folder)
+    return filter_corpora(corpora, names, [ListCorpus("test", HELD_OUT)], folder)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_training_and_its_split_have_the_pairs_that_are_kept(tmp_path: Path) -> 
     }
     test: dict[str, Any] = {"test_src": f"{tmp_path}/test.0", "test_tgt": f"{tmp_path}/test.1"}
     data = DataConfig("text", **train, **test, cache_directory=f"{tmp_path}/cache", filters=NAMES)
-    [(corpus, weight)] = open_training(data)
+    [corpus] = open_training(data)
     kept = [PAIRS[number] for number in (0, 1, 5, 6)]
-    assert ([*corpus], weight) == (kept, 1.0)
+    assert ([*corpus], corpus.weight) == (kept, 1.0)
     assert [*open_split(data, "train")] == kept
     assert [*open_split(data, "test")] == HELD_OUT
     np.testing.assert_array_equal([*corpus.dropped.values()], [1, 1, 1, 2])

@@ -13,7 +13,7 @@ import pytest
 from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.corpus import ListCorpus
-from t2t.data.loader import PREFETCH, Loader
+from t2t.data.loader import ONE_SHARD, PREFETCH, Loader, RowShards
 from t2t.data.objectives import choose_objective
 from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
@@ -34,8 +34,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[TokenizedCorpus]:
 
 def make_loader(
     corpora: list[TokenizedCorpus],
-    row_multiple: int = 8,
-    row_shards: tuple[int, tuple[int, ...]] = (1, (0,)),
+    row_shards: RowShards = ONE_SHARD,
     packed_length: int = 0,
     objective: str = "translation",
 ) -> Loader:
@@ -44,9 +43,9 @@ def make_loader(
         packed_length=packed_length,
     )  # fmt: skip
     made = choose_objective(data, range(500, 510), range(4, 400))
-    lengths = [made.find_lengths((corpus.src_lengths, corpus.tgt_lengths)) for corpus in corpora]
+    lengths = [made.find_lengths(corpus.lengths) for corpus in corpora]
     plan = make_plan(lengths, data, 0)
-    return Loader(plan, corpora, row_multiple=row_multiple, row_shards=row_shards, objective=made)
+    return Loader(plan, corpora, row_shards=row_shards, parts=8 // row_shards.total, objective=made)
 
 
 def assert_same(one: HostBatch, other: HostBatch) -> None:
@@ -64,7 +63,7 @@ def test_rows_are_shifted_and_padded_one_sentence_after_the_other(
         wanted = [np.zeros(array.shape, int) for array in batch[:3]]
         ends = np.zeros((2, len(batch.src)), int)
         for row, index in zip(planned.rows.tolist(), planned.indices.tolist(), strict=True):
-            src, tgt = (ids.tolist() for ids in corpora[0].pair(index))
+            src, tgt = small_corpus.read_pair(corpora[0], index)
             for array, ids, side in zip(
                 wanted, (src, [BOS_ID, *tgt[:-1]], tgt), (0, 1, 1), strict=True
             ):
@@ -84,7 +83,7 @@ def test_each_pair_is_read_from_its_own_corpus(corpora: list[TokenizedCorpus]) -
         if src.any()
     ]
     expected = [
-        tuple(ids.tolist() for ids in corpus.pair(index))
+        tuple(small_corpus.read_pair(corpus, index))
         for corpus in corpora
         for index in range(len(corpus))
     ]
@@ -115,7 +114,11 @@ def test_batches_hold_the_pairs_of_the_objective(
                 texts = (split_sentences(side[side != PAD_ID]) for side in (src, tgt))
                 found += [fill(*pair) for pair in zip(*texts, strict=True)]
         seen.append(batch)
-    wanted = [corpus.pair(index)[1].tolist() for corpus in corpora for index in range(len(corpus))]
+    wanted = [
+        small_corpus.read_pair(corpus, index)[1]
+        for corpus in corpora
+        for index in range(len(corpus))
+    ]
     assert sorted(found) == sorted(wanted)
     later = [loader.batch(step) for step in range(epoch, 2 * epoch)]
     assert {*map(describe, seen)}.isdisjoint(map(describe, later))
@@ -165,7 +168,10 @@ def test_rows_of_all_processes_are_the_whole_batch(
     whole = make_loader(corpora, packed_length=packed_length, objective=objective)
     parts = [
         make_loader(
-            corpora, row_shards=(count, own), packed_length=packed_length, objective=objective
+            corpora,
+            row_shards=RowShards(count, own),
+            packed_length=packed_length,
+            objective=objective,
         )
         for own in owners
     ]

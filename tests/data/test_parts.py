@@ -16,7 +16,10 @@ def test_config_is_resolved_to_a_part_for_each_source_and_direction() -> None:
         directions=("en-de", "de-en"),
         train_weights=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0),
     )
-    found = [(each.direction, each.weight, each.files, each.dataset) for each in list_parts(data)]
+    found = [
+        ("".join(each.config.directions), each.weight, each.files, each.dataset)
+        for each in list_parts(data)
+    ]
     assert found[:5] == [
         ("en-de", 1.0, {"train": (Path("a.en"), Path("a.de"))}, ""),
         ("en-de", 2.0, {"train": (Path("b.en"), Path("b.de"))}, ""),
@@ -33,4 +36,4 @@ def test_files_of_both_sides_are_listed_by_split() -> None:
     [part] = list_parts(DataConfig("hf", hf_files=files, src_column="0", tgt_column="1"))
     here = Path.cwd()
     assert part.files == {"train": (here / "a.tsv", here / "b.tsv"), "dev": (Path("/c.tsv"),)}
-    assert (part.columns, part.weight, part.direction) == (("0", "1"), 1.0, "")
+    assert part.weight == 1.0

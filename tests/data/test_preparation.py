@@ -65,18 +65,18 @@ def test_config_without_a_path_stays() -> None:
 @pytest.mark.parametrize("name", ["bpe", "bpe/joint.model", "apart"])
 def test_given_vocabulary_is_copied_into_the_run(name: str, folder: Path, tmp_path: Path) -> None:
     config = fill_tokenizer(make_config(folder / name))
-    made = make_vocabulary(config, tmp_path, [CORPUS], [1.0])
+    made = make_vocabulary(config, tmp_path, [CORPUS])
     saved = Vocabulary.load(tmp_path / "vocab")
     given = Vocabulary.load(folder / name.split("/")[0])
     assert made.fingerprint() == saved.fingerprint() == given.fingerprint()
     assert saved.several_sentences == 0.0  # measured on this run's text
-    assert make_vocabulary(config, tmp_path, [CORPUS], [1.0]).shared == given.shared
+    assert make_vocabulary(config, tmp_path, [CORPUS]).shared == given.shared
 
 
 def test_other_files_of_a_given_folder_are_copied(own: Path, tmp_path: Path) -> None:
     for name, text in (("ids.json", "[1]"), ("text.sha256", "of other text")):
         (own / "bpe" / name).write_text(text, "utf-8")
-    make_vocabulary(fill_tokenizer(make_config(own / "bpe")), tmp_path, [CORPUS], [1.0])
+    make_vocabulary(fill_tokenizer(make_config(own / "bpe")), tmp_path, [CORPUS])
     assert (tmp_path / "vocab" / "ids.json").read_text("utf-8") == "[1]"
     assert (tmp_path / "vocab" / "text.sha256").read_text("utf-8") != "of other text"
 
@@ -93,21 +93,21 @@ def test_vocabularies_of_equal_ids_count_as_one(own: Path) -> None:
 
 def test_run_needs_the_given_vocabulary_only_once(own: Path, tmp_path: Path) -> None:
     config = fill_tokenizer(make_config(own / "bpe"))
-    made = make_vocabulary(config, tmp_path, [CORPUS], [1.0])
+    made = make_vocabulary(config, tmp_path, [CORPUS])
     shutil.rmtree(own / "bpe")
     with pytest.raises(ConfigError, match=r"tokenizer.path: .*bpe cannot be read: No such file"):
         fill_tokenizer(make_config(own / "bpe"))
     assert fill_tokenizer(make_config(own / "bpe"), tmp_path) == config
-    again = make_vocabulary(config, tmp_path, [CORPUS], [1.0])
+    again = make_vocabulary(config, tmp_path, [CORPUS])
     assert again.fingerprint() == made.fingerprint()
 
 
 def test_other_vocabulary_at_the_same_path_is_refused(own: Path, tmp_path: Path) -> None:
     config = fill_tokenizer(make_config(own / "bpe"))
-    make_vocabulary(config, tmp_path, [CORPUS], [1.0])
+    make_vocabulary(config, tmp_path, [CORPUS])
     shutil.copy(own / "unigram" / "joint.model", own / "bpe" / "joint.model")
     with pytest.raises(VocabularyError, match=r"tokenizer.path=.* is not the vocabulary in"):
-        make_vocabulary(fill_tokenizer(config), tmp_path, [CORPUS], [1.0])
+        make_vocabulary(fill_tokenizer(config), tmp_path, [CORPUS])
 
 
 def test_vocabulary_of_a_run_with_checkpoints_may_move(own: Path, tmp_path: Path) -> None:

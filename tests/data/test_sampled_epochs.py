@@ -17,7 +17,7 @@ from t2t.config.files import load_config, save_config
 from t2t.data import sampled_epochs
 from t2t.data.batch import EOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.corpus import DataError, TextCorpus
-from t2t.data.loader import Loader
+from t2t.data.loader import ONE_SHARD, Loader, RowShards
 from t2t.data.packing import make_plan
 from t2t.data.sampled_epochs import SampledEpochs
 from t2t.data.token_cache import TokenizedCorpus
@@ -46,13 +46,13 @@ def run(tmp_path: Path) -> Path:
     return workdir
 
 
-def open_epochs(run: Path, row_shards: tuple[int, tuple[int, ...]] = (1, (0,))) -> SampledEpochs:
+def open_epochs(run: Path, row_shards: RowShards = ONE_SHARD) -> SampledEpochs:
     config = load_config(run / "config.json")
 
     def make_loader(tokenized: Sequence[TokenizedCorpus]) -> Loader:
-        lengths = [(corpus.src_lengths, corpus.tgt_lengths) for corpus in tokenized]
+        lengths = [corpus.lengths for corpus in tokenized]
         plan = make_plan(lengths, config.data, config.seed)
-        return Loader(plan, tokenized, row_multiple=2, row_shards=row_shards)
+        return Loader(plan, tokenized, row_shards=row_shards, parts=2 // row_shards.total)
 
     corpora = [TextCorpus(run.parent / "src", run.parent / "tgt")]
     return SampledEpochs(config, run, corpora, Vocabulary.load(run / "vocab"), make_loader)
@@ -119,7 +119,7 @@ def test_finished_epochs_leave_no_tokens(run: Path) -> None:
 
 @pytest.mark.slow
 def test_hosts_share_the_rows_of_every_batch(run: Path) -> None:
-    halves = [list(open_epochs(run, (2, (own,))).iterate(0, STEPS)) for own in range(2)]
+    halves = [list(open_epochs(run, RowShards(2, (own,))).iterate(0, STEPS)) for own in range(2)]
     joined = [
         Batch(*(np.concatenate(sides) for sides in zip(*parts, strict=True)))
         for parts in zip(*halves, strict=True)

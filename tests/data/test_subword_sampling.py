@@ -1,6 +1,5 @@
 """Sampled segmentations against SentencePiece, a naive BPE-dropout, and exact probabilities."""
 
-import functools
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -158,9 +157,7 @@ def test_without_dropout_bpe_is_that_of_sentencepiece(
     bpe: Vocabulary, lowercase: Vocabulary, sentences: list[str]
 ) -> None:
     for tokenizer in (bpe.src, lowercase.src):
-        sampled = SampledTokenizer(
-            tokenizer, functools.partial(BpeSampler, tokenizer, 0.0), "", 1000
-        )
+        sampled = SampledTokenizer(tokenizer, "bpe", 0.0, "", 1000)
         assert sampled.encode(sentences) == tokenizer.encode(sentences)
 
 
@@ -168,11 +165,9 @@ def test_without_dropout_bpe_is_that_of_sentencepiece(
 def test_samples_are_segmentations_of_the_text(
     bpe: Vocabulary, unigram: Vocabulary, sentences: list[str], seed: int
 ) -> None:
-    for tokenizer, make_sampler in (
-        (bpe.src, lambda: BpeSampler(bpe.src, 0.4)),
-        (unigram.src, lambda: UnigramSampler(unigram.src, 0.1)),
-    ):
-        sampled = SampledTokenizer(tokenizer, make_sampler, str(seed), 1000).encode(sentences)
+    for tokenizer, kind, sampling in ((bpe.src, "bpe", 0.4), (unigram.src, "unigram", 0.1)):
+        sampler = SampledTokenizer(tokenizer, kind, sampling, str(seed), 1000)
+        sampled = sampler.encode(sentences)
         assert tokenizer.decode(sampled) == tokenizer.decode(tokenizer.encode(sentences))
 
 
@@ -213,7 +208,7 @@ def test_sentences_that_are_or_become_too_long_are_not_sampled(bpe: Vocabulary) 
     text = [" ".join(src for src, _ in small_corpus.PAIRS[:count]) for count in range(1, 8)]
     [*plain] = bpe.src.encode(text)
     limit = len(plain[3]) + 1
-    tokenizer = SampledTokenizer(bpe.src, lambda: BpeSampler(bpe.src, 0.9), "stream", limit)
+    tokenizer = SampledTokenizer(bpe.src, "bpe", 0.9, "stream", limit)
     sampled = tokenizer.encode(text)
     assert all(len(new) <= limit for new in sampled[:4])
     assert sampled[0] != plain[0]

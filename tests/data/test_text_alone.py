@@ -39,9 +39,9 @@ def test_files_of_text_need_no_other_side(tmp_path: Path) -> None:
         tmp_path, *files[:2], validation_tgt=files[2], train_weights=(1.0, 2.0), objective="lm"
     )
     opened = corpus_sources.open_training(data)
-    assert [weight for _, weight in opened] == [1, 2]
-    assert [[*corpus] for corpus, _ in opened] == [[("", t) for t in TEXT[i:]] for i in range(2)]
-    assert [corpus.name for corpus, _ in opened] == files[:2]
+    assert [corpus.weight for corpus in opened] == [1, 2]
+    assert [[*corpus] for corpus in opened] == [[("", t) for t in TEXT[i:]] for i in range(2)]
+    assert [corpus.name for corpus in opened] == files[:2]
     assert corpus_sources.list_splits(data) == ("train", "validation")
     [(_, validation)] = corpus_sources.open_validation(data).items()
     assert validation[0] == ("", TEXT[2])
@@ -49,7 +49,7 @@ def test_files_of_text_need_no_other_side(tmp_path: Path) -> None:
         Path(file).stat().st_size for file in files[:2]
     )
     pairs = TextCorpus(files[0], files[0]).fingerprint()
-    assert opened[0][0].fingerprint() not in (pairs, opened[1][0].fingerprint())
+    assert opened[0].fingerprint() not in (pairs, opened[1].fingerprint())
 
 
 def test_sources_of_pairs_give_their_targets(
@@ -64,7 +64,7 @@ def test_sources_of_pairs_give_their_targets(
     variants.register("data.source", "toy")(open_toy)
     rows = write(tmp_path / "rows.tsv", ["text\tyear", "ein Haus\t1999"])
     data = make_data(tmp_path, source="toy+hf", hf_files=(f"train={rows}",), tgt_column="text")
-    toy, hf = (corpus for corpus, _ in corpus_sources.open_training(data))
+    toy, hf = corpus_sources.open_training(data)
     assert [*toy] == [("", "b")]
     assert [*hf] == [("", "ein Haus")]
 
@@ -75,7 +75,7 @@ def test_filters_look_at_the_text(tmp_path: Path) -> None:
     data = make_data(
         tmp_path, files[0], validation_tgt=files[1], filters=("duplicates", "script", "overlap")
     )
-    [(corpus, _)] = corpus_sources.open_training(data)
+    [corpus] = corpus_sources.open_training(data)
     assert [text for _, text in corpus] == TEXT[:5]
     assert corpus.dropped == {"duplicates": 1, "script": 1, "overlap": 1}
 
@@ -112,13 +112,11 @@ def test_training_reads_the_pairs_of_the_objective(tmp_path: Path, kind: str) ->
         subword_sampling=0.3 if kind == "sampled" else 0.0,
     )  # fmt: skip
     config = Config(data=data, tokenizer=TokenizerConfig(vocab_size=330, sentinels=3))
-    [(corpus, weight)] = corpus_sources.open_training(data)
+    [corpus] = corpus_sources.open_training(data)
     vocabulary = train_vocabulary([corpus], config.tokenizer, tmp_path / "vocab")
     mesh = make_small_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        loader = make_training_loader(
-            config, tmp_path, vocabulary, mesh, [corpus], [weight], first=0
-        )
+        loader = make_training_loader(config, tmp_path, vocabulary, mesh, [corpus], first=0)
         if kind == "sampled":
             loader = loader.open(0)  # type: ignore[union-attr]
     batch = loader.batch(0)  # type: ignore[union-attr]
@@ -138,5 +136,5 @@ def test_text_is_cached_once_for_all_objectives(tmp_path: Path) -> None:
         data = dataclasses.replace(make_data(tmp_path, file), objective=objective)
         corpus = corpus_sources.open_split(data, "train")
         tokens = tokenize_corpus(corpus, vocabulary, tmp_path / "tokens")
-        assert np.unique(tokens.src_lengths).tolist() == [1]
+        assert np.unique(tokens.lengths[0]).tolist() == [1]
     assert len([*(tmp_path / "tokens").iterdir()]) == 1

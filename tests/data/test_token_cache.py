@@ -14,7 +14,7 @@ from t2t.data import token_cache
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
 from t2t.data.token_cache import TokenizedCorpus, is_tokenized, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from tests.data.small_corpus import CORPUS, PAIRS
+from tests.data.small_corpus import CORPUS, PAIRS, read_pair
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +39,10 @@ def assert_whole(tokenized: TokenizedCorpus, vocabulary: Vocabulary) -> None:
     src = vocabulary.src.encode([src for src, _ in PAIRS])
     tgt = vocabulary.tgt.encode([tgt for _, tgt in PAIRS])
     assert len(tokenized) == len(PAIRS)
-    assert tokenized.src_lengths.tolist() == [len(ids) for ids in src]
-    assert tokenized.tgt_lengths.tolist() == [len(ids) for ids in tgt]
+    wanted = [[len(ids) for ids in side] for side in (src, tgt)]
+    assert [side.tolist() for side in tokenized.lengths] == wanted
     for index in range(len(PAIRS)):
-        src_ids, tgt_ids = tokenized.pair(index)
-        assert (src_ids.tolist(), tgt_ids.tolist()) == (src[index], tgt[index])
+        assert read_pair(tokenized, index) == [src[index], tgt[index]]
 
 
 def test_every_pair_is_kept(
@@ -64,9 +63,10 @@ def test_ids_beyond_sixteen_bits_are_kept(
 
     object.__setattr__(large := Vocabulary(vocabulary.src, vocabulary.tgt), "tgt", LargeTokenizer())
     monkeypatch.setattr(Vocabulary, "fingerprint", lambda _: "large")
-    src, tgt = tokenize_corpus(CORPUS, large, tmp_path).pair(5)
-    assert (src.dtype, tgt.dtype) == (np.dtype(np.uint16), np.dtype(np.int32))
-    assert tgt.tolist() == [1 << 16, 2]
+    tokenized = tokenize_corpus(CORPUS, large, tmp_path)
+    [(src, tgt)] = tokenized.shards
+    assert (src.ids.dtype, tgt.ids.dtype) == (np.dtype(np.uint16), np.dtype(np.int32))
+    assert read_pair(tokenized, 5)[1] == [1 << 16, 2]
 
 
 def test_cache_has_the_permissions_of_other_folders_and_files(
@@ -153,7 +153,7 @@ def test_ids_that_a_full_disk_or_a_crash_made_zero_are_noticed_when_they_are_rea
     tokenized = tokenize_corpus(CORPUS, vocabulary, tmp_path)
     into = np.zeros((2, 100), np.int32)
     with pytest.raises(DataError, match=rf"cache {folder} is damaged: .*EOS; remove this folder"):
-        tokenized.copy(np.array([7]), np.array([0]), np.array([0]), *into)
+        tokenized.copy(np.array([7]), *((np.array([0]), side) for side in into))
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -209,11 +209,11 @@ def test_sentences_are_copied_to_their_places_from_any_shard(
     places = np.array([[500, 0, 200, 300, 900, 700], [100, 300, 0, 700, 500, 900]])
     wanted = np.zeros((2, 1000), np.int32)
     for number, index in enumerate(indices.tolist()):
-        for side, ids in enumerate(whole.pair(index)):
+        for side, ids in enumerate(read_pair(whole, index)):
             wanted[side, places[side, number] :][: len(ids)] = ids
     for tokenized in (whole, in_shards):
         found = np.zeros_like(wanted)
-        tokenized.copy(indices, *places, *found)
+        tokenized.copy(indices, *zip(places, found, strict=True))
         np.testing.assert_array_equal(found, wanted)
 
 

@@ -30,6 +30,7 @@ from t2t.runtime.mesh import make_mesh, put_like
 from t2t.training.state import init_state
 from t2t.training.step import make_eval_step
 from tests.data.small_corpus import PAIRS as MANY
+from tests.data.small_corpus import read_pair
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -58,11 +59,11 @@ def test_every_pair_counts_once_even_an_empty_one(
             loss, sentences = scorer.compute_loss(params), scorer.score_sentences(params)
     assert "eval_step" not in caplog.text, "compile left something to do"
 
-    longest = int(max(tokenized.src_lengths.max(), tokenized.tgt_lengths.max()))
+    longest = int(np.max(tokenized.lengths))
     eval_step, nats, tokens = make_eval_step(structure), 0.0, 0
     predict = jax.jit(lambda params, src, tgt: merge(structure, params)(src, tgt).argmax(axis=-1))
     for index in range(len(PAIRS)):
-        pair = tokenized.pair(index)
+        pair = read_pair(tokenized, index)
         rows = np.zeros((2, 2, longest), np.int32)
         for side, ids in zip(rows, pair, strict=True):
             side[:, : len(ids)] = ids
@@ -107,14 +108,14 @@ def test_pairs_beyond_the_learned_positions_are_left_out_and_counted(
         scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
         loss, sentences = scorer.compute_loss(state.params), scorer.score_sentences(state.params)
     assert scorer.num_left_out == 1
-    assert loss.tokens == len(tokenized.pair(0)[1])
+    assert loss.tokens == len(read_pair(tokenized, 0)[1])
     assert np.isnan(sentences[1, 0])
 
 
 def test_no_pair_within_the_learned_positions_is_an_error(
     corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus],
 ) -> None:
-    shortest = max(map(len, corpus_of_unequal_pairs[1].pair(0)))
+    shortest = max(map(len, read_pair(corpus_of_unequal_pairs[1], 0)))
     with pytest.raises(
         ConfigError, match=f"=3, .* train a model with model.max_positions={shortest} or"
     ):
@@ -181,7 +182,7 @@ def test_packed_texts_have_the_losses_that_they_have_alone(
     structure, state = init_state(config, 400, 400)
     eval_step, sums = make_eval_step(structure), []
     made = make_objective(config.data, vocabulary.tgt)
-    lengths = made.find_lengths((tokenized.src_lengths, tokenized.tgt_lengths))
+    lengths = made.find_lengths(tokenized.lengths)
     for packed_length in (0, 64):
         packed = dataclasses.replace(data, packed_length=packed_length)
         plan = make_plan([lengths], packed, seed=0)

@@ -31,6 +31,7 @@ from t2t.storage.atomic_files import (
 from t2t.storage.growing_files import GrowingFiles
 from t2t.storage.paths import LOCAL_FOLDER, find_client, make_path
 from t2t.storage.staging import stage_file
+from tests.data.small_corpus import read_pair
 from tests.tiny_run import PAIRS
 
 
@@ -246,11 +247,11 @@ def test_token_cache_is_uploaded_once_and_fetched_by_others(
     with monkeypatch.context() as patch:
         patch.setattr("t2t.data.token_cache._write", None)
         fetched = tokenize_corpus(corpus, vocabulary, bucket / "cache")
-    assert [*map(list, fetched.pair(1))] == [*map(list, written.pair(1))]
+    assert read_pair(fetched, 1) == read_pair(written, 1)
 
     monkeypatch.setenv("HOME", str(tmp_path / "third"))
     write_file(bucket / "cache" / name / "src.ids", b"damaged")
     again = tokenize_corpus(corpus, vocabulary, bucket / "cache")
     assert f"cache {bucket}/cache/{name} is damaged" in caplog.text
-    assert [*map(list, again.pair(1))] == [*map(list, written.pair(1))]
+    assert read_pair(again, 1) == read_pair(written, 1)
     assert (bucket / "cache" / name / "src.ids").read_bytes() != b"damaged"
