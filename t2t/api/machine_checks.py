@@ -223,16 +223,12 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
 def find_shared_directory(workdir: Path) -> Finding:
     """Checks that this process can read a file that process 0 wrote in the run directory."""
     word = multihost_utils.broadcast_one_to_all(jnp.asarray(secrets.randbits(31)))
-    path = workdir / ".doctor"
-
-    def look() -> str:
-        with contextlib.suppress(OSError):  # find_disk reports a directory that is not writable
-            if is_first():
-                path.write_text(str(word), "utf-8")
-            return path.read_text("utf-8")
-        return ""
-
-    found = process_0_first(look)
+    path, found = workdir / ".doctor", ""
+    # find_disk reports a directory that is not writable.
+    with process_0_first(), contextlib.suppress(OSError):
+        if is_first():
+            path.write_text(str(word), "utf-8")
+        found = path.read_text("utf-8")
     multihost_utils.sync_global_devices("all have looked")
     if is_first() and found:
         path.unlink()

@@ -85,10 +85,11 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     check_divisibility(config, mesh)
     check_prepared(config, workdir)
     # Process 0 reads, filters and copies what is not in the cache; the others find it there.
-    opened = process_0_first(lambda: open_training(config.data))
-    corpora, weights = zip(*opened, strict=True)
-    validation = process_0_first(lambda: open_validation(config.data))
-    process_0_first(lambda: check_test_files(config.data))  # errors come before the training
+    with process_0_first():
+        corpora, weights = zip(*open_training(config.data), strict=True)
+    with process_0_first():
+        validation = open_validation(config.data)
+        check_test_files(config.data)  # errors come before the training
     with lock_run(workdir), jax.set_mesh(mesh):
         measures = list_measures(workdir)
         check_corpora(workdir, name_splits(corpora, validation), measures)
@@ -306,7 +307,8 @@ def make_training_loader(
         for corpus in corpora:
             corpus.read(0, 1)  # each epoch needs the text: an error, if it is not here
         loader = epochs = SampledEpochs(config, workdir, corpora, vocabulary, make)
-        plan = process_0_first(lambda: epochs.open_step(first)).plan
+        with process_0_first():
+            plan = epochs.open_step(first).plan
     else:
         loader = make([tokenize(corpus, vocabulary, config.data) for corpus in corpora])
         plan = loader.plan

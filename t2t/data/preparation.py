@@ -53,8 +53,7 @@ def make_vocabulary(
     """
     given = config.tokenizer.path
     text = hash_strings(*(corpus.fingerprint() for corpus in corpora))
-
-    def make() -> Vocabulary:
+    with process_0_first():
         directory = workdir / "vocab"
         origin = directory / ORIGIN
         if Vocabulary.is_saved(directory):
@@ -83,8 +82,6 @@ def make_vocabulary(
         with explain_write_errors(VocabularyError, origin):
             write_file(origin, text)
         return vocabulary
-
-    return process_0_first(make)
 
 
 def _copy_others(given: Path, directory: Path) -> None:
@@ -187,7 +184,8 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
 def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
     """Opens the tokens of a corpus; process 0 writes those that are missing."""
     directory = make_path(data.cache_directory)
-    return process_0_first(lambda: tokenize_corpus(corpus, vocabulary, directory))
+    with process_0_first():
+        return tokenize_corpus(corpus, vocabulary, directory)
 
 
 def tokenize_together(

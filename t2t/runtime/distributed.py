@@ -4,14 +4,14 @@ All processes run the same program in step and share the run directory and the c
 writes metrics, scores and messages; each process writes its own shards of a checkpoint.
 """
 
+import contextlib
 import itertools
 import logging
 import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
 
 import jax
 import numpy as np
@@ -19,8 +19,6 @@ from jax._src.distributed import global_state  # JAX has no public barrier witho
 from jax.experimental import multihost_utils
 
 from t2t.config.fields import ConfigError
-
-T = TypeVar("T")
 
 COORDINATOR_TIMEOUT = 300.0  # seconds until process 0 has to answer, as JAX waits
 
@@ -141,23 +139,23 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def process_0_first(work: Callable[[], T]) -> T:
-    """Runs `work` in process 0 first, then in all others, which find the files that it wrote.
+@contextlib.contextmanager
+def process_0_first() -> Iterator[None]:
+    """A context that process 0 enters first; the others follow, and find the files that it wrote.
 
     If process 0 raises an error of t2t's own, the others come to the same one by themselves. After
     any other exception they end because it is lost.
     """
     if not is_first():
         wait_for_all()
+        yield
+        return
     try:
-        result = work()
+        yield
     except (ValueError, RuntimeError):
-        if is_first():
-            wait_for_all()
-        raise
-    if is_first():
         wait_for_all()
-    return result
+        raise
+    wait_for_all()
 
 
 def wait_for_all() -> None:
