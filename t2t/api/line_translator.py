@@ -21,7 +21,6 @@ from t2t.evaluation.load_models import (
     hash_params,
     identify_code,
 )
-from t2t.storage.paths import find_name
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ class LineTranslator:
         self._params = model.place(self._restored)
         self.chunk_size = decoding.batch_size * BATCHES_TOGETHER
         self._settings: dict[str, Any] = {
-            "runs": [find_name(workdir) for workdir, _ in request.members],
+            "runs": [workdir.resolve().name for workdir, _ in request.members],
             "checkpoints": labels,
             "weights": members.weights,
             "mean": members.mean,

@@ -34,7 +34,6 @@ from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
-from t2t.storage.paths import make_absolute
 from t2t.training import loop
 from t2t.training.checkpoint import list_measures
 from t2t.training.checkpoint_manager import Checkpoints
@@ -159,7 +158,7 @@ def start_from(
     if frozen:
         _log.warning("training.frozen keeps random initial values in %s", ", ".join(frozen))
     return init_training(config, optimizer, params), {
-        "run": str(make_absolute(source.run)),
+        "run": str(source.run.absolute()),
         "checkpoint": source.checkpoint,
         "sha256": digest,
         "parameters": table,

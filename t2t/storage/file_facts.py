@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.storage.atomic_files import make_folder, write_file
-from t2t.storage.paths import find_version, is_storage_error, make_absolute
+from t2t.storage.paths import find_version, is_storage_error
 
 
 def recall(folder: Path, path: Path) -> dict[str, Any] | None:
@@ -40,4 +40,4 @@ def remember(folder: Path, path: Path, facts: dict[str, Any], version: str) -> N
 
 
 def _find_entry(folder: Path, path: Path) -> Path:
-    return folder / f"{hashlib.sha256(str(make_absolute(path)).encode()).hexdigest()[:32]}.json"
+    return folder / f"{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:32]}.json"

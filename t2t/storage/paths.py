@@ -1,10 +1,10 @@
 """Paths that a user gives: a local file or folder, or one in a bucket of Google's, `gs://`.
 
-A local path is a `pathlib.Path`. A path in a bucket is an `etils.epath.Path`, whose files gcsfs
-reads and writes. It has the methods of `pathlib.Path` that t2t uses, so signatures say `Path` for
-both. A bucket has no rename of folders, no locks, no appending and no memory maps: where these
-matter, the functions of this folder do the same by other means. Only this folder asks which of the
-two a path is.
+A local path is a `pathlib.Path`. A path in a bucket is a `BucketPath`, an `etils.epath.Path` whose
+files gcsfs reads and writes. It has the methods of `pathlib.Path` that t2t uses, so signatures say
+`Path` for both. A bucket has no rename of folders, no locks, no appending and no memory maps: where
+these matter, the functions of this folder do the same by other means. Only this folder asks which
+of the two a path is.
 """
 
 import importlib.util
@@ -56,9 +56,9 @@ def make_path(text: str | os.PathLike[str]) -> Path:
             f"{text}: gcsfs is not installed, which reads and writes gs://; pip install -e '.[gcs]'"
         )
     _configure_clients()
-    from etils import epath  # here since it takes a tenth of a second
+    from t2t.storage.bucket_path import BucketPath  # here since it takes a tenth of a second
 
-    path: Path = epath.Path(text)
+    path: Path = BucketPath(text)
     return path
 
 
@@ -79,9 +79,9 @@ def make_run_path(text: str | os.PathLike[str], flag: str = "--workdir") -> Path
     if not os.fspath(text):
         raise PathError(f"{flag} is empty; name a folder")
     path = make_path(text)
-    if re.search(r"[][*?\\]", str(make_absolute(path))):
+    if re.search(r"[][*?\\]", str(path.absolute())):
         raise PathError(
-            f"{flag}={make_absolute(path)}: Orbax takes [ ] * ? and \\ for a pattern and would not "
+            f"{flag}={path.absolute()}: Orbax takes [ ] * ? and \\ for a pattern and would not "
             "find its checkpoints again; choose a path without them"
         )
     return path
@@ -90,23 +90,6 @@ def make_run_path(text: str | os.PathLike[str], flag: str = "--workdir") -> Path
 def is_bucket(path: Path | str) -> bool:
     """Returns whether a path is in a bucket."""
     return str(path).startswith("gs://")
-
-
-def make_absolute(path: Path) -> Path:
-    """Returns the absolute path."""
-    return path if is_bucket(path) else path.absolute()
-
-
-def is_same_folder(one: Path, other: Path) -> bool:
-    """Returns whether two paths are one folder, for example by a symbolic link."""
-    if is_bucket(one) or is_bucket(other) or not (one.exists() and other.exists()):
-        return make_absolute(one) == make_absolute(other)
-    return one.samefile(other)
-
-
-def find_name(folder: Path) -> str:
-    """Returns the name of a folder, also of "." and of a symbolic link's target."""
-    return folder.name if is_bucket(folder) else folder.resolve().name
 
 
 def find_client() -> Any:

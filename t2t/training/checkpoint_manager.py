@@ -17,7 +17,6 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config.fields import Config
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import require_space
-from t2t.storage.paths import make_absolute
 from t2t.training.checkpoint import (
     has_old_names,
     hold_signals,
@@ -65,7 +64,7 @@ class Checkpoints:
         self._config = config
         self._evaluation_params = make_optimizer(config).evaluation_params
         self._manager = ocp.CheckpointManager(
-            make_absolute(workdir / "checkpoints"),
+            workdir.absolute() / "checkpoints",
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=policy.AnyPreservationPolicy(kept),
                 best_fn=key,
@@ -125,7 +124,7 @@ class Checkpoints:
             reason += "continue the original run, or begin another with --init_from"
             raise RunError(f"checkpoint {step} of {self.workdir} {reason}")
         try:
-            folder = make_absolute(self.workdir / "checkpoints" / str(step) / "training")
+            folder = self.workdir.absolute() / "checkpoints" / str(step) / "training"
             # Asked of the checkpoint: a plugin's optimiser may since have changed its evaluation.
             saved_tree = ocp.StandardCheckpointHandler().metadata(folder).tree
             is_apart = "params" in saved_tree

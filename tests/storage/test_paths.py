@@ -10,9 +10,7 @@ import pytest
 from t2t.storage.paths import (
     PathError,
     describe_error,
-    find_name,
     is_bucket,
-    make_absolute,
     make_local_path,
     make_path,
     make_run_path,
@@ -26,22 +24,13 @@ def test_local_path_stays_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_bucket(make_path("runs"))
 
 
-def test_name_and_absolute_path_of_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert find_name(Path()) == tmp_path.name
-    assert make_absolute(Path("run")) == tmp_path / "run"
-
-
 def test_path_in_a_bucket_is_joined_and_named_like_a_local_one() -> None:
     pytest.importorskip("gcsfs")
     path = make_path("gs://bucket/runs") / "a" / "scores.json"
     assert str(path) == "gs://bucket/runs/a/scores.json"
     assert str(path.with_suffix(".txt").parent) == "gs://bucket/runs/a"
     assert is_bucket(path)
-    assert make_absolute(path) == path
-    assert find_name(path.parent) == "a"
+    assert path.absolute() == path.resolve() == path
     assert make_path(path) == path
 
 
