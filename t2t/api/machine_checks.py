@@ -35,7 +35,7 @@ from t2t.storage.atomic_files import (
     measure_free_space,
     write_file,
 )
-from t2t.storage.paths import describe_error, is_storage_error
+from t2t.storage.paths import describe_error, storage_errors
 from t2t.training.disk_space import count_bytes_per_parameter, measure_space
 from t2t.training.run_directory import RunError
 
@@ -255,9 +255,7 @@ def find_bandwidth(workdir: Path, config: Config | None = None, size: int = 2**2
         same = path.read_bytes() == content
         read = time.perf_counter()
         path.unlink()
-    except Exception as error:
-        if not is_storage_error(error):
-            raise
+    except storage_errors() as error:
         return Finding("bandwidth", f"unknown: {describe_error(error)}")  # see "disk"
     writing, reading = (size / 1e6 / max(x, 1e-6) for x in (written - started, read - written))
     value = f"writes {writing:.0f} MB/s, reads {reading:.0f} MB/s in each process"

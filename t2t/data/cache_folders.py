@@ -26,7 +26,7 @@ from t2t.storage.atomic_files import (
     remove_incomplete,
     write_file,
 )
-from t2t.storage.paths import is_storage_error
+from t2t.storage.paths import storage_errors
 
 _LINE_BREAK = re.compile("\r\n|[\r\n]")
 _REMEDY = "data.cache_directory sets the folder"
@@ -110,7 +110,5 @@ def read_splits(path: Path) -> Any:
     """Reads what `write_splits` wrote; None if it is not there, or damaged."""
     try:
         return json.loads(path.read_text("utf-8"))
-    except Exception as error:
-        if is_storage_error(error) or isinstance(error, ValueError):
-            return None
-        raise
+    except (*storage_errors(), ValueError):
+        return None

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from t2t.storage.paths import describe_error, find_client, is_bucket, is_storage_error
+from t2t.storage.paths import describe_error, find_client, is_bucket, storage_errors
 
 _log = logging.getLogger(__name__)
 
@@ -202,9 +202,7 @@ def explain_write_errors(
     """
     try:
         yield
-    except Exception as error:
-        if not is_storage_error(error):
-            raise
+    except storage_errors() as error:
         is_remote = "://" in str(target)
         match error.errno if isinstance(error, OSError) else None:
             case errno.ENOSPC if is_remote:  # on this machine, where an upload is written first
@@ -228,7 +226,5 @@ def warn_of_write_errors(what: str) -> Iterator[None]:
     """Logs a storage error of the block as a warning: `what`, and why."""
     try:
         yield
-    except Exception as error:
-        if not is_storage_error(error):
-            raise
+    except storage_errors() as error:
         _log.warning("%s: %s", what, describe_error(error))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.storage.atomic_files import make_folder, write_file
-from t2t.storage.paths import find_version, is_storage_error
+from t2t.storage.paths import find_version, storage_errors
 
 
 def recall(folder: Path, path: Path) -> dict[str, Any] | None:
@@ -19,10 +19,8 @@ def recall(folder: Path, path: Path) -> dict[str, Any] | None:
         entry = json.loads(_find_entry(folder, path).read_text("utf-8"))
         facts: dict[str, Any] = entry["facts"]
         return facts if entry["version"] == find_version(path) else None
-    except Exception as error:
-        if is_storage_error(error) or isinstance(error, ValueError | KeyError | TypeError):
-            return None
-        raise
+    except (*storage_errors(), ValueError, KeyError, TypeError):
+        return None
 
 
 def remember(folder: Path, path: Path, facts: dict[str, Any], version: str) -> None:
@@ -34,9 +32,8 @@ def remember(folder: Path, path: Path, facts: dict[str, Any], version: str) -> N
         make_folder(folder)
         content = {"path": str(path), "version": version, "facts": facts}
         write_file(_find_entry(folder, path), json.dumps(content))
-    except Exception as error:
-        if not is_storage_error(error):
-            raise
+    except storage_errors():
+        pass
 
 
 def _find_entry(folder: Path, path: Path) -> Path:

@@ -11,6 +11,7 @@ import importlib.util
 import logging
 import os
 import re
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,13 @@ from typing import Any
 LOCAL_FOLDER = Path("~/.cache/t2t/buckets")  # for copies and locks of what lies in buckets
 _CONNECT_SECONDS = 20  # to wait for a connection
 _ANSWER_SECONDS = 30  # to wait for the next bytes of an answer, before the client tries again
-# Packages whose errors mean that the bucket or the way to it failed.
-_CLIENT_PACKAGES = {"gcsfs", "google", "aiohttp", "requests"}
+_CLIENT_ERRORS = (  # by module, which is loaded where such an error is raised
+    ("gcsfs.retry", "HttpError"),
+    ("gcsfs.retry", "ChecksumError"),
+    ("google.auth.exceptions", "GoogleAuthError"),
+    ("aiohttp", "ClientError"),
+    ("requests", "RequestException"),
+)
 
 
 class PathError(ValueError):
@@ -118,17 +124,21 @@ def measure_size(path: Path) -> int:
     return size
 
 
-def is_client_error(error: BaseException) -> bool:
-    """Returns whether an error comes from the client of a bucket, after its retries.
+def client_errors() -> tuple[type[Exception], ...]:
+    """Returns the classes of errors of a bucket's client, which it raises after its retries.
 
     Some are no `OSError`, such as HTTP status 503 and missing credentials.
     """
-    return type(error).__module__.partition(".")[0] in _CLIENT_PACKAGES
+    return tuple(
+        getattr(sys.modules[module], name)
+        for module, name in _CLIENT_ERRORS
+        if module in sys.modules
+    )
 
 
-def is_storage_error(error: BaseException) -> bool:
-    """Returns whether an error comes from a file system or from a bucket's client."""
-    return isinstance(error, OSError) or is_client_error(error)
+def storage_errors() -> tuple[type[Exception], ...]:
+    """Returns the classes of errors of file systems and of a bucket's client, for `except`."""
+    return OSError, *client_errors()
 
 
 def find_version(path: Path) -> str:

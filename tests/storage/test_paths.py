@@ -14,6 +14,7 @@ from t2t.storage.paths import (
     make_local_path,
     make_path,
     make_run_path,
+    storage_errors,
 )
 
 
@@ -92,6 +93,13 @@ def test_errors_are_described_in_one_line() -> None:
     assert describe_error(FileNotFoundError("b/o")) == "no such bucket or object (b/o)"
     assert describe_error(TimeoutError()).startswith("no answer within")
     assert describe_error(KeyError()) == "KeyError"
+
+
+def test_errors_of_the_client_are_caught_with_those_of_file_systems() -> None:
+    retry, aiohttp = pytest.importorskip("gcsfs.retry"), pytest.importorskip("aiohttp")
+    for error in (retry.HttpError({"code": 503}), aiohttp.ServerDisconnectedError(), OSError(28)):
+        assert isinstance(error, storage_errors())
+    assert not isinstance(ValueError(), storage_errors())
 
 
 def test_local_paths_import_no_client() -> None:
