@@ -79,11 +79,9 @@ def keep_partial_gradient(weights: jax.Array) -> jax.Array:
 
 def zero_gradient(weights: jax.Array) -> jax.Array:
     """Returns zeros, sharded as the gradient of these weights, perhaps as partial sums."""
-    zeros = jnp.zeros(weights.shape, weights.dtype)
-    if jax.sharding.get_abstract_mesh().empty:
-        return zeros
     spec = jax.typeof(weights).sharding.spec
-    return jax.sharding.reshard(zeros, PartitionSpec(*spec.partitions, unreduced=spec.reduced))
+    zeros = jnp.zeros(weights.shape, weights.dtype)
+    return _place(zeros, PartitionSpec(*spec.partitions, unreduced=spec.reduced))
 
 
 def shard_over_data(weights: jax.Array) -> jax.Array:

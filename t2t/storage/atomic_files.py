@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from t2t.storage.paths import describe_error, find_client, is_bucket, storage_errors
@@ -140,16 +140,10 @@ def write_link(link: Path, target: str) -> None:
         draft.symlink_to(target)
 
 
-def read_link(link: Path) -> str | None:
-    """Returns the target that `write_link` wrote; None if there is no link."""
-    if is_bucket(link):
-        return link.read_text("utf-8") if link.exists() else None
-    return str(link.readlink()) if link.is_symlink() else None
-
-
 def name_linked(link: Path) -> Path:
-    """Returns the path by which programs open what a link leads to: the link, if it is one."""
-    return link.parent / (read_link(link) or link.name) if is_bucket(link) else link
+    """Returns the path by which programs open what `write_link` linked: the link, if it is one."""
+    is_object = is_bucket(link) and link.exists()
+    return link.parent / link.read_text("utf-8") if is_object else link
 
 
 def drop_from_page_cache(path: Path) -> None:
@@ -180,12 +174,8 @@ def measure_free_space(folder: Path) -> float:
     return math.inf if is_bucket(folder) else shutil.disk_usage(folder).free
 
 
-def require_space(
-    folder: Path, num_bytes: int, make_room: Callable[[], object] = lambda: None
-) -> None:
-    """Raises `OSError` if a disk has less free space than `num_bytes`, also after `make_room`."""
-    if measure_free_space(folder) < num_bytes:
-        make_room()
+def require_space(folder: Path, num_bytes: int) -> None:
+    """Raises `OSError` if the disk of a folder has less free space than `num_bytes`."""
     if (free := measure_free_space(folder)) < num_bytes:
         needed = f"{num_bytes / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free"
         raise OSError(errno.ENOSPC, needed)

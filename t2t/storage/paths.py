@@ -116,12 +116,9 @@ def choose_interval(path: Path, local: float, remote: float) -> float:
 def measure_size(path: Path) -> int:
     """Returns the bytes of a file, 0 if it does not exist."""
     try:
-        size: int = (
-            find_client().info(str(path))["size"] if is_bucket(path) else path.stat().st_size
-        )
+        return int(find_client().size(str(path)) if is_bucket(path) else path.stat().st_size)
     except FileNotFoundError:
         return 0
-    return size
 
 
 def client_errors() -> tuple[type[Exception], ...]:

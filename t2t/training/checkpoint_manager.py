@@ -16,7 +16,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
 from t2t.config.fields import Config
 from t2t.model.interface import Params
-from t2t.storage.atomic_files import require_space
+from t2t.storage.atomic_files import measure_free_space, require_space
 from t2t.training.checkpoint import (
     has_old_names,
     hold_signals,
@@ -148,8 +148,10 @@ class Checkpoints:
         evaluated = state.params if self._evaluation_params else None
         held = state.params, evaluated, state.opt_state, state.ema
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
-        try:  # when the write under way ends, Orbax deletes old checkpoints
-            require_space(self.workdir, needed, make_room=self.finish)
+        if measure_free_space(self.workdir) < needed:
+            self.finish()  # when the write under way ends, Orbax deletes old checkpoints
+        try:
+            require_space(self.workdir, needed)
         except OSError as error:
             raise make_write_error(self.workdir, str(error.strerror)) from None
 
