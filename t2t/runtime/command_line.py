@@ -154,6 +154,17 @@ def read_workdir() -> Path:
     return make_run_path(flags.FLAGS.workdir)
 
 
+def read_numbers(flag: str, values: list[str] | None, kind: type[int] | type[float]) -> list[Any]:
+    """Parses the numbers that a flag lists."""
+    try:
+        numbers = [kind(value) for value in values or []]
+    except ValueError:
+        raise ConfigError(f"--{flag}={','.join(values or [])} is not a list of numbers") from None
+    if kind is int and any(number < 1 for number in numbers):
+        raise ConfigError(f"--{flag}={','.join(values or [])} must be positive")
+    return numbers
+
+
 def read_models() -> dict[str, Any]:
     """Returns run directories, weights, mean and direction of an ensemble, or of one model.
 
@@ -162,12 +173,7 @@ def read_models() -> dict[str, Any]:
         PathError: a path cannot be a run directory.
     """
     values = flags.FLAGS
-    try:
-        weights = tuple(map(float, values.weights))
-    except ValueError:
-        raise ConfigError(
-            f"--weights={','.join(values.weights)} is not a list of numbers"
-        ) from None
+    weights = tuple(read_numbers("weights", values.weights, float))
     workdirs = tuple(map(make_run_path, values.workdir or [""]))
     names = {"mean": values.mean, "direction": values.direction}
     return {"workdirs": workdirs, "weights": weights, **names}
