@@ -21,10 +21,6 @@ from jax.experimental import multihost_utils
 from t2t.config.fields import ConfigError
 
 COORDINATOR_TIMEOUT = 300.0  # seconds until process 0 has to answer, as JAX waits
-
-# A process that sends no heartbeat for this long counts as lost, and the others end with an error.
-# JAX's default: a node that swaps, or a file system that hangs, delays heartbeats by half a minute.
-HEARTBEAT_TIMEOUT = 100  # seconds
 LONGEST_WAIT = 24 * 3600  # seconds, for the slowest process: it may tokenise a large corpus
 _barriers = itertools.count()
 
@@ -61,9 +57,7 @@ def join(
         wait_for_coordinator(coordinator, COORDINATOR_TIMEOUT)
     jax.config.update("jax_enable_preemption_service", shares_signals)
     try:
-        jax.distributed.initialize(
-            coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT
-        )
+        jax.distributed.initialize(coordinator, num_processes, process_id)
     except ValueError as error:
         if "defined" not in str(error):  # "... must be defined": JAX found no launcher
             raise
@@ -161,9 +155,9 @@ def process_0_first() -> Iterator[None]:
 def wait_for_all() -> None:
     """Waits until all processes have called this function as often as this process has.
 
-    It waits in JAX's coordination service, which notices within `HEARTBEAT_TIMEOUT` seconds if a
-    process is lost. A collective would occupy the devices, and some of their runtimes give up on
-    one that takes minutes.
+    It waits in JAX's coordination service, which notices within 100 seconds if a process is lost. A
+    collective would occupy the devices, and some of their runtimes give up on one that takes
+    minutes.
     """
     if jax.process_count() == 1:
         return

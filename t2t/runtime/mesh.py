@@ -109,18 +109,16 @@ def shard_over_data(weights: jax.Array) -> jax.Array:
 
 
 def reshard(tree: Tree, *names: str | None) -> Tree:
-    """Reshards all arrays of a tree to `spec(*names)`; without a mesh it returns them unchanged."""
+    """Reshards all arrays of a tree to `spec(*names)`; without a mesh it returns them unchanged.
+
+    Without names, no dimension is sharded.
+    """
     return _place(tree, spec(*names))
 
 
 def reshard_like(x: jax.Array, other: jax.Array) -> jax.Array:
     """Reshards x as `other`, an array of the same shape."""
     return _place(x, jax.typeof(other).sharding)
-
-
-def gather(x: jax.Array) -> jax.Array:
-    """Makes all dimensions of x unsharded."""
-    return _place(x, PartitionSpec())
 
 
 def share_out(x: jax.Array) -> jax.Array:
