@@ -11,7 +11,7 @@ from t2t.evaluation.load_models import require_ctranslate2
 from t2t.interop.hugging_face_export import plan_export
 from t2t.interop.hugging_face_export import write_model as write_hugging_face
 from t2t.interop.hugging_face_vocabulary import Rows
-from t2t.storage.atomic_files import atomic_path, explain_write_errors, make_folder
+from t2t.storage.atomic_files import atomic_path, explain_write_errors
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -51,12 +51,10 @@ def export(
     _check_new(output)
     src, tgt = vocabulary.src, vocabulary.tgt
     pieces = src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size))
-    with explain_write_errors(RunError, f"--output={output}"):
-        make_folder(output.parent)
-        with atomic_path(output) as draft:
-            draft.mkdir()
-            vocabulary.save(draft / "vocab")
-            write_model(config.model, params, pieces, draft, quantization)
+    with explain_write_errors(RunError, f"--output={output}"), atomic_path(output) as draft:
+        draft.mkdir()
+        vocabulary.save(draft / "vocab")
+        write_model(config.model, params, pieces, draft, quantization)
 
 
 def _export_hugging_face(
@@ -76,11 +74,9 @@ def _export_hugging_face(
     planned = plan_export(config, vocabulary, rows)
     params, _ = restore_params(workdir, checkpoint)
     _check_new(output)
-    with explain_write_errors(RunError, f"--output={output}"):
-        make_folder(output.parent)
-        with atomic_path(output) as draft:
-            draft.mkdir()
-            notes = write_hugging_face(planned, config, params, vocabulary, draft)
+    with explain_write_errors(RunError, f"--output={output}"), atomic_path(output) as draft:
+        draft.mkdir()
+        notes = write_hugging_face(planned, config, params, vocabulary, draft)
     for note in notes:
         _log.warning("%s", note)
 

@@ -22,7 +22,6 @@ from t2t.data.corpus import DataError, Pair
 from t2t.storage.atomic_files import (
     atomic_path,
     explain_write_errors,
-    make_folder,
     remove_incomplete,
     write_file,
 )
@@ -49,7 +48,6 @@ def create_folder(folder: Path) -> Iterator[Path]:
     Raises:
         OSError: the folder cannot be written.
     """
-    make_folder(folder.parent)
     try:
         with atomic_path(folder) as draft:
             draft.mkdir()
@@ -102,7 +100,6 @@ def write_splits(path: Path, splits: Any) -> None:
         DataError: the cache cannot be written.
     """
     with explain_write_errors(DataError, path, _REMEDY):
-        make_folder(path.parent)
         write_file(path, json.dumps(splits))
 
 

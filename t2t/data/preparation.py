@@ -27,7 +27,7 @@ from t2t.data.tokenizer import (
     train_vocabulary,
 )
 from t2t.runtime.distributed import process_0_first, wait_for_all
-from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.file_facts import recall
 from t2t.storage.paths import make_path
 
@@ -89,7 +89,6 @@ def _copy_others(given: Path, directory: Path) -> None:
     for path in given.iterdir() if given.is_dir() else ():
         if path.suffix != ".model" and path.name != ORIGIN:
             with explain_write_errors(VocabularyError, directory):
-                make_folder(directory)
                 write_file(directory / path.name, path.read_bytes())
 
 

@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yields a temporary local path, which becomes `path` when the block ends.
 
-    The block creates a file, link or folder there. Beside a local `path`, it is renamed. For a path
-    in a bucket it is uploaded: a file as one object, which is atomic; the files of a folder one
-    after the other.
+    The block creates a file, link or folder there. Beside a local `path`, whose folder is made, it
+    is renamed. For a path in a bucket it is uploaded: a file as one object, which is atomic; the
+    files of a folder one after the other.
 
     Its name is unique, so processes that write the same path do not interfere; the last file wins.
     Its content is flushed to disk before the rename. If the block fails, it is deleted.
@@ -36,6 +36,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
             yield draft
             upload(draft, path)
         return
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
     try:
         yield draft
@@ -53,7 +54,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Writes a file, text as UTF-8, and replaces an existing one.
+    """Writes a file, text as UTF-8, and its folder; replaces an existing file.
 
     Of a link it replaces the file that the link names. What is no regular file, such as a pipe or
     /dev/stdout, is written to.

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from t2t.storage.atomic_files import make_folder, write_file
+from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import find_version, storage_errors
 
 
@@ -29,7 +29,6 @@ def remember(folder: Path, path: Path, facts: dict[str, Any], version: str) -> N
     `version` is what `find_version` said before the file was read: it may have grown meanwhile.
     """
     try:
-        make_folder(folder)
         content = {"path": str(path), "version": version, "facts": facts}
         write_file(_find_entry(folder, path), json.dumps(content))
     except storage_errors():
