@@ -93,7 +93,7 @@ def make_run_path(text: str | os.PathLike[str], flag: str = "--workdir") -> Path
     return path
 
 
-def is_bucket(path: Path | str) -> bool:
+def is_bucket(path: Path) -> bool:
     """Returns whether a path is in a bucket."""
     return str(path).startswith("gs://")
 
