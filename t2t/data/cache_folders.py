@@ -10,8 +10,6 @@ import contextlib
 import errno
 import json
 import re
-import shutil
-import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,14 +53,6 @@ def create_folder(folder: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not folder.is_dir():
             raise
-
-
-def remove_whole(folder: Path) -> None:
-    """Removes a local folder; no process sees it with only some of its files."""
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-    with contextlib.suppress(FileNotFoundError):  # another process moved it first
-        folder.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 def find_text(copy: Path) -> tuple[Path, Path]:

@@ -37,7 +37,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
             upload(draft, path)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    draft = _name_draft(path)
     try:
         yield draft
         if not draft.is_symlink():
@@ -51,6 +51,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
         else:
             draft.unlink(missing_ok=True)
+
+
+def _name_draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
 
 
 def write_file(path: Path, content: str | bytes) -> None:
@@ -92,12 +96,18 @@ def upload(local: Path, path: Path, last: str = "") -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder with its content, if it exists, as far as that is possible."""
+    """Removes a folder with its content, if it exists.
+
+    No process sees a local folder with only some of its files; in a bucket each is removed alone.
+    """
     if is_bucket(folder):
         with contextlib.suppress(FileNotFoundError):
             find_client().rm(str(folder), recursive=True)
         return
-    shutil.rmtree(folder, ignore_errors=True)
+    aside = _name_draft(folder)
+    with contextlib.suppress(FileNotFoundError):  # another process moved it first
+        folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def remove_incomplete(folder: Path) -> None:
