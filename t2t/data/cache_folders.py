@@ -97,5 +97,5 @@ def read_splits(path: Path) -> Any:
     """Reads what `write_splits` wrote; None if it is not there, or damaged."""
     try:
         return json.loads(path.read_text("utf-8"))
-    except (*storage_errors(), ValueError):
+    except storage_errors(ValueError):
         return None

@@ -19,7 +19,7 @@ def recall(folder: Path, path: Path) -> dict[str, Any] | None:
         entry = json.loads(_find_entry(folder, path).read_text("utf-8"))
         facts: dict[str, Any] = entry["facts"]
         return facts if entry["version"] == find_version(path) else None
-    except (*storage_errors(), ValueError, KeyError, TypeError):
+    except storage_errors(ValueError, KeyError, TypeError):
         return None
 
 

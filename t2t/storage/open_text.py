@@ -55,12 +55,14 @@ def open_text(path: Path) -> IO[bytes]:
         raise
 
 
-def unpack(stream: io.BufferedReader, name: str) -> io.BufferedReader:
+def unpack(stream: IO[bytes], name: str) -> IO[bytes]:
     """Returns the text of a stream, which may be a pipe; `name` is for messages.
 
     Raises:
         TextError: as in `open_text`.
     """
+    if not isinstance(stream, io.BufferedReader):
+        stream = io.BufferedReader(cast(io.RawIOBase, stream), _BLOCK)
     if kind := find_compression(stream.peek(HEAD)):
         stream = io.BufferedReader(_Unpacked(stream, kind, name), _BLOCK)
     check_encoding(stream.peek(HEAD)[:HEAD], name)

@@ -133,9 +133,9 @@ def client_errors() -> tuple[type[Exception], ...]:
     )
 
 
-def storage_errors() -> tuple[type[Exception], ...]:
-    """Returns the classes of errors of file systems and of a bucket's client, for `except`."""
-    return OSError, *client_errors()
+def storage_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Returns the classes of errors of file systems and a bucket's client, and others."""
+    return OSError, *client_errors(), *others
 
 
 def find_version(path: Path) -> str:

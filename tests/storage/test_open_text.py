@@ -25,7 +25,7 @@ TEXT = "".join(f"{os.urandom(20).hex()} ü\n" for _ in range(3000)).encode()
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_packed_parts_are_read_one_after_the_other(suffix: str) -> None:
     packed = pack(TEXT[:999], suffix) + pack(TEXT[999:], suffix)
-    assert [*unpack(io.BufferedReader(io.BytesIO(packed)), "x")] == TEXT.splitlines(keepends=True)
+    assert [*unpack(io.BytesIO(packed), "x")] == TEXT.splitlines(keepends=True)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -79,4 +79,4 @@ def test_missing_package_of_zstd_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -
     packed = pack(b"a\n", ".zst")
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(TextError, match="pip install zstandard; or unpack it with zstd -d"):
-        unpack(io.BufferedReader(io.BytesIO(packed)), "a.zst")
+        unpack(io.BytesIO(packed), "a.zst")
