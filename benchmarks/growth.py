@@ -33,7 +33,6 @@ from t2t.data.loader import put_batch
 from t2t.decoding.translation import Piece
 from t2t.model.flops import train_flops
 from t2t.runtime.mesh import make_mesh
-from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import find_versions
 from t2t.training.state import init_state
 from t2t.training.step import make_train_step
@@ -81,9 +80,8 @@ def measure_step(dimension: str, value: int, repeats: int) -> dict[str, float]:
     ids = np.random.default_rng(0).integers(FIRST_WORD, VOCAB_SIZE, shape).astype(np.int32)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        optimizer = make_optimizer(config)
-        structure, state = init_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
-        step = make_train_step(structure, optimizer, config)
+        structure, state = init_state(config, VOCAB_SIZE, VOCAB_SIZE)
+        step = make_train_step(structure, config)
         batch = put_batch(Batch(ids, ids, ids, np.ones(shape, np.float32)), mesh)
 
         def train() -> None:
@@ -112,7 +110,7 @@ def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]
     pieces = [Piece(ForcedSource(ids, length)) for ids in rows]
 
     def search() -> None:
-        translator.search(params, pieces, 1, (PENALTY,), progress=False)
+        translator.search(params, pieces, 1, (PENALTY,))
 
     seconds = time_once(search, repeats)
     return {"seconds": seconds, "tokens": sentences * length}

@@ -37,7 +37,8 @@ def measure(
     """Measures one search over all sources."""
     compiled, started = translator.compile_seconds, time.perf_counter()
     pieces = [Piece(source) for source in sources]
-    translator.search(params, pieces, 1, (PENALTY,), progress=sys.stderr.isatty())
+    translator.shows_progress = sys.stderr.isatty()
+    translator.search(params, pieces, 1, (PENALTY,))
     compiling = translator.compile_seconds - compiled
     seconds = time.perf_counter() - started - compiling
     tokens = sum(source.output_length for source in sources)

@@ -1,5 +1,6 @@
-"""Attention with parameters: a learned temperature for each head.
+"""Attention of one's own: cosines as logits, and a learned temperature for each head.
 
+python -m t2t.train ... --config.plugins=examples.attention --config.model.attention=cosine
 python -m t2t.train ... --config.plugins=examples.attention
     --config.model.attention=learned_temperature
 """
@@ -9,13 +10,44 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from t2t.config import ModelConfig
 from t2t.config.variants import register
-from t2t.model.attention import dot_product_attention
+from t2t.model.attention import dot_product_attention, masked_softmax, repeat_heads
 from t2t.model.compute_policy import Policy
+from t2t.model.kv_cache import KeyValue, KVCache
+from t2t.model.layers import dropout
+from t2t.model.matmul import einsum
 from t2t.runtime.mesh import spec
+
+
+@register("model.attention", "cosine")
+def attend_by_cosine(
+    query: Float[Array, "B T H K"],
+    key_value: KeyValue | KVCache,
+    mask: Bool[Array, "#B 1 #T S"],
+    bias: Float[Array, "#B H T S"] | None = None,
+    dropout_rate: float = 0.0,
+    key: jax.Array | None = None,
+    *,
+    scaled: bool = True,
+) -> Float[Array, "B T H U"]:
+    """Ten times the cosine of query and key is the logit (Henry et al. 2020, with a fixed factor).
+
+    `scaled` has no effect, since cosines do not grow with d_k.
+    """
+    del scaled
+    # With fewer key/value heads than heads (model.num_kv_heads), several heads share one.
+    keys, values = (repeat_heads(x, query.shape[2]) for x in (key_value.keys, key_value.values))
+    query, keys = (
+        x * jax.lax.rsqrt(jnp.sum(x * x, axis=-1, keepdims=True) + 1e-6) for x in (query, keys)
+    )
+    logits = 10 * einsum("BTHK,BSHK->BHTS", query, keys)
+    if bias is not None:  # of relative positions, for example
+        logits += bias
+    weights = dropout(masked_softmax(logits, mask), dropout_rate, key)
+    return einsum("BHTS,BSHU->BTHU", weights, values)
 
 
 @register("model.attention", "learned_temperature")

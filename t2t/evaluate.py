@@ -143,9 +143,9 @@ def main() -> int:
     elif sizes or alphas:
         print(scan_search(request, sizes, alphas, values["measure"]))
     else:
-        result, output = evaluate(request)
+        evaluation = evaluate(request)
         if is_first():
-            print(describe(result, output))
+            print(describe(evaluation))
     return 0
 
 

@@ -12,7 +12,7 @@ import functools
 
 from absl import flags
 
-from t2t.config.flags import define_config, read_config, read_recipe, show_in_help
+from t2t.config.flags import define_config, read_config, read_recipe
 from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.runtime import command_line
 from t2t.storage.paths import make_run_path
@@ -41,7 +41,6 @@ def main() -> None:
 if __name__ == "__main__":
     define_config()
     flags.DEFINE_string("workdir", None, "The run directory whose vocabulary is trained.")
-    show_in_help("workdir")
     command_line.define_hosts()
     flags.DEFINE_bool("allow_unused", False, "Accept fields without effect, as t2t.train does.")
     command_line.run(main)

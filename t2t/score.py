@@ -23,8 +23,8 @@ from t2t.storage.paths import make_path
 
 def main() -> None:
     """Prints the scores that the flags ask for."""
-    from t2t.api.text_scorer import TextScorer, format_scores, read_list, rerank
-    from t2t.data.corpus import TextCorpus, TextFile
+    from t2t.api.text_scorer import TextScorer, format_scores, rerank
+    from t2t.data.corpus import TextCorpus
     from t2t.decoding.translation import format_lines
     from t2t.evaluation.load_models import ModelRequest, RunModel
     from t2t.runtime.jax_settings import enable_compilation_cache
@@ -39,18 +39,13 @@ def main() -> None:
     if values.n_best_list and values.tokens:
         raise ConfigError("--tokens is not for --n_best_list")
     request = ModelRequest(checkpoint=values.checkpoint, **command_line.read_models())
-    src = make_path(values.src)
-    model = RunModel(request, read_decoding())  # reports errors before the texts are read
+    src, scorer = make_path(values.src), TextScorer(RunModel(request, read_decoding()))
     if values.n_best_list:
         listed = make_path(values.n_best_list)
-        read_list(listed, len(TextFile(src)))  # reports errors before any device work
-        scorer = TextScorer(model)
         for number, found in rerank(scorer, src, listed, values.share, values.reverse):
             sys.stdout.write(format_lines(number, found, numbered=True, scored=True))
         return
-    corpus = TextCorpus(src, values.tgt)
-    scorer = TextScorer(model)
-    for _, ids, scores in scorer.score(iter(corpus)):
+    for _, ids, scores in scorer.score(iter(TextCorpus(src, values.tgt))):
         spelled = scorer.vocabulary if values.tokens else None
         sys.stdout.write(format_scores(scores, ids, spelled))
 

@@ -37,8 +37,7 @@ def main() -> int:
     if not (has_gpu() or has_tpu()):
         keep_freed_memory()
 
-    from t2t.api.train_run import check_workdir, train
-    from t2t.data.corpus_sources import check_paths
+    from t2t.api.train_run import train
     from t2t.runtime.distributed import join
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested
@@ -50,8 +49,6 @@ def main() -> int:
         config = given or load_config(workdir / "config.json")
     if values.init_from:
         config.training.init_from = str(make_run_path(values.init_from, "--init_from"))
-    check_paths(config.data)
-    check_workdir(workdir)
     enable_compilation_cache()
     join(**command_line.read_hosts(), shares_signals=True)
     if train(config, workdir, values.writers):

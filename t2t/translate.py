@@ -64,7 +64,7 @@ def read_files() -> tuple[dict[Path, Path], Part]:
 
 def main() -> int:
     """Translates as the flags say; returns the exit status."""
-    from t2t.api.line_translator import LineOptions, LineTranslator, translate_bulk, translate_lines
+    from t2t.api.line_translator import LineTranslator, translate_bulk, translate_lines
     from t2t.decoding.translation import format_lines
     from t2t.evaluation.load_models import ModelRequest
     from t2t.runtime.jax_settings import enable_compilation_cache
@@ -82,19 +82,18 @@ def main() -> int:
 
         use_metricx(make_run_path(values.metricx, "--metricx"), values.metricx_input or "")
     request = ModelRequest(checkpoint=values.checkpoint, **command_line.read_models())
-    options = LineOptions(
-        values.n_best, read_decoding(), values.backend, values.compute_type,
-        values.alignment_layer or 0 if values.alignments else None,
-    )  # fmt: skip
-    if in_bulk:
-        files = read_files()
-        translator = LineTranslator(request, options)
-        translate_bulk(translator, *files, values.shard_lines, values.scores)
-        return 0
-    interactive = sys.stdin.isatty()
+    layer = values.alignment_layer or 0 if values.alignments else None
     with contextlib.ExitStack() as stack:
+        files = read_files() if in_bulk else None
         prefixes = values.prefixes and stack.enter_context(open_text(make_path(values.prefixes)))
-        translator = LineTranslator(request, options)
+        translator = LineTranslator(
+            request, read_decoding(), n_best=values.n_best, backend=values.backend,
+            compute_type=values.compute_type, alignment_layer=layer,
+        )  # fmt: skip
+        if files:
+            translate_bulk(translator, *files, values.shard_lines, values.scores)
+            return 0
+        interactive = sys.stdin.isatty()
         translations = translate_lines(
             translator,
             prompt_lines() if interactive else unpack(sys.stdin.buffer, "standard input"),

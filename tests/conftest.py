@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jaxlib.version
 import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,15 +20,13 @@ ROOT = Path(__file__).parents[1]
 gc.disable()  # while modules are imported, which stay
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore SIGINT
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Most of a test's time is compilation, which these flags halve. T2T_TEST_FLAGS=user keeps XLA's
-# defaults, which users have, for tests that are marked `equality`.
+# Most of a test's time is compilation, of which these flags leave a quarter, since XLA's older code
+# generator is the quicker one. T2T_TEST_FLAGS=user keeps XLA's defaults, which users have, for
+# tests that are marked `equality`.
 flags = ["--xla_force_host_platform_device_count=8"]
 if os.environ.get("T2T_TEST_FLAGS") != "user":
     flags += ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
-    if jaxlib.version.__version_info__ < (0, 11):  # this flag exists in earlier versions alone
-        flags.append("--xla_cpu_use_fusion_emitters=false")
-    else:  # and this one in later versions alone
-        flags.append("--xla_cpu_opt_preset=FAST_COMPILE")
+    flags.append("--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters")
 os.environ["XLA_FLAGS"] = " ".join(flags)
 
 # Property tests use the same few examples each time; --hypothesis-profile=random draws new ones.
@@ -174,3 +171,11 @@ def nothing_cached() -> Iterator[None]:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", math.inf)
     yield
     jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory like one of training, for the tests of one file."""
+    from tests.tiny_run import make_run  # here since it is slow
+
+    return make_run(tmp_path_factory.mktemp("runs") / "run")

@@ -58,11 +58,9 @@ def share_programs() -> Iterator[dict[Any, Any]]:
             training = dataclasses.replace(training, steps=1)  # on which its rate does not depend
         return repr((config.seed, config.model, training))
 
-    init_state = once(
-        state.init_state, lambda config, _, *sizes: (describe_training(config), sizes)
-    )
+    init_state = once(state.init_state, lambda config, *sizes: (describe_training(config), sizes))
     describe_state = once(
-        state.describe_state, lambda config, _, *sizes: (describe_training(config), sizes)
+        state.describe_state, lambda config, *sizes: (describe_training(config), sizes)
     )
 
     def init_anew(*arguments: Any) -> Any:
@@ -71,7 +69,7 @@ def share_programs() -> Iterator[dict[Any, Any]]:
 
     make_train_step = once(
         step.make_train_step,
-        lambda structure, _, config: (structure, describe_training(config)),
+        lambda structure, config: (structure, describe_training(config)),
     )
 
     with pytest.MonkeyPatch.context() as patch:

@@ -79,7 +79,7 @@ def test_small_recipe_trains_continues_and_is_evaluated(
     first, validated = read_figures(tmp_path / "whole", "validation/")
     assert validated["validation/loss"] < first["validation/loss"]
     request = EvaluationRequest(tmp_path / "whole", checkpoint=str(STEPS), split="validation")
-    evaluated, _ = evaluate(request)
+    evaluated = evaluate(request).result
     assert evaluated["measures"]["perplexity"]["value"] == pytest.approx(
         validated["validation/perplexity"], rel=1e-4
     )

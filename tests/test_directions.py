@@ -10,7 +10,7 @@ import pytest
 import t2t
 from t2t.api import prepare_run, train_run
 from t2t.api.evaluate_run import evaluate
-from t2t.api.line_translator import LineOptions, LineTranslator
+from t2t.api.line_translator import LineTranslator
 from t2t.api.text_scorer import TextScorer
 from t2t.config.fields import Config, ConfigError
 from t2t.config.rules import validate
@@ -123,7 +123,8 @@ def test_evaluations_of_directions_are_kept_apart(run: Path) -> None:
         request = EvaluationRequest(
             run, "last", "validation", decoding={"beam_size": 2}, direction=direction
         )
-        result, path = evaluate(request)
+        evaluation = evaluate(request)
+        result, path = evaluation.result, evaluation.path
         assert path.name.startswith(f"validation-{direction}-{STEPS}-beam2")
         assert (result["direction"], result["tgt_language"]) == (direction, direction[-2:])
         measures = result["measures"]
@@ -146,7 +147,7 @@ def test_programs_agree_on_the_tag(run: Path) -> None:
         loaded = t2t.load(run, direction=direction)
         texts[direction] = loaded.translate(sentences)
         request = ModelRequest((run,), "last", direction=direction)
-        lines = LineTranslator(request, LineOptions(alignment_layer=0)).translate(sentences)
+        lines = LineTranslator(request, alignment_layer=0).translate(sentences)
         assert [best.text for best, *_ in lines] == texts[direction]
         for sentence, [best] in zip(sentences, lines, strict=True):
             links = [link.split("-") for link in (best.alignment or "").split()]

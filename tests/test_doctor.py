@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 
 from configs import base, big
 from t2t.api import machine_checks as checks
@@ -142,25 +144,29 @@ def test_versions_that_were_not_tested_are_named(
     ],
 )
 def test_processes_that_do_not_know_of_each_other_are_noticed(
-    environment: dict[str, str], launcher: str
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], launcher: str
 ) -> None:
-    problem = checks.find_process(environment).problem
+    monkeypatch.setattr(os, "environ", environment)
+    problem = checks.find_process().problem
     assert problem == f"{launcher} processes, and each works alone: add --distributed"
 
 
-def test_one_process_by_itself_is_no_problem() -> None:
-    assert checks.find_process({}).problem == ""
-    assert (
-        checks.find_process({"SLURM_NTASKS": "8"}).problem == ""
-    )  # sbatch's variable, without srun
-    assert checks.find_process({"TPU_WORKER_HOSTNAMES": "localhost"}).problem == ""
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"SLURM_NTASKS": "8"}, {"TPU_WORKER_HOSTNAMES": "localhost"}],  # 8: sbatch without srun
+)
+def test_one_process_by_itself_is_no_problem(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    monkeypatch.setattr(os, "environ", environment)
+    assert checks.find_process().problem == ""
 
 
 def test_processes_with_fewer_devices_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "has_gpu", lambda: False)
-    assert checks.find_shares(jax.devices()) == ("devices per process", "8", "")
+    assert checks.find_shares() == ("devices per process", "8", "")
     monkeypatch.setattr(checks, "Counter", lambda indices: {0: 2, 1: 1})
-    finding = checks.find_shares(jax.devices())
+    finding = checks.find_shares()
     assert finding.value == "1 to 2"
     assert "give all equally many" in finding.problem
 
@@ -169,10 +175,13 @@ def test_processes_with_fewer_devices_are_noticed(monkeypatch: pytest.MonkeyPatc
     ("backend", "cores", "enough"), [("cpu", 1, True), ("gpu", 3, False), ("tpu", 8, True)]
 )
 def test_too_few_cores_are_noticed(
-    monkeypatch: pytest.MonkeyPatch, backend: str, cores: int, enough: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, cores: int, enough: bool
 ) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    finding = checks.find_cores(cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8))
+    monkeypatch.setattr(checks, "CPU_LIMIT", tmp_path / "cpu.max")
+    checks.CPU_LIMIT.write_text("max 100000\n" if cores == 8 else f"{cores}00000 100000\n")
+    finding = checks.find_cores()
     assert finding.value == f"{cores} for this process"
     assert (finding.problem == "") == enough
     assert enough or "sbatch --cpus-per-task=8" in finding.problem
@@ -186,13 +195,20 @@ def test_clocks_of_one_process_agree() -> None:
     ("times", "apart", "good"),
     [([100, 350], "0.2", True), ([100, 9100, 100], "9.0", False), ([5, 2**30 - 1000], "1.0", True)],
 )
-def test_clocks_that_differ_are_noticed(times: list[int], apart: str, good: bool) -> None:
-    finding = checks.find_clocks(times)
+def test_clocks_that_differ_are_noticed(
+    monkeypatch: pytest.MonkeyPatch, times: list[int], apart: str, good: bool
+) -> None:
+    monkeypatch.setattr(multihost_utils, "sync_global_devices", lambda name: None)
+    monkeypatch.setattr(multihost_utils, "process_allgather", lambda now: np.array(times))
+    finding = checks.find_clocks()
     assert finding.value == f"{apart} s apart"
     assert ("NTP" in finding.problem) != good
 
 
-def test_slices_that_do_not_know_of_each_other_are_noticed() -> None:
-    assert checks.find_slices(jax.devices(), {}) == ("slices", "1", "")
-    problem = checks.find_slices(jax.devices(), {"MEGASCALE_NUM_SLICES": "2"}).problem
+def test_slices_that_do_not_know_of_each_other_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert checks.find_slices() == ("slices", "1", "")
+    monkeypatch.setenv("MEGASCALE_NUM_SLICES", "2")
+    problem = checks.find_slices().problem
     assert problem.startswith("MEGASCALE_NUM_SLICES=2: the slices do not know of each other")

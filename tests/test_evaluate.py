@@ -14,7 +14,7 @@ import pytest
 import t2t
 from t2t.api.compare_runs import verify
 from t2t.api.evaluate_run import describe, evaluate
-from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
+from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.measure_names import ON_REQUEST, list_measures
 from t2t.data.corpus import DataError, ListCorpus
@@ -22,26 +22,21 @@ from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import ModelRequest, make_utility
-from t2t.evaluation.saved_evaluations import load_evaluation
+from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
-from tests.tiny_run import PAIRS, make_run
+from tests.tiny_run import PAIRS
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
-
-
-@pytest.fixture(scope="module")
-def evaluation(run: Path) -> tuple[dict[str, Any], Path]:
+def evaluation(run: Path) -> Evaluation:
     return evaluate(EvaluationRequest(run))
 
 
-def test_every_sentence_counts_in_its_order(evaluation: tuple[dict[str, Any], Path]) -> None:
-    result, path = evaluation
+def test_every_sentence_counts_in_its_order(evaluation: Evaluation) -> None:
+    result, path = evaluation.result, evaluation.path
     hypotheses = path.with_suffix(".txt").read_text("utf-8").split("\n")
     assert len(hypotheses) == len(PAIRS) + 1
     assert result["num_sentences"] == len(PAIRS)
@@ -52,10 +47,8 @@ def test_every_sentence_counts_in_its_order(evaluation: tuple[dict[str, Any], Pa
     assert all(hypotheses[i] for i in (0, 1, 2, 4))
 
 
-def test_result_says_what_was_measured_and_how(
-    run: Path, evaluation: tuple[dict[str, Any], Path]
-) -> None:
-    result, path = evaluation
+def test_result_says_what_was_measured_and_how(run: Path, evaluation: Evaluation) -> None:
+    result, path = evaluation.result, evaluation.path
     assert path == run / "evaluations" / "test-best-200-beam4-alpha0.6-max_extra_length4.json"
     assert json.loads(path.read_text()) == json.loads(json.dumps(result))
     assert result["checkpoint"] == "best-200"
@@ -71,13 +64,12 @@ def test_result_says_what_was_measured_and_how(
     assert not [file for file in path.parent.iterdir() if file.suffix not in (".json", ".txt")]
 
 
-def test_other_engine_gives_the_same_and_is_named(
-    run: Path, evaluation: tuple[dict[str, Any], Path]
-) -> None:
-    expected, path = evaluation
+def test_other_engine_gives_the_same_and_is_named(run: Path, evaluation: Evaluation) -> None:
+    expected, path = evaluation.result, evaluation.path
     assert expected["backend"]["name"] == "jax"
     assert expected["backend"]["products"] == "float32 operands at full precision"
-    result, path = evaluate(EvaluationRequest(run, backend="ctranslate2"))
+    found = evaluate(EvaluationRequest(run, backend="ctranslate2"))
+    result, path = found.result, found.path
     assert path.name == "test-best-200-beam4-alpha0.6-max_extra_length4-ctranslate2-float32.json"
     assert result["backend"]["name"] == "ctranslate2"
     assert result["backend"]["compute_type"] == "float32"
@@ -86,9 +78,9 @@ def test_other_engine_gives_the_same_and_is_named(
 
 
 def test_scores_are_traced_to_run_text_and_code(
-    evaluation: tuple[dict[str, Any], Path],
+    evaluation: Evaluation,
 ) -> None:
-    result, path = evaluation
+    result, path = evaluation.result, evaluation.path
     assert result["run"] is None  # the tiny run has no ledger
     assert result["config"]["model.d_model"] == 16
     assert result["date"].endswith("Z")
@@ -100,9 +92,9 @@ def test_scores_are_traced_to_run_text_and_code(
 
 
 def test_every_score_has_its_definition_and_those_of_text_an_interval(
-    evaluation: tuple[dict[str, Any], Path],
+    evaluation: Evaluation,
 ) -> None:
-    result, _ = evaluation
+    result = evaluation.result
     assert list(result["measures"]) == [
         *(name for name in list_measures("", spaces=True) if name not in ON_REQUEST),
         "perplexity",
@@ -123,11 +115,12 @@ def test_measures_are_chosen_and_enough_sentences_have_intervals(
     request = EvaluationRequest(
         run, src=str(src), ref=(str(ref),), measures=("ter", "chrf"), decoding={"beam_size": 1}
     )
-    result, path = evaluate(request)
+    found = evaluate(request)
+    result = found.result
     assert list(result["measures"]) == ["ter", "chrf", "perplexity", "perplexity_word"]
     low, high = result["measures"]["chrf"]["interval"]
     assert 0 <= low <= result["measures"]["chrf"]["value"] <= high
-    assert "no 95% intervals" not in describe(result, path)
+    assert "no 95% intervals" not in describe(found)
     assert result["num_empty_references"] == 2
     assert "2 references are empty" in caplog.text
     with pytest.raises(ConfigError, match="--measures=comet is unknown; use some of default"):
@@ -135,9 +128,11 @@ def test_measures_are_chosen_and_enough_sentences_have_intervals(
 
 
 def test_perplexities_share_the_loss_and_count_sub_words_or_words(
-    run: Path, evaluation: tuple[dict[str, Any], Path]
+    run: Path, evaluation: Evaluation
 ) -> None:
-    token, word = (evaluation[0]["measures"][name] for name in ("perplexity", "perplexity_word"))
+    token, word = (
+        evaluation.result["measures"][name] for name in ("perplexity", "perplexity_word")
+    )
     words = sum(len(tgt.split()) for _, tgt in PAIRS)
     ids = Vocabulary.load(run / "vocab").tgt.encode([tgt for _, tgt in PAIRS])
     tokens = sum(map(len, ids))
@@ -158,23 +153,22 @@ def test_pairs_that_the_model_cannot_take_are_left_out_and_counted(
     request = EvaluationRequest(
         run, src=str(src), ref=(str(ref),), output=str(tmp_path / "scores.json")
     )
-    result, _ = evaluate(dataclasses.replace(request, decoding={"beam_size": 1}))
+    result = evaluate(dataclasses.replace(request, decoding={"beam_size": 1})).result
     assert result["num_sentences"] == 2
     perplexity = result["measures"]["perplexity_word"]
     assert perplexity["definition"].endswith("1 pairs of more than 1024 sub-words left out")
     assert perplexity["detail"].endswith(" 2 words")
 
 
-def test_summary_names_every_measure(evaluation: tuple[dict[str, Any], Path]) -> None:
-    result, path = evaluation
-    lines = describe(result, path).splitlines()
+def test_summary_names_every_measure(evaluation: Evaluation) -> None:
+    lines, result = describe(evaluation).splitlines(), evaluation.result
     assert lines[0].startswith("test, checkpoint best-200, beam 4, alpha 0.6: 5 sentences in ")
     assert [line.split()[0] for line in lines[1:-3]] == list(result["measures"])
     found = re.match(r"bleu: brevity penalty ([\d.]+), length ratio [\d.]+ \(\d+ tok", lines[-3])
     assert found
     assert f"BP = {found[1]} " in result["measures"]["bleu"]["detail"]
     assert lines[-2].startswith("no 95% intervals: resamples of fewer than 30 sentences")
-    assert lines[-1] == str(path)
+    assert lines[-1] == str(evaluation.path)
 
 
 def test_language_of_the_references_can_be_named_afterwards(
@@ -184,9 +178,9 @@ def test_language_of_the_references_can_be_named_afterwards(
     src.write_text("Dogs climb.\nDogs climb.\n", "utf-8")
     ref.write_text("狗在爬山。\n狗在爬。\n", "utf-8")
     request = EvaluationRequest(run, src=str(src), ref=(str(ref),), decoding={"beam_size": 1})
-    unknown, _ = evaluate(request)
+    unknown = evaluate(request).result
     assert "--tgt_language" in caplog.text
-    chinese, _ = evaluate(dataclasses.replace(request, tgt_language="zho_Hans"))
+    chinese = evaluate(dataclasses.replace(request, tgt_language="zho_Hans")).result
     for result in (unknown, chinese):
         names = [name for name in list_measures("zh", spaces=False) if name not in ON_REQUEST]
         assert list(result["measures"]) == [*names, "perplexity"]
@@ -201,12 +195,13 @@ def test_files_and_other_decoding_can_be_asked_for(run: Path, tmp_path: Path) ->
     src.write_text("Dogs climb.\nA girl climbs.\n")
     ref.write_text("Hunde klettern.\nEin Mädchen klettert.\n", "utf-8")
     output = tmp_path / "scores.json"
-    result, path = evaluate(
+    found = evaluate(
         EvaluationRequest(
             run, "avg:2", src=str(src), ref=(str(ref),), output=str(output),
             decoding={"beam_size": 1, "alpha": 0.0, "batch_size": None},
         )
     )  # fmt: skip
+    result, path = found.result, found.path
     assert path == output
     assert path.with_suffix(".txt").read_text("utf-8").count("\n") == 2
     assert result["checkpoint"] == "avg2-300"
@@ -227,7 +222,8 @@ def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
         src.parent.mkdir(exist_ok=True)
         src.write_text(f"Dogs climb {folder}.\n")
         request = dataclasses.replace(greedy, src=str(src), ref=(str(tmp_path / "ref.de"),))
-        result, path = evaluate(request)
+        found = evaluate(request)
+        result, path = found.result, found.path
         paths.add(path)
         assert load_evaluation(path).read_lines("sources") == [f"Dogs climb {folder}."]
         assert result["split"] == path.name.removesuffix(
@@ -242,9 +238,9 @@ def test_home_is_expanded_in_what_is_written(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     greedy = EvaluationRequest(run, "300", decoding={"beam_size": 1})
-    _, path = evaluate(
+    path = evaluate(
         dataclasses.replace(greedy, output="~/scores.json", save_params="~/runs/saved")
-    )
+    ).path
     assert path == tmp_path / "scores.json"
     assert path.exists()
     assert list_steps(tmp_path / "runs" / "saved") == [300]
@@ -252,13 +248,12 @@ def test_home_is_expanded_in_what_is_written(
 
 def test_average_can_be_saved_as_a_run_of_its_own(run: Path, tmp_path: Path) -> None:
     saved = tmp_path / "average"
-    average, path = evaluate(EvaluationRequest(run, "avg:3", save_params=str(saved)))
-    again, path_again = evaluate(EvaluationRequest(saved, "last"))
+    average = evaluate(EvaluationRequest(run, "avg:3", save_params=str(saved)))
+    again = evaluate(EvaluationRequest(saved, "last"))
     assert list_steps(saved) == [300]
-    assert path_again.parent.parent == saved
-    assert again["measures"] == average["measures"]
-    texts = [p.with_suffix(".txt").read_text("utf-8") for p in (path, path_again)]
-    assert texts[0] == texts[1]
+    assert again.path.parent.parent == saved
+    assert again.result["measures"] == average.result["measures"]
+    assert again.read_lines("hypotheses") == average.read_lines("hypotheses")
     with pytest.raises(ConfigError, match="exists already"):
         evaluate(EvaluationRequest(run, "avg:3", save_params=str(saved)))
 
@@ -278,33 +273,35 @@ def test_average_can_be_saved_as_a_run_of_its_own(run: Path, tmp_path: Path) -> 
     ],
 )
 def test_utility_chooses_among_candidates(run: Path, decoding: dict[str, Any], name: str) -> None:
-    result, path = evaluate(EvaluationRequest(run, decoding=decoding))
+    found = evaluate(EvaluationRequest(run, decoding=decoding))
+    result, path = found.result, found.path
     assert path.stem == name
     assert result["num_sentences"] == len(PAIRS)
     assert {name: result[name] for name in decoding} == decoding
     count = decoding.get("num_samples", 4)
     options = {k: v for k, v in decoding.items() if k != "mbr"}
     loaded = t2t.load(run, "best")
-    found = loaded.translate_n_best([src for src, _ in PAIRS], count, **options)
+    candidates = loaded.translate_n_best([src for src, _ in PAIRS], count, **options)
     utility, is_sampled = make_utility(decoding["mbr"], "de"), "strategy" in decoding
     chosen = [
         choose_by_utility(each, functools.partial(utility, src), is_sampled).text
-        for (src, _), each in zip(PAIRS, found, strict=True)
+        for (src, _), each in zip(PAIRS, candidates, strict=True)
     ]
     assert path.with_suffix(".txt").read_text("utf-8").split("\n")[:-1] == chosen
     assert loaded.translate([src for src, _ in PAIRS], **decoding) == chosen
     lines = [f"{src}\n".encode() for src, _ in PAIRS]
-    translator = LineTranslator(ModelRequest((run,)), LineOptions(decoding=decoding))
+    translator = LineTranslator(ModelRequest((run,)), decoding)
     translated = translate_lines(translator, iter(lines))
     assert [each.text for [each] in translated] == chosen
 
 
 @pytest.mark.slow
 def test_ensemble_of_a_model_with_itself_scores_as_the_model(
-    run: Path, evaluation: tuple[dict[str, Any], Path]
+    run: Path, evaluation: Evaluation
 ) -> None:
-    expected, path = evaluation
-    result, ensemble = evaluate(EvaluationRequest(run, "best,200", weights=(1.0, 2.0)))
+    expected, path = evaluation.result, evaluation.path
+    found = evaluate(EvaluationRequest(run, "best,200", weights=(1.0, 2.0)))
+    result, ensemble = found.result, found.path
     assert re.fullmatch(
         r"test-ensemble2-x[0-9a-f]{8}-beam4-alpha0.6-max_extra_length4", ensemble.stem
     )
@@ -419,7 +416,7 @@ def test_references_documents_and_scores_from_outside_go_through_the_program(
         run, src=str(src), ref=tuple(map(str, refs)), segments=str(documents), output=str(output),
         measures=("ter", "bleu", "chrf++"), decoding={"beam_size": 1},
     )  # fmt: skip
-    result, _ = evaluate(request)
+    result = evaluate(request).result
     assert [*result["measures"]][:3] == ["ter", "bleu", "chrf++"]
     assert result["signature"].startswith("nrefs:2|")
     assert (result["num_sentences"], result["num_documents"]) == (62, 31)

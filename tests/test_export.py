@@ -10,7 +10,7 @@ import pytest
 import sentencepiece
 
 from t2t.api.export_run import export
-from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
+from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config, save_config
 from t2t.data.tokenizer import VocabularyError
@@ -18,14 +18,8 @@ from t2t.decoding.translation import clean_line
 from t2t.evaluation.load_models import ModelRequest
 from t2t.training.run_directory import RunError
 from tests import programs
-from tests.tiny_run import make_run
 
 LINE = "The old man sells two dogs."
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 def translate(directory: Path, **options: str) -> str:
@@ -45,9 +39,7 @@ def test_exported_model_translates_as_the_run_does(
     run: Path, tmp_path: Path, checkpoint: str
 ) -> None:
     export(run, checkpoint, tmp_path / "models" / "toy")
-    translator = LineTranslator(
-        ModelRequest((run,), checkpoint), LineOptions(decoding={"beam_size": 1})
-    )
+    translator = LineTranslator(ModelRequest((run,), checkpoint), {"beam_size": 1})
     [[expected]] = translate_lines(translator, iter([LINE.encode()]))
     assert translate(tmp_path / "models" / "toy", compute_type="float32") == expected.text
 

@@ -12,7 +12,7 @@ from t2t.api import train_run
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config, save_config
 from t2t.evaluation.load_models import ModelRequest, RunModel
-from t2t.training.checkpoint import list_measures, restore_params
+from t2t.training.checkpoint import restore_params
 from t2t.training.early_stopping import request_stop
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import extend, open_run
@@ -78,7 +78,8 @@ def test_extension_is_longer_than_its_warm_up(run: Path) -> None:
 def test_registered_schedule_has_no_warm_up_of_ours(
     run: Path, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t2t.training.resume.validate", lambda config: config)
+    registered = {("training.schedule", "of a plugin"): lambda training, d_model: None}
+    monkeypatch.setattr("t2t.config.variants._registered", registered)
     training = dataclasses.replace(config.training, schedule="of a plugin")
     extended = extend(run, 4, dataclasses.replace(config, training=training))
     assert extended.training.steps == config.training.steps + 4
@@ -147,7 +148,7 @@ def test_extension_that_made_no_step_may_be_corrected(
         assert not train_run.train(extend(run, MORE), run)
     corrected = extend(run, 5, change(config, training={"learning_rate": 0.002}))
     assert corrected.training.steps == STEPS + 5
-    open_run(run, corrected, list_measures(run))
+    open_run(run, corrected)
     assert load_config(run / "config.json") == corrected
 
 

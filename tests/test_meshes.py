@@ -115,7 +115,7 @@ def test_checkpoints_of_a_mesh_are_averaged_and_evaluated_on_one_device(
         assert len(one.devices()) == 1
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-5)
     src, ref = config.data.validation_src, config.data.validation_tgt
-    result, _ = evaluate_run.evaluate(EvaluationRequest(run, "avg:2", src=src, ref=(ref,)))
+    result = evaluate_run.evaluate(EvaluationRequest(run, "avg:2", src=src, ref=(ref,))).result
     assert result["num_sentences"] == 8
 
 

@@ -8,20 +8,15 @@ import numpy as np
 import pytest
 
 import t2t
-from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
+from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.api.run import Run
 from t2t.api.text_scorer import TextScorer, rerank
 from t2t.decoding.translation import format_lines
 from t2t.evaluation.load_models import ModelRequest, RunModel
 from tests import programs
-from tests.tiny_run import PAIRS, make_run
+from tests.tiny_run import PAIRS
 
 BEAM: dict[str, float | str] = {"beam_size": 3}
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +35,7 @@ def list_path(run: Path) -> Path:
     sources = [src for src, _ in PAIRS if src]
     (run / "in.txt").write_text("".join(f"{src}\n" for src in sources), "utf-8")
     lines = io.BytesIO((run / "in.txt").read_bytes())
-    translator = LineTranslator(ModelRequest((run,)), LineOptions(3, BEAM))
+    translator = LineTranslator(ModelRequest((run,)), BEAM, n_best=3)
     found = translate_lines(translator, iter(lines))
     path = run / "list.txt"
     text = (format_lines(n, each, True, True) for n, each in enumerate(found, start=1))

@@ -91,7 +91,8 @@ def test_textbook_translates(runs: Path) -> None:
         translator = Translator(own, vocabulary)
         params, _ = restore_params(runs / "textbook", "last")
         with jax.set_mesh(choose_mesh(config.mesh)):
-            found = translator.translate(translator.place(params), sources)
+            placed = translator.members.place(params, *vocabulary.sizes)
+            found = translator.translate(placed, sources)
         scores.append([best.score for best in found])
     near = 1e-4 if config.model.dtype == "float32" else 0.1
     np.testing.assert_allclose(scores[1], scores[0], rtol=near)

@@ -23,7 +23,6 @@ from t2t.runtime import command_line
 from t2t.training.checkpoint import restore_params
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.early_stopping import read_stop_request, request_stop
-from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import open_run
 from t2t.training.run_directory import list_steps
@@ -111,7 +110,7 @@ def test_run_whose_checkpoint_has_old_names_continues_bit_for_bit(
     shutil.rmtree(workdir / "checkpoints" / str(STEPS))
     with jax.set_mesh(make_small_mesh(MeshConfig())):
         size = config.tokenizer.vocab_size
-        _, described = describe_state(config, make_optimizer(config), size, size)
+        _, described = describe_state(config, size, size)
         with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
             state = checkpoints.restore(described)
         assert state is not None
@@ -203,7 +202,7 @@ def test_bad_input_is_an_error_that_does_not_bind_the_next_attempt(
 ) -> None:
     with pytest.raises(error, match=message):
         train_run.train(change(config, **changes), tmp_path / "run")
-    open_run(tmp_path / "run", config, ())
+    open_run(tmp_path / "run", config)
 
 
 def test_vocabulary_of_another_text_is_refused(tmp_path: Path) -> None:

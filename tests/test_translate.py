@@ -17,13 +17,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t.api.line_translator import LineOptions, LineTranslator, decode_lines, translate_lines
+from t2t.api.line_translator import LineTranslator, decode_lines, translate_lines
 from t2t.data.corpus import DataError, TextFile
 from t2t.decoding.translation import Translation, format_lines
 from t2t.evaluation.load_models import ModelRequest
 from tests import programs
 from tests.programs import ROOT, make_environment
-from tests.tiny_run import make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -34,11 +33,6 @@ LINES = [
     "🙂\t日本語\u2028 ½\r\n".encode(),
     b"Dogs climb.",  # no line end
 ]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 def start(run: Path, *flags: str, stdin: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
@@ -61,7 +55,7 @@ def call(
 def translate(
     run: Path, checkpoint: str = "best", read_ahead: int | None = None, **options: Any
 ) -> Any:
-    translator = LineTranslator(ModelRequest((run,), checkpoint), LineOptions(**options))
+    translator = LineTranslator(ModelRequest((run,), checkpoint), **options)
     return translate_lines(translator, iter(LINES), read_ahead)
 
 

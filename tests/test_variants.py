@@ -15,7 +15,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from t2t.api import prepare_run, train_run
 from t2t.api.evaluate_run import evaluate
@@ -40,14 +40,10 @@ from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.measures import make_measure
 from t2t.inspect_data import print_report
 from t2t.interop.ctranslate2_export import check_support
-from t2t.model.attention import masked_softmax, repeat_heads
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.model.interface import Model, Params, Prediction, merge
-from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.layers import dropout
-from t2t.model.matmul import einsum
 from t2t.model.position import Position, find_offsets
 from t2t.runtime.mesh import spec
 from t2t.training.checkpoint import restore_params
@@ -86,28 +82,8 @@ def make_small_config(folder: Path, values: dict[str, Any]) -> Config:
     )
 
 
-def register_soft_capped_attention() -> None:
-    @register("model.attention", "soft_capped")
-    def attend(
-        query: Float[Array, "B T H K"],
-        memory: KeyValue | KVCache,
-        mask: Bool[Array, "#B 1 #T S"],
-        bias: Float[Array, "H T S"] | None = None,
-        dropout_rate: float = 0.0,
-        key: jax.Array | None = None,
-        *,
-        scaled: bool = True,
-    ) -> Float[Array, "B T H U"]:
-        """Soft-capped attention (Gemma 2 Team 2024): 5 tanh(logits / 5)."""
-        keys, values = (repeat_heads(x, query.shape[2]) for x in (memory.keys, memory.values))
-        logits = einsum("BTHK,BSHK->BHTS", query, keys) / query.shape[-1] ** (0.5 * scaled)
-        logits = 5 * jnp.tanh(logits / 5) + (0 if bias is None else bias)
-        weights = dropout(masked_softmax(logits, mask), dropout_rate, key)
-        return einsum("BHTS,BSHU->BTHU", weights, values)
-
-
 PARTS: dict[str, Any] = {
-    "attention": "soft_capped",
+    "attention": "cosine",
     "feed_forward": "squared_relu",
     "norm": "scale",
     "position": "kerple",
@@ -116,7 +92,7 @@ PARTS: dict[str, Any] = {
 
 
 def register_parts() -> None:
-    register_soft_capped_attention()
+    use_example("attention")
     use_example("feed_forward")
     use_example("norm")
     register_kerple()
@@ -335,7 +311,7 @@ def test_registered_objective_and_loss_train_on_text_alone(tmp_path: Path) -> No
     assert train_run.train(config, workdir)
     figures = read_figures(workdir, "train/")
     assert figures[-1]["train/loss"] < figures[0]["train/loss"]
-    result, _ = evaluate(EvaluationRequest(workdir, split="validation"))
+    result = evaluate(EvaluationRequest(workdir, split="validation")).result
     definition = result["measures"]["perplexity"]["definition"]
     assert "split_text: the second half of a text and EOS, version 1; teacher" in definition
 

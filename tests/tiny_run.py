@@ -17,7 +17,6 @@ from t2t.config.files import save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.training.checkpoint_manager import Checkpoints
-from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
 
 PAIRS = [
@@ -54,7 +53,7 @@ def make_run(workdir: Path) -> Path:
     save_config(config, workdir / "config.json")
     vocabulary = train_vocabulary([ListCorpus("toy", PAIRS)], config.tokenizer, workdir / "vocab")
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, state = init_state(config, make_optimizer(config), *sizes)
+    _, state = init_state(config, *sizes)
     checkpoints = Checkpoints(workdir, config)
     for step, loss in STEPS.items():
         params = jax.tree.map(lambda x, step=step: x * (1 + step / 100), state.params)

@@ -73,13 +73,13 @@ class ForcedTranslator(Translator):
         assert isinstance(source, ForcedSource)
         return source.output_length
 
-    def _detokenize(self, ids: list[int]) -> str:
-        return " ".join(map(str, ids))
-
 
 def make_vocabulary(size: Size) -> Vocabulary:
     """Returns a vocabulary without words, for a translator from ids to ids."""
-    tokenizer = types.SimpleNamespace(vocab_size=size.vocab_size)
+    tokenizer = types.SimpleNamespace(
+        vocab_size=size.vocab_size,
+        decode=lambda sentences: [" ".join(map(str, ids)) for ids in sentences],
+    )
     vocabulary = types.SimpleNamespace(
         src=tokenizer,
         tgt=tokenizer,
@@ -104,7 +104,7 @@ def main() -> None:
     def translate(batches: Sequence[Outputs]) -> None:
         sources = [ForcedSource(ids, length) for length, group in batches for ids in group]
         pieces = [Piece(source) for source in sources]
-        found = translator.search(params, pieces, 1, (PENALTY,), progress=False)
+        found = translator.search(params, pieces, 1, (PENALTY,))
         for source, [best] in zip(sources, found, strict=True):
             assert best.length == source.output_length
 

@@ -136,17 +136,15 @@ def read_sample(
             "use --importance=0"
         )
     corpus = list(open_split(config.data, "validation"))
-    src, tgt = encode_pairs(vocabulary, corpus)
-    fits = [
-        pair for pair, *ids in zip(corpus, src, tgt, strict=True) if max(map(len, ids)) <= limit
-    ]
+    encoded = vocabulary.encode_pairs(corpus)
+    fits = [pair for pair, ids in zip(corpus, encoded, strict=True) if max(map(len, ids)) <= limit]
     if not fits:
         raise ConfigError(
             f"--importance={count}: every validation pair has more than {limit} sub-words; "
             "use --importance=0"
         )
     chosen = np.sort(np.random.default_rng(seed).permutation(len(fits))[:count])
-    counts = [Counter(i for ids in side for i in ids) for side in (src, tgt)]
+    counts = [Counter(i for ids in side for i in ids) for side in zip(*encoded, strict=True)]
     return Sample([fits[i] for i in chosen], len(fits), seed, *counts)
 
 
@@ -197,7 +195,7 @@ def run_on_mesh(
 ) -> Result:
     """Calls a function with the parameters placed on a mesh of all devices."""
     with jax.set_mesh(make_mesh(MeshConfig())):
-        return compute(translator.place(params))
+        return compute(translator.members.place(params, *translator.vocabulary.sizes))
 
 
 def estimate_changes(
@@ -230,14 +228,14 @@ def compute_pair_weights(
     All pairs are padded to one shape, so there is one compilation. With `pad` both lengths are
     padded to a power of two, so later calls with pairs of similar lengths compile nothing.
     """
-    src, tgt = encode_pairs(translator.vocabulary, pairs)
+    encoded = translator.vocabulary.encode_pairs(pairs)
     rows = min(_BATCH_SIZE, len(pairs))
-    src_width, tgt_width = (max(map(len, side)) for side in (src, tgt))
+    src_width, tgt_width = (max(map(len, side)) for side in zip(*encoded, strict=True))
     if pad:
         longest = max(16, src_width, tgt_width)
         src_width = tgt_width = 2 ** (longest - 1).bit_length()
     for start in range(0, len(pairs), rows):
-        sources, targets = src[start : start + rows], tgt[start : start + rows]
+        sources, targets = zip(*encoded[start : start + rows], strict=True)
         batch = make_batch(
             pad_sentences(sources, rows, src_width), pad_sentences(targets, rows, tgt_width)
         )
@@ -249,14 +247,6 @@ def compute_pair_weights(
             yield HeadWeights(encoder[..., :s, :s], decoder[..., :t, :t], cross[..., :t, :s])
 
 
-def encode_pairs(
-    vocabulary: Vocabulary, pairs: Sequence[Pair]
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Returns the ids of the sources and of the targets, each ending with EOS."""
-    sources, targets = zip(*pairs, strict=True)
-    return vocabulary.src.encode(sources), vocabulary.tgt.encode(targets)
-
-
 def profile_heads(
     translator: Translator, params: Params, sample: Sample | None, shown: Pair
 ) -> dict[str, list[list[Profile]]]:
@@ -266,9 +256,8 @@ def profile_heads(
     """
     vocabulary, pairs = translator.vocabulary, sample.pairs if sample else [shown]
     tallies = {stack: RoleTally(stack) for stack in HeadWeights._fields}
-    encoded = zip(*encode_pairs(vocabulary, pairs), strict=True)
     computed = compute_pair_weights(translator, params, pairs)
-    for (src, tgt), weights in zip(encoded, computed, strict=True):
+    for (src, tgt), weights in zip(vocabulary.encode_pairs(pairs), computed, strict=True):
         sources = _describe_keys(vocabulary.src, src, sample and sample.src_counts)
         targets = _describe_keys(vocabulary.tgt, [BOS_ID, *tgt[:-1]], sample and sample.tgt_counts)
         for stack, keys in zip(HeadWeights._fields, (sources, targets, sources), strict=True):

@@ -19,7 +19,6 @@ from t2t.analysis.head_importance import (
     Importance,
     Sample,
     compute_pair_weights,
-    encode_pairs,
     measure_importance,
     profile_heads,
     read_sample,
@@ -210,7 +209,7 @@ def make_labels(vocabulary: Vocabulary, shown: Pair) -> dict[str, dict[str, list
         """Returns the pieces with a dot at the start of each word."""
         return [piece.replace("▁", "·") for piece in tokenizer.pieces(ids)]
 
-    [src], [tgt] = encode_pairs(vocabulary, [shown])
+    [(src, tgt)] = vocabulary.encode_pairs([shown])
     source, output = label(vocabulary.src, src), label(vocabulary.tgt, tgt)
     tgt_in = label(vocabulary.tgt, [BOS_ID, *tgt[:-1]])
     return {

@@ -1,5 +1,6 @@
 """`compare`: scores of systems side by side, with verdicts, as text."""
 
+import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.data.sentences import count_empty_references
 from t2t.evaluation import verification
-from t2t.evaluation.forest import format_forest, list_rows
+from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.measures import (
     MIN_SENTENCES,
     Measure,
@@ -16,7 +17,13 @@ from t2t.evaluation.measures import (
     format_score,
     have_spaces,
 )
-from t2t.evaluation.plots import check_format, plot_by_length, plot_forest
+from t2t.evaluation.plots import (
+    check_format,
+    draw_forest,
+    embed_figure,
+    plot_by_length,
+    plot_forest,
+)
 from t2t.evaluation.saved_evaluations import find_evaluation
 from t2t.evaluation.significance import Bucket, SystemScore, judge, score_by_length
 from t2t.evaluation.systems import (
@@ -34,6 +41,22 @@ from t2t.runtime.text_tables import format_table
 from t2t.storage.paths import make_path
 
 
+class Comparison(str):
+    """The text of a comparison; a notebook also shows the differences by each measure."""
+
+    rows: Sequence[ForestRow] = ()
+    first = ""  # the system from which the others differ
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        shown = ""
+        if self.rows:
+            shown = embed_figure(draw_forest(self.rows, self.first), "differences")
+        return f"<pre>{html.escape(self)}</pre>{shown}"
+
+
 def compare(
     operands: Sequence[str],
     measure: str | None,
@@ -43,8 +66,8 @@ def compare(
     may_differ: Sequence[str] = (),
     checkpoint: str = "",
     forest: Path | None = None,
-) -> str:
-    """Returns the comparison as text, and draws the scores by length if `plot` is given.
+) -> Comparison:
+    """Returns the comparison, and draws the scores by length if `plot` is given.
 
     `forest` is the path of a plot of the differences by each measure.
 
@@ -88,6 +111,7 @@ def compare(
         "",
         *describe_all(judgement, chosen.name, number, list_same(systems), test_set.unit),
     ]
+    rows: list[ForestRow] = []
     if len(systems) > 1:
         by_likelihood = None
         if not is_text_alone:  # whose perplexity is that of the same nats
@@ -99,7 +123,9 @@ def compare(
             plot_forest(rows, systems[0].name, forest)
     length = "length" if is_text_alone else "source length"
     lines += ["", f"{chosen.name} by {length} in words, with 95% intervals over sentences", ""]
-    return "\n".join([*lines, format_buckets(buckets)])
+    found = Comparison("\n".join([*lines, format_buckets(buckets)]))
+    found.rows, found.first = rows, systems[0].name
+    return found
 
 
 def _open_measure(systems: Sequence[System], name: str | None) -> Measure:

@@ -8,7 +8,6 @@ import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
@@ -36,8 +35,8 @@ from t2t.training.run_directory import RunError
 _log = logging.getLogger(__name__)
 
 
-def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
-    """Translates, scores and saves; returns the content and the path of the scores file.
+def evaluate(request: EvaluationRequest) -> Evaluation:
+    """Translates, scores and saves.
 
     A run on text alone (`data.objective`) is scored by what it predicts.
 
@@ -48,8 +47,7 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
     if is_text_alone(load_config(request.workdir / "config.json").data):
         from t2t.evaluation.predictions import evaluate_predictions  # it imports training
 
-        evaluation = evaluate_predictions(request)
-        return dict(evaluation.result), evaluation.path
+        return evaluate_predictions(request)
     evaluator = Evaluator(request)
     if evaluator.config.tokenizer.lowercase:
         _log.info(
@@ -61,7 +59,7 @@ def evaluate(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
     if request.save_params:
         save_run(request, params, label)
     [evaluation] = evaluator.evaluate(params, label)
-    return dict(evaluation.result), evaluation.path
+    return evaluation
 
 
 def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
@@ -73,8 +71,9 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
         save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
 
 
-def describe(result: Mapping[str, Any], output: Path) -> str:
+def describe(evaluation: Evaluation) -> str:
     """Returns a summary of the evaluation as text."""
+    result, unit = evaluation.result, evaluation.unit
     lines = [
         f"{result['split']}, checkpoint {result['checkpoint']}, {describe_search(result)}: "
         f"{result['num_sentences']} sentences in "
@@ -86,13 +85,12 @@ def describe(result: Mapping[str, Any], output: Path) -> str:
     lines += describe_lengths(result["measures"])
     if "objective" in result:
         lines.append(describe_nats(result["measures"]["perplexity"]))
-    unit = Evaluation(output, result).unit
     if result[f"num_{unit}"] < MIN_SENTENCES:
         lines.append(
             f"no 95% intervals: resamples of fewer than {MIN_SENTENCES} {unit} do not show how "
             "scores vary"
         )
-    return "\n".join([*lines, str(output)])
+    return "\n".join([*lines, str(evaluation.path)])
 
 
 def describe_lengths(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -137,8 +135,8 @@ def watch(
     if not wait_for_checkpoint(request.workdir, timeout):
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return False, ""
-    request = dataclasses.replace(request, checkpoint="last")
-    measure, [evaluator] = open_evaluators(request, measure, [{}])
+    measure, request = add_measure(dataclasses.replace(request, checkpoint="last"), measure)
+    evaluator = Evaluator(request)
     keeping = evaluator.config.checkpoints
     if max(counts) > keeping.keep_last and keeping.keep_every != keeping.every:
         raise ConfigError(
@@ -155,24 +153,11 @@ def watch(
     return finished, following.describe()
 
 
-Grid = Mapping[tuple[int, float], Evaluation]  # by beam size and alpha
-
-
-def open_evaluators(
-    request: EvaluationRequest, measure: str | None, settings: Sequence[Mapping[str, float]]
-) -> tuple[str, list[Evaluator]]:
-    """Opens an evaluator for each of the settings of `config.decoding`.
-
-    Returns the measure by which they choose, by default that of `choose_measure`, and them.
-    """
-    config = load_config(request.workdir / "config.json")
-    tokenizer = config.tokenizer
+def add_measure(request: EvaluationRequest, measure: str | None) -> tuple[str, EvaluationRequest]:
+    """Returns the measure that chooses, by default that of `choose_measure`; and adds it."""
+    tokenizer = load_config(request.workdir / "config.json").tokenizer
     measure = choose_measure(measure, lowercase=tokenizer.lowercase, kind=tokenizer.kind)
-    request = dataclasses.replace(request, measures=(*request.measures, measure))
-    return measure, [
-        Evaluator(dataclasses.replace(request, decoding={**request.decoding, **each}))
-        for each in settings
-    ]
+    return measure, dataclasses.replace(request, measures=(*request.measures, measure))
 
 
 def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: str | None) -> str:
@@ -185,9 +170,9 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
         ConfigError, RunError: there are fewer than max(counts) consecutive checkpoints, or as in
             `Evaluator`.
     """
-    measure, [evaluator] = open_evaluators(request, measure, [{}])
-    most = max(counts)
-    steps = find_average_steps(request.workdir, most)
+    measure, request = add_measure(request, measure)
+    evaluator = Evaluator(request)
+    steps = find_average_steps(request.workdir, max(counts))
     saved = evaluator.list_saved(measure)
     found = {}
     for count in sorted(set(counts)):
@@ -227,8 +212,11 @@ def scan_search(
         raise ConfigError("--beam_sizes and --alphas are for beam search; add --strategy=beam")
     alphas = sorted(set(alphas)) or [config.decoding.alpha]
     sizes = sorted(set(beam_sizes)) or [config.decoding.beam_size]
-    settings = [{"beam_size": size} for size in sizes]
-    measure, evaluators = open_evaluators(request, measure, settings)
+    measure, request = add_measure(request, measure)
+    evaluators = [
+        Evaluator(dataclasses.replace(request, decoding={**request.decoding, "beam_size": size}))
+        for size in sizes
+    ]
     params, label = restore_params(request.workdir, request.checkpoint)
     found: dict[tuple[int, float], Evaluation] = {}
     for size, evaluator in zip(sizes, evaluators, strict=True):
@@ -239,18 +227,14 @@ def scan_search(
         new = evaluator.evaluate(params, label, missing) if missing else []
         scored = saved | dict(zip(missing, new, strict=True))
         found |= {(size, alpha): each for alpha, each in scored.items() if each}
-    title = f"{evaluators[0].split}, checkpoint {label}, {measure} by beam size and alpha"
-    return f"{title}\n{_format_grid(found, measure, evaluators[0].tgt_language)}"
-
-
-def _format_grid(found: Grid, measure: str, tgt_language: str) -> str:
-    """Table with a row for each beam size and a column for each alpha, then the best evaluation."""
-    sign = 1 if make_measure(measure, tgt_language).higher_is_better else -1
-    sizes, alphas = (sorted({place[axis] for place in found}) for axis in (0, 1))
     rows = [
-        [int(size), *(format_score(found[int(size), alpha].value(measure)) for alpha in alphas)]
+        [size, *(format_score(found[size, alpha].value(measure)) for alpha in alphas)]
         for size in sizes
     ]
     header = ["beam", *(f"alpha {alpha:g}" for alpha in alphas)]
-    best = max(sorted(found), key=lambda place: sign * found[place].value(measure))
-    return f"{format_table(rows, header, align='r' * len(header))}\nbest: {found[best].path}"
+    table = format_table(rows, header, align="r" * len(header))
+    higher_is_better = make_measure(measure, evaluators[0].tgt_language).higher_is_better
+    choose = max if higher_is_better else min
+    best = choose(found.values(), key=lambda each: each.value(measure))
+    title = f"{evaluators[0].split}, checkpoint {label}, {measure} by beam size and alpha"
+    return f"{title}\n{table}\nbest: {best.path}"

@@ -1,6 +1,8 @@
 """`export`: converts a run for another engine."""
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 from t2t.api.import_model import is_metricx
@@ -48,11 +50,9 @@ def export(
     check_support(config.model)
     vocabulary = Vocabulary.load(workdir / "vocab")
     params, _ = restore_params(workdir, checkpoint)
-    _check_new(output)
     src, tgt = vocabulary.src, vocabulary.tgt
     pieces = src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size))
-    with explain_write_errors(RunError, f"--output={output}"), atomic_path(output) as draft:
-        draft.mkdir()
+    with _draft_new(output) as draft:
         vocabulary.save(draft / "vocab")
         write_model(config.model, params, pieces, draft, quantization)
 
@@ -73,14 +73,17 @@ def _export_hugging_face(
     rows = Rows.load(workdir / "vocab") if has_original else None
     planned = plan_export(config, vocabulary, rows)
     params, _ = restore_params(workdir, checkpoint)
-    _check_new(output)
-    with explain_write_errors(RunError, f"--output={output}"), atomic_path(output) as draft:
-        draft.mkdir()
+    with _draft_new(output) as draft:
         notes = write_hugging_face(planned, config, params, vocabulary, draft)
     for note in notes:
         _log.warning("%s", note)
 
 
-def _check_new(output: Path) -> None:
+@contextlib.contextmanager
+def _draft_new(output: Path) -> Iterator[Path]:
+    """Yields a folder that becomes `output`, which must not exist, when the block ends."""
     if output.exists():
         raise ConfigError(f"--output={output} exists already; choose a new directory")
+    with explain_write_errors(RunError, f"--output={output}"), atomic_path(output) as draft:
+        draft.mkdir()
+        yield draft

@@ -25,71 +25,74 @@ from t2t.evaluation.load_models import (
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class LineOptions:
-    """How lines are translated, as on the command line."""
-
-    n_best: int = 1  # at most the beam size; 1 with sampling, where `num_samples` says how many
-    decoding: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
-    backend: str = "jax"  # jax | ctranslate2
-    compute_type: str | None = None  # of ctranslate2; None: float32
-    alignment_layer: int | None = None  # of the decoder; 0: last but one; None: no alignment
-
-
 class LineTranslator:
     """Translates lines with the models of a request, which it loads once."""
 
-    def __init__(self, request: ModelRequest, options: LineOptions = LineOptions()):
+    def __init__(
+        self,
+        request: ModelRequest,
+        decoding: Mapping[str, float | str] | None = None,
+        *,
+        n_best: int = 1,
+        backend: str = "jax",
+        compute_type: str | None = None,
+        alignment_layer: int | None = None,
+    ):
         """Loads the models.
+
+        Args:
+            request: runs and checkpoints.
+            decoding: overrides fields of config.decoding.
+            n_best: at most the beam size; 1 with sampling, where `num_samples` says how many.
+            backend: jax or ctranslate2.
+            compute_type: of ctranslate2; None: float32.
+            alignment_layer: of the decoder; 0: the last but one; None: no alignment.
 
         Raises:
             ConfigError, RunError, VocabularyError: something is missing or inconsistent.
         """
-        self._model = model = RunModel(request, options.decoding)
-        config, members = model.config, model.members
-        decoding, self._count = config.decoding, options.n_best
-        if options.n_best > 1 and decoding.mbr != "none":
-            raise ConfigError(f"--mbr={decoding.mbr} chooses one; leave out --n_best")
-        if decoding.strategy == "beam" and not 1 <= options.n_best <= decoding.beam_size:
+        self._model = model = RunModel(request, decoding)
+        search = model.config.decoding
+        if n_best > 1 and search.mbr != "none":
+            raise ConfigError(f"--mbr={search.mbr} chooses one; leave out --n_best")
+        if search.strategy == "beam" and not 1 <= n_best <= search.beam_size:
             raise ConfigError(
-                f"--n_best={options.n_best} does not fit decoding.beam_size={decoding.beam_size}; "
-                f"use 1 to {decoding.beam_size}, or a wider beam"
+                f"--n_best={n_best} does not fit decoding.beam_size={search.beam_size}; "
+                f"use 1 to {search.beam_size}, or a wider beam"
             )
-        if decoding.strategy == "sampling":
-            if options.n_best > 1:
-                raise ConfigError(
-                    f"--n_best={options.n_best} is for beam search; use "
-                    f"--num_samples={options.n_best}"
-                )
-            self._count = decoding.num_samples
+        if search.strategy == "sampling" and n_best > 1:
+            raise ConfigError(f"--n_best={n_best} is for beam search; use --num_samples={n_best}")
+        self._n_best, self._alignment_layer = n_best, alignment_layer
+        self._count = search.num_samples if search.strategy == "sampling" else n_best
         self._aligner = None
-        if options.alignment_layer is not None:
-            if len(members.configs) > 1:
+        if alignment_layer is not None:
+            if len(model.members.configs) > 1:
                 raise ConfigError("--alignments need one model; give one run and checkpoint")
-            self._aligner = WordAligner(config, model.vocabulary, options.alignment_layer or None)
-        self._translator = model.make_translator(options.backend, options.compute_type)
+            self._aligner = WordAligner(model.config, model.vocabulary, alignment_layer)
+        self._translator = model.make_translator(backend, compute_type)
         self._translator.logs_lengths = False  # `log_lengths` does it once for all lines
-        self._restored, labels = model.restore()
+        self._restored, self._labels = model.restore()
         self._params = model.place(self._restored)
-        self.chunk_size = decoding.batch_size * BATCHES_TOGETHER
-        self._settings: dict[str, Any] = {
-            "runs": [workdir.resolve().name for workdir, _ in request.members],
-            "checkpoints": labels,
-            "weights": members.weights,
-            "mean": members.mean,
-            "vocabulary": model.vocabulary.fingerprint(),
-            # The number of threads changes nothing, and differs between hosts.
-            "engine": {k: v for k, v in self._translator.describe().items() if k != "threads"},
-            **self._translator.describe_pieces(),
-            **identify_code(config.plugins, TRANSLATING_CODE, TRANSLATING_PACKAGES),
-            "n_best": options.n_best,
-            "alignment_layer": options.alignment_layer,
-            **dataclasses.asdict(decoding),
-        }
+        self.chunk_size = search.batch_size * BATCHES_TOGETHER
 
     def describe_settings(self) -> dict[str, Any]:
         """Returns what the translations depend on, as JSON, with a hash of all parameters."""
-        return self._settings | {"parameters": hash_params(self._restored)}
+        model, engine = self._model, self._translator.describe()
+        return {
+            "runs": [workdir.resolve().name for workdir, _ in model.request.members],
+            "checkpoints": self._labels,
+            "weights": model.members.weights,
+            "mean": model.members.mean,
+            "vocabulary": model.vocabulary.fingerprint(),
+            # The number of threads changes nothing, and differs between hosts.
+            "engine": {k: v for k, v in engine.items() if k != "threads"},
+            **self._translator.describe_pieces(),
+            **identify_code(model.config.plugins, TRANSLATING_CODE, TRANSLATING_PACKAGES),
+            "n_best": self._n_best,
+            "alignment_layer": self._alignment_layer,
+            **dataclasses.asdict(model.config.decoding),
+            "parameters": hash_params(self._restored),
+        }
 
     def log_lengths(self) -> None:
         """Warns of the lines that were translated in pieces, reached a limit or failed."""

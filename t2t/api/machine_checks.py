@@ -10,7 +10,7 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +41,7 @@ from t2t.training.run_directory import RunError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
 CONSTRAINTS = PACKAGE.parent / "scripts" / "constraints"  # tested package versions
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container, in microseconds per period
 _CORES = 4  # per process with an accelerator: the input pipeline, the compiler, checkpoints
 _SKEW = 5  # seconds
 _SLOW = 10  # MB/s of one process
@@ -61,8 +62,8 @@ def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Find
     yield find_untested_versions()
     yield find_process()
     yield find_devices()
-    yield find_shares(jax.devices())
-    yield find_slices(jax.devices())
+    yield find_shares()
+    yield find_slices()
     yield find_cores()
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
@@ -97,13 +98,13 @@ def find_untested_versions() -> Finding:
     return Finding(title, value)
 
 
-def find_process(environment: Mapping[str, str] = os.environ) -> Finding:
+def find_process() -> Finding:
     """Checks that the processes of one launcher know of each other."""
     value = f"{jax.process_index()} of {jax.process_count()}, {platform.node()}"
     started = {
-        "SLURM": environment.get("SLURM_NTASKS", "") if "SLURM_PROCID" in environment else "",
-        "Open MPI": environment.get("OMPI_COMM_WORLD_SIZE", ""),
-        "Cloud TPU": str(len(environment.get("TPU_WORKER_HOSTNAMES", "").split(","))),
+        "SLURM": os.environ.get("SLURM_NTASKS", "") if "SLURM_PROCID" in os.environ else "",
+        "Open MPI": os.environ.get("OMPI_COMM_WORLD_SIZE", ""),
+        "Cloud TPU": str(len(os.environ.get("TPU_WORKER_HOSTNAMES", "").split(","))),
     }
     for launcher, count in started.items():
         if count.isdigit() and int(count) > 1 and jax.process_count() == 1:
@@ -130,9 +131,9 @@ def find_devices() -> Finding:
     return Finding("devices", value, problem)
 
 
-def find_shares(devices: Sequence[jax.Device]) -> Finding:
+def find_shares() -> Finding:
     """Checks that all processes have equally many devices."""
-    counts = Counter(device.process_index for device in devices)
+    counts = Counter(device.process_index for device in jax.devices())
     most, fewest = max(counts.values()), min(counts.values())
     value = str(most) if most == fewest else f"{fewest} to {most}"
     if has_gpu() and (installed := len(list(Path("/dev").glob("nvidia[0-9]*")))):
@@ -141,11 +142,9 @@ def find_shares(devices: Sequence[jax.Device]) -> Finding:
     return Finding("devices per process", value, problem if most > fewest else "")
 
 
-def find_slices(
-    devices: Sequence[jax.Device], environment: Mapping[str, str] = os.environ
-) -> Finding:
+def find_slices() -> Finding:
     """Compares the number of TPU slices that JAX sees with the one that the launcher states."""
-    found, stated = str(len(split_into_slices(devices))), environment.get("MEGASCALE_NUM_SLICES")
+    found, stated = str(len(split_into_slices(jax.devices()))), os.getenv("MEGASCALE_NUM_SLICES")
     problem = (
         f"MEGASCALE_NUM_SLICES={stated}: the slices do not know of each other; start the program "
         "on all hosts of all slices with --distributed"
@@ -153,12 +152,11 @@ def find_slices(
     return Finding("slices", found, "" if stated in (None, found) else problem)
 
 
-def find_cores(available: int | None = None) -> Finding:
+def find_cores() -> Finding:
     """Counts the cores of this process: its affinity, and the limit of its container."""
-    cores = float(len(os.sched_getaffinity(0)) if available is None else available)
-    limit = Path("/sys/fs/cgroup/cpu.max")
-    if available is None and limit.is_file():
-        quota, _, period = limit.read_text("utf-8").partition(" ")
+    cores = float(len(os.sched_getaffinity(0)))
+    if CPU_LIMIT.is_file():
+        quota, _, period = CPU_LIMIT.read_text("utf-8").partition(" ")
         cores = min(cores, int(quota) / int(period)) if quota.isdigit() else cores
     needed = 1 if jax.default_backend() == "cpu" else _CORES
     problem = (
@@ -184,14 +182,13 @@ def find_collective() -> Finding:
     return Finding("collective", value, problem)
 
 
-def find_clocks(milliseconds: Sequence[int] = ()) -> Finding:
-    """Compares the clocks of all processes, or what they showed at one time, in milliseconds."""
-    if not milliseconds:
-        multihost_utils.sync_global_devices("clocks")
-        # Without the days: they fit into the 32 bits that JAX sends.
-        now = np.asarray(int(1000 * time.time()) % 2**30, np.int32)
-        milliseconds = np.asarray(multihost_utils.process_allgather(now)).ravel().tolist()
-    differences = [(one - milliseconds[0] + 2**29) % 2**30 - 2**29 for one in milliseconds]
+def find_clocks() -> Finding:
+    """Compares the clocks of all processes."""
+    multihost_utils.sync_global_devices("clocks")
+    # In milliseconds, without the days: they fit into the 32 bits that JAX sends.
+    now = np.asarray(int(1000 * time.time()) % 2**30, np.int32)
+    shown = np.asarray(multihost_utils.process_allgather(now)).ravel().tolist()
+    differences = [(one - shown[0] + 2**29) % 2**30 - 2**29 for one in shown]
     skew = (max(differences) - min(differences)) / 1000
     problem = "" if skew < _SKEW else "the clocks differ: switch on NTP or chrony on all machines"
     return Finding("clocks", f"{skew:.1f} s apart", problem)
@@ -211,7 +208,7 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
     if config:
         space = measure_space(workdir, config, _count(config))
         fits = "does not fit" if space.missing else "fits"
-        value += f"; --config keeps {space.describe()}: {fits}"
+        value += f"; --config keeps {space.needed}: {fits}"
         problem = (
             f"{show_bytes(space.missing, 3)} too few: free some space, lower checkpoints.keep_last,"
             " or choose another --workdir; training stops when the disk is full"

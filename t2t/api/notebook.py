@@ -3,14 +3,12 @@
 Imports of JAX are inside the functions, because every program imports `t2t`.
 """
 
-import html
-import tempfile
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from t2t.api.compare_runs import Comparison
     from t2t.api.run import Run
     from t2t.config.fields import Config
     from t2t.evaluation.evaluator import EvaluationRequest
@@ -81,21 +79,18 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     from t2t.api import train_run
     from t2t.config.new_run_rules import check_effect, check_new_run
     from t2t.config.rules import validate
-    from t2t.data.corpus_sources import check_paths
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
-    from t2t.training.checkpoint import list_measures
+    from t2t.training.checkpoint import list_scored_measures
 
     path = make_run_path(workdir)
     validate(config)
     if not (path / "config.json").exists():
         check_new_run(config)
         check_effect([config], ())
-    check_paths(config.data)
-    train_run.check_workdir(path)
     enable_compilation_cache()
     train_run.train(config, path, writers)
-    is_scored = config.checkpoints.best_metric in list_measures(path)
+    is_scored = config.checkpoints.best_metric in list_scored_measures(path)
     return load(path, "best" if is_scored else "last")
 
 
@@ -123,7 +118,6 @@ def evaluate(
     """
     from t2t.api import evaluate_run
     from t2t.evaluation.evaluator import EvaluationRequest
-    from t2t.evaluation.saved_evaluations import Evaluation
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
 
@@ -132,8 +126,7 @@ def evaluate(
         request = EvaluationRequest(make_run_path(run), str(checkpoint), split, **options)
     else:
         request = make_request(run.request, split, **options)
-    result, path = evaluate_run.evaluate(request)
-    return Evaluation(path, result)
+    return evaluate_run.evaluate(request)
 
 
 def make_request(models: "ModelRequest", split: str, **options: Any) -> "EvaluationRequest":
@@ -146,27 +139,12 @@ def make_request(models: "ModelRequest", split: str, **options: Any) -> "Evaluat
     return EvaluationRequest(workdir, models.checkpoint, split, **fields)
 
 
-class Comparison(str):
-    """The text of a comparison; a notebook also shows the differences by each measure."""
-
-    picture: bytes | None = None  # PNG
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        from t2t.evaluation.plots import embed_picture
-
-        shown = embed_picture(self.picture, "differences") if self.picture else ""
-        return f"<pre>{html.escape(self)}</pre>{shown}"
-
-
 def compare(
     *systems: "str | PathLike[str] | Run | Evaluation",
     measure: str | None = None,
     split: str = "test",
     checkpoint: str = "",
-) -> Comparison:
+) -> "Comparison":
     """Compares the newest evaluations of runs, with verdicts, like the program `t2t.compare`.
 
     Args:
@@ -187,11 +165,4 @@ def compare(
         return str(getattr(system, "path", None) or cast("Run", system).workdir)
 
     operands = [name(system) for system in systems]
-    with tempfile.TemporaryDirectory() as folder:
-        forest = Path(folder) / "forest.png" if len(operands) > 1 else None
-        text = compare_runs.compare(
-            operands, measure, split, "", None, checkpoint=checkpoint, forest=forest
-        )
-        found = Comparison(text)
-        found.picture = forest.read_bytes() if forest else None
-    return found
+    return compare_runs.compare(operands, measure, split, "", None, checkpoint=checkpoint)

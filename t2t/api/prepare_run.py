@@ -12,7 +12,6 @@ from t2t.data.parts import list_directions
 from t2t.data.preparation import fill_tokenizer, make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
 from t2t.runtime.distributed import is_first, process_0_first, wait_for_all
-from t2t.training.checkpoint import list_measures
 from t2t.training.resume import check_corpora, keep_source, open_run
 from t2t.training.run_directory import lock_run
 
@@ -45,8 +44,8 @@ def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) 
     """Makes the vocabulary and the tokens of a run, and reports their sizes in process 0."""
     data = config.data
     corpora, weights = zip(*corpus_sources.open_training(data), strict=True)
-    check_corpora(workdir, {"train": corpora}, ())
-    open_run(workdir, config, list_measures(workdir))
+    check_corpora(workdir, {"train": corpora})
+    open_run(workdir, config)
     vocabulary = make_vocabulary(config, workdir, corpora, weights)
     tokenized = tokenize_together(corpora, vocabulary, data)
     for corpus in corpus_sources.open_validation(data).values():

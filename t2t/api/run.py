@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, SupportsInt
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
@@ -20,10 +19,9 @@ from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Tokenizer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import DTYPE, PairScorer, warn_of_long_pairs
+from t2t.evaluation.likelihood import PairScorer, warn_of_long_pairs
 from t2t.evaluation.load_models import ModelRequest, RunModel
 from t2t.evaluation.plots import draw_by_step, embed_figure
-from t2t.model.interface import Params, merge
 from t2t.training.run_directory import read_curve
 
 
@@ -55,16 +53,6 @@ class Run:
         self.checkpoint = ",".join(labels)
         self._placed = model.place(self.params)
         self._translators: dict[tuple[Any, ...], Translator] = {}  # by fields of config.decoding
-        sizes = self.vocabulary.src.vocab_size, self.vocabulary.tgt.vocab_size
-        structure, _ = model.members.with_dtype(DTYPE).describe(*sizes)
-
-        def compute_logits(
-            params: Params, src: Int[Array, "B S"], tgt: Int[Array, "B T"]
-        ) -> Float[Array, "B T V"]:
-            logits: Float[Array, "B T V"] = merge(structure, params)(src, tgt)
-            return logits.astype(jnp.float32)
-
-        self._compute_logits = jax.jit(compute_logits)
 
     @property
     def request(self) -> ModelRequest:
@@ -202,18 +190,10 @@ class Run:
         Raises:
             DataError: as in `score`.
         """
-        texts = read_pairs(pairs)
-        encoded = self._scorer.encode(texts)
-        for sides, both in zip(texts, encoded, strict=True):
-            for sentence, ids in zip(sides, both, strict=True):
-                if len(ids) > self._scorer.limit:
-                    raise DataError(
-                        f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model "
-                        f"has model.max_positions={self._scorer.limit}; split the sentence"
-                    )
+        encoded = self._encode_pairs(read_pairs(pairs), "split the sentence")
         longest = self.config.data.max_length
         longer = sum(max(map(len, both)) > longest for both in encoded)
-        warn_of_long_pairs(longer, len(texts), longest)
+        warn_of_long_pairs(longer, len(encoded), longest)
         with jax.set_mesh(self._model.mesh):
             return self._scorer.score(self._placed, encoded)
 
@@ -239,12 +219,7 @@ class Run:
                 f"{len(self._model.members.configs)} of model.kind={self.config.model.kind!r}"
             )
         [pair] = read_pairs([(src, self.translate([src])[0] if tgt is None else tgt)])
-        for sentence, [ids] in zip(pair, self._encode_pair(*pair), strict=True):
-            if len(ids) > (limit := self._scorer.limit):
-                raise DataError(
-                    f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model has "
-                    f"model.max_positions={limit}; give a shorter sentence"
-                )
+        self._encode_pairs([pair], "give a shorter sentence")
         return map_attention(self._find_translator(self.config), self.params, pair, stack)
 
     def logits(self, src: ArrayLike | str, tgt: ArrayLike | str) -> Float[Array, "B T V"]:
@@ -264,20 +239,30 @@ class Run:
                 the model has positions.
         """
         if isinstance(src, str) or isinstance(tgt, str):
-            [pair] = read_pairs([(src, tgt)])
-            src, [ids] = self._encode_pair(*pair)
-            tgt = [[BOS_ID, *ids[:-1]]]
+            [(src_ids, tgt_ids)] = self.vocabulary.encode_pairs(read_pairs([(src, tgt)]))
+            src, tgt = [src_ids], [[BOS_ID, *tgt_ids[:-1]]]
         sources = self._check_ids("src", src, self.vocabulary.src)
         targets = self._check_ids("tgt", tgt, self.vocabulary.tgt)
         if len(sources) != len(targets):
             raise DataError(
                 f"src has {len(sources)} rows and tgt {len(targets)}; row i of both is one pair"
             )
-        logits: Float[Array, "B T V"] = self._compute_logits(self.params, sources, targets)
+        logits: Float[Array, "B T V"] = self._scorer.compute_logits(self.params, sources, targets)
         return logits
 
-    def _encode_pair(self, src: str, tgt: str) -> tuple[list[list[int]], list[list[int]]]:
-        return self.vocabulary.src.encode([src]), self.vocabulary.tgt.encode([tgt])
+    def _encode_pairs(
+        self, pairs: list[tuple[str, str]], remedy: str
+    ) -> list[tuple[list[int], list[int]]]:
+        """Returns the ids of pairs, if the model has positions for all sub-words with EOS."""
+        encoded, limit = self.vocabulary.encode_pairs(pairs), self._scorer.limit
+        for pair, both in zip(pairs, encoded, strict=True):
+            for sentence, ids in zip(pair, both, strict=True):
+                if len(ids) > limit:
+                    raise DataError(
+                        f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model "
+                        f"has model.max_positions={limit}; {remedy}"
+                    )
+        return encoded
 
     def _find_tokenizer(self, side: str) -> Tokenizer:
         if side not in ("src", "tgt"):

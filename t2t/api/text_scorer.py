@@ -1,5 +1,6 @@
 """`TextScorer`: the probability of given translations; and the reranking of n-best lists."""
 
+import functools
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.translation import Translation, clean_line, drop_repeated
 from t2t.evaluation.likelihood import warn_of_long_pairs
 from t2t.evaluation.load_models import RunModel
+from t2t.model.interface import Params
 
 _log = logging.getLogger(__name__)
 
@@ -28,25 +30,28 @@ class TextScorer:
     """Computes log-probabilities of pairs of text with a run's model."""
 
     def __init__(self, model: RunModel):
-        """Restores and places the model's parameters.
-
-        Raises:
-            RunError: a checkpoint does not exist or cannot be read.
-        """
-        config, self.vocabulary = model.config, model.vocabulary
+        """The parameters are restored when the first pair is scored."""
+        config, self._model, self.vocabulary = model.config, model, model.vocabulary
         self.penalty = LengthPenalty(config.decoding.length_penalty, config.decoding.alpha)
         self._scorer = model.make_scorer(find_limit(config, model.members.position_limit))
         self._longest = config.data.max_length
-        self._params, self._mesh = model.place(model.restore()[0]), model.mesh
+
+    @functools.cached_property
+    def _params(self) -> Params:
+        return self._model.place(self._model.restore()[0])
 
     def score(
         self, pairs: Iterator[tuple[str, str]]
     ) -> Iterator[tuple[tuple[str, str], list[int], Scores]]:
-        """Yields each pair with the target's ids and their log-probabilities."""
+        """Yields each pair with the target's ids and their log-probabilities.
+
+        Raises:
+            RunError: a checkpoint does not exist or cannot be read.
+        """
         total = too_long = longer = 0
         while chunk := list(itertools.islice(pairs, CHUNK)):
-            encoded = self._scorer.encode(chunk)
-            with jax.set_mesh(self._mesh):
+            encoded = self.vocabulary.encode_pairs(chunk)
+            with jax.set_mesh(self._model.mesh):
                 scores = self._scorer.score(self._params, encoded)
             total += len(chunk)
             too_long += sum(bool(np.isnan(score).any()) for score in scores)

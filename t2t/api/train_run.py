@@ -16,7 +16,13 @@ from t2t.config.fields import Config
 from t2t.config.files import differences
 from t2t.config.variants import CHOICES
 from t2t.data.corpus import Corpus
-from t2t.data.corpus_sources import check_test_files, list_splits, open_training, open_validation
+from t2t.data.corpus_sources import (
+    check_paths,
+    check_test_files,
+    list_splits,
+    open_training,
+    open_validation,
+)
 from t2t.data.filters import describe_dropped
 from t2t.data.loader import Loader, make_loader, prefetch
 from t2t.data.objectives import make_objective
@@ -35,15 +41,14 @@ from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.training import loop
-from t2t.training.checkpoint import list_measures
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.fine_tuning import Source, check_fit, describe_outcomes, read_source, take_params
 from t2t.training.metric_writers import check_writers, open_writers
 from t2t.training.metrics import Report
-from t2t.training.optimizer import Optimizer, describe_optimizer, make_optimizer
-from t2t.training.parameter_groups import check_patterns, find_factor, list_names
+from t2t.training.optimizer import describe_optimizer
+from t2t.training.parameter_groups import check_patterns, find_factor, name_leaves
 from t2t.training.provenance import record_start
 from t2t.training.resume import (
     check_corpora,
@@ -60,12 +65,6 @@ from t2t.training.step import make_train_step
 _log = logging.getLogger(__name__)
 
 
-def check_workdir(workdir: Path) -> None:
-    """Raises `RunError` if a bucket cannot be written; a folder is checked when it is locked."""
-    with explain_write_errors(RunError, workdir):
-        check_bucket(workdir)
-
-
 def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     """Trains until the last step, an interruption or a stop request.
 
@@ -76,6 +75,9 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     """
     check_writers(writers)
     check_precision(jax.config.jax_enable_x64)
+    check_paths(config.data)
+    with explain_write_errors(RunError, workdir):
+        check_bucket(workdir)  # a folder is checked when it is locked
     check_generator(workdir)
     config = fill_tokenizer(keep_source(workdir, config), workdir)
     check_groups(config)
@@ -90,9 +92,8 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
         validation = open_validation(config.data)
         check_test_files(config.data)  # errors come before the training
     with lock_run(workdir), jax.set_mesh(mesh):
-        measures = list_measures(workdir)
-        check_corpora(workdir, name_splits(corpora, validation), measures)
-        open_run(workdir, config, measures)
+        check_corpora(workdir, name_splits(corpora, validation))
+        open_run(workdir, config)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
             _log.info(
@@ -115,8 +116,8 @@ def check_groups(config: Config) -> None:
     if config.training.frozen or config.training.rate_factors:
         size = config.tokenizer.vocab_size
         _, params = describe_model(config.model, size, size)
-        describe_optimizer(config, make_optimizer(config), params)
-        check_patterns(config.training, list_names(params))
+        describe_optimizer(config, params)
+        check_patterns(config.training, name_leaves(params))
 
 
 def open_source(config: Config, workdir: Path) -> Source | None:
@@ -136,7 +137,7 @@ def open_source(config: Config, workdir: Path) -> Source | None:
 
 
 def start_from(
-    source: Source, config: Config, optimizer: Optimizer, vocabulary: Vocabulary
+    source: Source, config: Config, vocabulary: Vocabulary
 ) -> tuple[TrainState, dict[str, Any]]:
     """Returns the state before step 0 with what fits of the source, and a record for the ledger."""
     _, params = init_params(config, *vocabulary.sizes)
@@ -157,7 +158,7 @@ def start_from(
     ]
     if frozen:
         _log.warning("training.frozen keeps random initial values in %s", ", ".join(frozen))
-    return init_training(config, optimizer, params), {
+    return init_training(config, params), {
         "run": str(source.run.absolute()),
         "checkpoint": source.checkpoint,
         "sha256": digest,
@@ -182,20 +183,19 @@ def train_on_mesh(
     """
     vocabulary = make_vocabulary(config, workdir, corpora, weights)
     check_vocabulary(workdir, vocabulary)
-    optimizer = make_optimizer(config)
     for size in vocabulary.sizes:  # those of tokenizer.path may differ
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
         check_divisibility(dataclasses.replace(config, tokenizer=tokenizer), mesh)
-    structure, described = describe_state(config, optimizer, *vocabulary.sizes)
+    structure, described = describe_state(config, *vocabulary.sizes)
     with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
         restored = checkpoints.restore(described)
         initial = None
         if restored is not None:
             state = restored
         elif source is None:
-            _, state = init_state(config, optimizer, *vocabulary.sizes)
+            _, state = init_state(config, *vocabulary.sizes)
         else:
-            state, initial = start_from(source, config, optimizer, vocabulary)
+            state, initial = start_from(source, config, vocabulary)
         first = int(state.step)
         loader = make_training_loader(config, workdir, vocabulary, mesh, corpora, weights, first)
         checkpoints.check_space(state)
@@ -205,24 +205,18 @@ def train_on_mesh(
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_kernels(config.model).items():
             _log.info("  %-23s %s", operation, module)
-        for line in describe_optimizer(config, optimizer, described.params):
+        for line in describe_optimizer(config, described.params):
             _log.info("%s", line)
         warn_of_missing_space(workdir, config, size)
         warn_of_long_warmup(config)
         validate = Validation(config, vocabulary, mesh, validation)
-        report = Report(
-            workdir,
-            start_step=first,
-            last=config.training.steps,
-            every=config.training.log_every,
-            max_nonfinite=config.training.max_nonfinite_steps,
-            writers=open_writers(writers, config, workdir),
-        )
+        opened = open_writers(writers, config, workdir)
+        report = Report(workdir, config.training, first, opened)
         with contextlib.closing(report), logging_redirect_tqdm():  # prints log lines above the bar
             state, finished = loop.train(
                 config.training,
                 state,
-                make_train_step(structure, optimizer, config),
+                make_train_step(structure, config),
                 prefetch(loader.iterate(first, config.training.steps), mesh),
                 validate,
                 checkpoints,

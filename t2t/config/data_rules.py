@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from t2t.config.fields import DataConfig
 from t2t.config.languages import fill_languages
 from t2t.config.objective_rules import is_text_alone
-from t2t.config.variants import CHOICES
 
-_FIELDS_OF_SOURCE = {
-    "text": "train_src train_tgt validation_src validation_tgt test_src test_tgt".split(),
-    "tfds": ["tfds_held_out_name"],
-    "hf": "hf_name hf_files src_column tgt_column".split(),
-}
 _PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/parts.py
 FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
 
@@ -22,7 +16,6 @@ def data_problems(data: DataConfig) -> list[str]:
     """One line for each rule that the section breaks."""
     sources = data.source.split("+")
     return [
-        *_source_problems(data, sources),
         *(_text_problems(data) if "text" in sources else ()),
         *(_hf_problems(data) if "hf" in sources else ()),
         *_weight_problems(data, sources),
@@ -61,20 +54,6 @@ def _batch_problems(data: DataConfig) -> Iterator[str]:
             f"data.subword_sampling={data.subword_sampling} needs packed rows, whose shape is the "
             f"same in all epochs; set data.packed_length to {data.max_length} or more"
         )
-
-
-def _source_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
-    if len(set(sources)) < len(sources):
-        yield f"data.source={data.source!r} names a source twice; name each once"
-    if not set(sources) <= set(CHOICES["data.source"]):  # a registered source may use any field
-        return
-    for source, names in _FIELDS_OF_SOURCE.items():
-        for name in names:
-            if source not in sources and getattr(data, name):
-                yield (
-                    f"data.{name}={getattr(data, name)!r} is not used by "
-                    f"data.source={data.source!r}; choose data.source={source!r}, or leave it empty"
-                )
 
 
 def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
@@ -116,6 +95,8 @@ def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
 
 
 def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
+    if len(set(sources)) < len(sources):
+        yield f"data.source={data.source!r} names a source twice; name each once"
     weights = data.train_weights
     files = data.train_tgt if is_text_alone(data) else data.train_src
     count = sum(len(files) if source == "text" else 1 for source in sources)

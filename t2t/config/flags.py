@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import re
-import sys
 import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,8 @@ from t2t.config.measure_names import METRICX_INPUTS
 from t2t.config.recipes import find_recipe
 from t2t.config.rules import validate
 from t2t.config.variants import CHOICES
+
+flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
 
 # Fields of `config.decoding` that have a flag, with its help.
 DECODING = {
@@ -113,7 +114,6 @@ def define_config(required: bool = True) -> None:
     flags.FLAGS["config"].parser = _RecipeParser("config")
     if required:
         flags.mark_flag_as_required("config")
-    show_in_help("config")
 
 
 def read_config(steps: int | None = None) -> Config:
@@ -157,7 +157,6 @@ def _define_fields(*names: str) -> None:
             flags.DEFINE_enum(name, None, known, DECODING[name])
         else:
             kinds.get(types[name], flags.DEFINE_string)(name, None, DECODING[name])
-        show_in_help(name)
 
 
 def define_metricx() -> None:
@@ -175,8 +174,6 @@ def define_metricx() -> None:
         "Version of MetricX; qe: without reference. Default: that of the imported model's name, "
         "for 24 with reference.",
     )
-    show_in_help("metricx")
-    show_in_help("metricx_input")
 
 
 def read_decoding() -> dict[str, Any]:
@@ -186,11 +183,6 @@ def read_decoding() -> dict[str, Any]:
         for field in dataclasses.fields(DecodingConfig)
         if field.name in flags.FLAGS and flags.FLAGS[field.name].value is not None
     }
-
-
-def show_in_help(name: str) -> None:
-    """Lists the flag in `--help`, which shows only flags of the program's own module."""
-    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
 
 
 def combine_repeated(arguments: Sequence[str]) -> None:

@@ -39,7 +39,7 @@ OWN_TOKENIZERS = {"zh", "ja", "ko"}  # languages for which sacreBLEU's BLEU has 
 _SCRIPTS_WITHOUT_SPACES = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
 )
-_KNOWN_PAIRS = {"phrasebook": ("en", "de"), "multi30k": ("en", "de"), "tfds": ("en", "de")}
+_ENGLISH_TO_GERMAN = {"phrasebook", "multi30k", "tfds"}  # sources that have it by default
 
 
 def normalize_language(code: str) -> str:
@@ -68,10 +68,7 @@ def fill_languages(data: DataConfig) -> DataConfig:
 
     The text of files has no default: its languages stay empty.
     """
-    known = [_KNOWN_PAIRS[name] for name in data.source.split("+") if name in _KNOWN_PAIRS]
-    if not known or (data.src_language and data.tgt_language):
+    if not _ENGLISH_TO_GERMAN & {*data.source.split("+")}:
         return data
-    src, tgt = known[0]
-    return dataclasses.replace(
-        data, src_language=data.src_language or src, tgt_language=data.tgt_language or tgt
-    )
+    src, tgt = data.src_language or "en", data.tgt_language or "de"
+    return dataclasses.replace(data, src_language=src, tgt_language=tgt)

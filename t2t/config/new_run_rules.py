@@ -3,10 +3,10 @@
 `rules.py` has those that every config must satisfy.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.unused_fields import list_unused
 from t2t.config.variants import CHOICES
 
 HIGHEST_PEAK = 0.1  # no built-in optimiser learns at a higher rate
@@ -66,65 +66,3 @@ def check_effect(configs: Sequence[Config], given: Collection[str]) -> None:
     ]
     if problems:
         raise ConfigError("\n".join(problems))
-
-
-def list_unused(config: Config) -> dict[str, str]:
-    """Returns the fields that have no effect, each with the field that is the cause."""
-    values = flatten(config)
-    unused = {
-        name: cause
-        for cause, is_cause, names in _UNUSED
-        if is_cause(values[cause])
-        for name in names.split()
-    }
-    if None not in (config.model.encoder_layers, config.model.decoder_layers):
-        unused["model.num_layers"] = "model.encoder_layers"
-    return unused
-
-
-def _lacks(field: str, *names: str) -> Callable[[str], bool]:
-    """Returns whether a value has none of these names; a registered variant may use any field."""
-    return lambda value: {*value.split("+")} <= {*CHOICES[field]} - {*names}
-
-
-# Field, values of it for which others have no effect, and those others. Fields of a model.kind and
-# of sampling, and most of a data.source, are in `rules.py`.
-_UNUSED: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("model.position", _lacks("model.position", "learned"), "model.max_positions"),
-    ("model.norm", lambda value: value == "none", "model.norm_position"),
-    ("model.feed_forward", lambda value: value == "none", "model.d_ff"),
-    (
-        "model.feed_forward",
-        lambda value: value in ("none", "moe"),
-        "model.feed_forward_dropout model.feed_forward_bias",
-    ),
-    (
-        "model.feed_forward",
-        _lacks("model.feed_forward", "moe"),
-        "model.num_experts model.experts_per_token model.load_balance",
-    ),
-    ("data.source", _lacks("data.source", "multi30k", "tfds"), "data.directory"),
-    ("data.source", _lacks("data.source", "tfds"), "data.tfds_name"),
-    ("data.source", _lacks("data.source", "hf"), "data.hf_streaming"),
-    (
-        "data.objective",
-        _lacks("data.objective", "span_corruption", "masked_lm"),
-        "data.noise_density",
-    ),
-    ("data.objective", _lacks("data.objective", "span_corruption"), "data.mean_span_length"),
-    (
-        "tokenizer.kind",
-        lambda value: value == "symbols",
-        "tokenizer.character_coverage tokenizer.byte_fallback",
-    ),
-    ("data.packed_length", lambda value: value > 0, "data.num_shapes"),
-    ("data.subword_sampling", lambda value: value == 0, "data.sampled_sides"),
-    (
-        "tokenizer.path",
-        lambda value: value != "",
-        "tokenizer.kind tokenizer.vocab_size tokenizer.shared tokenizer.character_coverage "
-        "tokenizer.byte_fallback tokenizer.lowercase tokenizer.sentinels",
-    ),
-    ("decoding.length_penalty", lambda value: value == "none", "decoding.alpha"),
-    ("decoding.strategy", lambda value: value == "sampling", "decoding.beam_size"),
-)

@@ -6,6 +6,7 @@ Each error message names the field, the value, the rule and the remedy.
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from t2t.config.data_rules import data_problems
 from t2t.config.fields import (
@@ -17,20 +18,10 @@ from t2t.config.fields import (
     flatten,
 )
 from t2t.config.objective_rules import objective_problems
+from t2t.config.unused_fields import unused_problems
 from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
 
-# Fields that a kind of model does not read; setting one is an error.
-_UNUSED_BY_KIND = {
-    "transformer": ["rnn_cell", "prefix"],
-    "decoder_only": ["rnn_cell", "encoder_layers"],
-    "encoder_only": ["rnn_cell", "decoder_layers", "prefix"],
-    "rnn": """
-        d_ff num_heads num_kv_heads d_k d_v attention attention_scale attention_bias position
-        max_positions norm norm_epsilon norm_position feed_forward feed_forward_bias
-        attention_dropout feed_forward_dropout scan_layers num_experts experts_per_token
-        load_balance prefix
-    """.split(),
-}
+# Numbers that must be more than 0; all others may be 0, and none is negative.
 _POSITIVE = """
     model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
     model.num_experts model.experts_per_token
@@ -43,14 +34,6 @@ _POSITIVE = """
     checkpoints.keep_last decoding.beam_size decoding.max_extra_length decoding.batch_size
     decoding.num_samples decoding.temperature data.noise_density data.mean_span_length
 """.split()
-_NOT_NEGATIVE = """
-    model.load_balance
-    data.max_length_ratio training.clip_norm training.bleu_every training.cooldown_steps
-    training.schedule_start training.r_drop training.weight_decay checkpoints.keep_every
-    checkpoints.keep_best decoding.alpha decoding.min_length decoding.max_source_length
-    decoding.top_k decoding.sampling_seed data.packed_length data.temperature tokenizer.sentinels
-    seed
-""".split()
 _PROBABILITIES = """
     model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
     training.scheduled_sampling
@@ -60,7 +43,6 @@ _PROBABILITIES = """
 # schedule depends on it, and a registered one may.
 OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 _MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
-_SAMPLING_FIELDS = ("num_samples", "temperature", "top_k", "top_p", "sampling_seed")
 
 
 def validate(config: Config) -> Config:
@@ -79,47 +61,38 @@ def validate(config: Config) -> Config:
         if value not in choices(name)
     ]
     problems += [
-        f"{name}={values[name]!r} must be positive"
-        for name in _POSITIVE
-        if values[name] is not None and not values[name] > 0  # `not >` also catches NaN
-    ]
-    problems += [
-        f"{name}={values[name]!r} must not be negative"
-        for name in _NOT_NEGATIVE
-        if not values[name] >= 0
-    ]
-    problems += [
-        f"{name}={values[name]!r} must lie in [0, 1)"
-        for name in _PROBABILITIES
-        if not 0 <= values[name] < 1
+        f"{name}={value!r} must {rule}"
+        for name, value in values.items()
+        for rule in _list_broken(name, value)
+        if not name.startswith(("mesh.", "decoding.top_p"))  # which have rules of their own
     ]
     if problems:  # the rules below divide by these values
         raise ConfigError("\n".join(problems))
-    problems += _model_problems(config.model)
+    problems += unused_problems(values)
+    is_rnn = config.model.kind == "rnn"
+    problems += _rnn_problems(config.model) if is_rnn else _transformer_problems(config.model)
     problems += data_problems(config.data)
     problems += objective_problems(config)
     problems += _training_problems(config.training, config.model)
     problems += _decoding_problems(config.decoding)
-    problems += [
-        f"{name}={values[name]} must be below 2**31"
-        for name in ("seed", "decoding.sampling_seed")
-        if values[name] >= 2**31
-    ]
     problems += _combination_problems(config)
     if problems:
         raise ConfigError("\n".join(problems))
     return config
 
 
-def _model_problems(model: ModelConfig) -> Iterator[str]:
-    default = ModelConfig()
-    yield from (
-        f"model.{name}={getattr(model, name)!r} is not used by model.kind={model.kind!r}; "
-        f"leave it at {getattr(default, name)!r}"
-        for name in _UNUSED_BY_KIND.get(model.kind, ())
-        if getattr(model, name) != getattr(default, name)
-    )
-    yield from _rnn_problems(model) if model.kind == "rnn" else _transformer_problems(model)
+def _list_broken(name: str, value: Any) -> Iterator[str]:
+    """Yields the rules that a field breaks if it is a number; NaN satisfies none."""
+    if type(value) not in (int, float):
+        return
+    if name in _POSITIVE and not value > 0:
+        yield "be positive"
+    if name in _PROBABILITIES and not 0 <= value < 1:
+        yield "lie in [0, 1)"
+    if name not in (*_POSITIVE, *_PROBABILITIES) and not value >= 0:
+        yield "not be negative"
+    if name in ("seed", "decoding.sampling_seed") and value >= 2**31:
+        yield "be below 2**31"
 
 
 def _rnn_problems(model: ModelConfig) -> Iterator[str]:
@@ -171,11 +144,6 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
     yield from _rate_problems(training)
     if model.kind == "rnn" and training.optimizer == "muon":
         yield "training.optimizer='muon' needs model.kind='transformer'; use 'adam'"
-    if training.weight_decay and training.optimizer in ("adam", "muon"):
-        yield (
-            f"training.weight_decay={training.weight_decay} is not used by training.optimizer="
-            f"{training.optimizer!r}; leave it at 0, or use 'nadamw' or 'schedule_free_adamw'"
-        )
     if training.optimizer == "schedule_free_adamw" and not training.adam_b1:
         yield (
             "training.adam_b1=0.0 would compute gradients without the average that training."
@@ -257,13 +225,6 @@ def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
             f"decoding.alpha={decoding.alpha} must be at most {_MAX_ALPHA}: more makes the length "
             "penalty of a long output overflow"
         )
-    default = DecodingConfig()
-    yield from (
-        f"decoding.{name}={getattr(decoding, name)!r} is not used by decoding.strategy='beam'; "
-        f"leave it at {getattr(default, name)!r}, or set decoding.strategy='sampling'"
-        for name in _SAMPLING_FIELDS
-        if decoding.strategy == "beam" and getattr(decoding, name) != getattr(default, name)
-    )
     if 0 < decoding.max_source_length < 3:
         yield (
             f"decoding.max_source_length={decoding.max_source_length} leaves no room for a sub-word"

@@ -88,6 +88,23 @@ def group_by_length(
         order = order[rows:]
 
 
+def batch_pairs(
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]], limit: int, batch_size: int
+) -> Iterator[tuple[list[int], list[Int[np.ndarray, "B T"]]]]:
+    """Yields the indices of the pairs in a batch of `group_by_length`, and src, tgt_in and tgt_out.
+
+    The sides of a pair (source, target) end in EOS. A pair with a side of more than `limit`
+    sub-words is in no batch. All three arrays have one shape.
+    """
+    fits = [n for n, pair in enumerate(pairs) if max(map(len, pair)) <= limit]
+    lengths = [max(map(len, pairs[n])) for n in fits]
+    for length, rows, places in group_by_length(lengths, limit, batch_size):
+        chosen = [fits[place] for place in places]
+        src, tgt = zip(*(pairs[n] for n in chosen), strict=True)
+        sides = src, [[BOS_ID, *ids[:-1]] for ids in tgt], tgt
+        yield chosen, [pad_sentences(side, rows, length) for side in sides]
+
+
 def round_up_to_devices(rows: int) -> int:
     """Rounds up to a multiple of the number of shards into which the mesh divides a batch."""
     shards = count_parts("batch")

@@ -18,7 +18,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -232,6 +232,13 @@ class Vocabulary:
             for side, each in zip(("src", "tgt"), tag.split(), strict=False)
         }
         return dataclasses.replace(self, **sides) if tag else self
+
+    def encode_pairs(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+        """The ids of pairs (source, target), each side ending in EOS."""
+        texts = list(pairs)
+        src = self.src.encode([src for src, _ in texts])
+        tgt = self.tgt.encode([tgt for _, tgt in texts])
+        return list(zip(src, tgt, strict=True))
 
     def fingerprint(self) -> str:
         """SHA-256 of the SentencePiece models, of how text is sampled, and of a tag."""

@@ -1,6 +1,5 @@
 """The weights of a Transformer's attention heads, captured while the model runs."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -53,12 +52,9 @@ def record_weights(model: Transformer) -> list[list[Float[Array, "B H T S"]]]:
     recorded: list[list[Float[Array, "B H T S"]]] = [[] for _ in stacks]
     for modules, weights in zip(stacks, recorded, strict=True):
         for module in modules:
-            operations = module.policy.operations
-            attend = operations.attention if module.attention is None else module.attention
-            recording = functools.partial(_attend_and_record, attend, weights)
-            operations = dataclasses.replace(operations, attention=recording)
-            module.attention = None
-            module.policy = dataclasses.replace(module.policy, operations=operations)
+            operation = module.policy.operations.attention
+            attend = operation if module.attention is None else module.attention
+            module.attention = functools.partial(_attend_and_record, attend, weights)
     return recorded
 
 

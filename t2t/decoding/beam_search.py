@@ -11,8 +11,8 @@ Dimensions besides those in `data/batch.py`: R finished hypotheses kept, C candi
 """
 
 import functools
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -63,19 +63,12 @@ def constrain(
     return jnp.where(is_allowed[:, None], logits, -jnp.inf)
 
 
-@runtime_checkable
-class DecodeStep(Protocol):
-    """One step of a model, for all slots of all sentences."""
-
-    def __call__(
-        self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: Any, /
-    ) -> tuple[Float[Array, "B W V"], Any]:
-        """Returns the logits of the next token and the cache for the next call.
-
-        Slot w of sentence b holds the hypothesis of slot `parents[b, w]` one step ago, extended by
-        `tokens[b, w]`. In the first step all tokens are BOS and each slot is its own parent.
-        """
-        ...
+# One step of a model for all slots, as `t2t.model.interface.Generator.decode_step` describes it:
+# (tokens, parents, cache) -> (logits of the next token, cache for the next call). In the first step
+# all tokens are BOS.
+DecodeStep = Callable[
+    [Int[Array, "B W"], Int[Array, "B W"], Any], tuple[Float[Array, "B W V"], Any]
+]
 
 
 class Hypotheses(NamedTuple):

@@ -88,7 +88,6 @@ class CTranslate2Translator(Translator):
         pieces: Sequence[Piece],
         n_best: int,
         penalties: tuple[LengthPenalty, ...],
-        progress: bool,
     ) -> list[list[Translation]]:
         """As `Translator.search`; penalties only rank the hypotheses that CTranslate2 finds."""
         if any(piece.prefix for piece in pieces):
@@ -106,7 +105,8 @@ class CTranslate2Translator(Translator):
                 (index, longest, future) for index, future in zip(indices, futures, strict=True)
             ]
         found: list[list[Translation]] = [[] for _ in sources]
-        for index, longest, future in tqdm.tqdm(started, unit="sentence", disable=not progress):
+        disabled = not self.shows_progress
+        for index, longest, future in tqdm.tqdm(started, unit="sentence", disable=disabled):
             result, limit = future.result(), limits[index]
             if limit < longest and max(map(len, result.hypotheses)) >= limit:
                 # CTranslate2 takes one limit for a batch. This sentence has a lower one and reached
@@ -114,7 +114,9 @@ class CTranslate2Translator(Translator):
                 result = self._start([spelled[index]], limit)[0].result()
             scored = self._score(spelled[index], result)
             found[index] = [
-                best for penalty in penalties for best in self._rank(scored, penalty)[:n_best]
+                best
+                for penalty in penalties
+                for best in self._rank(pieces[index], scored, penalty)[:n_best]
             ]
         return found
 
@@ -168,16 +170,11 @@ class CTranslate2Translator(Translator):
         return hypotheses
 
     def _rank(
-        self, hypotheses: list[tuple[list[int], float]], penalty: LengthPenalty
+        self, piece: Piece, hypotheses: list[tuple[list[int], float]], penalty: LengthPenalty
     ) -> list[Translation]:
         """Translations of scored hypotheses (ids, log-probability), best first."""
         translations = [
-            Translation(
-                self._detokenize(ids),
-                log_prob / float(penalty(len(ids))),
-                log_prob,
-                len(ids),
-            )
+            self._make_translation(piece, ids, log_prob / float(penalty(len(ids))), log_prob)
             for ids, log_prob in hypotheses
         ]
         return sorted(translations, key=lambda found: -found.score)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 
-from t2t.decoding.translation import Translation
+from t2t.decoding.translation import Translation, drop_repeated
 
 # From texts to the utility of each (row) with each as its reference (column).
 Utilities = Callable[[Sequence[str]], Float[np.ndarray, "n n"]]
@@ -24,18 +24,16 @@ def choose_by_utility(
     candidates: Sequence[Translation], compute: Utilities, sampled: bool
 ) -> Translation:
     """The candidate with the highest expected utility; of equals the first."""
-    first = {candidate.text: number for number, candidate in reversed([*enumerate(candidates)])}
-    texts = sorted(first, key=lambda text: first[text])
-    if len(texts) == 1:
+    distinct = drop_repeated(candidates)
+    if len(distinct) == 1:
         return candidates[0]
     log_probs = np.array([0.0 if sampled else candidate.log_prob for candidate in candidates])
     share = np.exp(log_probs - log_probs.max())
-    weights = np.zeros(len(texts))
-    places = {text: place for place, text in enumerate(texts)}
+    weights = {candidate.text: 0.0 for candidate in distinct}
     for candidate, each in zip(candidates, share, strict=True):
-        weights[places[candidate.text]] += each
-    best = int(np.argmax(compute(texts) @ weights))
-    return candidates[first[texts[best]]]
+        weights[candidate.text] += each
+    utilities = compute([*weights]) @ np.array([*weights.values()])
+    return distinct[int(np.argmax(utilities))]
 
 
 def compute_utilities(texts: Sequence[str], metric: Metric) -> Float[np.ndarray, "n n"]:

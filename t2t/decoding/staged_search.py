@@ -51,48 +51,39 @@ class Sources(NamedTuple):
     stream: Stream | None = None  # if the search samples
 
 
-class _CompileClock:
+class CompileClock:
     """Counts the seconds in which a thread compiles, or waits for it, and none searches."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._lock = threading.Lock()
-        self._searching = self._paused = 0  # threads
+        self._searching = self._compiling = 0  # threads
         self._since = 0.0  # when one of them changed
 
     @contextmanager
-    def search(self) -> Iterator[None]:
-        """A thread searches."""
-        self._change(searching=1)
+    def count(self, *, searching: int, compiling: int = 0) -> Iterator[None]:
+        """Adds to the threads that search, and to those that compile or wait, during the block."""
+        self._change(searching, compiling)
         try:
             yield
         finally:
-            self._change(searching=-1)
+            self._change(-searching, -compiling)
 
-    @contextmanager
-    def pause_search(self) -> Iterator[None]:
-        """A thread that searches compiles, or waits for a compilation."""
-        self._change(searching=-1, paused=1)
-        try:
-            yield
-        finally:
-            self._change(searching=1, paused=-1)
-
-    def _change(self, *, searching: int, paused: int = 0) -> None:
+    def _change(self, searching: int, compiling: int) -> None:
         with self._lock:
             now = time.perf_counter()
-            if self._paused and not self._searching:
+            if self._compiling and not self._searching:
                 self.seconds += now - self._since
             self._since = now
             self._searching += searching
-            self._paused += paused
+            self._compiling += compiling
 
 
 class BatchSearch:
     """Searches batches of sources; compiles each stage once per shape.
 
-    Several threads may search at the same time. `compile_seconds` is the time in which one of them
-    compiled and none searched, so the elapsed time minus it is the time spent searching.
+    Several threads may search at the same time. The elapsed time minus the seconds of `clock` is
+    the time spent searching.
     """
 
     def __init__(self, structure: Any, config: DecodingConfig):
@@ -104,12 +95,7 @@ class BatchSearch:
             self._sampler = Sampler(config.temperature, config.top_k, config.top_p)
         self._compiled: dict[tuple[Any, ...], Any] = {}
         self._compiling = threading.Lock()
-        self._clock = _CompileClock()
-
-    @property
-    def compile_seconds(self) -> float:
-        """The time so far in which a thread compiled and none searched."""
-        return self._clock.seconds
+        self.clock = CompileClock()
 
     def search(
         self,
@@ -146,7 +132,7 @@ class BatchSearch:
         # value needs no other program.
         shrunk = round_up_to_devices(_SHRUNK_ROWS)
         smaller = np.int32(shrunk if shrunk < len(src) else 0)
-        with self._clock.search():
+        with self.clock.count(searching=1):
             search, *outputs = self._run(
                 self._start, params, placed, smaller,
                 n_best=n_best, penalties=penalties, capacity=capacity,
@@ -177,7 +163,7 @@ class BatchSearch:
         shapes = (jax.typeof(x) for x in jax.tree.leaves(arguments))
         key = function.__name__, *options.values(), *shapes
         if key not in self._compiled:
-            with self._clock.pause_search(), self._compiling:
+            with self.clock.count(searching=-1, compiling=1), self._compiling:
                 if key not in self._compiled:  # no other thread has compiled it meanwhile
                     names = tuple(options)
                     lowered = jax.jit(function, static_argnames=names).lower(*arguments, **options)

@@ -1,8 +1,8 @@
 """Translates text: tokenises, groups by length, searches, detokenises and restores the order."""
 
 import copy
-import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -29,7 +29,6 @@ from t2t.decoding.translation import (
 from t2t.model.interface import Params, check_params
 from t2t.ops.build_model import Members
 from t2t.ops.select_kernels import choose_policy
-from t2t.runtime.mesh import put_like
 
 # With split_sentences=auto, lines stay whole if at least this share of the source lines of training
 # holds several sentences (docs/decoding.md has the measurement).
@@ -57,7 +56,7 @@ class Translator:
         check_translates(config)
         self.config = config.decoding
         self.vocabulary = vocabulary
-        self._members = members = members or Members((config.model,))
+        self.members = members = members or Members((config.model,))
         self.structure, self._expected = members.describe(*vocabulary.sizes)
         self._batches = BatchSearch(self.structure, config.decoding)
         self._model = config.model
@@ -80,6 +79,7 @@ class Translator:
                 self.splits_sentences = choice == "yes"
         self.length_report = LengthReport(self.max_source_length, self.config.max_extra_length)
         self.logs_lengths = True  # after each call; else the caller does it, with `length_report`
+        self.shows_progress = False  # a bar of the sentences
 
     def with_vocabulary(self, vocabulary: Vocabulary) -> "Translator":
         """This translator for another direction of the model, with the same compiled functions."""
@@ -90,13 +90,11 @@ class Translator:
     @property
     def compile_seconds(self) -> float:
         """Total time spent compiling."""
-        return self._batches.compile_seconds
+        return self._batches.clock.seconds
 
-    def translate(
-        self, params: Params, sentences: Sequence[str], progress: bool = False
-    ) -> list[Translation]:
+    def translate(self, params: Params, sentences: Sequence[str]) -> list[Translation]:
         """The best translation of each sentence; that of an empty sentence is empty."""
-        return [best for best, *_ in self.translate_n_best(params, sentences, 1, progress)]
+        return [best for best, *_ in self.translate_n_best(params, sentences, 1)]
 
     def compile(self, params: Params, sentences: Sequence[str]) -> None:
         """Compiles before `translate`, by searching one batch of each shape of these sentences.
@@ -112,14 +110,13 @@ class Translator:
         # `search` groups these pieces again and gets the same batches, since they are still in
         # order of length and only the last batch is not full.
         chosen = [pieces[index] for indices in by_shape.values() for index in indices]
-        self.search(params, chosen, 1, (self._penalty(self.config.alpha),), progress=False)
+        self.search(params, chosen, 1, (self._penalty(self.config.alpha),))
 
     def translate_n_best(
         self,
         params: Params,
         sentences: Sequence[str],
         n_best: int,
-        progress: bool = False,
         *,
         prefixes: Sequence[str] | None = None,
         first: int = 0,
@@ -149,7 +146,7 @@ class Translator:
         is_beam = self.config.strategy == "beam"
         # The whole beam, since some of it may be dropped.
         count = self.config.beam_size if is_beam and distinct and n_best > 1 else n_best
-        found = self._search_all(params, pieces, count, (penalty,), progress)
+        found = self._search_all(params, pieces, count, (penalty,))
         texts = prefixes or [""] * len(sentences)
         translations = [
             join_pieces(each, penalty, clean_line(text))
@@ -163,16 +160,12 @@ class Translator:
         return translations
 
     def translate_with_alphas(
-        self,
-        params: Params,
-        sentences: Sequence[str],
-        alphas: Sequence[float],
-        progress: bool = False,
+        self, params: Params, sentences: Sequence[str], alphas: Sequence[float]
     ) -> list[list[Translation]]:
         """Returns, for each alpha, the list of each sentence's best translation; searches once."""
         penalties = tuple(map(self._penalty, alphas))
         pieces = self._cut_all(sentences, None, 0)
-        found = self._search_all(params, pieces, 1, penalties, progress)
+        found = self._search_all(params, pieces, 1, penalties)
         by_alpha = []
         for number, penalty in enumerate(penalties):
             # A piece's list holds one translation for each penalty: the best by that penalty.
@@ -218,31 +211,15 @@ class Translator:
         pieces: list[list[Piece]],
         n_best: int,
         penalties: tuple[LengthPenalty, ...],
-        progress: bool,
     ) -> list[list[list[Translation]]]:
         """The translations that `search` finds for each piece of each sentence."""
         check_params(self._expected, params)
         flat = [piece for parts in pieces for piece in parts]
-        searched = self.search(params, flat, n_best, penalties, progress)
-        found = map(self._mark, flat, searched)
+        found = iter(self.search(params, flat, n_best, penalties))
         return [[next(found) for _ in parts] for parts in pieces]
-
-    def _mark(self, piece: Piece, translations: list[Translation]) -> list[Translation]:
-        """Marks the translations of a part of a sentence, and those that cannot be longer."""
-        limit = self._find_max_tokens(piece.ids)
-        return [
-            dataclasses.replace(each, is_cut=piece.is_cut, at_limit=each.length >= limit)
-            if piece.is_cut or each.length >= limit
-            else each
-            for each in translations
-        ]
 
     def _penalty(self, alpha: float) -> LengthPenalty:
         return LengthPenalty(self.config.length_penalty, alpha)
-
-    def place(self, params: Params) -> Params:
-        """Puts the parameters on the current mesh; see `place_params`."""
-        return place_params(params, self._members, self.vocabulary)
 
     def describe(self) -> dict[str, str | int]:
         """The engine's name, version and number formats, as evaluations record them."""
@@ -279,7 +256,6 @@ class Translator:
         pieces: Sequence[Piece],
         n_best: int,
         penalties: tuple[LengthPenalty, ...],
-        progress: bool,
     ) -> list[list[Translation]]:
         """Searches for the `n_best` translations of each piece, best first, or samples as many.
 
@@ -298,10 +274,15 @@ class Translator:
 
         found: list[list[Translation]] = [[] for _ in rows]
         batches = self._group([piece.ids for piece, _ in rows])
-        with tqdm.tqdm(total=len(rows), unit="sentence", disable=not progress) as bar:
+        with tqdm.tqdm(total=len(rows), unit="sentence", disable=not self.shows_progress) as bar:
             for indices, hypotheses in search_concurrently(search_batch, batches):
                 for row, index in enumerate(indices):
-                    found[index] = self._convert(Hypotheses(*(x[row] for x in hypotheses)))
+                    ranked = zip(*(x[row].tolist() for x in hypotheses), strict=True)
+                    found[index] = [
+                        self._make_translation(rows[index][0], tokens[:length], score, log_prob)
+                        for tokens, length, score, log_prob in ranked
+                        if math.isfinite(score)
+                    ]
                 bar.update(len(indices))
         # The samples of a piece are consecutive rows; their lists are joined into one.
         return [
@@ -337,34 +318,18 @@ class Translator:
         """The largest number of tokens of a source's hypotheses, EOS included."""
         return min(len(source) + self.config.max_extra_length, self._max_hypothesis_length)
 
-    def _convert(self, found: Hypotheses) -> list[Translation]:
-        """Converts the hypotheses of one source, without those whose score is not finite."""
-        translations = []
-        for tokens, length, score, log_prob in zip(*found, strict=True):
-            if np.isfinite(score):
-                line = self._detokenize(tokens.tolist())
-                translations.append(Translation(line, float(score), float(log_prob), int(length)))
-        return translations
-
-    def _detokenize(self, ids: list[int]) -> str:
-        """The text of a hypothesis, as one line without control characters."""
+    def _make_translation(
+        self, piece: Piece, ids: list[int], score: float, log_prob: float
+    ) -> Translation:
+        """Converts a hypothesis, which ends in EOS, to a translation of its piece."""
         [text] = self.vocabulary.tgt.decode([ids])
-        return clean_line(text)
+        at_limit = len(ids) >= self._find_max_tokens(piece.ids)
+        return Translation(
+            clean_line(text), score, log_prob, len(ids), is_cut=piece.is_cut, at_limit=at_limit
+        )
 
     def _report(self, translations: Sequence[Translation]) -> None:
         """Counts lines by the best translation of each, and logs the counts if it is to."""
         self.length_report.add(translations)
         if self.logs_lengths:
             self.length_report.log()
-
-
-def place_params(params: Params, members: Members, vocabulary: Vocabulary) -> Params:
-    """Puts parameters on the current mesh with the sharding that the models declare.
-
-    Raises:
-        ConfigError: the parameters do not fit the config and vocabulary.
-    """
-    _, declared = members.describe(*vocabulary.sizes)
-    check_params(declared, params)
-    placed: Params = put_like(params, declared)
-    return placed

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config, ConfigError
-from t2t.data.batch import BOS_ID, find_limit, group_by_length, pad_sentences
+from t2t.data.batch import batch_pairs, find_limit
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import capture_weights
 from t2t.model.interface import Params
@@ -25,8 +25,8 @@ Links = set[tuple[int, int]]  # numbers of a source word and of a target word, f
 class WordAligner:
     """Aligns the words of sentences and their translations, on one device."""
 
-    def __init__(self, config: Config, vocabulary: Vocabulary, layer: int | None = None):
-        """`layer` is that of the decoder, from 1; None: the last but one (Garg et al. 2019).
+    def __init__(self, config: Config, vocabulary: Vocabulary, layer: int = 0):
+        """`layer` is that of the decoder, from 1; 0: the last but one (Garg et al. 2019).
 
         Raises:
             ConfigError: the model is no Transformer, or has no such layer.
@@ -38,9 +38,9 @@ class WordAligner:
                 f"model.kind={model.kind!r}"
             )
         depth = model.depth[1]
-        if layer is not None and not 1 <= layer <= depth:
+        if not 0 <= layer <= depth:
             raise ConfigError(f"--alignment_layer={layer} does not exist; use 1 to {depth}")
-        self.layer = max(depth - 1, 1) if layer is None else layer
+        self.layer = layer or max(depth - 1, 1)
         self._vocabulary, self._batch_size = vocabulary, config.decoding.batch_size
         self._limit = find_limit(config, model.position_limit)
         self.num_too_long = 0  # pairs without links, of all calls
@@ -56,21 +56,16 @@ class WordAligner:
 
     def align(self, params: Params, pairs: Sequence[tuple[str, str]]) -> list[Links]:
         """Returns the links of each pair; none for a pair that is too long for the model."""
-        src = self._vocabulary.src.encode([src for src, _ in pairs])
-        tgt = self._vocabulary.tgt.encode([tgt for _, tgt in pairs])
+        encoded = self._vocabulary.encode_pairs(pairs)
         links: list[Links] = [set() for _ in pairs]
-        lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
-        fits = [n for n, length in enumerate(lengths) if length <= self._limit]
-        self.num_too_long += len(pairs) - len(fits)
-        batches = group_by_length([lengths[n] for n in fits], self._limit, self._batch_size)
-        for length, rows, indices in batches:
-            chosen = [fits[index] for index in indices]
-            tgt_in = [[BOS_ID, *tgt[n][:-1]] for n in chosen]
-            padded = pad_sentences([src[n] for n in chosen], rows, length)
-            weights = np.asarray(self._weigh(params, padded, pad_sentences(tgt_in, rows, length)))
+        self.num_too_long += len(pairs)
+        for chosen, (padded, tgt_in, _) in batch_pairs(encoded, self._limit, self._batch_size):
+            self.num_too_long -= len(chosen)
+            weights = np.asarray(self._weigh(params, padded, tgt_in))
             for n, own in zip(chosen, weights, strict=False):
-                words = number_words(self._vocabulary.src, src[n][:-1])
-                tgt_words = number_words(self._vocabulary.tgt, tgt[n][:-1])
+                src, tgt = encoded[n]
+                words = number_words(self._vocabulary.src, src[:-1])
+                tgt_words = number_words(self._vocabulary.tgt, tgt[:-1])
                 links[n] = link_words(own, words, tgt_words)
         return links
 

@@ -29,7 +29,7 @@ from t2t.storage.atomic_files import (
 )
 from t2t.storage.paths import choose_interval
 from t2t.training.checkpoint import average_params, save_params
-from t2t.training.early_stopping import find_stop_file, read_stop_request, request_stop
+from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.run_directory import (
     RunError,
     list_last_steps,
@@ -221,8 +221,6 @@ class Watch:
                 f"{stale} checkpoints without a better {self._measure} than {format_score(value)} "
                 f"of {make_label(*best)} (t2t.evaluate --watch --patience={self._patience})"
             )
-            if not find_stop_file(self._workdir).exists():
-                _log.info("asking training to stop: %s", reason)
             request_stop(self._workdir, reason)
 
     def _write_table(self, best: Candidate) -> None:

@@ -317,12 +317,13 @@ class Evaluator:
         """Returns the translations of all sentences for each alpha, and the time of the search."""
         translator, compiled = self._translator, self._translator.compile_seconds
         started = time.perf_counter()
-        sentences, progress = [src for src, _ in self._corpus], is_first() and sys.stderr.isatty()
+        sentences = [src for src, _ in self._corpus]
+        translator.shows_progress = is_first() and sys.stderr.isatty()
         if self.config.decoding.mbr == "none":
-            found = translator.translate_with_alphas(params, sentences, alphas, progress)
+            found = translator.translate_with_alphas(params, sentences, alphas)
         elif len(alphas) == 1:
             chosen = self._model.translate(
-                translator, params, sentences, progress=progress, tgt_language=self.tgt_language
+                translator, params, sentences, tgt_language=self.tgt_language
             )
             found = [[best for [best] in chosen]]
         else:

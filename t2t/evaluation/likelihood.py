@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
-from t2t.data.batch import BOS_ID, group_by_length, pad_sentences
+from t2t.data.batch import batch_pairs
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.measures import Score
@@ -51,23 +51,21 @@ class PairScorer:
         self._batch_size = min(batch_size, max(1, _MAX_LOGITS // (_LENGTH * size)))
         self.limit = min(limit, members.position_limit or limit)  # of a side, EOS included
 
+        def compute_logits(
+            params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]
+        ) -> Float[Array, "B T V"]:
+            logits: Float[Array, "B T V"] = merge(structure, params)(src, tgt_in)
+            return logits.astype(jnp.float32)
+
         def score(
             params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], tgt: Any
         ) -> Float[Array, "B T"]:
-            logits = merge(structure, params)(src, tgt_in).astype(jnp.float32)
-            logits = reshard(logits, "batch", None, None)
+            logits = reshard(compute_logits(params, src, tgt_in), "batch", None, None)
             picked = jnp.take_along_axis(logits, tgt[..., None], axis=-1)[..., 0]
             log_probs = picked - jax.nn.logsumexp(logits, axis=-1)
             return reshard(log_probs, None)
 
-        self._score = jax.jit(score)
-
-    def encode(self, texts: Iterable[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
-        """Returns the ids of pairs (source, target), each side ending in EOS."""
-        pairs = list(texts)
-        src = self.vocabulary.src.encode([src for src, _ in pairs])
-        tgt = self.vocabulary.tgt.encode([tgt for _, tgt in pairs])
-        return list(zip(src, tgt, strict=True))
+        self.compute_logits, self._score = jax.jit(compute_logits), jax.jit(score)
 
     def score(
         self, params: Params, pairs: Sequence[tuple[list[int], list[int]]]
@@ -77,15 +75,9 @@ class PairScorer:
         The parameters are on the current mesh. A pair with a side longer than `limit` has NaN.
         """
         scores = [np.full(len(tgt), np.nan, np.float32) for _, tgt in pairs]
-        fits = [n for n, pair in enumerate(pairs) if max(map(len, pair)) <= self.limit]
-        lengths = [max(map(len, pairs[n])) for n in fits]
         started = []
-        for length, rows, indices in group_by_length(lengths, self.limit, self._batch_size):
-            chosen = [fits[index] for index in indices]
-            src = pad_sentences([pairs[n][0] for n in chosen], rows, length)
-            tgt = pad_sentences([pairs[n][1] for n in chosen], rows, length)
-            tgt_in = pad_sentences([[BOS_ID, *pairs[n][1][:-1]] for n in chosen], rows, length)
-            placed = (jax.device_put(x, spec("batch", None)) for x in (src, tgt_in, tgt))
+        for chosen, batch in batch_pairs(pairs, self.limit, self._batch_size):
+            placed = (jax.device_put(x, spec("batch", None)) for x in batch)
             started.append((chosen, self._score(params, *placed)))
         for chosen, found in started:
             for n, row in zip(chosen, np.asarray(found), strict=False):
@@ -122,7 +114,7 @@ class ReferencePerplexity:
     def __init__(self, scorer: PairScorer, config: Config, corpus: Corpus):
         """Tokenises the corpus; pairs with a side longer than `scorer.limit` are left out."""
         self._scorer, self._tokenizer = scorer, config.tokenizer
-        self._pairs = scorer.encode(corpus)
+        self._pairs = scorer.vocabulary.encode_pairs(corpus)
         lengths = np.array([max(map(len, pair)) for pair in self._pairs])
         self._fits, longest = lengths <= scorer.limit, config.data.max_length
         longer = int(((lengths > longest) & self._fits).sum())

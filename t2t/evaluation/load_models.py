@@ -22,7 +22,7 @@ from t2t.data.parts import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
 from t2t.decoding.translation import Translation
-from t2t.decoding.translator import Translator, place_params
+from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import PairScorer
 from t2t.evaluation.measures import MeasureError, make_measure
 from t2t.model.interface import Params
@@ -148,7 +148,7 @@ class RunModel:
             ConfigError: the parameters do not fit the config and vocabulary.
         """
         with jax.set_mesh(self.mesh):
-            return place_params(params, self.members, self.vocabulary)
+            return self.members.place(params, *self.vocabulary.sizes)
 
     def make_translator(self, backend: str = "jax", compute_type: str | None = None) -> Translator:
         """Creates the translator of this model; see `make_translator`."""
@@ -170,7 +170,6 @@ class RunModel:
         params: Params,
         sentences: Sequence[str],
         n_best: int = 1,
-        progress: bool = False,
         *,
         tgt_language: str | None = None,
         prefixes: Sequence[str] | None = None,
@@ -188,7 +187,7 @@ class RunModel:
             n_best = config.num_samples if sampled else config.beam_size
         with jax.set_mesh(self.mesh):
             found = translator.translate_n_best(
-                params, sentences, n_best, progress,
+                params, sentences, n_best,
                 prefixes=prefixes, first=first, distinct=utility is None,
             )  # fmt: skip
         if utility is None:

@@ -94,12 +94,7 @@ def embed_figure(figure: "Figure", description: str) -> str:
     """Returns an HTML image that needs no file."""
     picture = io.BytesIO()
     figure.savefig(picture, format="png")
-    return embed_picture(picture.getvalue(), description)
-
-
-def embed_picture(png: bytes, description: str) -> str:
-    """Returns an HTML image of a PNG file's content."""
-    data = base64.b64encode(png).decode()
+    data = base64.b64encode(picture.getvalue()).decode()
     return f'<img alt="{html.escape(description)}" src="data:image/png;base64,{data}">'
 
 
@@ -139,7 +134,12 @@ def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
 
 
 def plot_forest(rows: Sequence[ForestRow], first: str, path: Path) -> None:
-    """Plots differences from the first system with 95% intervals, a strip for each measure.
+    """Writes the figure of `draw_forest` to a file."""
+    write_figure(draw_forest(rows, first), path)
+
+
+def draw_forest(rows: Sequence[ForestRow], first: str) -> "Figure":
+    """Draws differences from the first system with 95% intervals, a strip for each measure.
 
     Better is to the right. Each strip has its own scale, with zero in the middle.
     """
@@ -175,7 +175,7 @@ def plot_forest(rows: Sequence[ForestRow], first: str, path: Path) -> None:
         figure.legend(handles.values(), handles.keys(), loc="outside upper left", fontsize="small")
     else:
         figure.suptitle(systems[0], fontsize="small")
-    write_figure(figure, path)
+    return figure
 
 
 def _find_errors(scores: Sequence[tuple[float, Interval | None]]) -> list[list[float]]:

@@ -18,10 +18,11 @@ from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.encoder_only import EncoderOnly
 from t2t.model.ensemble import Ensemble
-from t2t.model.interface import Generator, Model, Params
+from t2t.model.interface import Generator, Model, Params, check_params
 from t2t.model.rnn import RNN
 from t2t.model.transformer import Transformer
 from t2t.ops.select_kernels import choose_policy
+from t2t.runtime.mesh import put_like
 
 # A family of models, created as family(config, policy, src_vocab_size, tgt_vocab_size, key).
 Family = Callable[[ModelConfig, Policy, int, int, jax.Array], Model]
@@ -156,3 +157,14 @@ class Members(NamedTuple):
     def join(self, params: Sequence[Params]) -> Params:
         """The parameters of all models in one tree, as `describe` has them."""
         return params[0] if len(params) == 1 else {"models": dict(enumerate(params))}
+
+    def place(self, params: Params, src_vocab_size: int, tgt_vocab_size: int) -> Params:
+        """Puts parameters on the current mesh with the sharding that the models declare.
+
+        Raises:
+            ConfigError: the parameters do not fit the config and vocabulary.
+        """
+        _, declared = self.describe(src_vocab_size, tgt_vocab_size)
+        check_params(declared, params)
+        placed: Params = put_like(params, declared)
+        return placed

@@ -16,7 +16,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from t2t.config.fields import Config
 from t2t.data.batch import Batch
 from t2t.runtime.mesh import RULES
-from t2t.training.optimizer import make_optimizer
 from t2t.training.state import TrainState, describe_state
 from t2t.training.step import make_train_step
 
@@ -87,11 +86,10 @@ def lower_step(
 ) -> tuple[jax.stages.Lowered, TrainState, Batch[jax.ShapeDtypeStruct]]:
     """Traces the train step; returns it, and the shapes of its arguments, state and batch."""
     with jax.set_mesh(mesh):
-        optimizer = make_optimizer(config)
         vocab_size = config.tokenizer.vocab_size
-        structure, state = describe_state(config, optimizer, vocab_size, vocab_size)
+        structure, state = describe_state(config, vocab_size, vocab_size)
         batch = describe_batch(mesh, rows, src_length, tgt_length)
-        step = make_train_step(structure, optimizer, config)
+        step = make_train_step(structure, config)
         return step.lower(state, batch), state, batch  # type: ignore[attr-defined]
 
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from t2t.config.fields import Config, ConfigError, ModelConfig, flatten
 from t2t.config.files import override
-from t2t.config.new_run_rules import check_effect, check_new_run, list_unused
+from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.objective_rules import is_text_alone
+from t2t.config.unused_fields import list_unused
 from t2t.data.objectives import choose_objective
 from t2t.model.flops import count_parameters, train_flops
 
@@ -83,26 +84,30 @@ def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:
     models = [
         dataclasses.replace(model, d_model=width) for width in range(16, 4 * base.model.d_model, 16)
     ]
-    return _find_nearest(base, models)
-
-
-def match_depth(base: Config, model: ModelConfig, field: str) -> int:
-    """Returns the value of `field`, a number of layers, that best matches base's size."""
-    depths = range(1, 3 * sum(base.model.depth))
-    changes: list[dict[str, Any]] = [{field: depth} for depth in depths]
-    models = [dataclasses.replace(model, **change) for change in changes]
-    return depths[models.index(_find_nearest(base, models))]
-
-
-def _find_nearest(base: Config, models: Sequence[ModelConfig]) -> ModelConfig:
-    """Returns the model with about as many parameters as base's; `models` are sorted by them."""
 
     def count(each: ModelConfig) -> int:
-        return count_parameters(each, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
+        return _count_parameters(base, each)
 
     target = count(base.model)
     larger = bisect.bisect_left(models, target, key=count)
     return min(models[max(larger - 1, 0) : larger + 1], key=lambda each: abs(count(each) - target))
+
+
+def match_depth(base: Config, model: ModelConfig, field: str) -> int:
+    """Returns the value of `field`, a number of layers, that best matches base's size.
+
+    Each layer after the first adds equally many parameters.
+    """
+    changes: list[dict[str, Any]] = [{field: depth} for depth in (2, 3)]
+    two, three = (
+        _count_parameters(base, dataclasses.replace(model, **change)) for change in changes
+    )
+    missing = _count_parameters(base, base.model) - two
+    return max(1, 2 + round(missing / (three - two)))
+
+
+def _count_parameters(base: Config, model: ModelConfig) -> int:
+    return count_parameters(model, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
 
 
 def match_steps(base: Config, changes: Mapping[str, Any]) -> int:

@@ -3,23 +3,20 @@
 Training's own checkpoints are written by t2t/training/checkpoint_manager.py.
 """
 
-import contextlib
 import math
-import re
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t2t.config.files import load_config
+from t2t.config.variants import COPIES
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import draft_folder, make_folder, require_space, write_file
 from t2t.training.averages import average
-from t2t.training.provenance import copy_plugins
 from t2t.training.run_directory import (
     CHECKPOINT_NAMES,
     RunError,
@@ -28,33 +25,7 @@ from t2t.training.run_directory import (
     list_steps,
     make_read_error,
 )
-
-
-@contextlib.contextmanager
-def hold_signals() -> Iterator[None]:
-    """A context that delays SIGINT and SIGTERM until its end.
-
-    Orbax may abort or wait forever if a signal interrupts it. Python handles signals only in the
-    main thread, so the context does nothing in other threads. An ignored signal stays ignored. With
-    several processes SIGTERM is left to JAX (`t2t.training.signals.Interruption`).
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    numbers = [signal.SIGINT, signal.SIGTERM][: 1 if jax.process_count() > 1 else 2]
-    previous = {
-        number: signal.signal(number, lambda number, _: received.append(number))
-        for number in numbers
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        if received:
-            signal.raise_signal(received[0])
+from t2t.training.signals import hold_signals
 
 
 def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
@@ -120,7 +91,7 @@ def find_best_step(workdir: Path) -> int:
     return max(scores, key=lambda step: sort_key(scores[step], metric))
 
 
-def list_measures(workdir: Path) -> set[str]:
+def list_scored_measures(workdir: Path) -> set[str]:
     """Returns the validation measures, such as loss and bleu, that checkpoints have scores for.
 
     Raises:
@@ -164,35 +135,35 @@ def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    paths = [*(workdir / "vocab").iterdir(), workdir / "config.json"]
+    folders = _list_files(workdir / "vocab") + _list_files(workdir / COPIES)
+    paths = [workdir / "config.json", *folders]
     files = {str(path.relative_to(workdir)): path.read_bytes() for path in paths}
-    write_run(target, params, step, files, plugins=workdir)
+    write_run(target, params, step, files)
+
+
+def _list_files(folder: Path) -> list[Path]:
+    """Returns all files of a folder, if it exists; buckets have no recursive glob."""
+    found = []
+    for path in folder.iterdir() if folder.exists() else ():
+        found += _list_files(path) if path.is_dir() else [path]
+    return found
 
 
 @hold_signals()
-def write_run(
-    target: Path,
-    params: Params,
-    step: int,
-    files: Mapping[str, bytes],
-    plugins: Path | None = None,
-) -> None:
+def write_run(target: Path, params: Params, step: int, files: Mapping[str, bytes]) -> None:
     """Writes a run directory with one checkpoint, of parameters alone.
 
     It appears when it is complete; in a bucket its `config.json` is the last object. `files` are
-    the other files by their names, config.json and those of vocab/ among them; `plugins` is the run
-    directory whose plugins are copied.
+    the other files by their names, config.json and those of vocab/ among them.
 
     Raises:
         OSError: it cannot be written.
     """
     with draft_folder(target) as folder:
-        make_folder(folder / "vocab")
+        make_folder(folder)
         require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
         for name in files.keys() - {"config.json"}:
             write_file(folder / name, files[name])
-        if plugins is not None:
-            copy_plugins(plugins, folder)
         try:
             with ocp.CheckpointManager(folder.absolute() / "checkpoints") as manager:
                 manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
@@ -216,56 +187,40 @@ def _restore_step(workdir: Path, step: int, item: str = "params") -> Params:
                 lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
                 ocp.StandardCheckpointHandler().metadata(folder).tree,
             )
-            return rename_layers(_number_layers(checkpointer.restore(folder, abstract)))
+            restored = flatten_dict(checkpointer.restore(folder, abstract))
+        # Orbax restores the numbers of layers as texts, whose order is another: "10" before "2".
+        numbered = {
+            tuple(int(name) if name.isdecimal() else name for name in path): leaf
+            for path, leaf in restored.items()
+        }
+        return rename_layers(unflatten_dict(numbered))
     except Exception as error:
         raise make_read_error(workdir, step, error) from error
 
 
 # The first names of an encoder layer's sub-modules, and those of today.
-_RENAMED = {"attention": "self_attention", "attention_residual": "self_residual"}
+OLD_NAMES = {"attention": "self_attention", "attention_residual": "self_residual"}
 
 
-def rename_layers(tree: Any, *, to_old: bool = False) -> Any:
-    """Gives the encoder's layers in a tree of an old checkpoint today's names, or the reverse.
+def rename_layers(tree: Any, names: Mapping[str, str] = OLD_NAMES) -> Any:
+    """Gives the sub-modules of an encoder's layers other names, wherever the tree has parameters.
 
-    The tree may hold parameters at any depth, as the state of an optimiser does.
+    Checkpoints that were written before all families shared one block have the old ones. The tree
+    may be a training state, whose optimiser holds trees like that of the parameters.
     """
-    names = {new: old for old, new in _RENAMED.items()} if to_old else _RENAMED
 
-    def rename(tree: Any, depth: int | None) -> Any:  # below "encoder"; None: elsewhere
-        if isinstance(tree, Mapping):
-            return {
-                names.get(name, name) if depth == 1 else name: rename(
-                    part, 0 if name == "encoder" else None if depth is None else depth + 1
-                )
-                for name, part in tree.items()
-            }
-        if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-            return type(tree)(*(rename(part, depth) for part in tree))
-        if isinstance(tree, tuple | list):
-            return type(tree)(rename(part, depth) for part in tree)
-        return tree
+    def is_dict(part: Any) -> bool:
+        return isinstance(part, dict)
 
-    return rename(tree, None)
+    def rename(part: Any, *outer: Any) -> Any:
+        if not is_dict(part):
+            return jax.tree.map(
+                lambda own: rename(own, *outer) if is_dict(own) else own, part, is_leaf=is_dict
+            )
+        is_layer = outer[-2:-1] == ("encoder",)
+        return {
+            names.get(name, name) if is_layer else name: rename(own, *outer, name)
+            for name, own in part.items()
+        }
 
-
-def has_old_names(tree: Any) -> bool:
-    """Returns whether a tree, as Orbax describes a checkpoint, has names that were changed."""
-    paths = (
-        jax.tree_util.keystr(path, simple=True, separator=".")
-        for path, _ in jax.tree.leaves_with_path(tree)
-    )
-    return any(re.search(r"\bencoder\.\d+\.attention\.", path) for path in paths)
-
-
-def _number_layers(params: Mapping[str, Any]) -> dict[Any, Any]:
-    """Turns the layer numbers, which Orbax restores as strings, into integers again.
-
-    As strings they would have another order: "10" comes before "2".
-    """
-    return {
-        int(name) if name.isdecimal() else name: (
-            _number_layers(part) if isinstance(part, dict) else part
-        )
-        for name, part in params.items()
-    }
+    return rename(tree)

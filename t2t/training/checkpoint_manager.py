@@ -10,20 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
 from t2t.config.fields import Config
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import measure_free_space, require_space
-from t2t.training.checkpoint import (
-    has_old_names,
-    hold_signals,
-    list_measures,
-    rename_layers,
-    sort_key,
-)
+from t2t.training.checkpoint import OLD_NAMES, rename_layers, sort_key
 from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import (
     RunError,
@@ -32,6 +25,7 @@ from t2t.training.run_directory import (
     make_read_error,
     make_write_error,
 )
+from t2t.training.signals import hold_signals
 from t2t.training.state import TrainState
 
 
@@ -39,14 +33,8 @@ class Checkpoints:
     """Writes checkpoints in the background, and deletes those that the config does not keep."""
 
     def __init__(self, workdir: Path, config: Config):
-        """Opens `workdir`/checkpoints.
-
-        Raises:
-            RunError: a checkpoint's validation scores are damaged.
-        """
+        """Opens `workdir`/checkpoints; `list_scored_measures` has read their validation scores."""
         rules = config.checkpoints
-        # Its error names the checkpoint with damaged scores; Orbax's does not.
-        list_measures(workdir)
 
         def key(metrics: Mapping[str, float]) -> float:
             return sort_key(metrics.get(rules.best_metric, math.nan), rules.best_metric)
@@ -98,10 +86,7 @@ class Checkpoints:
             return
         self.check_space(state)
         try:
-            items = _split(
-                state._replace(key=jax.random.key_data(state.key)),
-                self._evaluation_params and self.evaluation_params(state),
-            )
+            items = _split(state, self._evaluation_params and self.evaluation_params(state))
             args = {name: ocp.args.StandardSave(item) for name, item in items.items()}
             self._manager.save(
                 int(state.step), args=ocp.args.Composite(**args), metrics=metrics or None
@@ -128,9 +113,8 @@ class Checkpoints:
             # Asked of the checkpoint: a plugin's optimiser may since have changed its evaluation.
             saved_tree = ocp.StandardCheckpointHandler().metadata(folder).tree
             is_apart = "params" in saved_tree
-            is_old = has_old_names(saved_tree)
-            described = jax.tree.map(_describe, described)
-            described = rename_layers(described, to_old=True) if is_old else described
+            if rename_layers(saved_tree) != saved_tree:
+                described = rename_layers(described, {new: old for old, new in OLD_NAMES.items()})
             items = _split(described, described.params if is_apart else None)
             if is_apart:
                 del items["params"]  # for evaluation, not for training
@@ -138,10 +122,8 @@ class Checkpoints:
             saved = self._manager.restore(step, args=ocp.args.Composite(**args))
         except Exception as error:
             raise make_read_error(self.workdir, step, error) from error
-        key = jax.random.wrap_key_data(saved.training.pop("key"))
         params = saved.training.pop("params") if is_apart else saved.params
-        restored = TrainState(params=params, key=key, ema=saved.get("ema"), **saved.training)
-        return rename_layers(restored) if is_old else restored
+        return rename_layers(TrainState(params=params, ema=saved.get("ema"), **saved.training))
 
     def check_space(self, state: TrainState) -> None:
         """Raises `RunError` if the disk has no space for another checkpoint."""
@@ -206,11 +188,3 @@ def _split(state: TrainState, evaluated: Params | None = None) -> dict[str, Any]
     if evaluated is not None:
         training["params"], items["params"] = items["params"], evaluated
     return {name: item for name, item in items.items() if item is not None}
-
-
-def _describe(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """Returns the leaf's shape, dtype and sharding; for a random key, those of its key data."""
-    saved = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        saved = jax.eval_shape(jax.random.key_data, saved)
-    return jax.ShapeDtypeStruct(saved.shape, saved.dtype, sharding=leaf.sharding)

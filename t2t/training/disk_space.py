@@ -19,27 +19,16 @@ class DiskSpace(NamedTuple):
     """Free space on the disk of a run directory, and the space that its checkpoints need."""
 
     free: float  # bytes; infinite in a bucket
-    num_checkpoints: int  # maximum number of checkpoints on disk at once
-    size: int  # bytes of one checkpoint
-    existing: int  # checkpoints on disk now
-
-    @property
-    def missing(self) -> float:
-        """Bytes that have to be freed; 0 if all checkpoints fit."""
-        return max(0, max(0, self.num_checkpoints - self.existing) * self.size - self.free)
-
-    def describe(self) -> str:
-        """Returns the number and sizes in words, such as "5 checkpoints of 800 MB, 4 GB"."""
-        total = show_bytes(self.num_checkpoints * self.size, 3)
-        return f"{self.num_checkpoints} checkpoints of {show_bytes(self.size, 3)}, {total}"
+    missing: float  # bytes that have to be freed; 0 if all checkpoints fit
+    needed: str  # number and sizes of the checkpoints, such as "5 checkpoints of 800 MB, 4 GB"
 
 
 def measure_space(workdir: Path, config: Config, num_parameters: int) -> DiskSpace:
     """Measures the free space of a run directory, and estimates the size of its checkpoints."""
-    size = count_bytes_per_parameter(config) * num_parameters
-    return DiskSpace(
-        measure_free_space(workdir), count_kept(config), size, len(list_steps(workdir))
-    )
+    size, count = count_bytes_per_parameter(config) * num_parameters, count_kept(config)
+    free, absent = measure_free_space(workdir), max(0, count - len(list_steps(workdir)))
+    needed = f"{count} checkpoints of {show_bytes(size, 3)}, {show_bytes(count * size, 3)}"
+    return DiskSpace(free, max(0, absent * size - free), needed)
 
 
 def count_bytes_per_parameter(config: Config) -> int:
@@ -61,7 +50,7 @@ def warn_of_missing_space(workdir: Path, config: Config, num_parameters: int) ->
         _log.warning(
             "%s has %s free, %s too few for the checkpoints that the config keeps (%s): "
             "training stops when the disk is full; free some space, or lower checkpoints.keep_last",
-            workdir, show_bytes(space.free, 3), show_bytes(space.missing, 3), space.describe(),
+            workdir, show_bytes(space.free, 3), show_bytes(space.missing, 3), space.needed,
         )  # fmt: skip
 
 

@@ -26,19 +26,19 @@ class StopRequest:
     obeyed_at: int | None = None  # step of the last checkpoint; None until training has stopped
 
 
-def find_stop_file(workdir: Path) -> Path:
-    """Returns the path of the request."""
+def _find_file(workdir: Path) -> Path:
     return workdir / "stop.json"
 
 
 def is_stop_requested(workdir: Path) -> bool:
     """Returns whether there is a request; all processes must call it and get the same answer."""
-    return broadcast_from_process_0(find_stop_file(workdir).exists())
+    return broadcast_from_process_0(_find_file(workdir).exists())
 
 
 def request_stop(workdir: Path, reason: str) -> None:
     """Writes a request to stop training, unless there is one already; or raises `RunError`."""
-    if not find_stop_file(workdir).exists():
+    if not _find_file(workdir).exists():
+        _log.info("asking training to stop: %s", reason)
         _write(workdir, StopRequest(reason))
 
 
@@ -48,7 +48,7 @@ def read_stop_request(workdir: Path) -> StopRequest | None:
     Raises:
         RunError: the request cannot be read.
     """
-    path = find_stop_file(workdir)
+    path = _find_file(workdir)
     try:
         text = path.read_text("utf-8")
         return StopRequest(**json.loads(text)) if text.strip() else StopRequest("no reason given")
@@ -71,11 +71,11 @@ def record_stop(workdir: Path, step: int) -> None:
         _write(workdir, dataclasses.replace(request, obeyed_at=step))
     _log.info(
         "stopped early after step %d: %s; to continue, remove %s and run the same command",
-        step, request.reason, find_stop_file(workdir),
+        step, request.reason, _find_file(workdir),
     )  # fmt: skip
 
 
 def _write(workdir: Path, request: StopRequest) -> None:
-    path = find_stop_file(workdir)
+    path = _find_file(workdir)
     with explain_write_errors(RunError, path):
         write_file(path, json.dumps(dataclasses.asdict(request), indent=2) + "\n")

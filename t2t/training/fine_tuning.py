@@ -5,6 +5,7 @@ embeddings, rows are taken: those of the special tokens by id, and those of piec
 vocabularies have. All else keeps its random initial values.
 """
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import tree_map_with_path
 from jaxtyping import Int
 
 from t2t.config.fields import ModelConfig
@@ -22,8 +24,8 @@ from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.model.interface import Params
 from t2t.runtime.mesh import put_like
 from t2t.storage.paths import make_run_path
-from t2t.training.checkpoint import list_measures, restore_params
-from t2t.training.parameter_groups import flatten, join_path, replace, unflatten
+from t2t.training.checkpoint import list_scored_measures, restore_params
+from t2t.training.parameter_groups import find_name, name_leaves
 from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, RunError, list_steps
 
 FLAG = "--init_from"
@@ -96,7 +98,7 @@ def read_source(name: str, workdir: Path) -> Source:
     config = load_config(run / "config.json")
     vocabulary = Vocabulary.load(run / "vocab")
     if not which:
-        which = "best" if config.checkpoints.best_metric in list_measures(run) else "last"
+        which = "best" if config.checkpoints.best_metric in list_scored_measures(run) else "last"
     restored, label = restore_params(run, which)
     params = jax.device_get(restored)
     leaves = name_leaves(params)
@@ -137,26 +139,24 @@ def take_params(
     Returns the parameters, sharded as before, and what became of each.
     """
     theirs, tables = name_leaves(source.params), _find_tables(name_leaves(params), vocabulary)
-    found, outcomes = {}, []
-    for path, leaf in flatten(params).items():
-        name = join_path(path)
+    outcomes = []
+
+    def take(path: Sequence[Any], leaf: jax.Array) -> jax.Array:
+        name = find_name(path)
         if name in tables:
-            found[path], outcome = _take_rows(name, leaf, tables, source)
+            taken, outcome = _take_rows(name, leaf, tables, source)
         elif name not in theirs:
-            found[path], outcome = leaf, Outcome(name, "random: not in the source", 0)
+            taken, outcome = leaf, Outcome(name, "random: not in the source", 0)
         elif theirs[name].shape != leaf.shape:
             shapes = f"{[*theirs[name].shape]} there, {[*leaf.shape]} here"
-            found[path], outcome = leaf, Outcome(name, f"random: {shapes}", 0)
+            taken, outcome = leaf, Outcome(name, f"random: {shapes}", 0)
         else:
-            found[path] = put_like(theirs[name].astype(leaf.dtype), leaf)
+            taken = put_like(theirs[name].astype(leaf.dtype), leaf)
             outcome = Outcome(name, "taken", leaf.size)
         outcomes.append(outcome)
-    return replace(params, unflatten(found)), outcomes
+        return taken
 
-
-def name_leaves(params: Params) -> dict[str, Any]:
-    """Returns the leaves of a tree of parameters by their names."""
-    return {join_path(path): leaf for path, leaf in flatten(params).items()}
+    return tree_map_with_path(take, params), outcomes
 
 
 def _find_tables(names: Collection[str], vocabulary: Vocabulary) -> dict[str, Tokenizer]:
@@ -254,11 +254,7 @@ def _list_parts(name: str) -> list[str]:
 
 def _format_numbers(numbers: set[int]) -> str:
     """Formats numbers of layers, such as 0-2,5."""
-    ordered = sorted(numbers)
-    runs: list[list[int]] = []
-    for number in ordered:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    # Numbers of a run have the same distance from their index.
+    groups = itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+    runs = [[number for _, number in group] for _, group in groups]
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -3,11 +3,12 @@
 Training opens them in its first process alone. A run that continues leaves each step once in each.
 """
 
+import contextlib
 import json
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,7 +19,9 @@ from tensorboardX.summary import scalar
 from t2t.config.fields import Config, ConfigError
 from t2t.config.variants import CHOICES, call_variant, choices
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.growing_files import GrowingFiles
+from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
@@ -36,95 +39,96 @@ class MetricWriter(Protocol):
         """Ends the log; called once, also if training is interrupted or fails."""
 
 
-class JsonLines:
-    """`metrics.jsonl`: a line for each call, with the time in seconds; null is not finite.
+class MetricLog:
+    """Writes figures to `metrics.jsonl`, to `tensorboard/`, and to registered writers.
 
-    Attributes:
-        dropped: (step, name) of the figures that an earlier process wrote of later steps.
+    A line of `metrics.jsonl` has the time in seconds, and null for what is not finite.
+    `tensorboard/` has an event file for each process.
+
+    Registered writers get no figure twice, and only what `metrics.jsonl` keeps. So they need no
+    memory of their own: in a bucket they wait for its upload, and after a kill, the figures that it
+    had of the steps that are repeated are left out. An error of a writer is a warning, and training
+    goes on.
     """
 
-    def __init__(self, folder: Path, start_step: int):
-        """Drops the lines of steps after `start_step`, at which training continues."""
-        self._path = folder / "metrics.jsonl"
-        self.dropped = _drop_lines_after(self._path, start_step)
+    def __init__(self, workdir: Path, start_step: int, writers: Mapping[str, MetricWriter]):
+        """Drops the lines of steps after `start_step`, at which training continues.
+
+        `writers` are the registered ones by name, which `close` closes.
+
+        Raises:
+            RunError: the run directory cannot be written; other methods raise it, too.
+        """
+        self._workdir, self._writers = workdir, writers
+        self._waiting: list[tuple[int, dict[str, float]]] = []  # for the registered writers
+        with self._explain_errors():
+            self._files = GrowingFiles(workdir, "metrics.jsonl")
+            self._lines = self._files.local / "metrics.jsonl"
+            self._dropped = _drop_lines_after(self._lines, start_step)
+            self._events = _open_events(self._files.local / "tensorboard", start_step)
 
     def write(self, step: int, figures: Mapping[str, float]) -> None:
-        """Appends a line; JSON has no NaN and no infinity, which become null."""
+        """Writes the figures of a step by name, such as "train/loss"."""
+        # JSON has no NaN and no infinity.
         safe = {name: value if math.isfinite(value) else None for name, value in figures.items()}
-        line = json.dumps({"step": step, "time": time.time()} | safe) + "\n"
-        with self._path.open("a", encoding="utf-8") as lines:
-            lines.write(line)
-
-    def close(self) -> None:
-        """Does nothing: the file is closed after each line."""
-
-
-class TensorBoard:
-    """`tensorboard/`: a new event file for each process.
-
-    Like tensorboardX's SummaryWriter(purge_step=start_step + 1), but written without its background
-    thread. That thread dies if the disk is full for a moment; then a later `add_scalar`, or the end
-    of the process, waits forever.
-    """
-
-    def __init__(self, folder: Path, start_step: int):
-        """Opens the file; TensorBoard hides what earlier files have of later steps."""
-        (folder / "tensorboard").mkdir(exist_ok=True)
-        self._events = EventsWriter(str(folder / "tensorboard" / "events"))
-        start = SessionLog(status=SessionLog.START)
-        self._events.write_event(Event(step=start_step + 1, session_log=start))
-
-    def write(self, step: int, figures: Mapping[str, float]) -> None:
-        """Appends an event for each figure."""
-        for name, value in figures.items():
-            self._events.write_event(
-                Event(step=step, wall_time=time.time(), summary=scalar(name, value))
-            )
-        self._events.flush()
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._events.close()
-
-
-class Forwarder:
-    """Passes figures on to registered writers: none twice, and only what `metrics.jsonl` keeps.
-
-    So a writer needs no memory of its own: after a kill, the figures that `metrics.jsonl` had of
-    the steps that are repeated are left out. An error of a writer is a warning, and training goes
-    on.
-    """
-
-    def __init__(
-        self, writers: Mapping[str, MetricWriter], written: Collection[tuple[int, str]] = ()
-    ):
-        """`written` has (step, name) of figures that an earlier process passed on."""
-        self._writers, self._written = writers, frozenset(written)
-        self._waiting: list[tuple[int, dict[str, float]]] = []
-
-    def add(self, step: int, figures: Mapping[str, float]) -> None:
-        """Holds the figures back until `send`."""
-        new = {n: value for n, value in figures.items() if (step, n) not in self._written}
-        if new and self._writers:
+        with self._explain_errors():
+            with self._lines.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps({"step": step, "time": time.time()} | safe) + "\n")
+            for name, value in figures.items():
+                self._events.write_event(
+                    Event(step=step, wall_time=time.time(), summary=scalar(name, value))
+                )
+            self._events.flush()
+        new = {n: value for n, value in figures.items() if (step, n) not in self._dropped}
+        if new:
             self._waiting.append((step, new))
+        if self._files.upload_when_due():
+            self._pass_on()
 
-    def send(self) -> None:
-        """Passes on what was added, once `metrics.jsonl` has it where it stays."""
+    def flush(self) -> None:
+        """Writes what a bucket lacks."""
+        with self._explain_errors():
+            self._files.upload()
+        self._pass_on()
+
+    def close(self) -> None:
+        """As `flush`, and ends all logs."""
+        with self._explain_errors():
+            self._events.close()
+            self._files.close()
+        self._pass_on()
+        self._call_writers("could not end its log", "close")
+
+    def _pass_on(self) -> None:
+        """Gives registered writers what waits for them; `metrics.jsonl` has it where it stays."""
         for line in self._waiting:
-            self._call(f"left out step {line[0]}", "write", *line)
+            self._call_writers(f"left out step {line[0]}", "write", *line)
         self._waiting = []
 
-    def close(self) -> None:
-        """Sends the rest and closes the writers."""
-        self.send()
-        self._call("could not end its log", "close")
-
-    def _call(self, failure: str, method: str, *arguments: Any) -> None:
+    def _call_writers(self, failure: str, method: str, *arguments: Any) -> None:
         for name, writer in self._writers.items():
             try:
                 getattr(writer, method)(*arguments)
             except Exception as error:  # whatever a client raises, such as without a network
                 _log.warning("the writer %s %s: %s: %s", name, failure, type(error).__name__, error)
+
+    def _explain_errors(self) -> contextlib.AbstractContextManager[None]:
+        remedy = "then the same command continues from the last checkpoint"
+        return explain_write_errors(RunError, self._workdir, remedy)
+
+
+def _open_events(folder: Path, start_step: int) -> EventsWriter:
+    """Opens an event file; TensorBoard hides what earlier files have of later steps.
+
+    Like tensorboardX's SummaryWriter(purge_step=start_step + 1), but written without its background
+    thread. That thread dies if the disk is full for a moment; then a later `add_scalar`, or the end
+    of the process, waits forever.
+    """
+    folder.mkdir(exist_ok=True)
+    events = EventsWriter(str(folder / "events"))
+    start = SessionLog(status=SessionLog.START)
+    events.write_event(Event(step=start_step + 1, session_log=start))
+    return events
 
 
 def check_writers(names: Sequence[str]) -> None:
@@ -141,12 +145,11 @@ def check_writers(names: Sequence[str]) -> None:
 
 
 def open_writers(names: Sequence[str], config: Config, workdir: Path) -> dict[str, MetricWriter]:
-    """Opens registered writers by name; none but in the first process.
+    """Opens registered writers (`check_writers`) by name; none but in the first process.
 
     Raises:
-        ConfigError: there is no such writer, or it is not as `EXTENSIBLE` says.
+        ConfigError: a writer is not as `EXTENSIBLE` says.
     """
-    check_writers(names)
     if not is_first():
         return {}
     return {

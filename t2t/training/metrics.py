@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 import tqdm
 
+from t2t.config.fields import TrainingConfig
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import explain_write_errors
-from t2t.storage.growing_files import GrowingFiles
-from t2t.training.metric_writers import Forwarder, JsonLines, MetricWriter, TensorBoard
-from t2t.training.run_directory import RunError
+from t2t.training.metric_writers import MetricLog, MetricWriter
 from t2t.training.step import Metrics
 
 _log = logging.getLogger(__name__)
@@ -31,7 +29,7 @@ class NonFiniteError(RuntimeError):
 
 
 class Report:
-    """Accumulates the metrics of steps, and reports them every `every` steps.
+    """Accumulates the metrics of steps, and reports them every `training.log_every` steps.
 
     The metrics of a step are read after the next step is dispatched, so that the device need not
     wait for the host. Only those of the first step, and of the last one before a validation or a
@@ -41,43 +39,20 @@ class Report:
     def __init__(
         self,
         workdir: Path,
-        *,
+        training: TrainingConfig,
         start_step: int,
-        last: int,
-        every: int,
-        max_nonfinite: int,
         writers: Mapping[str, MetricWriter] | None = None,
     ):
-        """Opens the files.
-
-        Args:
-            workdir: run directory.
-            start_step: step that training continues from, or 0. Lines of later steps, which an
-                earlier process wrote, are dropped from `metrics.jsonl`.
-            last: step at which training ends.
-            every: steps between two reports.
-            max_nonfinite: skipped steps in a row that raise `NonFiniteError`.
-            writers: registered writers by name, which `close` closes.
-
-        Raises:
-            RunError: the run directory cannot be written; other methods raise it, too.
-        """
-        self._workdir = workdir
-        self._writers: list[MetricWriter] = []
-        if is_first():
-            with _writing(workdir):
-                self._files = GrowingFiles(workdir, "metrics.jsonl")
-                lines = JsonLines(self._files.local, start_step)
-                self._writers = [lines, TensorBoard(self._files.local, start_step)]
-            self._forwarder = Forwarder(writers or {}, lines.dropped)
+        """Opens the files; arguments and errors as of `MetricLog`."""
+        self._metric_log = MetricLog(workdir, start_step, writers or {}) if is_first() else None
         self._bar = tqdm.tqdm(
-            total=last,
+            total=training.steps,
             initial=start_step,
             unit="step",
             disable=None if is_first() else True,
             dynamic_ncols=True,
         )
-        self._last, self._every, self._max_nonfinite = last, every, max_nonfinite
+        self._training = training
         self._pending: tuple[int, int, Metrics] | None = None
         self._restart_interval()
         self._last_read = time.perf_counter()
@@ -113,10 +88,8 @@ class Report:
         if self._pending:
             self._read(*self._pending)
             self._pending = None
-        if self._writers:
-            with _writing(self._workdir):
-                self._files.upload()
-            self._forwarder.send()
+        if self._metric_log:
+            self._metric_log.flush()
 
     def validation(self, step: int, scores: Mapping[str, float]) -> None:
         """Logs validation scores, and writes them under names with the prefix "validation/"."""
@@ -135,12 +108,8 @@ class Report:
     def close(self) -> None:
         """Closes the progress bar and the writers."""
         self._bar.close()
-        if self._writers:
-            with _writing(self._workdir):
-                for writer in self._writers:
-                    writer.close()
-                self._files.close()
-            self._forwarder.close()
+        if self._metric_log:
+            self._metric_log.close()
 
     def _read(self, step: int, positions: int, metrics: Metrics) -> None:
         loss, tokens = float(metrics.loss), float(metrics.tokens)
@@ -151,9 +120,10 @@ class Report:
                 self._counts[name] = self._counts.get(name, 0) + np.asarray(counts, float)
         else:
             _log.warning("step %d skipped: loss or gradient is not finite", step)
-        if int(metrics.skipped_in_a_row) >= self._max_nonfinite:
+        most = self._training.max_nonfinite_steps
+        if int(metrics.skipped_in_a_row) >= most:
             raise NonFiniteError(
-                f"step {step}: loss or gradient was not finite {self._max_nonfinite} times in a "
+                f"step {step}: loss or gradient was not finite {most} times in a "
                 "row (training.max_nonfinite_steps); start again in another --workdir with a lower "
                 "training.learning_rate, a longer training.warmup_steps, or training.clip_norm"
             )
@@ -164,7 +134,7 @@ class Report:
         self._seconds += now - self._last_read
         self._last_read = now
         self._bar.update()
-        if step % self._every == 0 or step == self._last:
+        if step % self._training.log_every == 0 or step == self._training.steps:
             self._show(step, metrics)
 
     def _show(self, step: int, metrics: Metrics) -> None:
@@ -189,31 +159,20 @@ class Report:
         )
         if self._bar.disable:
             seconds = self._seconds / self._steps
-            left = timedelta(seconds=round(seconds * (self._last - step)))
+            left = timedelta(seconds=round(seconds * (self._training.steps - step)))
             _log.info(
                 "step %d/%d: loss %.3f, %s, gradient norm %.2g, %s, %.3g s/step, %s left",
-                step, self._last, loss, rate, scalars["train/gradient_norm"], speed, seconds, left,
+                step, self._training.steps, loss, rate, scalars["train/gradient_norm"], speed,
+                seconds, left,
             )  # fmt: skip
         self._restart_interval()
 
     def _write(self, step: int, figures: Mapping[str, float]) -> None:
-        if not self._writers:
-            return
-        with _writing(self._workdir):
-            for writer in self._writers:
-                writer.write(step, figures)
-        self._forwarder.add(step, figures)
-        if self._files.upload_when_due():
-            self._forwarder.send()
+        if self._metric_log:
+            self._metric_log.write(step, figures)
 
     def _restart_interval(self) -> None:
         self._loss = self._loss_tokens = self._tokens = self._positions = 0.0
         self._seconds = self._waited = 0.0
         self._steps = 0
         self._counts: dict[str, Any] = {}
-
-
-def _writing(workdir: Path) -> contextlib.AbstractContextManager[None]:
-    return explain_write_errors(
-        RunError, workdir, "then the same command continues from the last checkpoint"
-    )

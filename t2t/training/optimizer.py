@@ -24,16 +24,7 @@ from t2t.model.interface import Params
 from t2t.ops.build_model import find_matrices
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
-from t2t.training.parameter_groups import (
-    check_patterns,
-    divide,
-    find_factor,
-    flatten,
-    join,
-    join_path,
-    list_names,
-    replace,
-)
+from t2t.training.parameter_groups import combine, find_factor, name_leaves, select
 from t2t.training.schedule import make_schedule
 
 
@@ -69,8 +60,6 @@ def make_optimizer(config: Config) -> Optimizer:
         own = _clip(own, training.clip_norm)
     if training.frozen:
         own = _group([own], lambda name: None if find_factor(training, name) is None else 0)
-    if training.frozen or training.rate_factors:
-        own = _check_first(own, training)
     return shard_update(own)
 
 
@@ -105,49 +94,32 @@ def _group(optimizers: Sequence[Optimizer], choose: Callable[[str], int | None])
     the state of each optimiser.
     """
 
-    def split(*trees: Params) -> list[list[Params]]:
-        """Returns for each optimiser its parts of the trees, which have the same parameters."""
-        chosen = {path: choose(join_path(path)) for path in flatten(trees[0])}
-        paths = [
-            [path for path, number in chosen.items() if number == own]
-            for own in range(len(optimizers))
-        ]
-        return [list(parts) for parts in zip(*(divide(tree, paths) for tree in trees), strict=True)]
+    def split(params: Params) -> list[Params]:
+        """Returns the parts of the tree that the optimisers update."""
+        names = name_leaves(params)
+        groups = [{name for name in names if choose(name) == i} for i in range(len(optimizers))]
+        return [select(params, group.__contains__) for group in groups]
 
     def init(params: Params) -> list[optax.OptState]:
-        return [own.init(part) for own, (part,) in zip(optimizers, split(params), strict=True)]
+        return [own.init(part) for own, part in zip(optimizers, split(params), strict=True)]
 
     def update(
         gradient: Params, states: list[optax.OptState], params: Params
     ) -> tuple[Params, list[optax.OptState]]:
-        done = [
-            own.update(slope, state, part)
-            for own, state, (slope, part) in zip(
-                optimizers, states, split(gradient, params), strict=True
-            )
-        ]
-        return join([updates for updates, _ in done]), [state for _, state in done]
+        parts = zip(optimizers, split(gradient), states, split(params), strict=True)
+        done = [own.update(*arguments) for own, *arguments in parts]
+        return combine(updates for updates, _ in done), [state for _, state in done]
 
     def evaluation_params(states: list[optax.OptState], params: Params) -> Params:
         evaluated = [
             own.evaluation_params(state, part)
-            for own, state, (part,) in zip(optimizers, states, split(params), strict=True)
+            for own, state, part in zip(optimizers, states, split(params), strict=True)
             if own.evaluation_params
         ]
-        return replace(params, join(evaluated))
+        return combine([params, *evaluated])
 
     has_own = any(own.evaluation_params for own in optimizers)
     return Optimizer(init, update, evaluation_params if has_own else None)
-
-
-def _check_first(optimizer: Optimizer, training: TrainingConfig) -> Optimizer:
-    """Returns the optimiser, whose `init` raises `ConfigError` for patterns without effect."""
-
-    def init(params: Params) -> optax.OptState:
-        check_patterns(training, list_names(params))
-        return optimizer.init(params)
-
-    return optimizer._replace(init=init)
 
 
 def _call_registered(
@@ -160,7 +132,7 @@ def _call_registered(
     )  # fmt: skip
 
 
-def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> list[str]:
+def describe_optimizer(config: Config, params: Params) -> list[str]:
     """Says which parameters have another rate, and what else the log does not show.
 
     Of the parameters only the shapes are read.
@@ -169,7 +141,7 @@ def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> 
         ConfigError: `training.rate_factors` have no effect, since the rate is not the schedule's.
     """
     training, lines = config.training, []
-    if optimizer.evaluation_params:
+    if make_optimizer(config).evaluation_params:
         lines.append(
             f"training.optimizer={training.optimizer!r} is evaluated at other parameters than "
             "those that it trains: train/loss is of the latter, validation scores and checkpoints "
@@ -188,8 +160,8 @@ def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> 
         )
     if training.frozen or training.rate_factors:
         sizes: dict[float | None, int] = {}
-        for path, leaf in flatten(params).items():
-            factor = find_factor(training, join_path(path))
+        for name, leaf in name_leaves(params).items():
+            factor = find_factor(training, name)
             sizes[factor] = sizes.get(factor, 0) + leaf.size
         total = sum(sizes.values())
         for factor, size in sorted(sizes.items(), key=lambda item: item[0] or 0.0):
@@ -277,9 +249,7 @@ def apply_updates(params: Params, updates: Params, where: Bool[Array, ""]) -> Pa
     The sum is sharded as `updates`, the result as `params`. Parameters that `updates` lacks, which
     are frozen, stay.
     """
-    has_all = len(jax.tree.leaves(updates)) == len(jax.tree.leaves(params))
-    trained = params if has_all else divide(params, [flatten(updates)])[0]
+    trained = select(params, name_leaves(updates).__contains__)
     old = jax.tree.map(reshard_like, trained, updates)
     new = optax.tree.where(where, optax.apply_updates(old, updates), old)
-    placed = jax.tree.map(reshard_like, new, trained)
-    return placed if has_all else replace(params, placed)
+    return combine([params, jax.tree.map(reshard_like, new, trained)])

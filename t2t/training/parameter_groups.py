@@ -6,16 +6,16 @@ names and lacks the others.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
-from jax.tree_util import tree_leaves_with_path, tree_map_with_path
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
 
 from t2t.config.fields import ConfigError, TrainingConfig
 from t2t.model.interface import Params
-from t2t.ops.build_model import find_names
 
 
 def find_factor(training: TrainingConfig, name: str) -> float | None:
@@ -61,55 +61,32 @@ def check_patterns(training: TrainingConfig, names: Collection[str]) -> None:
 
 def freeze(training: TrainingConfig, params: Params) -> Params:
     """Returns the parameters, of which the frozen ones have no gradient."""
-    frozen = {
-        path: jax.lax.stop_gradient(leaf)
-        for path, leaf in flatten(params).items()
-        if find_factor(training, join_path(path)) is None
-    }
-    return replace(params, unflatten(frozen)) if frozen else params
+
+    def stop(path: Sequence[Any], leaf: jax.Array) -> jax.Array:
+        is_frozen = find_factor(training, find_name(path)) is None
+        return jax.lax.stop_gradient(leaf) if is_frozen else leaf
+
+    return tree_map_with_path(stop, params) if training.frozen else params
 
 
-def divide(params: Params, groups: Sequence[Collection[tuple[Any, ...]]]) -> list[Params]:
-    """Returns the part of the tree that has the parameters of each group."""
-    flat = flatten(params)
-    return [unflatten({path: flat[path] for path in group}) for group in groups]
+def find_name(path: Sequence[Any]) -> str:
+    """Returns the name of the parameter at a path of JAX's tree functions."""
+    return keystr(tuple(path), simple=True, separator=".")
 
 
-def join(parts: Sequence[Params]) -> Params:
-    """Returns the tree of all parts."""
-    return unflatten({path: leaf for part in parts for path, leaf in flatten(part).items()})
+def name_leaves(params: Params) -> dict[str, Any]:
+    """Returns the leaves of a tree of parameters by their names, in the order of the tree."""
+    return {find_name(path): leaf for path, leaf in tree_leaves_with_path(params)}
 
 
-def replace(params: Params, part: Params) -> Params:
-    """Returns the tree with the parameters of `part` in place of its own."""
-    leaves = flatten(part)
-    replaced: Params = tree_map_with_path(
-        lambda path, leaf: leaves.get(find_names(path), leaf), params
+def select(params: Params, is_chosen: Callable[[str], bool]) -> Params:
+    """Returns the part of the tree that has the parameters with these names."""
+    leaves = flatten_dict(params)
+    return unflatten_dict(
+        {path: leaf for path, leaf in leaves.items() if is_chosen(".".join(map(str, path)))}
     )
-    return replaced
 
 
-def list_names(params: Params) -> list[str]:
-    """Returns the names of all parameters."""
-    return [join_path(path) for path in flatten(params)]
-
-
-def join_path(path: Sequence[Any]) -> str:
-    """Returns the name of the parameter at a path."""
-    return ".".join(map(str, path))
-
-
-def flatten(params: Params) -> dict[tuple[Any, ...], Any]:
-    """Returns the leaves of nested dictionaries by their path."""
-    return {find_names(path): leaf for path, leaf in tree_leaves_with_path(params)}
-
-
-def unflatten(leaves: Mapping[tuple[Any, ...], Any]) -> Params:
-    """Returns the nested dictionaries that `flatten` took apart."""
-    tree: Params = {}
-    for (*outer, last), leaf in leaves.items():
-        node = tree
-        for key in outer:
-            node = node.setdefault(key, {})
-        node[last] = leaf
-    return tree
+def combine(parts: Iterable[Params]) -> Params:
+    """Returns the tree of all parts; a parameter of several is that of the last."""
+    return unflatten_dict({path: leaf for p in parts for path, leaf in flatten_dict(p).items()})

@@ -202,7 +202,12 @@ def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
         for place in places
         for path in ([place] if place.suffix == ".py" else place.rglob("*.py"))
     )
-    return hash_sources({name: path.read_bytes() for name, path in files} | read_sources(plugins))
+    digest = hashlib.sha256()
+    sources = {name: path.read_bytes() for name, path in files} | read_sources(plugins)
+    for name, content in sources.items():
+        digest.update(f"{name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def _read_shipped_revision() -> str | None:
@@ -247,15 +252,6 @@ def read_sources(plugins: Sequence[str]) -> dict[str, bytes]:
     return sources
 
 
-def hash_sources(sources: Mapping[str, bytes]) -> str:
-    """Returns a SHA-256 of names and contents."""
-    digest = hashlib.sha256()
-    for name, content in sources.items():
-        digest.update(f"{name} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
-
-
 def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
     """Writes the plugins' source to the run directory, in place of an earlier one.
 
@@ -265,17 +261,6 @@ def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
     for name, content in read_sources(plugins).items():
         path = workdir / COPIES / name
         write_file(path, content)
-
-
-def copy_plugins(workdir: Path, target: Path) -> None:
-    """Copies the source that a run keeps to another run directory."""
-    folders = [workdir / COPIES] if (workdir / COPIES).exists() else []
-    for folder in folders:  # one level at a time, since buckets have no recursive glob
-        for path in folder.iterdir():
-            if path.is_dir():
-                folders.append(path)
-            else:
-                write_file(target / path.relative_to(workdir), path.read_bytes())
 
 
 def check_plugins(workdir: Path, plugins: Sequence[str]) -> None:

@@ -3,20 +3,21 @@
 import dataclasses
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig, TrainingConfig
-from t2t.config.files import differences, load_config, read_saved_config, save_config
+from t2t.config.files import differences, load_config, override, read_saved_config, save_config
 from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
-from t2t.config.rules import OPEN_ENDED_SCHEDULES, validate
+from t2t.config.rules import OPEN_ENDED_SCHEDULES
 from t2t.config.variants import CHOICES
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.distributed import is_first
 from t2t.runtime.jax_settings import read_generator
 from t2t.storage.atomic_files import explain_write_errors, make_folder
+from t2t.training.checkpoint import list_scored_measures
 from t2t.training.provenance import describe_corpora, read_ledger
 from t2t.training.run_directory import RunError, list_steps
 
@@ -74,19 +75,18 @@ _REMEDIES = {  # what to do if the text of a split has changed
 }
 
 
-def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
+def open_run(workdir: Path, config: Config) -> None:
     """Creates a run directory, or checks that an existing one can continue with this config.
 
     If it has a vocabulary but no checkpoint, only the fields that the vocabulary depends on have to
-    be unchanged, so that a run can be started again after an error in its data. `measures` are the
-    names of the validation scores that its checkpoints hold, such as loss and bleu
-    (`checkpoint.list_measures`).
+    be unchanged, so that a run can be started again after an error in its data.
 
     Raises:
-        RunError: a field that may not change has changed, or the directory cannot be written.
+        RunError: a field that may not change has changed, the directory cannot be written, or a
+            checkpoint's validation scores are damaged.
     """
     path = workdir / "config.json"
-    last = max(list_steps(workdir), default=0)
+    last, has_bleu = max(list_steps(workdir), default=0), "bleu" in list_scored_measures(workdir)
     if config.training.schedule_start > last:
         raise RunError(
             f"training.schedule_start={config.training.schedule_start} needs a run that has come "
@@ -101,11 +101,11 @@ def open_run(workdir: Path, config: Config, measures: Collection[str]) -> None:
     if path.exists() and ((workdir / "vocab").exists() or last):
         saved = load_config(path)
         changed = differences(_fill(saved), _fill(config))
-        if _has_free_languages(saved, config, measures):
+        if _has_free_languages(saved, config, has_bleu):
             changed = [line for line in changed if not line.startswith(_LANGUAGES)]
         if last:
             changeable = _list_changeable(saved.training, config.training, last)
-            fixed = _BLEU_FIELDS if "bleu" in measures else ()
+            fixed = _BLEU_FIELDS if has_bleu else ()
             changed = [
                 line
                 for line in changed
@@ -137,24 +137,22 @@ def keep_source(workdir: Path, config: Config) -> Config:
     path = workdir / "config.json"
     if config.training.init_from or not path.exists():
         return config
-    source = read_saved_config(path).training.init_from
-    training = dataclasses.replace(config.training, init_from=source)
-    return dataclasses.replace(config, training=training)
+    return override(config, {"training.init_from": read_saved_config(path).training.init_from})
 
 
 def _fill(config: Config) -> Config:
     return dataclasses.replace(config, data=fill_languages(config.data))
 
 
-def _has_free_languages(saved: Config, new: Config, measures: Collection[str]) -> bool:
+def _has_free_languages(saved: Config, new: Config, has_bleu: bool) -> bool:
     """Returns whether languages may change: files of text are read alike whatever they are called.
 
-    Where checkpoints have BLEU scores, its tokeniser has to stay.
+    Where checkpoints have BLEU scores (`has_bleu`), its tokeniser has to stay.
     """
     if any(each.data.source != "text" or each.data.directions for each in (saved, new)):
         return False
     targets = {normalize_language(each.data.tgt_language) for each in (saved, new)}
-    return "bleu" not in measures or len(targets) == 1 or not targets & OWN_TOKENIZERS
+    return not has_bleu or len(targets) == 1 or not targets & OWN_TOKENIZERS
 
 
 def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> tuple[str, ...]:
@@ -170,14 +168,11 @@ def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> t
     return (*_CHANGEABLE, "training.steps") if is_open_ended else _CHANGEABLE
 
 
-def check_corpora(
-    workdir: Path, corpora: Mapping[str, Sequence[Corpus]], measures: Collection[str]
-) -> None:
+def check_corpora(workdir: Path, corpora: Mapping[str, Sequence[Corpus]]) -> None:
     """Checks that the text of each split is unchanged since the last start that recorded it.
 
     Paths may change. A run with checkpoints cannot change its training text. A run whose
-    checkpoints have validation scores (`measures`, as in `open_run`) cannot change its validation
-    text, either.
+    checkpoints have validation scores cannot change its validation text, either.
 
     Raises:
         RunError: the text of a split has changed.
@@ -186,7 +181,7 @@ def check_corpora(
     if list_steps(workdir) and not entries:
         _log.warning("%s has no ledger, so changes of its text cannot be detected", workdir)
     for split, parts in corpora.items():
-        if split == "validation" and not measures:
+        if split == "validation" and not list_scored_measures(workdir):
             continue
         before = [entry["corpora"][split] for entry in entries if split in entry["corpora"]][-1:]
         found = describe_corpora(parts)
@@ -269,5 +264,5 @@ def extend(workdir: Path, num_steps: int, config: Config | None = None) -> Confi
             f"--extend={num_steps}: the learning rate would only rise, over training.warmup_steps="
             f"{chosen.training.warmup_steps}; give more steps, or a shorter warm-up"
         )
-    training = dataclasses.replace(chosen.training, schedule_start=start, steps=start + num_steps)
-    return validate(dataclasses.replace(chosen, training=training))
+    steps = {"training.schedule_start": start, "training.steps": start + num_steps}
+    return override(chosen, steps)

@@ -39,13 +39,10 @@ def lock_run(workdir: Path) -> Iterator[None]:
     Raises:
         RunError: another trainer does not release the lock, or the directory cannot be written.
     """
-    with contextlib.ExitStack() as held:
-        if is_first():
-            refusal = (
-                f"another trainer is at work in {workdir}; "
-                "wait until it ends, or choose another --workdir"
-            )
-            held.enter_context(lock(workdir, refusal))
+    refusal = (
+        f"another trainer is at work in {workdir}; wait until it ends, or choose another --workdir"
+    )
+    with lock(workdir, refusal) if is_first() else contextlib.nullcontext():
         wait_for_all()  # while process 0 waits for the lock
         yield
 

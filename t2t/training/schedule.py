@@ -79,12 +79,9 @@ def _make_base(config: TrainingConfig, d_model: int) -> optax.Schedule:
 
 def _is_schedule(value: Any) -> bool:
     """Returns whether a value maps a number of updates to a number."""
-    if not callable(value):
-        return False
     try:
         rate = jax.eval_shape(value, jax.ShapeDtypeStruct((), jnp.int32))
     except TypeError:
         return False
-    if not isinstance(rate, jax.ShapeDtypeStruct):
-        return False
-    return rate.shape == () and jnp.issubdtype(rate.dtype, jnp.number)
+    is_array = isinstance(rate, jax.ShapeDtypeStruct)
+    return is_array and rate.shape == () and jnp.issubdtype(rate.dtype, jnp.number)

@@ -1,9 +1,11 @@
-"""`Interruption`: after SIGINT or SIGTERM training ends its step, saves and stops."""
+"""Signals: training ends its step, saves and stops; what must be whole is not interrupted."""
 
+import contextlib
 import os
 import signal
+import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 from jax.experimental import multihost_utils
@@ -40,7 +42,8 @@ class Interruption:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     def reached(self, step: int) -> bool:
         """Returns whether to stop before this step; every process must ask at every step."""
@@ -54,10 +57,6 @@ class Interruption:
         if signal.SIGINT in self._previous:
             signal.signal(signal.SIGINT, self._previous[signal.SIGINT])
 
-    def _restore(self) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
 
 def _terminate(number: int, frame: types.FrameType | None) -> None:
     """Turns a SIGINT into a SIGTERM, which JAX announces to all processes.
@@ -67,3 +66,30 @@ def _terminate(number: int, frame: types.FrameType | None) -> None:
     del frame
     signal.signal(number, signal.default_int_handler)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def hold_signals() -> Iterator[None]:
+    """A context that delays SIGINT and SIGTERM until its end.
+
+    Orbax may abort or wait forever if a signal interrupts it. Python handles signals only in the
+    main thread, so the context does nothing in other threads. An ignored signal stays ignored. With
+    several processes SIGTERM is left to JAX (`Interruption`).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    numbers = [signal.SIGINT, signal.SIGTERM][: 1 if jax.process_count() > 1 else 2]
+    previous = {
+        number: signal.signal(number, lambda number, _: received.append(number))
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, UInt32
 
 from t2t.config.fields import Config
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model, init_model
 from t2t.training.averages import start_average
-from t2t.training.optimizer import Optimizer
+from t2t.training.optimizer import make_optimizer
+from t2t.training.parameter_groups import check_patterns, name_leaves
 
 
 class TrainState(NamedTuple):
@@ -26,7 +27,7 @@ class TrainState(NamedTuple):
     step: Int[Array, ""]  # batches seen
     params: Params
     opt_state: optax.OptState  # its count is the number of updates, step - skipped
-    key: jax.Array
+    key: UInt32[Array, "words"]  # of dropout, as the words of a JAX key, which a file can hold
     skipped: Int[Array, ""]  # steps without an update because loss or gradient was not finite
     skipped_in_a_row: Int[Array, ""]  # skipped since the last update
     # Exponential moving average of the parameters, sharded as Adam's moments; None: there is none.
@@ -34,14 +35,11 @@ class TrainState(NamedTuple):
 
 
 def init_state(
-    config: Config,
-    optimizer: Optimizer,
-    src_vocab_size: int,
-    tgt_vocab_size: int,
+    config: Config, src_vocab_size: int, tgt_vocab_size: int
 ) -> tuple[nnx.GraphDef[Any], TrainState]:
     """Returns the model's structure and the state before step 0, created with its shardings."""
     structure, params = init_params(config, src_vocab_size, tgt_vocab_size)
-    return structure, init_training(config, optimizer, params)
+    return structure, init_training(config, params)
 
 
 def init_params(
@@ -53,10 +51,7 @@ def init_params(
 
 
 def describe_state(
-    config: Config,
-    optimizer: Optimizer,
-    src_vocab_size: int,
-    tgt_vocab_size: int,
+    config: Config, src_vocab_size: int, tgt_vocab_size: int
 ) -> tuple[nnx.GraphDef[Any], TrainState]:
     """As `init_state`, with a `jax.ShapeDtypeStruct` on the current mesh in place of each array."""
     mesh = jax.sharding.get_mesh()
@@ -66,15 +61,21 @@ def describe_state(
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
 
     structure, params = describe_model(config.model, src_vocab_size, tgt_vocab_size)
-    state = jax.eval_shape(functools.partial(init_training, config, optimizer), params)
+    state = jax.eval_shape(functools.partial(init_training, config), params)
     return structure, jax.tree.map(place, state)
 
 
-def init_training(config: Config, optimizer: Optimizer, params: Params) -> TrainState:
-    """Returns the state before step 0 with these parameters."""
+def init_training(config: Config, params: Params) -> TrainState:
+    """Returns the state before step 0 with these parameters.
+
+    Raises:
+        ConfigError: a pattern of `training.frozen` or `training.rate_factors` has no effect.
+    """
+    check_patterns(config.training, name_leaves(params))
     _, dropout_key = jax.random.split(jax.random.key(config.seed))
     # Three separate buffers, since the training step donates each leaf of the state.
     step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))
-    opt_state = jax.jit(optimizer.init)(params)
+    opt_state = jax.jit(make_optimizer(config).init)(params)
     ema = jax.jit(start_average)(params) if config.training.ema_decay else None
-    return TrainState(step, params, opt_state, dropout_key, skipped, in_a_row, ema)
+    key = jax.random.key_data(dropout_key)
+    return TrainState(step, params, opt_state, key, skipped, in_a_row, ema)

@@ -1,8 +1,8 @@
 """The jitted steps of training and of validation."""
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from t2t.data.batch import DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.interface import Model, Params, merge
 from t2t.model.loss import compute_log_probs
-from t2t.ops.build_model import find_matrices, find_names
+from t2t.ops.build_model import Dimensions, find_matrices, find_names
 from t2t.ops.select_kernels import COMPILER_OPTIONS
 from t2t.runtime.mesh import (
     keep_partial_gradient,
@@ -29,7 +29,7 @@ from t2t.runtime.mesh import (
     zero_gradient,
 )
 from t2t.training.averages import update_average
-from t2t.training.optimizer import Optimizer, apply_updates
+from t2t.training.optimizer import apply_updates, make_optimizer
 from t2t.training.parameter_groups import freeze
 from t2t.training.schedule import make_schedule
 from t2t.training.scheduled_sampling import sample_inputs
@@ -57,12 +57,10 @@ TrainStep = Callable[[TrainState, DeviceBatch], tuple[TrainState, Metrics]]
 EvalStep = Callable[[Params, DeviceBatch], SentenceCounts]
 
 
-def make_train_step(
-    structure: nnx.GraphDef[Model], optimizer: Optimizer, config: Config
-) -> TrainStep:
+def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep:
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
+    optimizer = make_optimizer(config)
     schedule = make_schedule(config.training, config.model.d_model)
-
     smoothing, alpha = config.training.label_smoothing, config.training.r_drop
     sampling = config.training.scheduled_sampling
     matrices = find_matrices(config.model) if config.training.accumulation_steps > 1 else {}
@@ -80,14 +78,14 @@ def make_train_step(
         return jax.value_and_grad(sum_losses, has_aux=True)(params, batch, key)
 
     def train_step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
-        key = jax.random.fold_in(state.key, state.step)
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
         (loss_sum, (tokens, auxiliary)), gradient_sum = accumulate(
             sum_gradients,
             state.params,
             batch,
             key,
             config.training.accumulation_steps,
-            lambda path: find_names(path) in matrices,
+            matrices,
         )
         # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / tokens, gradient_sum)
@@ -125,13 +123,12 @@ def accumulate(
     batch: DeviceBatch,
     key: jax.Array,
     parts: int,
-    is_partial: Callable[[Sequence[Any]], bool],
+    matrices: Dimensions,
 ) -> tuple[Sums, Params]:
     """Splits the batch into `parts` parts; sums their losses and gradients, one after the other.
 
-    Devices add up gradients once, after the last part, for parameters of which `is_partial` is True
-    at their path (`keep_partial_gradient`). Other gradients are added up, and sharded over `data`,
-    in every part.
+    Devices add up the gradients of `matrices` once, after the last part (`keep_partial_gradient`).
+    Other gradients are added up, and sharded over `data`, in every part.
 
     Memory holds the activations of only one part. Part i takes rows i, i + parts, ... A device
     holds a contiguous block of rows, so every part takes equally many rows from each device, and no
@@ -146,7 +143,7 @@ def accumulate(
         return jnp.moveaxis(jnp.reshape(rows, shape, out_sharding=sharding), 1, 0)
 
     marked = tree_map_with_path(
-        lambda path, x: keep_partial_gradient(x) if is_partial(path) else x, params
+        lambda path, x: keep_partial_gradient(x) if find_names(path) in matrices else x, params
     )
 
     scatter = functools.partial(jax.tree.map, shard_over_data)

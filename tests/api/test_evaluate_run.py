@@ -21,14 +21,8 @@ from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.runtime.command_line import read_numbers
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
-from tests.tiny_run import make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 def test_averages_give_a_table_and_a_plot(run: Path) -> None:
@@ -40,7 +34,7 @@ def test_averages_give_a_table_and_a_plot(run: Path) -> None:
         run / "evaluations" / "test-avg3-300-beam1-alpha0.6-max_extra_length4.json"
     )
     assert lines[4].split()[1] == f"{saved.result['bleu']:.2f}"
-    expected, _ = evaluate(EvaluationRequest(run, "avg:3", decoding={"beam_size": 1}))
+    expected = evaluate(EvaluationRequest(run, "avg:3", decoding={"beam_size": 1})).result
     assert saved.result["measures"] == json.loads(json.dumps(expected["measures"]))
 
 
@@ -57,7 +51,7 @@ def test_one_search_gives_what_a_search_with_each_alpha_gives(run: Path, tmp_pat
     assert lines[3].split()[0] == "3"
     for alpha in (0.0, 1.5):
         decoding = {"beam_size": 3, "alpha": alpha}
-        _, path = evaluate(EvaluationRequest(other, "last", decoding=decoding))
+        path = evaluate(EvaluationRequest(other, "last", decoding=decoding)).path
         found, alone = (
             load_evaluation(place / "evaluations" / path.name) for place in (run, other)
         )

@@ -30,7 +30,7 @@ def test_trained_run_is_loaded_with_its_best_parameters(
 ) -> None:
     called: list[Any] = []
     monkeypatch.setattr(train_run, "train", lambda *arguments: called.append(arguments))
-    monkeypatch.setattr("t2t.training.checkpoint.list_measures", lambda workdir: scores)
+    monkeypatch.setattr("t2t.training.checkpoint.list_scored_measures", lambda workdir: scores)
     monkeypatch.setattr(notebook, "load", lambda *arguments: called.append(arguments))
     config = Config(data=DataConfig(source="phrasebook"))
     notebook.train(config, str(tmp_path))
@@ -38,15 +38,11 @@ def test_trained_run_is_loaded_with_its_best_parameters(
 
 
 def test_evaluation_is_that_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    def record(request: EvaluationRequest) -> tuple[dict[str, Any], Path]:
-        return {"request": request}, Path("evaluation.json")
-
-    monkeypatch.setattr(evaluate_run, "evaluate", record)
-    found = notebook.evaluate("runs/a", "validation", checkpoint=100, measures=("chrf",))
-    assert found.path == Path("evaluation.json")
-    assert found.result["request"] == EvaluationRequest(
-        Path("runs/a"), "100", "validation", measures=("chrf",)
-    )
+    requests: list[EvaluationRequest] = []
+    monkeypatch.setattr(evaluate_run, "evaluate", requests.append)
+    notebook.evaluate("runs/a", "validation", checkpoint=100, measures=("chrf",))
+    expected = EvaluationRequest(Path("runs/a"), "100", "validation", measures=("chrf",))
+    assert requests == [expected]
     with pytest.raises(TypeError, match="beams"):
         notebook.evaluate("runs/a", beams=3)
 

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 import t2t
-from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
+from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.api.run import Run, read_pairs, read_texts
 from t2t.api.text_scorer import TextScorer
 from t2t.config.fields import ConfigError
@@ -68,7 +68,7 @@ def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
     lines = [f"{src}\n".encode() for src in sources]
     for beam_size in (None, 2):
         given = {} if beam_size is None else {"beam_size": beam_size}
-        translator = LineTranslator(ModelRequest((workdir,), "last"), LineOptions(decoding=given))
+        translator = LineTranslator(ModelRequest((workdir,), "last"), given)
         found = translate_lines(translator, iter(lines))
         assert run.translate(sources, beam_size=beam_size) == [best.text for [best] in found]
 

@@ -7,9 +7,9 @@ import pytest
 
 from t2t.config import variants
 from t2t.config.fields import Config, ConfigError
-from t2t.config.new_run_rules import list_unused
 from t2t.config.objective_rules import KINDS, check_scores, count_noise
 from t2t.config.rules import validate
+from t2t.config.unused_fields import list_unused
 from t2t.config.variants import CHOICES
 from t2t.decoding.translator import Translator
 from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol

@@ -115,9 +115,9 @@ def test_vocabulary_of_a_run_with_checkpoints_may_move(own: Path, tmp_path: Path
     save_config(config, tmp_path / "config.json")
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
     shutil.move(own / "bpe", own / "moved")
-    open_run(tmp_path, fill_tokenizer(make_config(own / "moved")), ())
+    open_run(tmp_path, fill_tokenizer(make_config(own / "moved")))
     with pytest.raises(RunError, match=r"tokenizer\.vocab_size: 330 -> 320"):
-        open_run(tmp_path, fill_tokenizer(make_config(own / "unigram")), ())
+        open_run(tmp_path, fill_tokenizer(make_config(own / "unigram")))
 
 
 def test_special_tokens_with_other_ids_are_refused_with_the_remedy(tmp_path: Path) -> None:

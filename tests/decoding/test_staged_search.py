@@ -56,11 +56,11 @@ def test_error_of_a_search_ends_all() -> None:
 def test_only_time_without_any_search_counts_as_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 1.0, 3.0, 6.0, 10.0, 15.0, 21.0, 22.0])
     monkeypatch.setattr(staged_search, "time", SimpleNamespace(perf_counter=lambda: next(times)))
-    clock = staged_search._CompileClock()
+    clock, compiling = staged_search.CompileClock(), {"searching": -1, "compiling": 1}
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(clock.search())
-        second.enter_context(clock.search())
-        first.enter_context(clock.pause_search())  # at 3: compiles, while the second one searches
-        second.enter_context(clock.pause_search())  # at 6: waits
+        first.enter_context(clock.count(searching=1))
+        second.enter_context(clock.count(searching=1))
+        first.enter_context(clock.count(**compiling))  # at 3: while the second one searches
+        second.enter_context(clock.count(**compiling))  # at 6: waits
         second.close()  # searches again at 10, and ends at 15
     assert clock.seconds == pytest.approx((10 - 6) + (21 - 15))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from t2t.config.fields import ConfigError, MeshConfig, ModelConfig
-from t2t.data.batch import group_by_length
+from t2t.data.batch import EOS_ID, group_by_length
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch, Sources
@@ -100,7 +100,8 @@ def test_devices_change_nothing(
 ) -> None:
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         translator = Translator(make_config(), vocabulary)
-        found = translator.translate(translator.place(params), SENTENCES)
+        placed = translator.members.place(params, *vocabulary.sizes)
+        found = translator.translate(placed, SENTENCES)
     assert_same(found, translations)
 
 
@@ -110,7 +111,7 @@ def test_parameters_are_placed_as_training_has_them(vocabulary: Vocabulary, para
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
         _, trained = init_model(config.model, *sizes, jax.random.key(0))
-        placed = translator.place(params)
+        placed = translator.members.place(params, *vocabulary.sizes)
     assert jax.tree.map(jax.typeof, placed) == jax.tree.map(jax.typeof, trained)
     jax.tree.map(np.testing.assert_array_equal, placed, params)
 
@@ -172,10 +173,15 @@ def make_echo(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> list[s
     def search(_: object, pieces: list[Piece], *__: object) -> list[list[Translation]]:
         texts = translator.vocabulary.src.decode([piece.ids for piece in pieces])
         searched.extend(texts)
-        return [
-            [Translation(text.upper(), -1.0, -1.0, len(piece.ids) + 50 * text.startswith("A"))]
+        filled = [
+            [*piece.ids, *[EOS_ID] * (50 * text.startswith("A"))]
             for piece, text in zip(pieces, texts, strict=True)
         ]
+        found = [
+            translator._make_translation(piece, ids, -1.0, -1.0)
+            for piece, ids in zip(pieces, filled, strict=True)
+        ]
+        return [[dataclasses.replace(each, text=each.text.upper())] for each in found]
 
     monkeypatch.setattr(translator, "search", search)
     return searched

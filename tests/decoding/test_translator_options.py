@@ -72,7 +72,7 @@ def test_devices_change_no_sample(
     vocabulary: Vocabulary, params: Params, samples: list[list[str]]
 ) -> None:
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        placed = Translator(make_config(), vocabulary).place(params)
+        placed = Members((make_config().model,)).place(params, *vocabulary.sizes)
         assert sample(vocabulary, placed, 3) == samples
 
 
@@ -165,7 +165,7 @@ def test_ensemble_on_several_devices_is_that_on_one(vocabulary: Vocabulary, para
     expected = Translator(config, vocabulary, members).translate(joined, SENTENCES)
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         translator = Translator(config, vocabulary, members)
-        found = translator.translate(translator.place(joined), SENTENCES)
+        found = translator.translate(members.place(joined, *vocabulary.sizes), SENTENCES)
     assert_same(found, expected)
     assert [x.text for x in expected] != [
         x.text for x in Translator(config, vocabulary).translate(params, SENTENCES)

@@ -11,7 +11,7 @@ import pytest
 import t2t
 from benchmarks.alignments import alignment_error_rate, keep_known
 from t2t.analysis.head_importance import compute_pair_weights
-from t2t.api.line_translator import LineOptions, LineTranslator, translate_lines
+from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.api.run import Run
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.config.files import override
@@ -117,11 +117,7 @@ def test_translations_have_links_for_all_words(run: Run) -> None:
     request = ModelRequest((run.workdir,))
     lines = [f"{src}\n".encode() for src, _ in PAIRS]
     plain, found = (
-        [
-            *translate_lines(
-                LineTranslator(request, LineOptions(2, alignment_layer=layer)), iter(lines)
-            )
-        ]
+        [*translate_lines(LineTranslator(request, n_best=2, alignment_layer=layer), iter(lines))]
         for layer in (None, 0)
     )
     for one, other, (src, _) in zip(plain, found, PAIRS, strict=True):

@@ -10,7 +10,6 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.sampling import Stream
 from t2t.decoding.staged_search import BatchSearch, Sources
-from t2t.decoding.translator import place_params
 from t2t.evaluation.likelihood import PairScorer
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members, init_model
@@ -69,7 +68,7 @@ def test_devices_change_nothing(vocabulary: Vocabulary, params: Params) -> None:
     expected = PairScorer(members, vocabulary, 64).score(params, pairs)
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         scorer = PairScorer(members, vocabulary, 64)
-        found = scorer.score(place_params(params, members, vocabulary), pairs)
+        found = scorer.score(members.place(params, *vocabulary.sizes), pairs)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4)
 

@@ -27,7 +27,6 @@ from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import ModelRequest, RunModel, make_utility
 from t2t.evaluation.measures import make_measure
 from t2t.evaluation.metricx import InputFormat, MetricX, use_metricx
-from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.interop.hugging_face_folder import SourceError, open_tensors, write_safetensors
 from t2t.model.interface import merge
@@ -213,21 +212,21 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
     with pytest.raises(ConfigError, match="--measures=metricx needs --metricx=RUN"):
         evaluate(EvaluationRequest(workdir, measures=("metricx",)))
     use_metricx(run)
-    paths = [
-        evaluate(EvaluationRequest(workdir, name, measures=measures))[1]
+    saved = [
+        evaluate(EvaluationRequest(workdir, name, measures=measures))
         for name, measures in (("100", ("default",)), ("200", ("metricx",)))
     ]
     assert len(fake) == 2 * len(PAIRS)
-    saved = [load_evaluation(path) for path in paths]
     stored = [float(line) for line in saved[1].read_lines("scores.metricx")]
     assert saved[1].result["measures"]["metricx"]["value"] == pytest.approx(np.mean(stored))
     assert {"bleu", "metricx"} < saved[0].result["measures"].keys()
     monkeypatch.setattr(variants, "_registered", {})
     measure = saved[0].open_measure("metricx")
     assert (measure.higher_is_better, measure.limits) == (False, (0, 25))
-    text = compare([*map(str, paths)], "metricx", "test", "", None)
+    paths = [str(each.path) for each in saved]
+    text = compare(paths, "metricx", "test", "", None)
     assert "metricx: MetricX-24, errors from 0 to 25" in text
-    assert "verified" in verify([str(paths[0])], "test", "")
+    assert "verified" in verify(paths[:1], "test", "")
     with pytest.raises(ConfigError, match="metricx is a measure of t2t; choose another name"):
         store_segment_scores(saved[0], "metricx=scores.txt")
 

@@ -27,7 +27,6 @@ from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.model.interface import merge
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh, put_like
-from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
 from t2t.training.step import make_eval_step
 from tests.data.small_corpus import PAIRS as MANY
@@ -49,7 +48,7 @@ def test_every_pair_counts_once_even_an_empty_one(
     corpus = ListCorpus("toy", PAIRS)
     vocabulary = train_vocabulary([corpus], config.tokenizer, tmp_path / "vocab")
     tokenized = tokenize_corpus(corpus, vocabulary, tmp_path)
-    structure, state = init_state(config, make_optimizer(config), 400, 400)
+    structure, state = init_state(config, 400, 400)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         params = put_like(state.params, describe_model(config.model, 400, 400)[1])
@@ -104,7 +103,7 @@ def test_pairs_beyond_the_learned_positions_are_left_out_and_counted(
     vocabulary, tokenized = corpus_of_unequal_pairs
     config, mesh = make_learned(20), make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        _, state = init_state(config, make_optimizer(config), 400, 400)
+        _, state = init_state(config, 400, 400)
         scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
         loss, sentences = scorer.compute_loss(state.params), scorer.score_sentences(state.params)
     assert scorer.num_left_out == 1
@@ -129,7 +128,7 @@ def test_loss_is_computed_in_float32_whatever_the_model_computes_in(
     model = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
     config, mesh = Config(model=model), make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        _, state = init_state(config, make_optimizer(config), 400, 400)
+        _, state = init_state(config, 400, 400)
         wanted = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).compute_loss(state.params)
         config.model.dtype = dtype
         found = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).compute_loss(state.params)
@@ -179,7 +178,7 @@ def test_packed_texts_have_the_losses_that_they_have_alone(
     model = ModelConfig(kind, num_layers=1, d_model=16, d_ff=32, num_heads=2, dtype="float32")
     data = DataConfig(objective=objective, max_length=32, batch_tokens=1024, num_shapes=1)
     config = Config(model, data, tokenizer)
-    structure, state = init_state(config, make_optimizer(config), 400, 400)
+    structure, state = init_state(config, 400, 400)
     eval_step, sums = make_eval_step(structure), []
     made = make_objective(config.data, vocabulary.tgt)
     lengths = made.find_lengths((tokenized.src_lengths, tokenized.tgt_lengths))

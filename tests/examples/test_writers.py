@@ -15,7 +15,7 @@ LOG = """
 import os, signal, sys, time
 from pathlib import Path
 import jax.numpy as jnp
-from t2t.config import Config
+from t2t.config import Config, TrainingConfig
 from t2t.config.variants import import_plugins
 from t2t.training.metric_writers import open_writers
 from t2t.training.metrics import Report
@@ -24,10 +24,8 @@ from t2t.training.step import Metrics
 name, first, last, end = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 import_plugins([f"examples.writers.{name}_writer"])
 Path("run").mkdir(exist_ok=True)
-report = Report(
-    Path("run"), start_step=first, last=100, every=1, max_nonfinite=3,
-    writers=open_writers([name], Config(), Path("run")),
-)
+training = TrainingConfig(steps=100, log_every=1)
+report = Report(Path("run"), training, first, open_writers([name], Config(), Path("run")))
 zero = jnp.asarray(0)
 for step in range(first + 1, last + 1):
     figures = [jnp.asarray(float(x)) for x in (10 * step + first, 80, 0.5, 0.25)]

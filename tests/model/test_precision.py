@@ -15,7 +15,6 @@ from t2t.model.interface import merge
 from t2t.ops import recomputed_attention
 from t2t.ops.tpu_attention import fused_attention
 from t2t.planning.hlo_parser import parse_module
-from t2t.training.optimizer import make_optimizer
 from t2t.training.state import describe_state
 from t2t.training.step import make_eval_step, make_train_step
 from tests.model.small_models import COMBINED, SRC, TGT_IN, TGT_OUT, VOCAB_SIZE, vary
@@ -59,11 +58,10 @@ def list_sums(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 def trace(program: str, config: Config) -> Any:
     """What the program computes, before any compiler sees it."""
-    optimizer = make_optimizer(config)
-    structure, state = describe_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
+    structure, state = describe_state(config, VOCAB_SIZE, VOCAB_SIZE)
     match program:
         case "training":
-            return jax.make_jaxpr(make_train_step(structure, optimizer, config))(state, BATCH)
+            return jax.make_jaxpr(make_train_step(structure, config))(state, BATCH)
         case "validation":
             return jax.make_jaxpr(make_eval_step(structure))(state.params, BATCH)
         case _:
@@ -164,7 +162,7 @@ def test_kernels_products_have_the_precision_of_their_dtype(dtype: str, precisio
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_compilers_of_accelerators_are_told(platform: str) -> None:
     config = Config(model=vary("paper"))
-    structure, state = describe_state(config, make_optimizer(config), VOCAB_SIZE, VOCAB_SIZE)
+    structure, state = describe_state(config, VOCAB_SIZE, VOCAB_SIZE)
     traced = jax.jit(make_eval_step(structure)).trace(state.params, BATCH)
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
@@ -177,9 +175,8 @@ def test_compilers_of_accelerators_are_told(platform: str) -> None:
 def test_compiled_products_on_a_cpu_are_float32() -> None:
     """For TPUs and GPUs see tests/planning/test_real_programs.py."""
     config = Config(model=vary("paper"))
-    optimizer = make_optimizer(config)
-    structure, state = describe_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
-    step: Any = make_train_step(structure, optimizer, config)
+    structure, state = describe_state(config, VOCAB_SIZE, VOCAB_SIZE)
+    step: Any = make_train_step(structure, config)
     module = parse_module(step.lower(state, BATCH).compile().as_text())
     types = [
         {array.dtype for name in (*one.operands, one.name) for array in scope[name].arrays}

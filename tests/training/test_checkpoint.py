@@ -20,14 +20,18 @@ from t2t.config.files import save_config
 from t2t.config.variants import register
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh
-from t2t.training.checkpoint import find_best_step, list_measures, restore_params, save_params
+from t2t.training.checkpoint import (
+    find_best_step,
+    list_scored_measures,
+    restore_params,
+    save_params,
+)
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import Optimizer, make_optimizer
 from t2t.training.run_directory import RunError, list_last_steps, list_steps
 from t2t.training.state import TrainState, describe_state, init_state
 from tests.training.toy_run import (
     CONFIG,
-    OPTIMIZER,
     Scores,
     assert_same,
     make_state,
@@ -69,8 +73,8 @@ def test_state_with_old_names_is_restored_bit_for_bit(tmp_path: Path, norm: str,
 
     params = jax.tree.map(draw, describe_model(model, 9, 9)[1])
     opt_state = jax.tree.map(draw, jax.eval_shape(make_optimizer(config).init, params))
-    none = jnp.asarray(0)
-    state = TrainState(jnp.asarray(10), params, opt_state, jax.random.key(1), none, none, params)
+    none, key = jnp.asarray(0), jnp.zeros(2, jnp.uint32)
+    state = TrainState(jnp.asarray(10), params, opt_state, key, none, none, params)
     save_config(config, tmp_path / "config.json")
     old = name_as_once(state)
     assert {"attention", "feed_forward"} <= old.params["encoder"][1].keys()
@@ -127,11 +131,11 @@ def test_training_restores_without_making_another_state(tmp_path: Path, decay: f
     training = dataclasses.replace(CONFIG, model=model, training=own)
     save_config(training, tmp_path / "config.json")
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        _, saved = init_state(training, OPTIMIZER, 48, 48)
+        _, saved = init_state(training, 48, 48)
         with contextlib.closing(Checkpoints(tmp_path, training)) as checkpoints:
             checkpoints.save(saved._replace(step=saved.step + 7))
         before = len(jax.live_arrays())
-        _, described = describe_state(training, OPTIMIZER, 48, 48)
+        _, described = describe_state(training, 48, 48)
         assert len(jax.live_arrays()) == before
         assert not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(described))
         with contextlib.closing(Checkpoints(tmp_path, training)) as checkpoints:
@@ -270,16 +274,16 @@ def test_best_needs_a_score(tmp_path: Path) -> None:
 
 
 def test_measures_are_those_that_some_checkpoint_has(copy: Path, tmp_path: Path) -> None:
-    assert list_measures(tmp_path) == set()
-    assert list_measures(copy) == {"loss"}
+    assert list_scored_measures(tmp_path) == set()
+    assert list_scored_measures(copy) == {"loss"}
     write_run(copy, {40: {"loss": 1.0, "bleu": float("nan")}, 50: None})
-    assert list_measures(copy) == {"loss", "bleu"}
+    assert list_scored_measures(copy) == {"loss", "bleu"}
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"loss": "low"}'])
 def test_damaged_scores_are_an_error_that_names_the_checkpoint(copy: Path, text: str) -> None:
     (copy / "checkpoints" / "20" / "metrics" / "metrics").write_text(text)
-    for read in (list_measures, find_best_step, restore_state):
+    for read in (list_scored_measures, find_best_step, restore_state):
         with pytest.raises(RunError, match=r"20 of .* cannot be read .* the one before it, 10"):
             read(copy)
 
@@ -290,14 +294,16 @@ def test_folder_without_checkpoints_is_an_error(tmp_path: Path) -> None:
 
 
 def test_saved_parameters_are_a_run_directory(copy: Path, tmp_path: Path) -> None:
-    (copy / "vocab").mkdir()
-    (copy / "vocab" / "joint.model").write_bytes(b"model")
+    names = ("vocab/joint.model", "plugins/some_package/parts.py")
+    for name in names:
+        (copy / name).parent.mkdir(parents=True)
+        (copy / name).write_text(name)
     params, _ = restore_params(copy, "avg:3")
     save_params(copy, tmp_path / "new" / "run", params, 30)
     again, label = restore_params(tmp_path / "new" / "run", "last")
     assert label == "30"
     assert_same(jax.tree.map(np.asarray, again), jax.tree.map(np.asarray, params))
-    for name in ("config.json", "vocab/joint.model"):
+    for name in ("config.json", *names):
         assert (tmp_path / "new" / "run" / name).read_bytes() == (copy / name).read_bytes()
 
 

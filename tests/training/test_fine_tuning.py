@@ -309,7 +309,7 @@ def test_checkpoint_is_read_as_evaluation_reads_it(
 def test_checkpoint_without_validation_scores_is_the_last(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t2t.training.fine_tuning.list_measures", lambda run: set())
+    monkeypatch.setattr("t2t.training.fine_tuning.list_scored_measures", lambda run: set())
     assert read_source(str(run), tmp_path / "new").checkpoint == "300"
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ OPTIMIZER = make_optimizer(Config())
 def make_state() -> TrainState:
     params = {"sum": jnp.zeros(())}
     zero = jnp.zeros((), jnp.int32)
-    return TrainState(zero, params, OPTIMIZER.init(params), jax.random.key(0), zero, zero)
+    return TrainState(zero, params, OPTIMIZER.init(params), jnp.zeros(2, jnp.uint32), zero, zero)
 
 
 def make_batches(start: int, stop: int) -> Iterator[DeviceBatch]:
@@ -58,7 +57,9 @@ class Run:
 
     def __init__(self, workdir: Path, steps: int = 10):
         self.workdir = workdir
-        self.config = TrainingConfig(steps=steps, validate_every=4)
+        self.config = TrainingConfig(
+            steps=steps, validate_every=4, log_every=1, max_nonfinite_steps=2
+        )
         self.validated: list[int] = []
         self.compiled: list[float] = []  # the parameters' sum at each compilation
         self.all = Config(training=self.config, checkpoints=CheckpointConfig(every=4))
@@ -80,9 +81,7 @@ class Run:
             stack.callback(checkpoints.close)
             state = checkpoints.restore(make_state()) or make_state()
             first = int(state.step)
-            report = Report(
-                self.workdir, start_step=first, last=self.config.steps, every=1, max_nonfinite=2
-            )
+            report = Report(self.workdir, self.config, first)
             stack.callback(report.close)
             batches = make_batches(first, self.config.steps)
             return train(self.config, state, step, batches, self, checkpoints, report)

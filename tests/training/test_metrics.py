@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import pytest
 from tensorboardX.proto import event_pb2
 
-from t2t.config import Config, ConfigError, variants
+from t2t.config import Config, ConfigError, TrainingConfig, variants
 from t2t.config.variants import register
 from t2t.storage import growing_files
 from t2t.training.metric_writers import MetricWriter, check_writers, open_writers
@@ -42,10 +42,14 @@ def make_metrics(
 
 
 def make_report(
-    workdir: Path, writers: Mapping[str, MetricWriter] | None = None, **changes: int
+    workdir: Path,
+    writers: Mapping[str, MetricWriter] | None = None,
+    start_step: int = 0,
+    every: int = 2,
+    last: int = 100,
 ) -> Report:
-    settings = {"start_step": 0, "last": 100, "every": 2, "max_nonfinite": 3} | changes
-    return Report(workdir, writers=writers, **settings)
+    training = TrainingConfig(steps=last, log_every=every, max_nonfinite_steps=3)
+    return Report(workdir, training, start_step, writers)
 
 
 def read_lines(workdir: Path) -> list[dict[str, Any]]:
@@ -214,7 +218,7 @@ def test_figure_that_is_not_a_number_is_null(tmp_path: Path) -> None:
 
 
 def test_too_many_skipped_steps_in_a_row_are_an_error(tmp_path: Path) -> None:
-    report = make_report(tmp_path, max_nonfinite=3)
+    report = make_report(tmp_path)
     counts = [1, 2, 0, 1, 2, 3]
     for step, in_a_row in enumerate(counts, start=1):
         report.add(step, 100, make_metrics(loss=NAN, skipped=step, in_a_row=in_a_row))

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config.fields import Config
 from t2t.config.files import save_config
-from t2t.training.checkpoint import list_measures, restore_params
+from t2t.training.checkpoint import restore_params
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.resume import keep_source, open_run
 from t2t.training.run_directory import RunError, list_steps, lock_run
@@ -134,16 +133,11 @@ def test_failure_in_the_background_is_noticed_by_the_next_save(run: Path) -> Non
     assert list_steps(run) == [10, 20, 30]
 
 
-def open_again(workdir: Path, config: Config) -> None:
-    """As training does."""
-    open_run(workdir, config, list_measures(workdir))
-
-
 def test_run_of_another_config_is_refused_with_the_fields(run: Path) -> None:
     other = change(model={"d_model": 256}, data={"batch_tokens": 30_000}, mesh={"tensor": 2})
     before = (run / "config.json").read_bytes()
     with pytest.raises(RunError) as caught:
-        open_again(run, other)
+        open_run(run, other)
     lines = str(caught.value).splitlines()
     assert lines[0] == f"{run} was written with another config:"
     assert [line.strip() for line in lines[1:-1]] == [
@@ -160,18 +154,18 @@ def test_files_of_the_training_text_may_move(run: Path) -> None:
         moved = change(data={"source": "text", **files})
         if folder == "old":
             save_config(moved, run / "config.json")
-        open_again(run, moved)
+        open_run(run, moved)
 
 
 def test_languages_of_text_serve_measures_and_may_change(run: Path) -> None:
     files = {"source": "text", "train_src": ("a",), "train_tgt": ("b",)}
     save_config(change(data={"tgt_language": "de", **files}), run / "config.json")
     for language in ("", "zho_Hans"):
-        open_again(run, change(data={"tgt_language": language, **files}))
+        open_run(run, change(data={"tgt_language": language, **files}))
     write_run(run, {40: {"loss": 3.0, "bleu": 20.0}})
     save_config(change(data={"tgt_language": "zho_Hans", **files}), run / "config.json")
     with pytest.raises(RunError, match=r"data\.tgt_language: 'zho_Hans' -> ''"):
-        open_again(run, change(data=files))
+        open_run(run, change(data=files))
 
 
 def test_languages_that_a_source_knows_need_no_name(run: Path) -> None:
@@ -179,9 +173,9 @@ def test_languages_that_a_source_knows_need_no_name(run: Path) -> None:
         config = change(data={"source": "multi30k", **languages})
         if languages:
             save_config(config, run / "config.json")
-        open_again(run, config)
+        open_run(run, config)
     with pytest.raises(RunError, match=r"data\.tgt_language: 'de' -> 'fr'"):
-        open_again(
+        open_run(
             run, change(data={"source": "multi30k", "src_language": "en", "tgt_language": "fr"})
         )
 
@@ -191,23 +185,23 @@ def test_moving_average_is_not_switched_on_or_off(run: Path, decays: tuple[float
     before, after = (change(training={"ema_decay": decay}) for decay in decays)
     save_config(before, run / "config.json")
     with pytest.raises(RunError, match=f"ema_decay: {decays[0]} -> {decays[1]}"):
-        open_again(run, after)
+        open_run(run, after)
 
 
 def test_source_of_fine_tuning_is_kept_and_no_other_is_taken(run: Path) -> None:
     config = change(training={"init_from": "old:best"})
     save_config(config, run / "config.json")
     assert keep_source(run, CONFIG) == config
-    open_again(run, keep_source(run, CONFIG))
+    open_run(run, keep_source(run, CONFIG))
     with pytest.raises(RunError, match=r"training\.init_from: 'old:best' -> 'other'"):
-        open_again(run, keep_source(run, change(training={"init_from": "other"})))
+        open_run(run, keep_source(run, change(training={"init_from": "other"})))
     assert keep_source(run / "new", CONFIG) is CONFIG
 
 
 @pytest.mark.parametrize("field", ["frozen", "rate_factors"])
 def test_groups_of_parameters_are_kept(run: Path, field: str) -> None:
     with pytest.raises(RunError, match=rf"training.{field}: \(\) -> \('a=1',\)"):
-        open_again(run, change(training={field: ("a=1",)}))
+        open_run(run, change(training={field: ("a=1",)}))
 
 
 def test_what_changes_no_parameter_may_change(run: Path) -> None:
@@ -218,50 +212,50 @@ def test_what_changes_no_parameter_may_change(run: Path) -> None:
         decoding={"beam_size": 1},
         mesh={"fsdp": 2},
     )
-    open_again(run, other)
-    open_again(run, CONFIG)
+    open_run(run, other)
+    open_run(run, CONFIG)
 
 
 def test_search_is_bound_by_checkpoints_with_bleu(run: Path) -> None:
     wider = change(decoding={"beam_size": 9, "batch_size": 7})
-    open_again(run, wider)
-    open_again(run, CONFIG)
+    open_run(run, wider)
+    open_run(run, CONFIG)
     write_run(run, {40: {"loss": 3.0, "bleu": 20.0}})
-    open_again(run, change(decoding={"batch_size": 7}))
+    open_run(run, change(decoding={"batch_size": 7}))
     with pytest.raises(RunError, match=r"another config:\n  decoding\.beam_size: 4 -> 9\nchoose"):
-        open_again(run, wider)
+        open_run(run, wider)
 
 
 def test_number_of_steps_is_a_part_of_a_cosine(run: Path) -> None:
     save_config(change(training={"schedule": "cosine"}), run / "config.json")
     with pytest.raises(RunError, match=r"training\.steps: 100000 -> 7"):
-        open_again(run, change(training={"schedule": "cosine", "steps": 7}))
+        open_run(run, change(training={"schedule": "cosine", "steps": 7}))
 
 
 def test_number_of_steps_is_a_part_of_a_cooldown(run: Path) -> None:
     save_config(change(training={"cooldown_steps": 10}), run / "config.json")
     with pytest.raises(RunError, match=r"training\.steps: 100000 -> 5000"):
-        open_again(run, change(training={"cooldown_steps": 10, "steps": 5000}))
+        open_run(run, change(training={"cooldown_steps": 10, "steps": 5000}))
 
 
 def test_first_attempt_that_left_nothing_does_not_bind_the_second(tmp_path: Path) -> None:
-    open_again(tmp_path, CONFIG)
-    open_again(tmp_path, change(tokenizer={"vocab_size": 500}))
+    open_run(tmp_path, CONFIG)
+    open_run(tmp_path, change(tokenizer={"vocab_size": 500}))
 
 
 def test_vocabulary_alone_binds_what_made_it(tmp_path: Path) -> None:
-    open_again(tmp_path, CONFIG)
+    open_run(tmp_path, CONFIG)
     (tmp_path / "vocab").mkdir()
-    open_again(tmp_path, change(model={"d_model": 256}, data={"max_length": 100}))
+    open_run(tmp_path, change(model={"d_model": 256}, data={"max_length": 100}))
     with pytest.raises(RunError, match=r"another config:\n  tokenizer\.vocab_size: 37000 -> 500\n"):
-        open_again(tmp_path, change(tokenizer={"vocab_size": 500}))
+        open_run(tmp_path, change(tokenizer={"vocab_size": 500}))
 
 
 @pytest.mark.parametrize("workdir", ["file", "file/run"])
 def test_run_directory_that_cannot_be_made_is_an_error(tmp_path: Path, workdir: str) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RunError, match=f"{workdir} cannot be written"):
-        open_again(tmp_path / workdir, CONFIG)
+        open_run(tmp_path / workdir, CONFIG)
     with (
         pytest.raises(RunError, match=f"{workdir} cannot be written"),
         lock_run(tmp_path / workdir),
@@ -272,11 +266,11 @@ def test_run_directory_that_cannot_be_made_is_an_error(tmp_path: Path, workdir: 
 def test_checkpoints_without_their_config_are_not_continued(run: Path) -> None:
     (run / "config.json").unlink()
     with pytest.raises(RunError, match=r"config\.json is missing, without which checkpoint 30"):
-        open_again(run, CONFIG)
+        open_run(run, CONFIG)
 
 
 def test_full_disk_leaves_the_config(run: Path) -> None:
     before = (run / "config.json").read_bytes()
     with full_disk(), pytest.raises(RunError, match="cannot be written: File too large"):
-        open_again(run, CONFIG)
+        open_run(run, CONFIG)
     assert (run / "config.json").read_bytes() == before

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t.training.checkpoint import hold_signals, restore_params, save_params
+from t2t.training.checkpoint import restore_params, save_params
+from t2t.training.signals import hold_signals
 from tests.moments import Moment, signal_at
 from tests.training.toy_run import assert_same, make_state, plain, write_run
 
@@ -93,6 +94,7 @@ def interrupt(act: Callable[[], object], moment: Moment) -> None:
 def test_interrupted_checkpoint_is_whole(tmp_path: Path, moment: Moment) -> None:
     workdir, target = write_run(tmp_path / "run", {10: None}), tmp_path / "saved"
     (workdir / "vocab").mkdir()
+    (workdir / "vocab" / "joint.model").touch()
     params, _ = restore_params(workdir, "last")
     interrupt(lambda: save_params(workdir, target, params, 10), moment)
     assert_same(restore_params(target, "last")[0], params)

@@ -12,6 +12,7 @@ import numpy as np
 
 from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
 from t2t.config.files import save_config
+from t2t.training.checkpoint import list_scored_measures
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import TrainState
@@ -37,7 +38,7 @@ def make_state(step: int, *, averaged: bool = False) -> TrainState:
     _, opt_state = OPTIMIZER.update(params, opt_state, params)
     skipped, in_a_row = jnp.asarray(3), jnp.asarray(1)
     ema = jax.tree.map(lambda x: x / 2, params) if averaged else None
-    key = jax.random.key(step)
+    key = jax.random.key_data(jax.random.key(step))
     return TrainState(jnp.asarray(step), params, opt_state, key, skipped, in_a_row, ema)
 
 
@@ -61,7 +62,7 @@ def name_as_once(tree: Any, *path: str) -> Any:
 def plain(state: TrainState | None) -> Any:
     """The state as NumPy arrays."""
     assert state is not None
-    return jax.tree.map(np.asarray, state._replace(key=jax.random.key_data(state.key)))
+    return jax.tree.map(np.asarray, state)
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -87,5 +88,7 @@ def write_run(
 
 
 def restore_state(workdir: Path) -> TrainState | None:
+    """As training does."""
+    list_scored_measures(workdir)
     with contextlib.closing(Checkpoints(workdir, CONFIG)) as checkpoints:
         return checkpoints.restore(make_state(0))
