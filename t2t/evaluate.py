@@ -42,17 +42,6 @@ def read_counts(checkpoint: str) -> list[int]:
     return sorted(set(counts))
 
 
-def read_numbers(flag: str, values: list[str] | None, kind: type[int] | type[float]) -> list[Any]:
-    """Parses the numbers that a flag lists."""
-    try:
-        numbers = [kind(value) for value in values or []]
-    except ValueError:
-        raise ConfigError(f"--{flag}={','.join(values or [])} is not a list of numbers") from None
-    if kind is int and any(number < 1 for number in numbers):
-        raise ConfigError(f"--{flag}={','.join(values or [])} must be positive")
-    return numbers
-
-
 def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
     """Raises `ConfigError` for flags that exclude each other or several processes."""
     for name in (*_MODES, "save_params"):
@@ -139,7 +128,7 @@ def main() -> int:
     if is_ensemble and (selected or request.save_params):
         raise ConfigError("an ensemble is one evaluation; leave out --save_params and selections")
     sizes, alphas = (
-        read_numbers(name, values[name], kind)
+        command_line.read_numbers(name, values[name], kind)
         for name, kind in (("beam_sizes", int), ("alphas", float))
     )
     if values["watch"]:
@@ -149,7 +138,7 @@ def main() -> int:
         print(table, end="\n" * bool(table))
         return 0 if finished else command_line.TIMED_OUT
     if values["average"]:
-        averaged = read_numbers("average", values["average"], int)
+        averaged = command_line.read_numbers("average", values["average"], int)
         print(scan_averages(request, averaged, values["measure"]))
     elif sizes or alphas:
         print(scan_search(request, sizes, alphas, values["measure"]))

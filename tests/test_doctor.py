@@ -63,8 +63,9 @@ def test_bandwidth_says_how_long_a_checkpoint_takes(
 
 
 def test_bandwidth_of_a_directory_that_cannot_be_written_is_unknown(tmp_path: Path) -> None:
-    finding = checks.find_bandwidth(tmp_path / "none", size=10)
-    assert finding == ("bandwidth", "unknown: No such file or directory", "")
+    (tmp_path / "file").touch()
+    finding = checks.find_bandwidth(tmp_path / "file" / "run", size=10)
+    assert finding == ("bandwidth", "unknown: Not a directory", "")
 
 
 @pytest.mark.slow

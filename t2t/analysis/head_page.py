@@ -33,7 +33,7 @@ from t2t.evaluation.load_models import ModelRequest, RunModel
 from t2t.evaluation.measures import RESAMPLES
 from t2t.runtime.html_templates import render_page
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
-from t2t.storage.paths import find_name, make_path
+from t2t.storage.paths import make_path
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def show_attention(request: HeadRequest) -> Path:
     heads = [head for layers in stacks.values() for layer in layers for head in layer]
     html = render_page(
         _TEMPLATE,
-        run=find_name(request.workdir),
+        run=request.workdir.resolve().name,
         checkpoint=label,
         sentence=request.sentence,
         translation=found.text,

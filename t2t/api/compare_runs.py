@@ -38,7 +38,7 @@ from t2t.evaluation.systems import (
 )
 from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same
 from t2t.runtime.text_tables import format_table
-from t2t.storage.paths import make_absolute, make_path
+from t2t.storage.paths import make_path
 
 
 class Comparison(str):
@@ -130,7 +130,7 @@ def compare(
 
 def _open_measure(systems: Sequence[System], name: str | None) -> Measure:
     """Returns the measure by which all systems can be compared; None: `choose_measure`."""
-    paths = [make_absolute(each.path) for system in systems for each in system.evaluations]
+    paths = [each.path.absolute() for system in systems for each in system.evaluations]
     if repeated := [path for path in paths if paths.count(path) > 1]:
         raise ConfigError(
             f"{' '.join(each.name for each in systems)}: {repeated[0]} is given twice"

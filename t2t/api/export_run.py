@@ -13,7 +13,7 @@ from t2t.evaluation.load_models import require_ctranslate2
 from t2t.interop.hugging_face_export import plan_export
 from t2t.interop.hugging_face_export import write_model as write_hugging_face
 from t2t.interop.hugging_face_vocabulary import Rows
-from t2t.storage.atomic_files import atomic_path, explain_write_errors, make_folder
+from t2t.storage.atomic_files import atomic_path, explain_write_errors
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -84,8 +84,6 @@ def _draft_new(output: Path) -> Iterator[Path]:
     """Yields a folder that becomes `output`, which must not exist, when the block ends."""
     if output.exists():
         raise ConfigError(f"--output={output} exists already; choose a new directory")
-    with explain_write_errors(RunError, f"--output={output}"):
-        make_folder(output.parent)
-        with atomic_path(output) as draft:
-            draft.mkdir()
-            yield draft
+    with explain_write_errors(RunError, f"--output={output}"), atomic_path(output) as draft:
+        draft.mkdir()
+        yield draft

@@ -18,7 +18,7 @@ from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_folder import find_folder, hash_file, open_tensors, read_json
 from t2t.interop.t5_family import METRICX_ARCHITECTURES
 from t2t.runtime.mesh import make_mesh
-from t2t.storage.atomic_files import explain_write_errors, make_folder
+from t2t.storage.atomic_files import explain_write_errors
 from t2t.training.checkpoint import write_run
 from t2t.training.provenance import (
     IMPORTED,
@@ -80,7 +80,6 @@ def import_model(
         if tokenizer:
             origin["tokenizer"] = {"source": tokenizer, "files": _hash_files(vocabulary)}
         with explain_write_errors(RunError, f"--workdir={workdir}"):
-            make_folder(workdir.parent)
             write_run(workdir, params, 0, _list_files(config, model, origin))
     return config
 

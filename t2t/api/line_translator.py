@@ -21,7 +21,6 @@ from t2t.evaluation.load_models import (
     hash_params,
     identify_code,
 )
-from t2t.storage.paths import find_name
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ class LineTranslator:
         """Returns what the translations depend on, as JSON, with a hash of all parameters."""
         model, engine = self._model, self._translator.describe()
         return {
-            "runs": [find_name(workdir) for workdir, _ in model.request.members],
+            "runs": [workdir.resolve().name for workdir, _ in model.request.members],
             "checkpoints": self._labels,
             "weights": model.members.weights,
             "mean": model.members.mean,

@@ -35,7 +35,7 @@ from t2t.storage.atomic_files import (
     measure_free_space,
     write_file,
 )
-from t2t.storage.paths import describe_error, is_storage_error
+from t2t.storage.paths import describe_error, storage_errors
 from t2t.training.disk_space import count_bytes_per_parameter, measure_space
 from t2t.training.run_directory import RunError
 
@@ -220,16 +220,12 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
 def find_shared_directory(workdir: Path) -> Finding:
     """Checks that this process can read a file that process 0 wrote in the run directory."""
     word = multihost_utils.broadcast_one_to_all(jnp.asarray(secrets.randbits(31)))
-    path = workdir / ".doctor"
-
-    def look() -> str:
-        with contextlib.suppress(OSError):  # find_disk reports a directory that is not writable
-            if is_first():
-                path.write_text(str(word), "utf-8")
-            return path.read_text("utf-8")
-        return ""
-
-    found = process_0_first(look)
+    path, found = workdir / ".doctor", ""
+    # find_disk reports a directory that is not writable.
+    with process_0_first(), contextlib.suppress(OSError):
+        if is_first():
+            path.write_text(str(word), "utf-8")
+        found = path.read_text("utf-8")
     multihost_utils.sync_global_devices("all have looked")
     if is_first() and found:
         path.unlink()
@@ -256,9 +252,7 @@ def find_bandwidth(workdir: Path, config: Config | None = None, size: int = 2**2
         same = path.read_bytes() == content
         read = time.perf_counter()
         path.unlink()
-    except Exception as error:
-        if not is_storage_error(error):
-            raise
+    except storage_errors() as error:
         return Finding("bandwidth", f"unknown: {describe_error(error)}")  # see "disk"
     writing, reading = (size / 1e6 / max(x, 1e-6) for x in (written - started, read - written))
     value = f"writes {writing:.0f} MB/s, reads {reading:.0f} MB/s in each process"

@@ -21,10 +21,10 @@ def prepare(
     """Prepares the data, and a run's vocabulary and tokens; process 0 reports what there is."""
     config = fill_tokenizer(config if workdir is None else keep_source(workdir, config), workdir)
     corpus_sources.check_paths(config.data)
-    process_0_first(lambda: corpus_sources.prepare(config.data))
-    process_0_first(
-        lambda: describe_splits(config.data, report)
-    )  # process 0 reads large files first
+    with process_0_first():
+        corpus_sources.prepare(config.data)
+    with process_0_first():  # process 0 reads large files first
+        describe_splits(config.data, report)
     if workdir is not None:
         with lock_run(workdir):
             prepare_run(config, workdir, report)

@@ -39,7 +39,6 @@ from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
-from t2t.storage.paths import make_absolute
 from t2t.training import loop
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.disk_space import warn_of_missing_space
@@ -86,9 +85,11 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     check_divisibility(config, mesh)
     check_prepared(config, workdir)
     # Process 0 reads, filters and copies what is not in the cache; the others find it there.
-    corpora = process_0_first(lambda: open_training(config.data))
-    validation = process_0_first(lambda: open_validation(config.data))
-    process_0_first(lambda: check_test_files(config.data))  # errors come before the training
+    with process_0_first():
+        corpora = open_training(config.data)
+    with process_0_first():
+        validation = open_validation(config.data)
+        check_test_files(config.data)  # errors come before the training
     with lock_run(workdir), jax.set_mesh(mesh):
         check_corpora(workdir, name_splits(corpora, validation))
         open_run(workdir, config)
@@ -157,7 +158,7 @@ def start_from(
     if frozen:
         _log.warning("training.frozen keeps random initial values in %s", ", ".join(frozen))
     return init_training(config, params), {
-        "run": str(make_absolute(source.run)),
+        "run": str(source.run.absolute()),
         "checkpoint": source.checkpoint,
         "sha256": digest,
         "parameters": table,
@@ -298,7 +299,8 @@ def make_training_loader(
         for corpus in corpora:
             corpus.read(0, 1)  # each epoch needs the text: an error, if it is not here
         loader = epochs = SampledEpochs(config, workdir, corpora, vocabulary, make)
-        plan = process_0_first(lambda: epochs.open_step(first)).plan
+        with process_0_first():
+            plan = epochs.open_step(first).plan
     else:
         loader = make([tokenize(corpus, vocabulary, config.data) for corpus in corpora])
         plan = loader.plan

@@ -10,8 +10,6 @@ import contextlib
 import errno
 import json
 import re
-import shutil
-import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,11 +20,10 @@ from t2t.data.corpus import DataError, Pair
 from t2t.storage.atomic_files import (
     atomic_path,
     explain_write_errors,
-    make_folder,
     remove_incomplete,
     write_file,
 )
-from t2t.storage.paths import is_storage_error
+from t2t.storage.paths import storage_errors
 
 _LINE_BREAK = re.compile("\r\n|[\r\n]")
 _REMEDY = "data.cache_directory sets the folder"
@@ -46,7 +43,6 @@ def create_folder(folder: Path) -> Iterator[Path]:
     Raises:
         OSError: the folder cannot be written.
     """
-    make_folder(folder.parent)
     try:
         with atomic_path(folder) as draft:
             draft.mkdir()
@@ -54,14 +50,6 @@ def create_folder(folder: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not folder.is_dir():
             raise
-
-
-def remove_whole(folder: Path) -> None:
-    """Removes a local folder; no process sees it with only some of its files."""
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-    with contextlib.suppress(FileNotFoundError):  # another process moved it first
-        folder.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 def find_text(copy: Path) -> tuple[Path, Path]:
@@ -99,7 +87,6 @@ def write_splits(path: Path, splits: Any) -> None:
         DataError: the cache cannot be written.
     """
     with explain_write_errors(DataError, path, _REMEDY):
-        make_folder(path.parent)
         write_file(path, json.dumps(splits))
 
 
@@ -107,7 +94,5 @@ def read_splits(path: Path) -> Any:
     """Reads what `write_splits` wrote; None if it is not there, or damaged."""
     try:
         return json.loads(path.read_text("utf-8"))
-    except Exception as error:
-        if is_storage_error(error) or isinstance(error, ValueError):
-            return None
-        raise
+    except storage_errors(ValueError):
+        return None

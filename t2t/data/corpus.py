@@ -30,7 +30,7 @@ from t2t.storage.open_text import (
     find_compression,
     open_text,
 )
-from t2t.storage.paths import describe_error, find_version, is_storage_error, make_path
+from t2t.storage.paths import describe_error, find_version, make_path, storage_errors
 from t2t.storage.staging import stage_file
 
 Pair = tuple[str, str]
@@ -195,9 +195,7 @@ def _explain_read_errors(path: Path) -> Iterator[None]:
         raise DataError(f"{path} does not exist") from None
     except TextError as error:
         raise DataError(str(error)) from None
-    except Exception as error:
-        if not is_storage_error(error):
-            raise
+    except storage_errors() as error:
         full = isinstance(error, OSError) and error.errno == errno.ENOSPC
         remedy = "; packed files are unpacked into TMPDIR" if full else ""
         raise DataError(f"{path} cannot be read: {describe_error(error)}{remedy}") from None

@@ -20,7 +20,7 @@ from jaxtyping import Int, UInt8
 
 from t2t.data.cache_folders import show_progress
 from t2t.data.corpus import Corpus, DataError, Pair, hash_strings
-from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 
 _log = logging.getLogger(__name__)
 
@@ -187,7 +187,6 @@ def filter_corpora(
     if len(marks) < len(corpora):
         marks = [*_mark(corpora, names, held_out)]
         with explain_write_errors(DataError, f"data.cache_directory={cache}"):
-            make_folder(stem.parent)
             for path, each in zip(paths, marks, strict=True):
                 np.save(file := io.BytesIO(), each)
                 write_file(path, file.getvalue())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from t2t.data.corpus import Corpus, DataError, TextCorpus
 from t2t.data.parts import Part, check_languages
-from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.paths import make_path
 
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
@@ -75,6 +75,5 @@ def _download(name: str, folder: Path) -> Path:
         )
     path = folder / f"{name}.gz"
     with explain_write_errors(DataError, path, "data.cache_directory sets the folder"):
-        make_folder(folder)
         write_file(path, packed)
     return path

@@ -19,7 +19,7 @@ from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.languages import fill_languages
 from t2t.config.objective_rules import is_text_alone
 from t2t.data.corpus import DataError
-from t2t.storage.paths import make_absolute, make_path
+from t2t.storage.paths import make_path
 
 # Fields in which {src}, {tgt} and {pair} stand for a direction's languages.
 _NAMES = """
@@ -160,7 +160,7 @@ def _list_direction(data: DataConfig) -> Iterator[Part]:
                 entries = [entry.partition("=") for entry in data.hf_files]
                 files = {
                     split: tuple(
-                        make_absolute(make_path(path)) for name, _, path in entries if name == split
+                        make_path(path).absolute() for name, _, path in entries if name == split
                     )
                     for split, *_ in entries
                 }

@@ -27,7 +27,7 @@ from t2t.data.tokenizer import (
     train_vocabulary,
 )
 from t2t.runtime.distributed import process_0_first, wait_for_all
-from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.file_facts import recall
 from t2t.storage.paths import make_path
 
@@ -50,8 +50,7 @@ def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) ->
     """
     given = config.tokenizer.path
     text = hash_strings(*(corpus.fingerprint() for corpus in corpora))
-
-    def make() -> Vocabulary:
+    with process_0_first():
         directory = workdir / "vocab"
         origin = directory / ORIGIN
         if Vocabulary.is_saved(directory):
@@ -81,15 +80,12 @@ def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) ->
             write_file(origin, text)
         return vocabulary
 
-    return process_0_first(make)
-
 
 def _copy_others(given: Path, directory: Path) -> None:
     """Copies what a vocab/ folder has besides models, such as the ids of an imported vocabulary."""
     for path in given.iterdir() if given.is_dir() else ():
         if path.suffix != ".model" and path.name != ORIGIN:
             with explain_write_errors(VocabularyError, directory):
-                make_folder(directory)
                 write_file(directory / path.name, path.read_bytes())
 
 
@@ -184,7 +180,8 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
 def tokenize(corpus: Corpus, vocabulary: Vocabulary, data: DataConfig) -> TokenizedCorpus:
     """Opens the tokens of a corpus; process 0 writes those that are missing."""
     directory = make_path(data.cache_directory)
-    return process_0_first(lambda: tokenize_corpus(corpus, vocabulary, directory))
+    with process_0_first():
+        return tokenize_corpus(corpus, vocabulary, directory)
 
 
 def tokenize_together(

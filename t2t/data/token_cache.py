@@ -22,10 +22,10 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from t2t.data.batch import EOS_ID
-from t2t.data.cache_folders import create_folder, remove_whole, show_progress
+from t2t.data.cache_folders import create_folder, show_progress
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.tokenizer import Vocabulary
-from t2t.storage.atomic_files import explain_write_errors, upload
+from t2t.storage.atomic_files import explain_write_errors, remove_folder, upload
 from t2t.storage.staging import fetch_folder, fetch_once, find_local
 
 SHARD = 1 << 20  # pairs
@@ -119,7 +119,7 @@ def open_or_build(
     with fetch_once(path, local):
         shard = None
         if local.exists() and not (shard := _open(local, local)):
-            remove_whole(local)
+            remove_folder(local)
         if shard:
             advance(len(pairs))
         else:
@@ -294,7 +294,7 @@ def is_tokenized(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> boo
 def remove_tokens(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> None:
     """Removes the shards of a corpus from a local folder; who has them open keeps them."""
     for path in _list_shards(corpus, vocabulary, directory):
-        remove_whole(path)
+        remove_folder(path)
 
 
 def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dict[Path, range]:

@@ -28,7 +28,7 @@ from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import Corpus
 from t2t.data.sentences import clean_sentence, split_sentences
-from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.paths import describe_error
 
 SPACE = "\u2581"  # "▁", which SentencePiece writes for a space
@@ -254,7 +254,6 @@ class Vocabulary:
         models = {"src.model": self.src.model, "tgt.model": self.tgt.model}
         files = {"joint.model": self.src.model} if self.shared else models
         with explain_write_errors(VocabularyError, directory):
-            make_folder(directory)
             for stale in {*_FILES, _LINES} - files.keys():
                 (directory / stale).unlink(missing_ok=True)
             if self.several_sentences is not None:

@@ -23,7 +23,6 @@ from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import (
     explain_write_errors,
     name_linked,
-    read_link,
     remove_folder,
     write_file,
     write_link,
@@ -243,18 +242,15 @@ class Watch:
         """Saves the best parameters, then updates the link, then removes the previous ones."""
         label, link = make_label(*best), self._folder / "best"
         target = self._folder / label
-        is_complete = (target / "config.json").exists()
-        is_kept = is_complete and read_link(link) == label
-        if not is_complete:
-            params = self._load_params(best) if params is None else params
+        if params is None and not (target / "config.json").exists():
+            params = self._load_params(best)
             if params is None:
                 _log.warning("%s is not updated: the checkpoints of %s were removed", link, label)
                 return
         if params is not None:
             remove_folder(target)
             save_params(self._workdir, target, params, best[0])
-        if not is_kept:
-            write_link(link, label)
+        write_link(link, label)
         for path in self._folder.iterdir():
             if path.is_dir() and path.name not in (label, link.name):
                 remove_folder(path)

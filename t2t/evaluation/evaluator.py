@@ -53,7 +53,7 @@ from t2t.evaluation.saved_evaluations import (
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
-from t2t.storage.paths import find_name, make_path
+from t2t.storage.paths import make_path
 from t2t.training.provenance import find_revision, find_start, find_versions, now, summarize_ledger
 from t2t.training.run_directory import RunError
 
@@ -146,7 +146,7 @@ class Evaluator:
         if len(labels) == 1:
             return params, labels[0]
         members = [
-            {"workdir": find_name(workdir), "checkpoint": label, "weight": weight}
+            {"workdir": workdir.resolve().name, "checkpoint": label, "weight": weight}
             for (workdir, _), label, weight in zip(
                 self._request.models.members, labels, self._model.members.weights, strict=True
             )
@@ -403,7 +403,7 @@ class Evaluator:
             "backend": self._translator.describe(),
             **facts,
             **dataclasses.asdict(config.decoding),
-            "workdir": find_name(workdir),
+            "workdir": workdir.resolve().name,
             "run": summarize_ledger(workdir),
             "config": overrides(config),
             "checkpoint": key["checkpoint"],

@@ -30,7 +30,7 @@ from t2t.evaluation.saved_evaluations import Evaluation, name_texts, save_evalua
 from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
-from t2t.storage.paths import find_name, make_path
+from t2t.storage.paths import make_path
 from t2t.training.provenance import find_revision, find_versions, now, summarize_ledger
 from t2t.training.run_directory import RunError
 
@@ -85,7 +85,7 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
         "tokens_per_second": float(scored[:, 1].sum()) / seconds,
         "beam_size": None,  # nothing is searched
         "alpha": None,
-        "workdir": find_name(request.workdir),
+        "workdir": request.workdir.resolve().name,
         "run": summarize_ledger(request.workdir),
         "config": overrides(config),
         "parameters": hash_params(params),

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import functools
 import io
 import logging
 import os
@@ -153,6 +154,17 @@ def read_workdir() -> Path:
     return make_run_path(flags.FLAGS.workdir)
 
 
+def read_numbers(flag: str, values: list[str] | None, kind: type[int] | type[float]) -> list[Any]:
+    """Parses the numbers that a flag lists."""
+    try:
+        numbers = [kind(value) for value in values or []]
+    except ValueError:
+        raise ConfigError(f"--{flag}={','.join(values or [])} is not a list of numbers") from None
+    if kind is int and any(number < 1 for number in numbers):
+        raise ConfigError(f"--{flag}={','.join(values or [])} must be positive")
+    return numbers
+
+
 def read_models() -> dict[str, Any]:
     """Returns run directories, weights, mean and direction of an ensemble, or of one model.
 
@@ -161,12 +173,7 @@ def read_models() -> dict[str, Any]:
         PathError: a path cannot be a run directory.
     """
     values = flags.FLAGS
-    try:
-        weights = tuple(map(float, values.weights))
-    except ValueError:
-        raise ConfigError(
-            f"--weights={','.join(values.weights)} is not a list of numbers"
-        ) from None
+    weights = tuple(read_numbers("weights", values.weights, float))
     workdirs = tuple(map(make_run_path, values.workdir or [""]))
     names = {"mean": values.mean, "direction": values.direction}
     return {"workdirs": workdirs, "weights": weights, **names}
@@ -193,7 +200,6 @@ def run(
     _handle_signals()
     sys.excepthook = _report_fault
     flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may follow operands
-    _check_hosts(alone)
 
     def call(arguments: Sequence[str]) -> int | None:
         _, *given = arguments
@@ -219,7 +225,7 @@ def run(
                 raise
             return status
 
-    app.run(call, flags_parser=_parse)
+    app.run(call, flags_parser=functools.partial(_parse, alone=alone))
 
 
 def _write_utf8() -> None:
@@ -286,13 +292,6 @@ def _leave_in_time(status: int) -> None:
         timer.start()
 
 
-def _check_hosts(alone: str) -> None:
-    """Ends a program without the flags of `define_hosts` that was given one, with the reason."""
-    for argument in [] if HOST_FLAGS[0] in flags.FLAGS else sys.argv[1:]:
-        if re.fullmatch(rf"--?({'|'.join(HOST_FLAGS)})(=.*)?", argument):
-            sys.exit(_fail(f"{argument}: start this program in one process: {alone}"))
-
-
 def _handle_signals() -> None:
     """Makes SIGTERM and SIGINT raise `KeyboardInterrupt`; an ignored SIGINT stays ignored.
 
@@ -332,7 +331,7 @@ def _report_fault(
         sys.__excepthook__(kind, error, trace)
 
 
-def _parse(arguments: Sequence[str]) -> Sequence[str]:
+def _parse(arguments: Sequence[str], alone: str) -> Sequence[str]:
     spelled = ["--help" if argument == "-h" else argument for argument in arguments]
     try:
         parsed: Sequence[str] = flags.FLAGS(spelled)
@@ -348,7 +347,7 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
     except ConfigError as error:
         sys.exit(_fail(str(error)))
     except flags.UnrecognizedFlagError as error:
-        sys.exit(_fail(_explain_unknown(error)))
+        sys.exit(_fail(_explain_unknown(error, alone)))
     except flags.Error as error:
         # ml_collections puts the message of a recipe's ConfigError at the end of a traceback.
         own = re.search("ConfigError: (.*)", str(error), re.DOTALL)
@@ -366,8 +365,10 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
         sys.exit(_fail(f"--config.{unknown}: no such field; perhaps {', '.join(close)}"))
 
 
-def _explain_unknown(error: flags.UnrecognizedFlagError) -> str:
-    """Returns the message for an unknown flag; one of a config names what to do instead."""
+def _explain_unknown(error: flags.UnrecognizedFlagError, alone: str) -> str:
+    """Returns the message for an unknown flag; one that others know names what to do instead."""
+    if error.flagname in HOST_FLAGS:
+        return f"{error.flagvalue}: start this program in one process: {alone}"
     section, _, field = error.flagname.removeprefix("no").partition(".")
     name = field.rpartition(".")[2]
     if section != "config":

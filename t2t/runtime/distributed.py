@@ -4,14 +4,14 @@ All processes run the same program in step and share the run directory and the c
 writes metrics, scores and messages; each process writes its own shards of a checkpoint.
 """
 
+import contextlib
 import itertools
 import logging
 import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
 
 import jax
 import numpy as np
@@ -20,13 +20,7 @@ from jax.experimental import multihost_utils
 
 from t2t.config.fields import ConfigError
 
-T = TypeVar("T")
-
 COORDINATOR_TIMEOUT = 300.0  # seconds until process 0 has to answer, as JAX waits
-
-# A process that sends no heartbeat for this long counts as lost, and the others end with an error.
-# JAX's default: a node that swaps, or a file system that hangs, delays heartbeats by half a minute.
-HEARTBEAT_TIMEOUT = 100  # seconds
 LONGEST_WAIT = 24 * 3600  # seconds, for the slowest process: it may tokenise a large corpus
 _barriers = itertools.count()
 
@@ -63,9 +57,7 @@ def join(
         wait_for_coordinator(coordinator, COORDINATOR_TIMEOUT)
     jax.config.update("jax_enable_preemption_service", shares_signals)
     try:
-        jax.distributed.initialize(
-            coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT
-        )
+        jax.distributed.initialize(coordinator, num_processes, process_id)
     except ValueError as error:
         if "defined" not in str(error):  # "... must be defined": JAX found no launcher
             raise
@@ -141,31 +133,31 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def process_0_first(work: Callable[[], T]) -> T:
-    """Runs `work` in process 0 first, then in all others, which find the files that it wrote.
+@contextlib.contextmanager
+def process_0_first() -> Iterator[None]:
+    """A context that process 0 enters first; the others follow, and find the files that it wrote.
 
     If process 0 raises an error of t2t's own, the others come to the same one by themselves. After
     any other exception they end because it is lost.
     """
     if not is_first():
         wait_for_all()
+        yield
+        return
     try:
-        result = work()
+        yield
     except (ValueError, RuntimeError):
-        if is_first():
-            wait_for_all()
-        raise
-    if is_first():
         wait_for_all()
-    return result
+        raise
+    wait_for_all()
 
 
 def wait_for_all() -> None:
     """Waits until all processes have called this function as often as this process has.
 
-    It waits in JAX's coordination service, which notices within `HEARTBEAT_TIMEOUT` seconds if a
-    process is lost. A collective would occupy the devices, and some of their runtimes give up on
-    one that takes minutes.
+    It waits in JAX's coordination service, which notices within 100 seconds if a process is lost. A
+    collective would occupy the devices, and some of their runtimes give up on one that takes
+    minutes.
     """
     if jax.process_count() == 1:
         return

@@ -6,7 +6,7 @@ import re
 from absl import flags
 
 from t2t.runtime.jax_settings import explain_jax_error
-from t2t.storage.paths import describe_error, is_client_error
+from t2t.storage.paths import client_errors, describe_error
 
 _OF_JAX = ("JaxRuntimeError", "XlaRuntimeError")
 _OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|out[ _]of[ _]memory", re.IGNORECASE)
@@ -30,7 +30,8 @@ def explain(error: Exception) -> str | None:
         return "standard input or output is closed; redirect it, for example to a file"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
-    if is_client_error(error) or (isinstance(error, TimeoutError) and not error.strerror):
+    is_timeout = isinstance(error, TimeoutError) and not error.strerror
+    if is_timeout or isinstance(error, client_errors()):
         return f"the bucket cannot be used: {describe_error(error)}"
     return describe_error(error) if isinstance(error, OSError) else explain_jax_error(error)
 
@@ -71,7 +72,7 @@ def is_unanswered(error: Exception) -> bool:
     if _is_lost_peer(error):
         return True
     cause = error.__cause__ or error.__context__ or error
-    if is_client_error(cause):
+    if isinstance(cause, client_errors()):
         status = getattr(cause, "code", None)  # of HTTP
         broken = _is_kind(cause, "ClientConnectionError")  # aiohttp's
         return broken or (isinstance(status, int) and status >= 500)

@@ -11,12 +11,12 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
+from t2t.storage.atomic_files import check_writable, make_folder
 
 _log = logging.getLogger(__name__)
 
@@ -138,9 +138,8 @@ def enable_compilation_cache() -> None:
 
     folder = CACHE_FOLDER.expanduser()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        make_folder(folder)
+        check_writable(folder)
         _remove_old(folder)
     except OSError as error:
         _log.warning(

@@ -79,11 +79,9 @@ def keep_partial_gradient(weights: jax.Array) -> jax.Array:
 
 def zero_gradient(weights: jax.Array) -> jax.Array:
     """Returns zeros, sharded as the gradient of these weights, perhaps as partial sums."""
-    zeros = jnp.zeros(weights.shape, weights.dtype)
-    if jax.sharding.get_abstract_mesh().empty:
-        return zeros
     spec = jax.typeof(weights).sharding.spec
-    return jax.sharding.reshard(zeros, PartitionSpec(*spec.partitions, unreduced=spec.reduced))
+    zeros = jnp.zeros(weights.shape, weights.dtype)
+    return _place(zeros, PartitionSpec(*spec.partitions, unreduced=spec.reduced))
 
 
 def shard_over_data(weights: jax.Array) -> jax.Array:
@@ -111,18 +109,16 @@ def shard_over_data(weights: jax.Array) -> jax.Array:
 
 
 def reshard(tree: Tree, *names: str | None) -> Tree:
-    """Reshards all arrays of a tree to `spec(*names)`; without a mesh it returns them unchanged."""
+    """Reshards all arrays of a tree to `spec(*names)`; without a mesh it returns them unchanged.
+
+    Without names, no dimension is sharded.
+    """
     return _place(tree, spec(*names))
 
 
 def reshard_like(x: jax.Array, other: jax.Array) -> jax.Array:
     """Reshards x as `other`, an array of the same shape."""
     return _place(x, jax.typeof(other).sharding)
-
-
-def gather(x: jax.Array) -> jax.Array:
-    """Makes all dimensions of x unsharded."""
-    return _place(x, PartitionSpec())
 
 
 def share_out(x: jax.Array) -> jax.Array:

@@ -8,10 +8,10 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from t2t.storage.paths import describe_error, find_client, is_bucket, is_storage_error
+from t2t.storage.paths import describe_error, find_client, is_bucket, storage_errors
 
 _log = logging.getLogger(__name__)
 
@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yields a temporary local path, which becomes `path` when the block ends.
 
-    The block creates a file, link or folder there. Beside a local `path`, it is renamed. For a path
-    in a bucket it is uploaded: a file as one object, which is atomic; the files of a folder one
-    after the other.
+    The block creates a file, link or folder there. Beside a local `path`, whose folder is made, it
+    is renamed. For a path in a bucket it is uploaded: a file as one object, which is atomic; the
+    files of a folder one after the other.
 
     Its name is unique, so processes that write the same path do not interfere; the last file wins.
     Its content is flushed to disk before the rename. If the block fails, it is deleted.
@@ -36,7 +36,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
             yield draft
             upload(draft, path)
         return
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = _name_draft(path)
     try:
         yield draft
         if not draft.is_symlink():
@@ -52,8 +53,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
             draft.unlink(missing_ok=True)
 
 
+def _name_draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+
+
 def write_file(path: Path, content: str | bytes) -> None:
-    """Writes a file, text as UTF-8, and replaces an existing one.
+    """Writes a file, text as UTF-8, and its folder; replaces an existing file.
 
     Of a link it replaces the file that the link names. What is no regular file, such as a pipe or
     /dev/stdout, is written to.
@@ -91,12 +96,18 @@ def upload(local: Path, path: Path, last: str = "") -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder with its content, if it exists, as far as that is possible."""
+    """Removes a folder with its content, if it exists.
+
+    No process sees a local folder with only some of its files; in a bucket each is removed alone.
+    """
     if is_bucket(folder):
         with contextlib.suppress(FileNotFoundError):
             find_client().rm(str(folder), recursive=True)
         return
-    shutil.rmtree(folder, ignore_errors=True)
+    aside = _name_draft(folder)
+    with contextlib.suppress(FileNotFoundError):  # another process moved it first
+        folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def remove_incomplete(folder: Path) -> None:
@@ -140,16 +151,10 @@ def write_link(link: Path, target: str) -> None:
         draft.symlink_to(target)
 
 
-def read_link(link: Path) -> str | None:
-    """Returns the target that `write_link` wrote; None if there is no link."""
-    if is_bucket(link):
-        return link.read_text("utf-8") if link.exists() else None
-    return str(link.readlink()) if link.is_symlink() else None
-
-
 def name_linked(link: Path) -> Path:
-    """Returns the path by which programs open what a link leads to: the link, if it is one."""
-    return link.parent / (read_link(link) or link.name) if is_bucket(link) else link
+    """Returns the path by which programs open what `write_link` linked: the link, if it is one."""
+    is_object = is_bucket(link) and link.exists()
+    return link.parent / link.read_text("utf-8") if is_object else link
 
 
 def drop_from_page_cache(path: Path) -> None:
@@ -180,12 +185,8 @@ def measure_free_space(folder: Path) -> float:
     return math.inf if is_bucket(folder) else shutil.disk_usage(folder).free
 
 
-def require_space(
-    folder: Path, num_bytes: int, make_room: Callable[[], object] = lambda: None
-) -> None:
-    """Raises `OSError` if a disk has less free space than `num_bytes`, also after `make_room`."""
-    if measure_free_space(folder) < num_bytes:
-        make_room()
+def require_space(folder: Path, num_bytes: int) -> None:
+    """Raises `OSError` if the disk of a folder has less free space than `num_bytes`."""
     if (free := measure_free_space(folder)) < num_bytes:
         needed = f"{num_bytes / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free"
         raise OSError(errno.ENOSPC, needed)
@@ -202,9 +203,7 @@ def explain_write_errors(
     """
     try:
         yield
-    except Exception as error:
-        if not is_storage_error(error):
-            raise
+    except storage_errors() as error:
         is_remote = "://" in str(target)
         match error.errno if isinstance(error, OSError) else None:
             case errno.ENOSPC if is_remote:  # on this machine, where an upload is written first
@@ -228,7 +227,5 @@ def warn_of_write_errors(what: str) -> Iterator[None]:
     """Logs a storage error of the block as a warning: `what`, and why."""
     try:
         yield
-    except Exception as error:
-        if not is_storage_error(error):
-            raise
+    except storage_errors() as error:
         _log.warning("%s: %s", what, describe_error(error))

@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from t2t.storage.atomic_files import make_folder, write_file
-from t2t.storage.paths import find_version, is_storage_error, make_absolute
+from t2t.storage.atomic_files import write_file
+from t2t.storage.paths import find_version, storage_errors
 
 
 def recall(folder: Path, path: Path) -> dict[str, Any] | None:
@@ -19,10 +19,8 @@ def recall(folder: Path, path: Path) -> dict[str, Any] | None:
         entry = json.loads(_find_entry(folder, path).read_text("utf-8"))
         facts: dict[str, Any] = entry["facts"]
         return facts if entry["version"] == find_version(path) else None
-    except Exception as error:
-        if is_storage_error(error) or isinstance(error, ValueError | KeyError | TypeError):
-            return None
-        raise
+    except storage_errors(ValueError, KeyError, TypeError):
+        return None
 
 
 def remember(folder: Path, path: Path, facts: dict[str, Any], version: str) -> None:
@@ -31,13 +29,11 @@ def remember(folder: Path, path: Path, facts: dict[str, Any], version: str) -> N
     `version` is what `find_version` said before the file was read: it may have grown meanwhile.
     """
     try:
-        make_folder(folder)
         content = {"path": str(path), "version": version, "facts": facts}
         write_file(_find_entry(folder, path), json.dumps(content))
-    except Exception as error:
-        if not is_storage_error(error):
-            raise
+    except storage_errors():
+        pass
 
 
 def _find_entry(folder: Path, path: Path) -> Path:
-    return folder / f"{hashlib.sha256(str(make_absolute(path)).encode()).hexdigest()[:32]}.json"
+    return folder / f"{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:32]}.json"

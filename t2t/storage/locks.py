@@ -55,7 +55,7 @@ class LockedError(Exception):
 def lock_file(
     path: Path, *, shared: bool = False, wait: float | None = None, required: bool = True
 ) -> Iterator[int]:
-    """A context that locks a file, which is created; it yields the lock's file descriptor.
+    """A context that locks a file, which is created with its folder; it yields its descriptor.
 
     Child processes that inherit the descriptor hold the lock until they end, also if this process
     is killed. Several processes may hold a lock that all of them share (`shared`). `wait` is the
@@ -66,6 +66,7 @@ def lock_file(
         LockedError: another process held the lock all the time.
         OSError: the file cannot be written, or the file system has no locks.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     with path.open("r+b", buffering=0) as file:
         try:
@@ -132,7 +133,6 @@ def lock_folder(folder: Path, *, shared: bool = False) -> Iterator[int]:
         OSError: the folder cannot be written; or an error of a bucket's client.
     """
     if not is_bucket(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         with lock_file(folder / "lock", shared=shared) as descriptor:
             yield descriptor
         return
@@ -160,7 +160,6 @@ def _lock_machine(folder: Path, shared: bool) -> Iterator[tuple[int, str]]:
     with contextlib.ExitStack() as held:
         try:
             place = LOCAL_FOLDER.expanduser() / "locks"
-            place.mkdir(parents=True, exist_ok=True)
             descriptor = held.enter_context(lock_file(place / name, shared=shared))
         except OSError:
             place = Path(held.enter_context(tempfile.TemporaryDirectory()))

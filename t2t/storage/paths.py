@@ -1,16 +1,17 @@
 """Paths that a user gives: a local file or folder, or one in a bucket of Google's, `gs://`.
 
-A local path is a `pathlib.Path`. A path in a bucket is an `etils.epath.Path`, whose files gcsfs
-reads and writes. It has the methods of `pathlib.Path` that t2t uses, so signatures say `Path` for
-both. A bucket has no rename of folders, no locks, no appending and no memory maps: where these
-matter, the functions of this folder do the same by other means. Only this folder asks which of the
-two a path is.
+A local path is a `pathlib.Path`. A path in a bucket is a `BucketPath`, an `etils.epath.Path` whose
+files gcsfs reads and writes. It has the methods of `pathlib.Path` that t2t uses, so signatures say
+`Path` for both. A bucket has no rename of folders, no locks, no appending and no memory maps: where
+these matter, the functions of this folder do the same by other means. Only this folder asks which
+of the two a path is.
 """
 
 import importlib.util
 import logging
 import os
 import re
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,13 @@ from typing import Any
 LOCAL_FOLDER = Path("~/.cache/t2t/buckets")  # for copies and locks of what lies in buckets
 _CONNECT_SECONDS = 20  # to wait for a connection
 _ANSWER_SECONDS = 30  # to wait for the next bytes of an answer, before the client tries again
-# Packages whose errors mean that the bucket or the way to it failed.
-_CLIENT_PACKAGES = {"gcsfs", "google", "aiohttp", "requests"}
+_CLIENT_ERRORS = (  # by module, which is loaded where such an error is raised
+    ("gcsfs.retry", "HttpError"),
+    ("gcsfs.retry", "ChecksumError"),
+    ("google.auth.exceptions", "GoogleAuthError"),
+    ("aiohttp", "ClientError"),
+    ("requests", "RequestException"),
+)
 
 
 class PathError(ValueError):
@@ -56,9 +62,9 @@ def make_path(text: str | os.PathLike[str]) -> Path:
             f"{text}: gcsfs is not installed, which reads and writes gs://; pip install -e '.[gcs]'"
         )
     _configure_clients()
-    from etils import epath  # here since it takes a tenth of a second
+    from t2t.storage.bucket_path import BucketPath  # here since it takes a tenth of a second
 
-    path: Path = epath.Path(text)
+    path: Path = BucketPath(text)
     return path
 
 
@@ -79,34 +85,17 @@ def make_run_path(text: str | os.PathLike[str], flag: str = "--workdir") -> Path
     if not os.fspath(text):
         raise PathError(f"{flag} is empty; name a folder")
     path = make_path(text)
-    if re.search(r"[][*?\\]", str(make_absolute(path))):
+    if re.search(r"[][*?\\]", str(path.absolute())):
         raise PathError(
-            f"{flag}={make_absolute(path)}: Orbax takes [ ] * ? and \\ for a pattern and would not "
+            f"{flag}={path.absolute()}: Orbax takes [ ] * ? and \\ for a pattern and would not "
             "find its checkpoints again; choose a path without them"
         )
     return path
 
 
-def is_bucket(path: Path | str) -> bool:
+def is_bucket(path: Path) -> bool:
     """Returns whether a path is in a bucket."""
     return str(path).startswith("gs://")
-
-
-def make_absolute(path: Path) -> Path:
-    """Returns the absolute path."""
-    return path if is_bucket(path) else path.absolute()
-
-
-def is_same_folder(one: Path, other: Path) -> bool:
-    """Returns whether two paths are one folder, for example by a symbolic link."""
-    if is_bucket(one) or is_bucket(other) or not (one.exists() and other.exists()):
-        return make_absolute(one) == make_absolute(other)
-    return one.samefile(other)
-
-
-def find_name(folder: Path) -> str:
-    """Returns the name of a folder, also of "." and of a symbolic link's target."""
-    return folder.name if is_bucket(folder) else folder.resolve().name
 
 
 def find_client() -> Any:
@@ -127,25 +116,26 @@ def choose_interval(path: Path, local: float, remote: float) -> float:
 def measure_size(path: Path) -> int:
     """Returns the bytes of a file, 0 if it does not exist."""
     try:
-        size: int = (
-            find_client().info(str(path))["size"] if is_bucket(path) else path.stat().st_size
-        )
+        return int(find_client().size(str(path)) if is_bucket(path) else path.stat().st_size)
     except FileNotFoundError:
         return 0
-    return size
 
 
-def is_client_error(error: BaseException) -> bool:
-    """Returns whether an error comes from the client of a bucket, after its retries.
+def client_errors() -> tuple[type[Exception], ...]:
+    """Returns the classes of errors of a bucket's client, which it raises after its retries.
 
     Some are no `OSError`, such as HTTP status 503 and missing credentials.
     """
-    return type(error).__module__.partition(".")[0] in _CLIENT_PACKAGES
+    return tuple(
+        getattr(sys.modules[module], name)
+        for module, name in _CLIENT_ERRORS
+        if module in sys.modules
+    )
 
 
-def is_storage_error(error: BaseException) -> bool:
-    """Returns whether an error comes from a file system or from a bucket's client."""
-    return isinstance(error, OSError) or is_client_error(error)
+def storage_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Returns the classes of errors of file systems and a bucket's client, and others."""
+    return OSError, *client_errors(), *others
 
 
 def find_version(path: Path) -> str:

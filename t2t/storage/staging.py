@@ -62,7 +62,6 @@ def fetch_once(path: Path, copy: Path) -> Iterator[None]:
     if copy == path:
         yield
         return
-    copy.parent.mkdir(parents=True, exist_ok=True)
     with lock_file(copy.with_name(f".{copy.name}.lock"), wait=math.inf, required=False):
         yield
 

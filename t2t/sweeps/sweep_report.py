@@ -20,7 +20,6 @@ from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
-from t2t.storage.paths import find_name
 from t2t.sweeps.sweep_directory import EVALUATION, LOCATION_FIELDS, find_failure, find_score
 from t2t.sweeps.sweep_rows import BASE, LENGTH, Paper, Run
 from t2t.training.early_stopping import read_stop_request
@@ -121,7 +120,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         plots[title] = workdir / "forest.svg"
         for path in (plots[title], workdir / "forest.png"):
             plot_forest(forest, BASE, path)
-    title, table = f"Sweep {find_name(workdir)}", format_table(rows, header, markdown=True)
+    title, table = f"Sweep {workdir.resolve().name}", format_table(rows, header, markdown=True)
     parts = [
         f"# {title}",
         table,

@@ -16,7 +16,6 @@ from t2t.config.files import load_config
 from t2t.config.variants import COPIES
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import draft_folder, make_folder, require_space, write_file
-from t2t.storage.paths import make_absolute
 from t2t.training.averages import average
 from t2t.training.run_directory import (
     CHECKPOINT_NAMES,
@@ -106,7 +105,7 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
     options = ocp.CheckpointManagerOptions(
         create=False, enable_async_checkpointing=False, lightweight_initialize=True
     )
-    folder = make_absolute(workdir / "checkpoints")
+    folder = workdir.absolute() / "checkpoints"
     scores = {}
     with ocp.CheckpointManager(folder, options=options) as manager:
         for step in manager.all_steps():
@@ -164,10 +163,9 @@ def write_run(target: Path, params: Params, step: int, files: Mapping[str, bytes
         make_folder(folder)
         require_space(folder, sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
         for name in files.keys() - {"config.json"}:
-            make_folder((folder / name).parent)
             write_file(folder / name, files[name])
         try:
-            with ocp.CheckpointManager(make_absolute(folder / "checkpoints")) as manager:
+            with ocp.CheckpointManager(folder.absolute() / "checkpoints") as manager:
                 manager.save(step, args=ocp.args.Composite(params=ocp.args.StandardSave(params)))
         except Exception as error:  # Orbax raises errors of several types
             raise OSError(first_line(error)) from error
@@ -177,7 +175,7 @@ def write_run(target: Path, params: Params, step: int, files: Mapping[str, bytes
 @hold_signals()
 def _restore_step(workdir: Path, step: int, item: str = "params") -> Params:
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    folder = make_absolute(workdir / "checkpoints" / str(step) / item)
+    folder = workdir.absolute() / "checkpoints" / str(step) / item
     if item == "ema" and not folder.exists() and step in list_steps(workdir):
         raise RunError(
             f"checkpoint {step} of {workdir} has no moving average of the parameters: training had "

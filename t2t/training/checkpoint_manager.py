@@ -15,8 +15,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
 from t2t.config.fields import Config
 from t2t.model.interface import Params
-from t2t.storage.atomic_files import require_space
-from t2t.storage.paths import make_absolute
+from t2t.storage.atomic_files import measure_free_space, require_space
 from t2t.training.checkpoint import OLD_NAMES, rename_layers, sort_key
 from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import (
@@ -53,7 +52,7 @@ class Checkpoints:
         self._config = config
         self._evaluation_params = make_optimizer(config).evaluation_params
         self._manager = ocp.CheckpointManager(
-            make_absolute(workdir / "checkpoints"),
+            workdir.absolute() / "checkpoints",
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=policy.AnyPreservationPolicy(kept),
                 best_fn=key,
@@ -110,7 +109,7 @@ class Checkpoints:
             reason += "continue the original run, or begin another with --init_from"
             raise RunError(f"checkpoint {step} of {self.workdir} {reason}")
         try:
-            folder = make_absolute(self.workdir / "checkpoints" / str(step) / "training")
+            folder = self.workdir.absolute() / "checkpoints" / str(step) / "training"
             # Asked of the checkpoint: a plugin's optimiser may since have changed its evaluation.
             saved_tree = ocp.StandardCheckpointHandler().metadata(folder).tree
             is_apart = "params" in saved_tree
@@ -131,8 +130,10 @@ class Checkpoints:
         evaluated = state.params if self._evaluation_params else None
         held = state.params, evaluated, state.opt_state, state.ema
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
-        try:  # when the write under way ends, Orbax deletes old checkpoints
-            require_space(self.workdir, needed, make_room=self.finish)
+        if measure_free_space(self.workdir) < needed:
+            self.finish()  # when the write under way ends, Orbax deletes old checkpoints
+        try:
+            require_space(self.workdir, needed)
         except OSError as error:
             raise make_write_error(self.workdir, str(error.strerror)) from None
 

@@ -23,7 +23,7 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.model.interface import Params
 from t2t.runtime.mesh import put_like
-from t2t.storage.paths import is_same_folder, make_run_path
+from t2t.storage.paths import make_run_path
 from t2t.training.checkpoint import list_scored_measures, restore_params
 from t2t.training.parameter_groups import find_name, name_leaves
 from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, RunError, list_steps
@@ -81,7 +81,7 @@ def read_source(name: str, workdir: Path) -> Source:
         ConfigError, VocabularyError: its config or vocabulary is missing or damaged.
     """
     run, which = split_name(name)
-    if is_same_folder(run, workdir):
+    if run.resolve() == workdir.resolve():
         raise RunError(
             f"{FLAG}={name} is --workdir itself; choose another --workdir for the new run, or "
             f"leave {FLAG} out to continue this one"

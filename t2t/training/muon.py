@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from t2t.model.interface import Params
 from t2t.ops.build_model import Dimensions, find_names
-from t2t.runtime.mesh import gather, reshard_like, share_out
+from t2t.runtime.mesh import reshard, reshard_like, share_out
 
 MOMENTUM = 0.95
 # Root mean square of an update, as large as Adam's usually is, so that both can have the same
@@ -50,12 +50,12 @@ def _find_updates(momenta: Params, dimensions: Dimensions) -> Params:
     """The updates of all matrices. Those of one size form a stack that the devices share out."""
     by_size: defaultdict[tuple[int, ...], list[tuple[Any, Array]]] = defaultdict(list)
     for path, momentum in tree_leaves_with_path(momenta):
-        matrices = jnp.moveaxis(gather(momentum), dimensions[find_names(path)], (-2, -1))
+        matrices = jnp.moveaxis(reshard(momentum), dimensions[find_names(path)], (-2, -1))
         by_size[matrices.shape[-2:]].append((path, matrices))
     updates = {}
     for size, group in by_size.items():
         stack = jnp.concatenate([matrices.reshape(-1, *size) for _, matrices in group])
-        stack = SIZE * max(size) ** 0.5 * gather(orthogonalize(share_out(stack)))
+        stack = SIZE * max(size) ** 0.5 * reshard(orthogonalize(share_out(stack)))
         ends = np.cumsum([math.prod(matrices.shape[:-2]) for _, matrices in group])
         parts = jnp.split(stack, ends)  # the last one is padding
         for (path, matrices), part in zip(group, parts, strict=False):

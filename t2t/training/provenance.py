@@ -33,7 +33,7 @@ from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.ops.select_kernels import choose_policy, describe_kernels
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -258,7 +258,6 @@ def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
     """
     for name, content in read_sources(plugins).items():
         path = workdir / COPIES / name
-        make_folder(path.parent)
         write_file(path, content)
 
 

@@ -13,11 +13,12 @@ import pytest
 
 from t2t.api.evaluate_run import evaluate, scan_averages, scan_search, watch
 from t2t.config.fields import ConfigError
-from t2t.evaluate import check_flags, read_counts, read_numbers
+from t2t.evaluate import check_flags, read_counts
 from t2t.evaluation import load_models
 from t2t.evaluation.checkpoint_watcher import Watch
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.saved_evaluations import load_evaluation
+from t2t.runtime.command_line import read_numbers
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 

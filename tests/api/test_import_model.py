@@ -13,6 +13,7 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.preparation import fill_tokenizer, make_vocabulary
 from t2t.interop.hugging_face_folder import SourceError
 from t2t.interop.hugging_face_vocabulary import Rows
+from t2t.storage.atomic_files import write_file
 from tests.interop.foreign_folders import make_config, write_config, write_model, write_nllb_model
 
 
@@ -93,7 +94,7 @@ def test_interruption_leaves_nothing_behind(
     def stop_at_the_last_file(path: Path, content: bytes) -> None:
         if path.name == "config.json":
             raise KeyboardInterrupt
-        path.write_bytes(content)
+        write_file(path, content)
 
     monkeypatch.setattr("t2t.training.checkpoint.write_file", stop_at_the_last_file)
     with pytest.raises(KeyboardInterrupt):

@@ -10,29 +10,6 @@ import pytest
 from t2t.storage.atomic_files import atomic_path, explain_write_errors, require_space, write_file
 
 
-def test_file_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    path = tmp_path / "scores.json"
-    write_file(path, "first")
-    write_file(path, "Mädchen\r\n")
-    assert path.read_bytes() == "Mädchen\r\n".encode()
-    assert [*tmp_path.iterdir()] == [path]
-
-
-def test_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "scores.json"
-    write_file(path, "old")
-
-    def fail() -> None:
-        with atomic_path(path) as draft:
-            draft.write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert path.read_text() == "old"
-    assert [*tmp_path.iterdir()] == [path]
-
-
 def test_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "model"
     with atomic_path(path) as draft:

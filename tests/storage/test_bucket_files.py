@@ -1,4 +1,4 @@
-"""Files in a bucket: written whole, growing by whole objects, and copied to this machine."""
+"""Files in a bucket, as in a folder: written whole; growing, and copied to this machine."""
 
 import logging
 import subprocess
@@ -21,7 +21,6 @@ from t2t.storage.atomic_files import (
     make_folder,
     measure_free_space,
     name_linked,
-    read_link,
     remove_folder,
     require_space,
     upload,
@@ -35,20 +34,27 @@ from tests.data.small_corpus import read_pair
 from tests.tiny_run import PAIRS
 
 
+@pytest.fixture(params=["tmp_path", "bucket"])
+def place(request: pytest.FixtureRequest) -> Path:
+    """A local folder, and one in a bucket."""
+    folder: Path = request.getfixturevalue(request.param)
+    return folder
+
+
 def list_names(folder: Path) -> list[str]:
     names = find_client().find(str(folder))
     return [name.partition(f"{folder.name}/")[2] for name in names]
 
 
-def test_file_is_written_whole_and_replaced(bucket: Path) -> None:
-    path = bucket / "scores.json"
+def test_file_is_written_whole_and_replaced(place: Path) -> None:
+    path = place / "scores.json"
     write_file(path, "first, and longer")
     write_file(path, "Mädchen\r\n")
     assert path.read_bytes() == "Mädchen\r\n".encode()
     with atomic_path(path) as draft:
         draft.write_text("third")
     assert path.read_text() == "third"
-    assert list_names(bucket) == ["scores.json"]
+    assert [*place.iterdir()] == [path]
 
 
 @pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\r\r", b"x"])
@@ -58,8 +64,8 @@ def test_any_last_byte_is_kept(bucket: Path, tmp_path: Path, end: bytes) -> None
     assert (bucket / "file").read_bytes() == b"content" + end
 
 
-def test_failure_leaves_the_old_file_and_nothing_else(bucket: Path) -> None:
-    path = bucket / "scores.json"
+def test_failure_leaves_the_old_file_and_nothing_else(place: Path) -> None:
+    path = place / "scores.json"
     write_file(path, "old")
 
     def fail() -> None:
@@ -70,7 +76,7 @@ def test_failure_leaves_the_old_file_and_nothing_else(bucket: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert path.read_text() == "old"
-    assert list_names(bucket) == ["scores.json"]
+    assert [*place.iterdir()] == [path]
 
 
 def test_folder_is_uploaded_and_removed(bucket: Path) -> None:
@@ -84,21 +90,16 @@ def test_folder_is_uploaded_and_removed(bucket: Path) -> None:
     assert list_names(bucket) == []
 
 
-@pytest.mark.parametrize("place", ["tmp_path", "bucket"])
-def test_links_and_complete_folders_are_read_as_they_are_written(
-    place: str, request: pytest.FixtureRequest
-) -> None:
-    folder: Path = request.getfixturevalue(place)
-    assert read_link(folder / "best") is None
-    with draft_folder(folder / "first") as draft:
+def test_links_and_complete_folders_are_read_as_they_are_written(place: Path) -> None:
+    assert name_linked(place / "best") == place / "best"
+    with draft_folder(place / "first") as draft:
         make_folder(draft)
-        assert list_complete(folder, last="done") == []
+        assert list_complete(place, last="done") == []
         write_file(draft / "done", "")
     for target in ("none", "first"):
-        write_link(folder / "best", target)
-        assert read_link(folder / "best") == target
-    assert (name_linked(folder / "best") / "done").exists()
-    assert "first" in list_complete(folder, last="done")
+        write_link(place / "best", target)
+    assert (name_linked(place / "best") / "done").exists()
+    assert "first" in list_complete(place, last="done")
 
 
 def test_last_file_of_an_upload_is_the_chosen_one(

@@ -10,12 +10,11 @@ import pytest
 from t2t.storage.paths import (
     PathError,
     describe_error,
-    find_name,
     is_bucket,
-    make_absolute,
     make_local_path,
     make_path,
     make_run_path,
+    storage_errors,
 )
 
 
@@ -26,22 +25,13 @@ def test_local_path_stays_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_bucket(make_path("runs"))
 
 
-def test_name_and_absolute_path_of_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert find_name(Path()) == tmp_path.name
-    assert make_absolute(Path("run")) == tmp_path / "run"
-
-
 def test_path_in_a_bucket_is_joined_and_named_like_a_local_one() -> None:
     pytest.importorskip("gcsfs")
     path = make_path("gs://bucket/runs") / "a" / "scores.json"
     assert str(path) == "gs://bucket/runs/a/scores.json"
     assert str(path.with_suffix(".txt").parent) == "gs://bucket/runs/a"
     assert is_bucket(path)
-    assert make_absolute(path) == path
-    assert find_name(path.parent) == "a"
+    assert path.absolute() == path.resolve() == path
     assert make_path(path) == path
 
 
@@ -103,6 +93,13 @@ def test_errors_are_described_in_one_line() -> None:
     assert describe_error(FileNotFoundError("b/o")) == "no such bucket or object (b/o)"
     assert describe_error(TimeoutError()).startswith("no answer within")
     assert describe_error(KeyError()) == "KeyError"
+
+
+def test_errors_of_the_client_are_caught_with_those_of_file_systems() -> None:
+    retry, aiohttp = pytest.importorskip("gcsfs.retry"), pytest.importorskip("aiohttp")
+    for error in (retry.HttpError({"code": 503}), aiohttp.ServerDisconnectedError(), OSError(28)):
+        assert isinstance(error, storage_errors())
+    assert not isinstance(ValueError(), storage_errors())
 
 
 def test_local_paths_import_no_client() -> None:
