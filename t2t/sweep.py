@@ -57,7 +57,7 @@ def main() -> int:
         text_alone=is_text_alone(base.data),
     )
     rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
-    runs, left_out = make_runs(base, select(rows, values.only))
+    runs, left_out = make_runs(base, select(rows, values.only), workdir)
     for name, reason in left_out.items():
         _log.info("row %s is left out: %s", name, reason)
     if not (workdir / "sweep.json").exists():
@@ -74,9 +74,9 @@ def main() -> int:
     assign_resources(0, values.workers, os.environ)
     protocol = EvaluationProtocol(values.split, values.checkpoint, measure, values.direction)
     check_protocol(protocol, runs)
-    programs = Programs(workdir, *read_recipe(), protocol)
+    programs = Programs(*read_recipe(), protocol)
     try:
-        good = sweep(programs, runs, values.workers, values.index)
+        good = sweep(workdir, programs, runs, values.workers, values.index)
     except KeyboardInterrupt:
         _log.info("stopped and saved; run the same command to continue the sweep")
         raise
