@@ -83,7 +83,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     outcomes = {name: read_outcome([run for run in runs if run.row.name == name]) for name in names}
     systems = {name: outcome.system for name, outcome in outcomes.items() if outcome.system}
     by_measure, by_loss, sentences, forest = judge_rows(systems, measure)
-    useless = list_useless(by_measure, measure) if by_measure else []
+    useless = list_useless(by_measure, measure)
     cells = []
     for name, outcome in outcomes.items():
         verdict = describe_verdict(by_measure, name)
@@ -177,14 +177,15 @@ def find_states(runs: Sequence[Run]) -> list[str]:
 
 def judge_rows(
     systems: Mapping[str, System], measure_name: str
-) -> tuple[Judgement | None, Judgement | None, list[str], list[ForestRow]]:
+) -> tuple[Judgement, Judgement, list[str], list[ForestRow]]:
     """Compares the rows with base, which comes first; without base there are no verdicts.
 
     Returns the judgement by the measure, the one by the references' log-probability, sentences that
     describe both, and the differences by each measure that all rows have.
     """
+    nothing = Judgement({}, {})
     if not systems:
-        return None, None, [], []
+        return nothing, nothing, [], []
     named = [dataclasses.replace(system, name=name) for name, system in systems.items()]
     measure = named[0].evaluations[0].open_measure(measure_name)
     test_set = check_comparable(named)
@@ -192,7 +193,7 @@ def judge_rows(
     by_measure = judge({name: test_set.sum_units(each) for name, each in counts.items()}, measure)
     if BASE not in systems:
         no_verdicts = ["No verdicts: base has no evaluation."]
-        return Judgement(by_measure.scores, {}), None, no_verdicts, []
+        return Judgement(by_measure.scores, {}), nothing, no_verdicts, []
     number = by_measure.scores[BASE].num_sentences
     sentences = describe_all(by_measure, measure_name, number, unit=test_set.unit)
     by_loss = None
@@ -200,7 +201,7 @@ def judge_rows(
         by_loss, described = judge_log_probs(named, test_set)
         sentences += described
     forest, left_out = list_rows(named, test_set, measure, by_measure, by_loss)
-    return by_measure, by_loss, [*sentences, *left_out], forest
+    return by_measure, by_loss or nothing, [*sentences, *left_out], forest
 
 
 def describe_costs(outcome: Outcome, base: Outcome | None) -> dict[str, str]:
@@ -238,8 +239,8 @@ def _format_perplexity(system: System | None) -> str:
     return f"{statistics.geometric_mean(each['perplexity']['value'] for each in measures):.2f}"
 
 
-def _format_score(judgement: Judgement | None, name: str) -> str:
-    if judgement is None or name not in judgement.scores:
+def _format_score(judgement: Judgement, name: str) -> str:
+    if name not in judgement.scores:
         return ""
     score = judgement.scores[name]
     seeds = f", {len(score.seeds)} seeds" if len(score.seeds) > 1 else ""
@@ -253,9 +254,9 @@ def _format_paper(paper: Paper | None) -> str:
     return f"{paper.perplexity:.2f}, {paper.bleu:.1f}{change}"
 
 
-def describe_verdict(judgement: Judgement | None, name: str) -> list[str]:
+def describe_verdict(judgement: Judgement, name: str) -> list[str]:
     """Returns the verdict on a row in a list, which is empty if there is none."""
-    if judgement is None or name not in judgement.comparisons:
+    if name not in judgement.comparisons:
         return []
     comparison = judgement.comparisons[name]
     if math.isnan(comparison.p_value):
@@ -338,7 +339,7 @@ def draw(
     workdir: Path,
     runs: Sequence[Run],
     outcomes: Mapping[str, Outcome],
-    judgement: Judgement | None,
+    judgement: Judgement,
     measure: str,
 ) -> dict[str, Path]:
     """Draws the plots for which there are figures; returns their paths by title."""
@@ -353,9 +354,10 @@ def draw(
         if curves:
             plots[title] = workdir / f"{name}.svg"
             write_figure(draw_by_step(curves, title), plots[title])
-    scores = judgement.scores if judgement else {}
     costs = {
-        name: (flops, score) for name, score in scores.items() if (flops := outcomes[name].flops)
+        name: (flops, score)
+        for name, score in judgement.scores.items()
+        if (flops := outcomes[name].flops)
     }
     if costs:
         title = f"{measure} against training FLOPs"
