@@ -38,6 +38,18 @@ def runs(tmp_path: Path) -> list[Run]:
     return make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), ROWS, tmp_path)[0]
 
 
+@pytest.fixture
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report without its plots, which take seconds."""
+
+    def skip(rows: object, base: str, path: Path) -> None:
+        del rows, base
+        path.write_bytes(b"")
+
+    monkeypatch.setattr(sweep_report, "plot_forest", skip)
+    monkeypatch.setattr(sweep_report, "draw", lambda *_: {})
+
+
 def write(workdir: Path, runs: list[Run]) -> None:
     """Scores of the first rows, a failure, curves, one vocabulary."""
     hypotheses = {"base-seed0": spoil(8), "base-seed1": spoil(9), "one_head-seed0": spoil(2)}
@@ -92,6 +104,7 @@ def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run])
     assert text.count(".svg)") == 3
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_scores_from_outside_have_verdicts_too(tmp_path: Path) -> None:
     seeds, change = (0, 1, 2), {"model.num_heads": 4}
     runs, _ = make_runs(
@@ -113,15 +126,8 @@ def test_scores_from_outside_have_verdicts_too(tmp_path: Path) -> None:
         assert re.search(rf"^{name} +better +[+-]", output, re.MULTILINE)
 
 
-def test_rows_on_text_alone_are_compared_by_perplexity(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def skip(rows: object, base: str, path: Path) -> None:  # the plots take seconds
-        del rows, base
-        path.write_bytes(b"")
-
-    monkeypatch.setattr(sweep_report, "plot_forest", skip)
-    monkeypatch.setattr(sweep_report, "draw", lambda *_: {})
+@pytest.mark.usefixtures("no_plots")
+def test_rows_on_text_alone_are_compared_by_perplexity(tmp_path: Path) -> None:
     data = DataConfig(objective="lm", batch_tokens=2500)
     base = Config(model=ModelConfig(kind="decoder_only"), data=data)
     runs, _ = make_runs(
@@ -146,6 +152,7 @@ def test_rows_on_text_alone_are_compared_by_perplexity(
     assert count_flops(runs[0].config, 400) == 100_000 * flops
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_column_of_the_paper_needs_a_row_of_the_paper(tmp_path: Path, runs: list[Run]) -> None:
     output = write_report(tmp_path, runs, "bleu")
     assert read_cells(output.splitlines()[0])[8] == "paper"
@@ -158,6 +165,7 @@ def test_column_of_the_paper_needs_a_row_of_the_paper(tmp_path: Path, runs: list
     assert "Paper: " not in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
     rows = [Row("base"), Row("one_head", {"model.num_heads": 1})]
     runs = make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), rows, tmp_path)[0]
@@ -170,6 +178,7 @@ def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
     assert "base and one_head have less than 1 BLEU: they translate nothing yet" in text
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_report_names_the_checkpoint_of_each_row_if_they_differ(tmp_path: Path) -> None:
     for name, checkpoint in (("base", "100"), ("ema", "ema-100")):
         folder = tmp_path / f"{name}-seed0"
@@ -179,6 +188,7 @@ def test_report_names_the_checkpoint_of_each_row_if_they_differ(tmp_path: Path) 
     assert "checkpoint 100 (ema-100: ema), 48 sentences" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_report_names_the_checkpoints_of_a_row_whose_seeds_differ(tmp_path: Path) -> None:
     for seed, checkpoint in enumerate(("300", "500")):
         save(
@@ -193,6 +203,7 @@ def test_report_names_the_checkpoints_of_a_row_whose_seeds_differ(tmp_path: Path
     assert "checkpoint 300 (500: base), 48 sentences" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_rows_are_compared_with_base_whatever_its_seeds(tmp_path: Path) -> None:
     rows = [Row("base", seeds=(1, 2)), Row("one_head", {"model.num_heads": 1})]
     runs = make_runs(Config(), rows, tmp_path)[0]
@@ -250,6 +261,7 @@ def test_page_needs_no_other_file(tmp_path: Path, runs: list[Run]) -> None:
     assert page.count("<tr>") == 1 + len(ROWS)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
     write(tmp_path, runs)
     start = {
@@ -303,6 +315,7 @@ def test_flops_count_up_to_a_requested_stop(tmp_path: Path, runs: list[Run]) -> 
     assert [value / flops[0] for value in flops] == pytest.approx([1, 5 / 8, 1 / 4], rel=0.01)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[Run]) -> None:
     write_report(tmp_path, runs, "bleu")
     assert "not started" in (tmp_path / "report.md").read_text()
