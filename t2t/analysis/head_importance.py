@@ -87,6 +87,7 @@ class Importance(NamedTuple):
     """The importance of all heads: how much worse the measure is without each."""
 
     measure: str  # loss | bleu | bleu_lowercase
+    sample: Sample  # the pairs on which it was measured
     baseline: float  # the measure with all heads
     changes: dict[Head, Change]  # increase of the loss or decrease of BLEU
 
@@ -180,7 +181,7 @@ def measure_importance(
         head: Change(sign * value, (min(sign * low, sign * high), max(sign * low, sign * high)))
         for head, (value, (low, high)) in estimate_changes(baseline, without, score).items()
     }
-    return Importance(measure, score(baseline.sum(axis=0)), changes)
+    return Importance(measure, sample, score(baseline.sum(axis=0)), changes)
 
 
 def _translate_and_count(

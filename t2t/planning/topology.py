@@ -59,7 +59,7 @@ def open_topology(name: str, slices: int = 1) -> Topology:
         )
     match chip:
         case Tpu():
-            devices = _open_tpu(name, chip, slices)
+            devices = _open_tpu(name, chip, sizes, slices)
         case Gpu():
             devices = _open_gpu(name, chip, sizes)
             share = read_memory_share(os.environ)
@@ -106,7 +106,7 @@ def _open_gpu(name: str, chip: Gpu, sizes: list[int]) -> list[jax.Device]:
     return list(described.devices)
 
 
-def _open_tpu(name: str, chip: Tpu, slices: int) -> list[jax.Device]:
+def _open_tpu(name: str, chip: Tpu, sizes: list[int], slices: int) -> list[jax.Device]:
     if importlib.util.find_spec("libtpu") is None:
         raise TopologyError(
             f"--topology={name} needs the TPU compiler, libtpu, which is not installed (a TPU is "
@@ -117,7 +117,7 @@ def _open_tpu(name: str, chip: Tpu, slices: int) -> list[jax.Device]:
     options: dict[str, object] = dict(chip.topology_options)
     if slices > 1:
         options["num_slices"] = slices
-    if math.prod(map(int, name.split(":")[1].split("x"))) < 4:  # fewer chips than a host has
+    if math.prod(sizes) < 4:  # fewer chips than a host has
         options["chips_per_host_bounds"] = (1, 1, 1)
     try:
         described = topologies.get_topology_desc(topology_name=name, platform="tpu", **options)
