@@ -41,8 +41,7 @@ def main() -> int:
     from t2t.data.parts import choose_direction
     from t2t.data.preparation import fill_tokenizer
     from t2t.sweeps.scheduler import Programs, assign_resources, sweep
-    from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol, list_recorded
-    from t2t.sweeps.sweep_report import write_report
+    from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol
     from t2t.sweeps.sweep_rows import check_rows, make_runs, read_rows, select
 
     values = flags.FLAGS
@@ -57,14 +56,14 @@ def main() -> int:
         text_alone=is_text_alone(base.data),
     )
     rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
-    runs, left_out = make_runs(base, select(rows, values.only))
+    runs, left_out = make_runs(base, select(rows, values.only), workdir)
     for name, reason in left_out.items():
         _log.info("row %s is left out: %s", name, reason)
     if not (workdir / "sweep.json").exists():
         check_rows(runs, read_recipe()[1].keys())
     runs = [dataclasses.replace(run, config=fill_tokenizer(run.config)) for run in runs]
     if values.report:
-        print(_report(workdir, runs, measure if values.measure else None))
+        print(_report(workdir, runs, measure if values.measure else ""))
         return 0
     if values.index is not None and not 0 <= values.index < len(runs):
         raise ConfigError(f"--index={values.index}: the runs are numbered 0 to {len(runs) - 1}")
@@ -74,25 +73,27 @@ def main() -> int:
     assign_resources(0, values.workers, os.environ)
     protocol = EvaluationProtocol(values.split, values.checkpoint, measure, values.direction)
     check_protocol(protocol, runs)
-    programs = Programs(workdir, *read_recipe(), protocol)
+    programs = Programs(*read_recipe(), protocol)
     try:
-        good = sweep(programs, runs, values.workers, values.index)
+        good = sweep(workdir, programs, runs, values.workers, values.index)
     except KeyboardInterrupt:
         _log.info("stopped and saved; run the same command to continue the sweep")
         raise
     if values.index is None:
-        print(write_report(workdir, list_recorded(workdir, runs), measure))
+        print(_report(workdir, runs, measure))
     return 0 if good else 1
 
 
-def _report(workdir: Path, runs: "Sequence[Run]", measure: str | None) -> str:
-    """Writes the report of the runs finished so far, and returns it."""
+def _report(workdir: Path, runs: "Sequence[Run]", measure: str) -> str:
+    """Writes the report of the runs finished so far, by the sweep's own measure if none is given.
+
+    Returns the report.
+    """
     from t2t.sweeps.sweep_directory import check_protocol, list_recorded, read_protocol
     from t2t.sweeps.sweep_report import write_report
 
     protocol = read_protocol(workdir)
-    if measure:
-        protocol = dataclasses.replace(protocol, measure=measure)
+    protocol = dataclasses.replace(protocol, measure=measure or protocol.measure)
     known = *choices(MEASURE_FIELD), *PREDICTION_MEASURES
     if protocol.measure in known:  # others are stored with the evaluations
         check_protocol(protocol, runs)

@@ -206,7 +206,7 @@ def test_importance_can_be_the_decrease_of_bleu(run: Path) -> None:
     changes = found.changes.values()
     assert np.isfinite([(change.value, *change.interval) for change in changes]).all()
     assert all(change.interval[0] <= change.value <= change.interval[1] for change in changes)
-    told = describe_importance(found, sample)
+    told = describe_importance(found)
     assert told
     assert told.startswith(
         f"the decrease of sacreBLEU ({found.baseline:.2f} with all heads) when this head alone is "

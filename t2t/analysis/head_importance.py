@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,6 @@ _OUTPUTS = {
 
 _capture = jax.jit(capture_weights, static_argnums=0)
 
-Result = TypeVar("Result")
 SentenceStatistics = Float[np.ndarray, "n _"]  # n sentences: the counts a score is computed from
 
 
@@ -88,6 +87,7 @@ class Importance(NamedTuple):
     """The importance of all heads: how much worse the measure is without each."""
 
     measure: str  # loss | bleu | bleu_lowercase
+    sample: Sample  # the pairs on which it was measured
     baseline: float  # the measure with all heads
     changes: dict[Head, Change]  # increase of the loss or decrease of BLEU
 
@@ -157,6 +157,7 @@ def measure_importance(
     The intervals are from a paired bootstrap over the sample's sentences: they cover the choice of
     the sentences, not the seed of the training.
     """
+    mesh = make_mesh(MeshConfig())
     compute: Callable[[Params], SentenceStatistics]
     score: ScoreFunction
     if measure == "loss":
@@ -164,21 +165,23 @@ def measure_importance(
         with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable once removed
             corpus = ListCorpus("sample", sample.pairs)
             tokenized = tokenize_corpus(corpus, translator.vocabulary, Path(folder))
-        scorer = CorpusScorer(config, translator.vocabulary, tokenized, make_mesh(MeshConfig()))
+        scorer = CorpusScorer(config, translator.vocabulary, tokenized, mesh)
         compute = scorer.score_sentences
     else:
         measure = choose_measure(None, lowercase=config.tokenizer.lowercase)
         chosen = make_measure(measure, config.data.tgt_language)
         sign, score = -1, chosen.aggregate
         compute = functools.partial(_translate_and_count, translator, chosen, sample.pairs)
-    baseline = run_on_mesh(translator, params, compute)
     heads = tqdm.tqdm(list(list_heads(config.model)), unit="head", disable=not sys.stderr.isatty())
-    without = {head: run_on_mesh(translator, switch_off(params, head), compute) for head in heads}
+    with jax.set_mesh(mesh):
+        placed = translator.members.place(params, *translator.vocabulary.sizes)
+        baseline = compute(placed)
+        without = {head: compute(switch_off(placed, head)) for head in heads}
     changes = {
         head: Change(sign * value, (min(sign * low, sign * high), max(sign * low, sign * high)))
         for head, (value, (low, high)) in estimate_changes(baseline, without, score).items()
     }
-    return Importance(measure, score(baseline.sum(axis=0)), changes)
+    return Importance(measure, sample, score(baseline.sum(axis=0)), changes)
 
 
 def _translate_and_count(
@@ -188,14 +191,6 @@ def _translate_and_count(
     sources, references = zip(*pairs, strict=True)
     texts = [found.text for found in translator.translate(params, sources)]
     return measure.collect(texts, TestSet(sources, [references]))
-
-
-def run_on_mesh(
-    translator: Translator, params: Params, compute: Callable[[Params], Result]
-) -> Result:
-    """Calls a function with the parameters placed on a mesh of all devices."""
-    with jax.set_mesh(make_mesh(MeshConfig())):
-        return compute(translator.members.place(params, *translator.vocabulary.sizes))
 
 
 def estimate_changes(

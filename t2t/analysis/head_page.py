@@ -128,7 +128,7 @@ def show_attention(request: HeadRequest) -> Path:
         heads=sorted(heads, key=lambda head: head.rank),
         is_unfolded=len(heads) <= _MAX_UNFOLDED,
         sample=describe_sample(sample),
-        measure=describe_importance(importance, sample),
+        measure=describe_importance(importance),
         rules=(head_roles.__doc__ or "").strip(),
         tokens=make_labels(vocabulary, shown),
     )
@@ -155,9 +155,9 @@ def describe_sample(sample: Sample | None) -> str:
     return f"are means over {sample}, under teacher forcing"
 
 
-def describe_importance(importance: Importance | None, sample: Sample | None) -> str | None:
+def describe_importance(importance: Importance | None) -> str | None:
     """Defines, for the page, the importance of a head; None if it was not measured."""
-    if importance is None or sample is None:
+    if importance is None:
         return None
     if importance.measure == "loss":
         change = (
@@ -168,7 +168,7 @@ def describe_importance(importance: Importance | None, sample: Sample | None) ->
         case = " of lower-cased text" if importance.measure == "bleu_lowercase" else ""
         change = f"the decrease of sacreBLEU{case} ({importance.baseline:.2f} with all heads)"
     return (
-        f"{change} when this head alone is switched off, on {sample}. In brackets: "
+        f"{change} when this head alone is switched off, on {importance.sample}. In brackets: "
         f"95% interval from a paired bootstrap over these sentences ({RESAMPLES} resamples), for "
         "each head alone. It covers the choice of the sentences, not the seed of the training"
     )

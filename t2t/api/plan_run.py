@@ -39,8 +39,8 @@ def plan(
         search: whether to try all meshes whose fsdp and tensor are powers of two.
 
     Raises:
-        ConfigError: the mesh or the batch does not fit the devices.
-        TopologyError: the topology is unknown, or its compiler is not installed.
+        ConfigError: the topology is unknown, its compiler is not installed, or the mesh or the
+            batch does not fit the devices.
     """
     devices = open_topology(topology, slices)
     parts, extra = [], {}

@@ -107,11 +107,7 @@ def count_bits(dtype: str) -> int | None:
 
 
 def parse_module(text: str) -> HloModule:
-    """Parses the text of an HLO module.
-
-    Raises:
-        ValueError: the text has no ENTRY computation.
-    """
+    """Parses the text of an HLO module."""
     computations: dict[str, dict[str, Instruction]] = {}
     entry, current = None, None
     for line in text.splitlines():
@@ -130,8 +126,7 @@ def parse_module(text: str) -> HloModule:
                 attributes=found["attributes"] or "",
                 is_root=found["root"] is not None,
             )
-    if entry is None:
-        raise ValueError("the text has no ENTRY computation; it is no HLO module")
+    assert entry is not None, "the text has no ENTRY computation"
     header = text.split("\n", 1)[0]
     counts = re.findall(r"(?:num_partitions|replica_count)=(\d+)", header)
     return HloModule(entry, computations, math.prod(map(int, counts)))

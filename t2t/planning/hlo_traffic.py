@@ -75,8 +75,6 @@ class Collective(NamedTuple):
         In a ring of n devices it sends (n - 1) / n of the array, twice that in an all-reduce.
         """
         n = len(self.groups[0])
-        if n == 1:
-            return 0
         if self.kind in ("collective-permute", "collective-broadcast"):
             return self.num_bytes
         passes = 2 if self.kind == "all-reduce" else 1  # all-reduce = reduce-scatter + all-gather
@@ -199,7 +197,8 @@ class _Counter:
                 if found:
                     chains.add(chain or "")
                     groups = read_groups(one, self.module.num_devices)
-                    self.cost.collectives.append(_read_collective(one, inner, groups, times))
+                    if len(groups[0]) > 1:  # else every device keeps its own
+                        self.cost.collectives.append(_read_collective(one, inner, groups, times))
         return found
 
     def _find_kind(self, own: Instruction) -> str:

@@ -79,8 +79,6 @@ def sum_collectives(
     """
     sums: dict[str, dict[str, Any]] = {}
     for one in collectives:
-        if len(one.groups[0]) == 1:
-            continue
         axes = "data" if one.between_slices else find_axes(one.groups, program.axes)
         link, bandwidth = find_link(one, program.hosts, chip)
         own = sums.setdefault(

@@ -26,13 +26,11 @@ from t2t.storage.atomic_files import make_folder, write_file
 from t2t.storage.growing_files import GrowingFiles, measure_growth
 from t2t.sweeps.sweep_directory import (
     EvaluationProtocol,
-    find_failure,
     find_other_fields,
-    find_score,
     lock_sweep,
     open_sweep,
 )
-from t2t.sweeps.sweep_rows import Run
+from t2t.sweeps.sweep_rows import Run, count_flops
 from t2t.training.early_stopping import STOPPED_EARLY
 from t2t.training.run_directory import read_metrics
 
@@ -45,7 +43,6 @@ _POLL_SECONDS = 0.2
 class Programs:
     """The command lines that train and evaluate a run."""
 
-    workdir: Path  # of the sweep
     recipe: str  # the value of --config
     overrides: Mapping[str, Any]  # of the recipe, for all rows
     protocol: EvaluationProtocol
@@ -58,7 +55,6 @@ class Programs:
 
     def evaluate(self, run: Run) -> list[str]:
         """Returns the command line of `t2t.evaluate` for a run."""
-        score = find_score(self.workdir, run)
         protocol = self.protocol
         checkpoint = run.row.checkpoint or protocol.checkpoint
         flags = [f"--split={protocol.split}", f"--checkpoint={checkpoint}"]
@@ -66,29 +62,30 @@ class Programs:
         if protocol.measure in ON_REQUEST:
             flags.append(f"--measures=default,{protocol.measure}")
         flags += [f"--plugins={','.join(run.config.plugins)}"] if run.config.plugins else []
-        return [*self._start("evaluate", run), *flags, f"--output={score}"]
+        return [*self._start("evaluate", run), *flags, f"--output={run.score}"]
 
     def _start(self, program: str, run: Run) -> list[str]:
-        return [sys.executable, "-m", f"t2t.{program}", f"--workdir={self.workdir / run.name}"]
+        return [sys.executable, "-m", f"t2t.{program}", f"--workdir={run.workdir}"]
 
 
-def sweep(programs: Programs, runs: Sequence[Run], workers: int, index: int | None) -> bool:
+def sweep(
+    workdir: Path, programs: Programs, runs: Sequence[Run], workers: int, index: int | None
+) -> bool:
     """Trains and evaluates all runs, or the one at `index`; returns whether none of them failed."""
-    workdir = programs.workdir
     chosen = runs if index is None else [runs[index]]
     with lock_sweep(workdir, shared=index is not None) as lock:
         open_sweep(workdir, runs, programs.protocol)
         _log.info("the output of each run is in %s/RUN/output.log", workdir)
         Scheduler(programs, workers, lock).work(chosen)
-    return not any(find_failure(workdir, run).exists() for run in chosen)
+    return not any(run.failure.exists() for run in chosen)
 
 
 class Progress:
     """The progress of one run: a bar on a terminal, otherwise a log line for each event."""
 
-    def __init__(self, workdir: Path, run: Run, measure: str, place: int):
+    def __init__(self, run: Run, measure: str, place: int):
         """Creates the bar, in line `place` of those at the bottom of the terminal."""
-        self._workdir, self._run, self._measure = workdir, run, measure
+        self._run, self._measure = run, measure
         self._version = 0  # size of metrics.jsonl when it was last read
         self._bar = tqdm.tqdm(
             desc=run.name,
@@ -99,7 +96,7 @@ class Progress:
             dynamic_ncols=True,
             disable=not sys.stderr.isatty(),
         )
-        if find_score(workdir, run).exists():
+        if run.score.exists():
             self.finish()
 
     def close(self) -> None:
@@ -132,17 +129,16 @@ class Progress:
 
     def _read_new(self) -> list[dict[str, Any]]:
         """Reads the metrics of the run; empty if their file is as it was at the last call."""
-        path = self._workdir / self._run.name / "metrics.jsonl"
-        version = measure_growth(path)
+        version = measure_growth(self._run.workdir / "metrics.jsonl")
         if version == self._version:
             return []
         self._version = version
-        return read_metrics(path.parent)
+        return read_metrics(self._run.workdir)
 
     def finish(self) -> None:
         """Reports that the run is finished, with its score."""
         self._bar.n = self._run.config.training.steps
-        result = load_evaluation(find_score(self._workdir, self._run)).result
+        result = load_evaluation(self._run.score).result
         score = result["measures"].get(self._measure)  # none of references without spaces
         self.report(f"finished, {self._measure} {score['value']:.2f}" if score else "finished")
 
@@ -157,7 +153,6 @@ class Scheduler:
         is held until all of them have ended.
         """
         self._programs, self._workers, self._lock = programs, workers, lock
-        self._workdir = programs.workdir
         self._running: dict[subprocess.Popen[bytes], GrowingFiles] = {}
 
     def work(self, runs: Sequence[Run]) -> None:
@@ -167,15 +162,16 @@ class Scheduler:
         KeyboardInterrupt all child processes are told to save and stop; it is raised again when
         they have ended.
         """
-        waiting = [run for run in runs if not find_score(self._workdir, run).exists()]
+        waiting = [run for run in runs if not run.score.exists()]
         if self._workers > 1:
             waiting.sort(
-                key=lambda run: run.count_flops(run.config.tokenizer.vocab_size), reverse=True
+                key=lambda run: count_flops(run.config, run.config.tokenizer.vocab_size),
+                reverse=True,
             )
         jobs: dict[int, Iterator[None]] = {}  # by worker
         with contextlib.ExitStack() as ending:
             bars = {
-                run.name: Progress(self._workdir, run, self._programs.protocol.measure, place)
+                run.name: Progress(run, self._programs.protocol.measure, place)
                 for place, run in enumerate(runs)
             }
             for bar in bars.values():
@@ -192,17 +188,16 @@ class Scheduler:
 
     def _train_and_evaluate(self, run: Run, worker: int, progress: Progress) -> Iterator[None]:
         """Yields while a program of the run works; writes failure.txt if one fails."""
-        failure = find_failure(self._workdir, run)
-        make_folder(failure.parent)
-        failure.unlink(missing_ok=True)
-        execute = functools.partial(self._execute, failure.parent, worker, progress)
+        make_folder(run.workdir)
+        run.failure.unlink(missing_ok=True)
+        execute = functools.partial(self._execute, run.workdir, worker, progress)
         reason = yield from execute("training", self._programs.train(run))
-        if not reason and (changed := find_other_fields(self._workdir, run)):
+        if not reason and (changed := find_other_fields(run)):
             reason = f"not as in sweep.json, since the recipe has changed: {', '.join(changed)}"
         if not reason:
             reason = yield from execute("evaluating", self._programs.evaluate(run))
         if reason:
-            write_file(failure, f"{reason}\n")
+            write_file(run.failure, f"{reason}\n")
             progress.report(reason)
         else:
             progress.finish()

@@ -26,7 +26,6 @@ from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_rows import Run
 from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, RunError, lock
 
-EVALUATION = "sweep"  # name of the evaluation that finishes a run
 # Config fields that may change when a sweep continues: locations and devices.
 LOCATION_FIELDS = ("mesh.", "data.directory", "data.cache_directory")
 
@@ -104,22 +103,12 @@ def _check_objective(protocol: EvaluationProtocol, run: Run, first: Run) -> None
         )
 
 
-def find_score(workdir: Path, run: Run) -> Path:
-    """Returns the path of the evaluation that finishes a run."""
-    return workdir / run.name / "evaluations" / f"{EVALUATION}.json"
-
-
-def find_failure(workdir: Path, run: Run) -> Path:
-    """Returns the path of the file that says why a run failed; a new attempt removes it."""
-    return workdir / run.name / "failure.txt"
-
-
-def find_other_fields(workdir: Path, run: Run) -> list[str]:
+def find_other_fields(run: Run) -> list[str]:
     """Returns the fields in which a trained run's config is not the row's, but for locations.
 
     Training reads the recipe itself, which somebody may have edited since the sweep began.
     """
-    found = differences(run.config, load_config(workdir / run.name / "config.json"))
+    found = differences(run.config, load_config(run.workdir / "config.json"))
     return [line for line in found if not line.startswith(LOCATION_FIELDS)]
 
 

@@ -20,8 +20,8 @@ from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
-from t2t.sweeps.sweep_directory import EVALUATION, LOCATION_FIELDS, find_failure, find_score
-from t2t.sweeps.sweep_rows import BASE, LENGTH, Paper, Run
+from t2t.sweeps.sweep_directory import LOCATION_FIELDS
+from t2t.sweeps.sweep_rows import BASE, EVALUATION, LENGTH, Paper, Run, count_flops
 from t2t.training.early_stopping import read_stop_request
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import read_curve, read_metrics
@@ -79,12 +79,10 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         EvaluationError: evaluations are damaged or not comparable.
     """
     names = sorted(dict.fromkeys(run.row.name for run in runs), key=lambda name: name != BASE)
-    outcomes = {
-        name: read_outcome(workdir, [run for run in runs if run.row.name == name]) for name in names
-    }
+    outcomes = {name: read_outcome([run for run in runs if run.row.name == name]) for name in names}
     systems = {name: outcome.system for name, outcome in outcomes.items() if outcome.system}
     by_measure, by_loss, sentences, forest = judge_rows(systems, measure)
-    useless = list_useless(by_measure, measure) if by_measure else []
+    useless = list_useless(by_measure, measure)
     cells = []
     for name, outcome in outcomes.items():
         verdict = describe_verdict(by_measure, name)
@@ -92,11 +90,11 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
             verdict.append("neither row translates yet")
         cells.append(
             {"row": name}
-            | describe_costs(workdir, outcome, outcomes.get(BASE))
+            | describe_costs(outcome, outcomes.get(BASE))
             | {
                 measure: _format_score(by_measure, name),
                 "paper": _format_paper(outcome.runs[0].row.paper),
-                "verdict": "; ".join([*verdict, *find_states(workdir, outcome.runs)]),
+                "verdict": "; ".join([*verdict, *find_states(outcome.runs)]),
                 "by log-probability": "".join(describe_verdict(by_loss, name)),
             }
         )
@@ -112,7 +110,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         *NOTES,
         *([PAPER_NOTE] if is_in_paper else []),
         *describe_vocabularies(outcomes),
-        *describe_provenance(workdir, runs),
+        *describe_provenance(runs),
     ]
     plots = draw(workdir, runs, outcomes, by_measure, measure)
     if forest:
@@ -138,38 +136,37 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     return "\n".join([*text, *map(str, paths)])
 
 
-def read_outcome(workdir: Path, runs: Sequence[Run]) -> Outcome:
+def read_outcome(runs: Sequence[Run]) -> Outcome:
     """Reads the results of a row from the directories of its runs."""
-    finished = [run for run in runs if find_score(workdir, run).exists()]
-    operand = ",".join(str(workdir / run.name) for run in finished)
+    finished = [run for run in runs if run.score.exists()]
+    operand = ",".join(str(run.workdir) for run in finished)
     system = read_system(operand, "", EVALUATION, (STEP,)) if finished else None
-    vocabularies = [workdir / run.name / "vocab" for run in runs]
+    vocabularies = [run.workdir / "vocab" for run in runs]
     saved = next(filter(Vocabulary.is_saved, vocabularies), None)
     if saved is None:
         return Outcome(runs, system)
     vocabulary = Vocabulary.load(saved)
     steps = runs[0].config.training.steps
-    requests = [read_stop_request(workdir / run.name) for run in runs]
+    requests = [read_stop_request(run.workdir) for run in runs]
     made = statistics.mean((request and request.obeyed_at) or steps for request in requests)
     return Outcome(
         runs,
         system,
         vocabulary.fingerprint(),
         count_parameters(runs[0].config.model, *vocabulary.sizes),
-        round(runs[0].count_flops(vocabulary.tgt.vocab_size) * made / steps),
+        round(count_flops(runs[0].config, vocabulary.tgt.vocab_size) * made / steps),
     )
 
 
-def find_states(workdir: Path, runs: Sequence[Run]) -> list[str]:
+def find_states(runs: Sequence[Run]) -> list[str]:
     """Describes the different states of the runs that have no evaluation yet."""
     states = []
     for run in runs:
-        failure = find_failure(workdir, run)
-        if find_score(workdir, run).exists():
+        if run.score.exists():
             continue
-        if failure.exists():
-            states.append(failure.read_text("utf-8").strip())
-        elif metrics := read_metrics(workdir / run.name):
+        if run.failure.exists():
+            states.append(run.failure.read_text("utf-8").strip())
+        elif metrics := read_metrics(run.workdir):
             steps = run.config.training.steps
             states.append(f"stopped after step {metrics[-1]['step']} of {steps}")
         else:
@@ -179,14 +176,15 @@ def find_states(workdir: Path, runs: Sequence[Run]) -> list[str]:
 
 def judge_rows(
     systems: Mapping[str, System], measure_name: str
-) -> tuple[Judgement | None, Judgement | None, list[str], list[ForestRow]]:
+) -> tuple[Judgement, Judgement, list[str], list[ForestRow]]:
     """Compares the rows with base, which comes first; without base there are no verdicts.
 
     Returns the judgement by the measure, the one by the references' log-probability, sentences that
     describe both, and the differences by each measure that all rows have.
     """
+    nothing = Judgement({}, {})
     if not systems:
-        return None, None, [], []
+        return nothing, nothing, [], []
     named = [dataclasses.replace(system, name=name) for name, system in systems.items()]
     measure = named[0].evaluations[0].open_measure(measure_name)
     test_set = check_comparable(named)
@@ -194,7 +192,7 @@ def judge_rows(
     by_measure = judge({name: test_set.sum_units(each) for name, each in counts.items()}, measure)
     if BASE not in systems:
         no_verdicts = ["No verdicts: base has no evaluation."]
-        return Judgement(by_measure.scores, {}), None, no_verdicts, []
+        return Judgement(by_measure.scores, {}), nothing, no_verdicts, []
     number = by_measure.scores[BASE].num_sentences
     sentences = describe_all(by_measure, measure_name, number, unit=test_set.unit)
     by_loss = None
@@ -202,10 +200,10 @@ def judge_rows(
         by_loss, described = judge_log_probs(named, test_set)
         sentences += described
     forest, left_out = list_rows(named, test_set, measure, by_measure, by_loss)
-    return by_measure, by_loss, [*sentences, *left_out], forest
+    return by_measure, by_loss or nothing, [*sentences, *left_out], forest
 
 
-def describe_costs(workdir: Path, outcome: Outcome, base: Outcome | None) -> dict[str, str]:
+def describe_costs(outcome: Outcome, base: Outcome | None) -> dict[str, str]:
     """Returns the cells of a row that need no comparison of translations."""
     config = outcome.runs[0].config
     count, before = outcome.parameters, base.parameters if base else None
@@ -216,7 +214,7 @@ def describe_costs(workdir: Path, outcome: Outcome, base: Outcome | None) -> dic
     speeds = [
         speed
         for run in outcome.runs
-        for _, speed in read_curve(workdir / run.name, "train/tokens_per_second")
+        for _, speed in read_curve(run.workdir, "train/tokens_per_second")
     ]
     return {
         "changes": ", ".join(
@@ -240,8 +238,8 @@ def _format_perplexity(system: System | None) -> str:
     return f"{statistics.geometric_mean(each['perplexity']['value'] for each in measures):.2f}"
 
 
-def _format_score(judgement: Judgement | None, name: str) -> str:
-    if judgement is None or name not in judgement.scores:
+def _format_score(judgement: Judgement, name: str) -> str:
+    if name not in judgement.scores:
         return ""
     score = judgement.scores[name]
     seeds = f", {len(score.seeds)} seeds" if len(score.seeds) > 1 else ""
@@ -255,9 +253,9 @@ def _format_paper(paper: Paper | None) -> str:
     return f"{paper.perplexity:.2f}, {paper.bleu:.1f}{change}"
 
 
-def describe_verdict(judgement: Judgement | None, name: str) -> list[str]:
+def describe_verdict(judgement: Judgement, name: str) -> list[str]:
     """Returns the verdict on a row in a list, which is empty if there is none."""
-    if judgement is None or name not in judgement.comparisons:
+    if name not in judgement.comparisons:
         return []
     comparison = judgement.comparisons[name]
     if math.isnan(comparison.p_value):
@@ -302,12 +300,12 @@ def describe_vocabularies(outcomes: Mapping[str, Outcome]) -> list[str]:
     ]
 
 
-def describe_provenance(workdir: Path, runs: Sequence[Run]) -> list[str]:
+def describe_provenance(runs: Sequence[Run]) -> list[str]:
     """Describes the date, code, packages, devices and base config of the runs.
 
     The list is empty if no run has started.
     """
-    starts = [start for run in runs for start in read_ledger(workdir / run.name)]
+    starts = [start for run in runs for start in read_ledger(run.workdir)]
     if not starts:
         return []
     begun = min(start["date"] for start in starts)
@@ -340,7 +338,7 @@ def draw(
     workdir: Path,
     runs: Sequence[Run],
     outcomes: Mapping[str, Outcome],
-    judgement: Judgement | None,
+    judgement: Judgement,
     measure: str,
 ) -> dict[str, Path]:
     """Draws the plots for which there are figures; returns their paths by title."""
@@ -350,14 +348,15 @@ def draw(
             run.name: curve
             for run in runs
             if outcomes[run.row.name].has_units_of(base, name)
-            and (curve := read_curve(workdir / run.name, f"validation/{name}"))
+            and (curve := read_curve(run.workdir, f"validation/{name}"))
         }
         if curves:
             plots[title] = workdir / f"{name}.svg"
             write_figure(draw_by_step(curves, title), plots[title])
-    scores = judgement.scores if judgement else {}
     costs = {
-        name: (flops, score) for name, score in scores.items() if (flops := outcomes[name].flops)
+        name: (flops, score)
+        for name, score in judgement.scores.items()
+        if (flops := outcomes[name].flops)
     }
     if costs:
         title = f"{measure} against training FLOPs"

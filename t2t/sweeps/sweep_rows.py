@@ -24,6 +24,7 @@ from t2t.model.flops import count_parameters, train_flops
 
 LENGTH = 25  # sub-words per sentence, on either side, for which operations are counted
 BASE = "base"  # the row without overrides, with which the others are compared
+EVALUATION = "sweep"  # name of the evaluation that finishes a run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,27 +54,44 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A row with one of its seeds, and the resulting config."""
+    """A row with one of its seeds, the resulting config, and the place of its files."""
 
     row: Row
     seed: int
     config: Config
+    sweep: Path  # the directory of the sweep
 
     @property
     def name(self) -> str:
         """The name of the run's directory."""
         return f"{self.row.name}-seed{self.seed}"
 
-    def count_flops(self, tgt_vocab_size: int) -> int:
-        """Counts the FLOPs of the whole training, with full batches of `LENGTH`-long sentences."""
-        config, sides = self.config, (np.array([LENGTH]), np.array([LENGTH]))
-        if is_text_alone(config.data):
-            objective = choose_objective(config.data, range(config.tokenizer.sentinels))
-            sides = objective.find_lengths((np.ones_like(sides[0]), sides[1]))
-        rows = max(config.data.batch_tokens // int(np.max(sides)), 1)
-        src, tgt = (np.repeat(side, rows) for side in sides)
-        flops = train_flops(config.model, tgt_vocab_size, src, tgt)
-        return round(config.training.steps * config.training.num_passes * flops)
+    @property
+    def workdir(self) -> Path:
+        """The run's directory."""
+        return self.sweep / self.name
+
+    @property
+    def score(self) -> Path:
+        """The evaluation that finishes the run."""
+        return self.workdir / "evaluations" / f"{EVALUATION}.json"
+
+    @property
+    def failure(self) -> Path:
+        """The file that says why the run failed; a new attempt removes it."""
+        return self.workdir / "failure.txt"
+
+
+def count_flops(config: Config, tgt_vocab_size: int) -> int:
+    """Counts the FLOPs of the whole training, with full batches of `LENGTH`-long sentences."""
+    sides = np.array([LENGTH]), np.array([LENGTH])
+    if is_text_alone(config.data):
+        objective = choose_objective(config.data, range(config.tokenizer.sentinels))
+        sides = objective.find_lengths((np.ones_like(sides[0]), sides[1]))
+    rows = max(config.data.batch_tokens // int(np.max(sides)), 1)
+    src, tgt = (np.repeat(side, rows) for side in sides)
+    flops = train_flops(config.model, tgt_vocab_size, src, tgt)
+    return round(config.training.steps * config.training.num_passes * flops)
 
 
 def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:
@@ -112,9 +130,8 @@ def _count_parameters(base: Config, model: ModelConfig) -> int:
 
 def match_steps(base: Config, changes: Mapping[str, Any]) -> int:
     """Returns the steps after which base with these changes has had base's training FLOPs."""
-    size = base.tokenizer.vocab_size
-    runs = (Run(Row(BASE), 0, config) for config in (base, override(base, changes)))
-    wanted, needed = (run.count_flops(size) for run in runs)
+    configs = base, override(base, changes)
+    wanted, needed = (count_flops(config, base.tokenizer.vocab_size) for config in configs)
     return round(base.training.steps * wanted / needed)
 
 
@@ -174,8 +191,10 @@ def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
     return [row for row in rows if not only or row.name == BASE or {row.name, row.group} & {*only}]
 
 
-def make_runs(base: Config, rows: Sequence[Row]) -> tuple[list[Run], dict[str, str]]:
+def make_runs(base: Config, rows: Sequence[Row], workdir: Path) -> tuple[list[Run], dict[str, str]]:
     """Returns all runs, sorted by seed, and the rows that are left out, each with the reason.
+
+    `workdir` is the directory of the sweep.
 
     A row is left out if it changes neither what this base computes nor the checkpoint that is
     scored, or if it is valid for the defaults but not for this base. `rows` begins with base.
@@ -204,7 +223,7 @@ def make_runs(base: Config, rows: Sequence[Row]) -> tuple[list[Run], dict[str, s
             left_out[row.name] = "it does not change the base"
             continue
         runs += [
-            Run(row, seed, dataclasses.replace(config, seed=config.seed + seed))
+            Run(row, seed, dataclasses.replace(config, seed=config.seed + seed), workdir)
             for seed in row.seeds
         ]
     if problems:

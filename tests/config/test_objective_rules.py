@@ -1,6 +1,7 @@
 """Rules of `data.objective`: each is refused with its remedy, which is accepted."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,13 +186,13 @@ def test_what_searches_refuses_a_run_on_text_alone() -> None:
 
 
 def test_sweep_of_text_alone_is_compared_by_what_its_runs_predict() -> None:
-    base, other = (Run(Row(name), 0, make(SPANS)) for name in ("base", "other"))
+    base, other = (Run(Row(name), 0, make(SPANS), Path("sweep")) for name in ("base", "other"))
     check_protocol(EvaluationProtocol("test", "last", "accuracy"), [base, other])
     with pytest.raises(ConfigError, match=r"--measure=bleu .*; use perplexity or accuracy$"):
         check_protocol(EvaluationProtocol("test", "last", "bleu"), [base])
     with pytest.raises(ConfigError, match=r"'last,best' is an ensemble, .*; name one checkpoint$"):
         check_protocol(EvaluationProtocol("test", "last,best", "perplexity"), [base])
-    pairs = Run(Row("pairs"), 0, Config())
+    pairs = Run(Row("pairs"), 0, Config(), Path("sweep"))
     with pytest.raises(ConfigError, match=r"pairs.*='translation' .* a sweep of its own"):
         check_protocol(EvaluationProtocol("test", "last", "perplexity"), [base, pairs])
     with pytest.raises(ConfigError, match="--measure=perplexity means nothing for"):

@@ -71,8 +71,3 @@ def test_size_of_an_array(text: str, num_bytes: int) -> None:
 
 def test_unknown_dtype_has_no_size() -> None:
     assert count_bits("q9") is None
-
-
-def test_other_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="no ENTRY computation"):
-        parse_module("not a program")

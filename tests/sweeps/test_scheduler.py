@@ -26,7 +26,7 @@ from t2t.sweeps.scheduler import (
     find_gpus,
     uses_tpu,
 )
-from t2t.sweeps.sweep_directory import EvaluationProtocol, find_failure, find_score, lock_sweep
+from t2t.sweeps.sweep_directory import EvaluationProtocol, lock_sweep
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
 from t2t.training.early_stopping import STOPPED_EARLY
 from t2t.training.run_directory import RunError
@@ -56,15 +56,14 @@ class ShortPrograms(Programs):
         return [sys.executable, "-c", self.scripts.get(run.row.name, "print('trained')")]
 
     def evaluate(self, run: Run) -> list[str]:
-        path = find_score(self.workdir, run)
         script = "import sys, pathlib; p = pathlib.Path(sys.argv[1]); p.parent.mkdir(); "
-        return [sys.executable, "-c", script + f"p.write_text({SCORE!r})", str(path)]
+        return [sys.executable, "-c", script + f"p.write_text({SCORE!r})", str(run.score)]
 
 
-def test_measure_that_is_not_a_default_one_is_asked_for(tmp_path: Path, runs: list[Run]) -> None:
+def test_measure_that_is_not_a_default_one_is_asked_for(runs: list[Run]) -> None:
     def list_flags(measure: str) -> list[str]:
         protocol = EvaluationProtocol("test", "last", measure)
-        command = Programs(tmp_path, "recipe.py", {}, protocol).evaluate(runs[0])
+        command = Programs("recipe.py", {}, protocol).evaluate(runs[0])
         return [flag for flag in command if flag.startswith("--measures")]
 
     assert list_flags("bleu") == []
@@ -72,25 +71,23 @@ def test_measure_that_is_not_a_default_one_is_asked_for(tmp_path: Path, runs: li
 
 
 @pytest.fixture
-def runs() -> list[Run]:
-    return make_runs(Config(), ROWS)[0]
+def runs(tmp_path: Path) -> list[Run]:
+    return make_runs(Config(), ROWS, tmp_path)[0]
 
 
 def work(workdir: Path, runs: list[Run], workers: int = 1, **scripts: str) -> None:
-    programs = ShortPrograms(workdir, "recipe.py", {}, EvaluationProtocol("test", "last"), scripts)
+    programs = ShortPrograms("recipe.py", {}, EvaluationProtocol("test", "last"), scripts)
     for run in runs:  # as training does
-        make_folder(workdir / run.name)
-        if not (workdir / run.name / "config.json").exists():
-            save_config(run.config, workdir / run.name / "config.json")
+        make_folder(run.workdir)
+        if not (run.workdir / "config.json").exists():
+            save_config(run.config, run.workdir / "config.json")
     with lock_sweep(workdir, shared=False) as lock:
         Scheduler(programs, workers, lock).work(runs)
 
 
 def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
-    programs = Programs(
-        tmp_path, "recipe.py:en-de", {"seed": 7}, EvaluationProtocol("dev", "avg:5")
-    )
-    run = make_runs(Config(seed=7), ROWS)[0][1]
+    programs = Programs("recipe.py:en-de", {"seed": 7}, EvaluationProtocol("dev", "avg:5"))
+    run = make_runs(Config(seed=7), ROWS, tmp_path)[0][1]
     assert programs.train(run)[1:] == [
         "-m",
         "t2t.train",
@@ -110,15 +107,15 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
 
 
 def test_rows_are_evaluated_with_the_plugins_of_the_base(tmp_path: Path) -> None:
-    programs = Programs(tmp_path, "recipe.py", {}, EvaluationProtocol("dev", "last"))
-    [run, *_] = make_runs(Config(plugins=("json", "re")), ROWS)[0]
+    programs = Programs("recipe.py", {}, EvaluationProtocol("dev", "last"))
+    [run, *_] = make_runs(Config(plugins=("json", "re")), ROWS, tmp_path)[0]
     assert "--plugins=json,re" in programs.evaluate(run)
 
 
 def test_row_may_name_the_checkpoint_that_is_scored(tmp_path: Path) -> None:
-    programs = Programs(tmp_path, "recipe.py", {}, EvaluationProtocol("dev", "last"))
+    programs = Programs("recipe.py", {}, EvaluationProtocol("dev", "last"))
     rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema")]
-    commands = [programs.evaluate(run) for run in make_runs(Config(), rows)[0]]
+    commands = [programs.evaluate(run) for run in make_runs(Config(), rows, tmp_path)[0]]
     assert [command[5] for command in commands] == ["--checkpoint=last", "--checkpoint=ema"]
 
 
@@ -133,9 +130,9 @@ def test_failed_row_is_told_and_does_not_stop_the_others(
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     caplog.set_level("INFO")
     work(tmp_path, runs, workers, one_head="print('step 1'); exit('step 3: loss is not finite')")
-    assert [find_score(tmp_path, run).exists() for run in runs] == [True, False, True]
+    assert [run.score.exists() for run in runs] == [True, False, True]
     reason = "training failed: step 3: loss is not finite"
-    assert find_failure(tmp_path, runs[1]).read_text() == f"{reason}\n"
+    assert runs[1].failure.read_text() == f"{reason}\n"
     assert f"one_head-seed0: {reason}" in caplog.messages
     assert "small-seed0: finished, bleu 12.50" in caplog.messages
 
@@ -145,23 +142,23 @@ def test_several_workers_take_the_longest_runs_first(
 ) -> None:
     rows = [*ROWS, Row("long", {"training.steps": 200_000}), Row("deep", {"model.num_layers": 8})]
     caplog.set_level("INFO")
-    work(tmp_path, make_runs(Config(), rows)[0], workers=2)
+    work(tmp_path, make_runs(Config(), rows, tmp_path)[0], workers=2)
     begun = [text.split("-")[0] for text in caplog.messages if text.endswith(": training")]
     assert begun == ["long", "deep", "base", "one_head", "small"]
 
 
 def test_terminal_shows_what_each_run_does_and_for_how_long(
-    tmp_path: Path, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+    runs: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("LINES", "40")
-    progress, other = (Progress(tmp_path, run, "bleu", n) for n, run in enumerate(runs[:2]))
+    progress, other = (Progress(run, "bleu", n) for n, run in enumerate(runs[:2]))
     progress.begin("training")
     progress.update()
-    metrics = tmp_path / runs[0].name / "metrics.jsonl"
+    metrics = runs[0].workdir / "metrics.jsonl"
     metrics.parent.mkdir()
     metrics.write_text('{"step": 1000, "train/loss": 2}\n')
     progress.update()
@@ -182,29 +179,29 @@ def test_terminal_shows_what_each_run_does_and_for_how_long(
 def test_fault_is_told_by_its_exception(tmp_path: Path, runs: list[Run]) -> None:
     raising = "import sys; sys.excepthook = lambda *a: print('ValueError: no\\n---\\nnote')\n1 / 0"
     work(tmp_path, runs[:1], base=raising)
-    assert find_failure(tmp_path, runs[0]).read_text() == "training failed: ValueError: no\n"
+    assert runs[0].failure.read_text() == "training failed: ValueError: no\n"
     work(tmp_path, runs[:1], base="import os; os.kill(os.getpid(), 9)")
-    assert "killed by SIGKILL" in find_failure(tmp_path, runs[0]).read_text()
+    assert "killed by SIGKILL" in runs[0].failure.read_text()
 
 
 def test_row_that_was_told_to_stop_early_is_evaluated(tmp_path: Path, runs: list[Run]) -> None:
     work(tmp_path, runs[:1], base=f"exit({STOPPED_EARLY})")
-    assert find_score(tmp_path, runs[0]).exists()
+    assert runs[0].score.exists()
 
 
 def test_row_trained_with_an_edited_recipe_has_failed(tmp_path: Path, runs: list[Run]) -> None:
-    folder = tmp_path / runs[1].name
+    folder = runs[1].workdir
     folder.mkdir()
     save_config(
         override(runs[1].config, {"model.d_ff": 8, "data.directory": "/else"}),
         folder / "config.json",
     )
     work(tmp_path, runs)
-    assert find_failure(tmp_path, runs[1]).read_text() == (
+    assert runs[1].failure.read_text() == (
         "not as in sweep.json, since the recipe has changed: model.d_ff: 2048 -> 8\n"
     )
-    assert not find_score(tmp_path, runs[1]).exists()
-    assert find_score(tmp_path, runs[0]).exists()
+    assert not runs[1].score.exists()
+    assert runs[0].score.exists()
 
 
 def test_finished_rows_are_skipped_and_failed_ones_tried_again(
@@ -212,8 +209,8 @@ def test_finished_rows_are_skipped_and_failed_ones_tried_again(
 ) -> None:
     work(tmp_path, runs, one_head="exit('no')")
     work(tmp_path, runs, base="exit('again')", small="exit('again')")
-    assert all(find_score(tmp_path, run).exists() for run in runs)
-    assert not any(find_failure(tmp_path, run).exists() for run in runs)
+    assert all(run.score.exists() for run in runs)
+    assert not any(run.failure.exists() for run in runs)
 
 
 @pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM] * 2], ids=["^C", "TERM"])
@@ -241,7 +238,7 @@ def test_interrupted_sweep_waits_until_its_programs_have_saved(
         work(tmp_path, runs, 2, **{n: saving.format(path=place) for n, place in places.items()})
     signal.signal(signal.SIGTERM, previous)
     assert all(Path(place).exists() for place in places.values())
-    assert not any(find_failure(tmp_path, run).exists() for run in runs)
+    assert not any(run.failure.exists() for run in runs)
 
 
 def test_lock_outlives_a_killed_sweep(tmp_path: Path) -> None:

@@ -22,12 +22,13 @@ from t2t.sweeps.sweep_directory import (
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
 from t2t.training.run_directory import RunError
 
+SWEEP = Path("sweep")
 PROTOCOL = EvaluationProtocol("test", "last")
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1})]
 
 
 def make(base: Config | None = None, rows: list[Row] = ROWS) -> list[Run]:
-    return make_runs(base or Config(), rows)[0]
+    return make_runs(base or Config(), rows, SWEEP)[0]
 
 
 def test_the_same_sweep_goes_on_and_may_grow(tmp_path: Path) -> None:

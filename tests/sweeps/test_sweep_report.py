@@ -20,7 +20,7 @@ from t2t.sweeps.sweep_report import (
     read_outcome,
     write_report,
 )
-from t2t.sweeps.sweep_rows import Paper, Row, Run, make_runs
+from t2t.sweeps.sweep_rows import Paper, Row, Run, count_flops, make_runs
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import REFERENCES, save, save_predictions, spoil
 
@@ -34,8 +34,20 @@ ROWS = [
 
 
 @pytest.fixture
-def runs() -> list[Run]:
-    return make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), ROWS)[0]
+def runs(tmp_path: Path) -> list[Run]:
+    return make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), ROWS, tmp_path)[0]
+
+
+@pytest.fixture
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report without its plots, which take seconds."""
+
+    def skip(rows: object, base: str, path: Path) -> None:
+        del rows, base
+        path.write_bytes(b"")
+
+    monkeypatch.setattr(sweep_report, "plot_forest", skip)
+    monkeypatch.setattr(sweep_report, "draw", lambda *_: {})
 
 
 def write(workdir: Path, runs: list[Run]) -> None:
@@ -92,9 +104,12 @@ def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run])
     assert text.count(".svg)") == 3
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_scores_from_outside_have_verdicts_too(tmp_path: Path) -> None:
     seeds, change = (0, 1, 2), {"model.num_heads": 4}
-    runs, _ = make_runs(Config(), [Row("base", seeds=seeds), Row("better", change, seeds=seeds)])
+    runs, _ = make_runs(
+        Config(), [Row("base", seeds=seeds), Row("better", change, seeds=seeds)], tmp_path
+    )
     scores = tmp_path / "scores"
     for number, run in enumerate(runs):
         saved = save(
@@ -111,18 +126,13 @@ def test_scores_from_outside_have_verdicts_too(tmp_path: Path) -> None:
         assert re.search(rf"^{name} +better +[+-]", output, re.MULTILINE)
 
 
-def test_rows_on_text_alone_are_compared_by_perplexity(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def skip(rows: object, base: str, path: Path) -> None:  # the plots take seconds
-        del rows, base
-        path.write_bytes(b"")
-
-    monkeypatch.setattr(sweep_report, "plot_forest", skip)
-    monkeypatch.setattr(sweep_report, "draw", lambda *_: {})
+@pytest.mark.usefixtures("no_plots")
+def test_rows_on_text_alone_are_compared_by_perplexity(tmp_path: Path) -> None:
     data = DataConfig(objective="lm", batch_tokens=2500)
     base = Config(model=ModelConfig(kind="decoder_only"), data=data)
-    runs, _ = make_runs(base, [Row("base", seeds=(0, 1)), Row("small", {"model.d_model": 256})])
+    runs, _ = make_runs(
+        base, [Row("base", seeds=(0, 1)), Row("small", {"model.d_model": 256})], tmp_path
+    )
     for run in runs:
         nats = 3.0 if run.row.name == "small" else 2.0 + run.config.seed / 100
         config = overrides(run.config)
@@ -139,9 +149,10 @@ def test_rows_on_text_alone_are_compared_by_perplexity(
     assert any(line.endswith("Perplexity: the mean over seeds.") for line in lines)
     # 100 texts of 25 sub-words, each after a lone EOS.
     flops = train_flops(base.model, 400, np.full(100, 1), np.full(100, 25))
-    assert runs[0].count_flops(400) == 100_000 * flops
+    assert count_flops(runs[0].config, 400) == 100_000 * flops
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_column_of_the_paper_needs_a_row_of_the_paper(tmp_path: Path, runs: list[Run]) -> None:
     output = write_report(tmp_path, runs, "bleu")
     assert read_cells(output.splitlines()[0])[8] == "paper"
@@ -154,9 +165,10 @@ def test_column_of_the_paper_needs_a_row_of_the_paper(tmp_path: Path, runs: list
     assert "Paper: " not in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
     rows = [Row("base"), Row("one_head", {"model.num_heads": 1})]
-    runs = make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), rows)[0]
+    runs = make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), rows, tmp_path)[0]
     for run in runs:
         config, lines = overrides(run.config), ["nothing of it"] * len(spoil(1))
         save(tmp_path / run.name, lines, name="sweep", config=config)
@@ -166,15 +178,17 @@ def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
     assert "base and one_head have less than 1 BLEU: they translate nothing yet" in text
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_report_names_the_checkpoint_of_each_row_if_they_differ(tmp_path: Path) -> None:
     for name, checkpoint in (("base", "100"), ("ema", "ema-100")):
         folder = tmp_path / f"{name}-seed0"
         save(folder, spoil(8), name="sweep", nats=1.0, checkpoint=checkpoint)
-    runs = make_runs(Config(), [Row("base"), Row("ema", {"training.ema_decay": 0.9})])[0]
+    runs = make_runs(Config(), [Row("base"), Row("ema", {"training.ema_decay": 0.9})], tmp_path)[0]
     write_report(tmp_path, runs, "bleu")
     assert "checkpoint 100 (ema-100: ema), 48 sentences" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_report_names_the_checkpoints_of_a_row_whose_seeds_differ(tmp_path: Path) -> None:
     for seed, checkpoint in enumerate(("300", "500")):
         save(
@@ -184,14 +198,15 @@ def test_report_names_the_checkpoints_of_a_row_whose_seeds_differ(tmp_path: Path
             checkpoint=checkpoint,
             config={"seed": seed},
         )
-    runs = make_runs(Config(), [Row("base", seeds=(0, 1))])[0]
+    runs = make_runs(Config(), [Row("base", seeds=(0, 1))], tmp_path)[0]
     write_report(tmp_path, runs, "bleu")
     assert "checkpoint 300 (500: base), 48 sentences" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_rows_are_compared_with_base_whatever_its_seeds(tmp_path: Path) -> None:
     rows = [Row("base", seeds=(1, 2)), Row("one_head", {"model.num_heads": 1})]
-    runs = make_runs(Config(), rows)[0]
+    runs = make_runs(Config(), rows, tmp_path)[0]
     for run in runs:
         lines = spoil(2 if run.row.name == "one_head" else 7 + run.seed)
         save(tmp_path / run.name, lines, name="sweep", config=overrides(run.config))
@@ -206,6 +221,7 @@ def test_figures_in_other_units_are_left_out_of_the_plots_and_named(tmp_path: Pa
     runs = make_runs(
         Config(tokenizer=TokenizerConfig(lowercase=True)),
         [Row("base"), Row("cased", {"tokenizer.lowercase": False})],
+        tmp_path,
     )[0]
     for run in runs:
         config = TokenizerConfig(vocab_size=400, lowercase=run.row.name == "base")
@@ -228,8 +244,8 @@ def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list
         result = json.loads(path.read_text())
         result["measures"]["perplexity"] = {"value": perplexity, "definition": ""}
         path.write_text(json.dumps(result))
-    base = read_outcome(tmp_path, [run for run in runs if run.row.name == "base"])
-    assert describe_costs(tmp_path, base, base)["perplexity"] == "6.00"
+    base = read_outcome([run for run in runs if run.row.name == "base"])
+    assert describe_costs(base, base)["perplexity"] == "6.00"
 
 
 def test_page_needs_no_other_file(tmp_path: Path, runs: list[Run]) -> None:
@@ -245,6 +261,7 @@ def test_page_needs_no_other_file(tmp_path: Path, runs: list[Run]) -> None:
     assert page.count("<tr>") == 1 + len(ROWS)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
     write(tmp_path, runs)
     start = {
@@ -268,7 +285,7 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
         edited = {"changed": ["M t2t/train.py"], "code": change * 10}
         ledger = tmp_path / run.name / "ledger.jsonl"
         ledger.write_text(json.dumps(start | edited) + "\n")
-    text = describe_provenance(tmp_path, runs)[0]
+    text = describe_provenance(runs)[0]
     assert "changes that were not committed, code oneoneoneo, twotwotwot, python" in text
 
 
@@ -282,7 +299,7 @@ def test_report_names_all_that_made_runs_which_moved(tmp_path: Path, runs: list[
         with ledger.open("a") as file:
             entry = start | {"versions": versions, "device": device, "devices": 8}
             file.write(json.dumps(entry) + "\n")
-    text = describe_provenance(tmp_path, runs)[0]
+    text = describe_provenance(runs)[0]
     assert "python 3.11.9 and 3.12.1, jax 3.11.9 and 3.12.1" in text
     assert "on 8 x P100 and 8 x V100 per run" in text
 
@@ -290,14 +307,15 @@ def test_report_names_all_that_made_runs_which_moved(tmp_path: Path, runs: list[
 def test_flops_count_up_to_a_requested_stop(tmp_path: Path, runs: list[Run]) -> None:
     write(tmp_path, runs)
     base = [run for run in runs if run.row.name == "base"]
-    flops = [read_outcome(tmp_path, base).flops or 0]
+    flops = [read_outcome(base).flops or 0]
     for run in base:
         request = {"reason": "enough", "obeyed_at": run.config.training.steps // 4}
         (tmp_path / run.name / "stop.json").write_text(json.dumps(request))
-        flops.append(read_outcome(tmp_path, base).flops or 0)
+        flops.append(read_outcome(base).flops or 0)
     assert [value / flops[0] for value in flops] == pytest.approx([1, 5 / 8, 1 / 4], rel=0.01)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[Run]) -> None:
     write_report(tmp_path, runs, "bleu")
     assert "not started" in (tmp_path / "report.md").read_text()

@@ -21,6 +21,7 @@ from t2t.sweeps.sweep_rows import Row, check_rows, make_runs, read_rows, select
 from t2t.training.schedule import make_schedule
 
 ROOT = Path(__file__).parents[2]
+SWEEP = Path("sweep")
 SWEEPS = sorted((ROOT / "configs" / "sweeps").glob("*.py"))
 
 
@@ -45,7 +46,7 @@ RECIPES = [
 def test_rows_fit_every_recipe(sweep: Path, recipe: Path) -> None:
     base = read_recipe(recipe)
     rows = read_rows(sweep, base)
-    runs, idle = make_runs(base, rows)
+    runs, idle = make_runs(base, rows, SWEEP)
     assert {run.row.name for run in runs} == {row.name for row in rows} - {*idle}
     found = [run for run in runs if run.seed == 0]
     assert all(
@@ -97,7 +98,7 @@ def test_table_3_fits_a_base_with_sampled_subwords_and_r_drop() -> None:
         data=DataConfig(packed_length=256, subword_sampling=0.1), training=TrainingConfig(r_drop=5)
     )
     rows = read_rows(ROOT / "configs/sweeps/table3.py", base)
-    runs, idle = make_runs(base, rows)
+    runs, idle = make_runs(base, rows, SWEEP)
     assert not idle
     assert {"rnn", "D-dropout0.2"} < {run.row.name for run in runs}
 
@@ -107,7 +108,9 @@ def test_row_without_warm_up_has_the_peak_rate_of_the_base(schedule: str) -> Non
     rate = 1.0 if schedule == "noam" else 0.002
     training = TrainingConfig(schedule=schedule, learning_rate=rate, warmup_steps=30, steps=100)
     rows = read_rows(ROOT / "configs/sweeps/remove_one.py", Config(training=training))
-    [run], _ = make_runs(Config(training=training), [row for row in rows if "warm" in row.name])
+    [run], _ = make_runs(
+        Config(training=training), [row for row in rows if "warm" in row.name], SWEEP
+    )
     base, other = (make_schedule(each, 512) for each in (training, run.config.training))
     peak = max(float(base(count)) for count in range(100))
     assert max(float(other(count)) for count in range(100)) == pytest.approx(peak, rel=1e-3)
@@ -132,20 +135,20 @@ BASES = {
 @pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.stem)
 def test_rows_fit_valid_bases(sweep: Path, base: Config) -> None:
     rows = read_rows(sweep, validate(base))
-    _, left_out = make_runs(base, rows)
+    _, left_out = make_runs(base, rows, SWEEP)
     assert {*left_out.values()} <= {"it does not change the base"}
 
 
 def test_rows_of_another_kind_of_model_are_left_out_by_name() -> None:
     base = Config(model=ModelConfig(kind="rnn"))
-    runs, left_out = make_runs(base, read_rows(ROOT / "configs/sweeps/remove_one.py", base))
+    runs, left_out = make_runs(base, read_rows(ROOT / "configs/sweeps/remove_one.py", base), SWEEP)
     assert {"base", "no_warmup", "no_label_smoothing"} < {run.row.name for run in runs}
     assert left_out["one_head"].startswith("model.num_heads=1 is not used by model.kind='rnn'")
 
 
 def test_row_that_changes_only_what_the_base_does_not_use_is_left_out() -> None:
     base = Config(model=ModelConfig(feed_forward="none", d_ff=512))
-    _, left_out = make_runs(base, [Row("base"), Row("wide", {"model.d_ff": 2048})])
+    _, left_out = make_runs(base, [Row("base"), Row("wide", {"model.d_ff": 2048})], SWEEP)
     assert [*left_out] == ["wide"]
 
 
@@ -154,15 +157,15 @@ def test_flag_of_a_sweep_has_an_effect_on_one_row_at_least() -> None:
     base.data.packed_length = 256
     rows = [Row("base"), Row("learned", {"model.position": "learned"})]
     with pytest.raises(ConfigError, match=r"^data.num_shapes=6 has no effect with .*$"):
-        check_rows(make_runs(base, rows)[0], ["model.max_positions", "data.num_shapes"])
+        check_rows(make_runs(base, rows, SWEEP)[0], ["model.max_positions", "data.num_shapes"])
     rows.append(Row("alone", {"data.packed_length": 0}))
-    check_rows(make_runs(base, rows)[0], ["model.max_positions", "data.num_shapes"])
+    check_rows(make_runs(base, rows, SWEEP)[0], ["model.max_positions", "data.num_shapes"])
 
 
 def test_row_with_too_high_a_peak_is_named() -> None:
     rows = [Row("base"), Row("cosine", {"training.schedule": "cosine"})]
     with pytest.raises(ConfigError, match=r"row cosine: training.learning_rate=1 is a factor only"):
-        check_rows(make_runs(Config(), rows)[0], [])
+        check_rows(make_runs(Config(), rows, SWEEP)[0], [])
 
 
 def test_modern_rows_that_the_base_leaves_no_room_for_are_left_out() -> None:
@@ -175,7 +178,7 @@ def test_low_resource_row_is_without_the_translations_of_the_base() -> None:
     data = DataConfig(source="multi30k+text", train_src=("a",), train_tgt=("b",))
     base = Config(data=data)
     rows = read_rows(ROOT / "configs/sweeps/low_resource.py", base)
-    runs, _ = make_runs(base, [row for row in rows if row.name == "original_pairs"])
+    runs, _ = make_runs(base, [row for row in rows if row.name == "original_pairs"], SWEEP)
     assert [run.config.data for run in runs] == [DataConfig(source="multi30k")] * 3
 
 
@@ -183,7 +186,7 @@ def test_low_resource_row_is_without_the_translations_of_the_base() -> None:
 def test_recurrent_row_is_as_large_as_the_base(recipe: Path) -> None:
     base = read_recipe(recipe)
     rows = read_rows(ROOT / "configs/sweeps/table3.py", base)
-    [run], _ = make_runs(base, [row for row in rows if row.name == "rnn"])
+    [run], _ = make_runs(base, [row for row in rows if row.name == "rnn"], SWEEP)
     size = base.tokenizer.vocab_size
     recurrent, attending = (count_parameters(c.model, size, size) for c in (run.config, base))
     assert recurrent == pytest.approx(attending, rel=0.05)
@@ -191,18 +194,20 @@ def test_recurrent_row_is_as_large_as_the_base(recipe: Path) -> None:
 
 def test_row_that_changes_nothing_is_left_out() -> None:
     rows = [Row("base"), Row("post_norm", {"model.norm_position": "post"}), Row("x", {"seed": 9})]
-    runs, idle = make_runs(Config(), rows)
+    runs, idle = make_runs(Config(), rows, SWEEP)
     assert ([run.name for run in runs], [*idle]) == (["base-seed0", "x-seed0"], ["post_norm"])
 
 
 def test_row_that_scores_another_checkpoint_is_run() -> None:
     rows = [Row("base"), Row("ema", {}, checkpoint="ema"), Row("same", {})]
-    runs, idle = make_runs(Config(), rows)
+    runs, idle = make_runs(Config(), rows, SWEEP)
     assert ([run.name for run in runs], [*idle]) == (["base-seed0", "ema-seed0"], ["same"])
 
 
 def test_seeds_of_a_row_are_runs_and_the_first_ones_come_first() -> None:
-    runs, _ = make_runs(Config(seed=5), [Row("base", seeds=(0, 1)), Row("x", {"model.d_ff": 8})])
+    runs, _ = make_runs(
+        Config(seed=5), [Row("base", seeds=(0, 1)), Row("x", {"model.d_ff": 8})], SWEEP
+    )
     assert [run.name for run in runs] == ["base-seed0", "x-seed0", "base-seed1"]
     assert [run.config.seed for run in runs] == [5, 5, 6]
 
@@ -225,7 +230,7 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
         Row("type", {"model.num_heads": "two"}),
     ]
     with pytest.raises(ConfigError) as error:
-        make_runs(Config(), rows)
+        make_runs(Config(), rows, SWEEP)
     lines = str(error.value).splitlines()
     assert lines[0].startswith("row heads: model.num_heads=7 does not divide model.d_model=512")
     assert lines[1] == "row misspelt: model.num_head=1: no such field"
