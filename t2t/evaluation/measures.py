@@ -294,27 +294,6 @@ def _compute_perplexity(sums: Float[np.ndarray, "_"]) -> float:
         return math.inf
 
 
-def score_corpus(
-    hypotheses: Sequence[str],
-    test_set: TestSet,
-    tgt_language: str,
-    names: Sequence[str],
-    *,
-    with_intervals: bool = False,
-) -> dict[str, Score]:
-    """Scores a corpus by the measures of these names, with intervals on request.
-
-    Raises:
-        ValueError: there is not one hypothesis for each reference, or none at all.
-    """
-    return {
-        name: make_measure(name, tgt_language, len(test_set.references)).score(
-            hypotheses, test_set, with_interval=with_intervals
-        )
-        for name in names
-    }
-
-
 def have_spaces(tgt_language: str, references: Iterable[str]) -> bool:
     """Returns whether references have spaces between words; warns where BLEU needs them in vain.
 
