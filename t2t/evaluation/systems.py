@@ -348,16 +348,16 @@ def _read_statistics(
 
 def read_reference_losses(
     systems: Sequence[System], test_set: TestSet
-) -> tuple[dict[str, Statistics], str] | None:
+) -> tuple[dict[str, Statistics], TestSet, str] | None:
     """Reads (nats, tokens) of each first reference under each run, by system.
 
     A token is a sub-word if all runs have the same number of sub-words in each reference, else a
     word separated by white space. References whose loss is not finite under some run are left out,
     and those without a word, if words are counted.
 
-    Returns the losses of each sentence, or each document if they are known, and the token
-    ("sub-word" or "word"); None if a run was evaluated without log-probabilities, or fewer than two
-    references are left.
+    Returns the losses, the test set with the documents of the sentences that are left, and the
+    token ("sub-word" or "word"); None if a run was evaluated without log-probabilities, or fewer
+    than two references are left.
     """
     evaluations = [each for system in systems for each in system.evaluations]
     if not all("log_probs" in each.result["texts"] for each in evaluations):
@@ -382,4 +382,4 @@ def read_reference_losses(
     if test_set.documents is not None:  # numbered anew without those of which nothing is left
         renumbered = np.unique(test_set.documents[kept], return_inverse=True)[1]
         test_set = test_set._replace(documents=renumbered)
-    return {name: test_set.sum_units(values[:, kept]) for name, values in losses.items()}, token
+    return {name: values[:, kept] for name, values in losses.items()}, test_set, token
