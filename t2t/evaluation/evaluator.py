@@ -376,7 +376,6 @@ class Evaluator:
             _log.warning(
                 "%d references are empty, but not their sources; nothing matches them", empty
             )
-        workdir = self._request.workdir
         result: dict[str, Any] = {
             **{name: scores[name].value for name in ("bleu", "chrf") if name in scores},
             **({"signature": scores["bleu"].definition} if "bleu" in scores else {}),
@@ -396,9 +395,7 @@ class Evaluator:
             "backend": self._translator.describe(),
             **facts,
             **dataclasses.asdict(config.decoding),
-            "workdir": find_name(workdir),
-            "run": summarize_ledger(workdir),
-            "config": overrides(config),
+            **record_run(self._request.workdir, config, PACKAGES),
             "checkpoint": key["checkpoint"],
             **({"ensemble": self._ensemble} if self._ensemble else {}),
             "split": self.split,
@@ -414,10 +411,6 @@ class Evaluator:
                 has_documents=documents is not None,
                 stored=stored,
             ),
-            "date": now(),
-            "devices": [device.device_kind for device in jax.devices()],
-            **find_revision(config.plugins),
-            "versions": find_versions(PACKAGES),
             "key": key,
         }
         for name, measure in stored.items():  # by which they are compared without its model
@@ -441,3 +434,16 @@ class Evaluator:
         }
         with explain_write_errors(RunError, output):
             return save_evaluation(output, result, texts)
+
+
+def record_run(workdir: Path, config: Config, packages: Sequence[str]) -> dict[str, Any]:
+    """Returns the run, code, packages and devices of an evaluation, as it records them."""
+    return {
+        "workdir": find_name(workdir),
+        "run": summarize_ledger(workdir),
+        "config": overrides(config),
+        "date": now(),
+        "devices": [device.device_kind for device in jax.devices()],
+        **find_revision(config.plugins),
+        "versions": find_versions(packages),
+    }

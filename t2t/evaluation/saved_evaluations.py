@@ -31,6 +31,7 @@ from t2t.config.variants import choices
 from t2t.evaluation.measures import (
     Measure,
     TestSet,
+    count_scores,
     format_interval,
     format_score,
     make_measure,
@@ -191,8 +192,7 @@ class Evaluation:
                 f"{self.path} has no scores by {name}; store them first: t2t.evaluate "
                 f"--segment_scores={name}=FILE"
             )
-        values = self._read_numbers(name_segment_scores(name), 1)
-        return np.hstack([values, np.ones_like(values)])
+        return count_scores(self._read_numbers(name_segment_scores(name), 1)[:, 0])
 
     def _read_predictions(self, measure: str) -> Float[np.ndarray, "n 3"]:
         """Returns (nats, predicted sub-words, right ones) of each text of a run on text alone.
