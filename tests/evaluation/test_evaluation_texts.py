@@ -141,8 +141,7 @@ def test_documents_and_chosen_references_of_a_standard_test_set_are_used(
     )
     (tmp_path / "raw" / "tiny.xml").write_text(f"<dataset>{''.join(documents)}</dataset>")
     texts = open_texts(DATA, "test", testset="tiny24:en-de", segments="testset")
-    sources, references, documents = texts.test_set
-    assert [line[0] for line, *_ in references] == ["A", "B"]
-    assert documents is not None
-    assert documents.tolist() == [0, 0, 1, 1]
-    assert sources == ["one", "two"] * 2
+    assert [line[0] for line, *_ in texts.test_set.references] == ["A", "B"]
+    assert texts.test_set.documents is not None
+    assert texts.test_set.documents.tolist() == [0, 0, 1, 1]
+    assert texts.test_set.sources == ["one", "two"] * 2
