@@ -84,10 +84,10 @@ def judge_pair(
     test_set = TestSet([], [], documents)
     runs, scatter = seeds
     systems = {
-        str(number): test_set.sum_units(draw_system(random, texts, values, count, scatter))
+        str(number): draw_system(random, texts, values, count, scatter)
         for number, count in enumerate(runs)
     }
-    return judge(systems, Measure(values, "")).comparisons["1"].distinguishable
+    return judge(systems, Measure(values, ""), test_set).comparisons["1"].distinguishable
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import tqdm
 
 from benchmarks.contest import write
-from t2t.evaluation.measures import LEVEL, RESAMPLES, Statistics, make_likelihood
+from t2t.evaluation.measures import LEVEL, RESAMPLES, Statistics, TestSet, make_likelihood
 from t2t.evaluation.significance import judge
 from t2t.runtime.text_tables import format_table
 from t2t.training.provenance import find_revision, find_versions, now
@@ -48,7 +48,7 @@ def judge_pair(
     """Draws a pair of equal systems; returns whether the verdict says that they differ."""
     difficulty = random.normal(size=sentences)
     first, second = (draw_system(random, difficulty, runs, scatter) for runs in seeds)
-    judgement = judge({"first": first, "second": second}, make_likelihood("token"))
+    judgement = judge({"first": first, "second": second}, make_likelihood("token"), TestSet([], []))
     return judgement.comparisons["second"].distinguishable
 
 

@@ -413,8 +413,8 @@ def test_all_that_is_registered_trains_together(tmp_path: Path) -> None:
     pairs = {split: corpora[0]["pairs"] for split, corpora in start["corpora"].items()}
     assert pairs == {"train": 300, "validation": 8}
     saved = load_config(workdir / "config.json")
-    corpus = open_texts(saved.data, EvaluationRequest(workdir, split="newstest").texts).corpus
-    assert list(corpus) == PAIRS[308:312]
+    sources, [references], _ = open_texts(saved.data, "newstest").test_set
+    assert [*zip(sources, references, strict=True)] == PAIRS[308:312]
     training = dataclasses.replace(config.training, steps=2 * STEPS)
     with pytest.raises(RunError, match=r"training\.steps: 6 -> 12"):
         train_run.train(dataclasses.replace(config, training=training), workdir)

@@ -1,7 +1,7 @@
 """`compare`: scores of systems side by side, with verdicts, as text."""
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
@@ -25,7 +25,7 @@ from t2t.evaluation.plots import (
     plot_forest,
 )
 from t2t.evaluation.saved_evaluations import find_evaluation
-from t2t.evaluation.significance import Bucket, SystemScore, judge, score_by_length
+from t2t.evaluation.significance import Bucket, Judgement, judge, score_by_length
 from t2t.evaluation.systems import (
     System,
     check_alike,
@@ -98,18 +98,16 @@ def compare(
         language = systems[0].evaluations[0].result["tgt_language"]
         have_spaces(language, test_set.references[0])  # warns
     check_alike(systems)
-    units = {name: test_set.sum_units(counts) for name, counts in statistics.items()}
-    judgement = judge(units, chosen)
+    judgement = judge(statistics, chosen, test_set)
     buckets = score_by_length(chosen, statistics, test_set.sources)
     if plot:
         plot_by_length(buckets, chosen.name, plot)
-    number = next(iter(units.values())).shape[1]
     lines = [
         *_describe_circumstances(systems, test_set, chosen),
         "",
-        format_scores(systems, judgement.scores, chosen.name, test_set.unit),
+        format_scores(systems, judgement, chosen.name),
         "",
-        *describe_all(judgement, chosen.name, number, list_same(systems), test_set.unit),
+        *describe_all(judgement, chosen.name, list_same(systems)),
     ]
     rows: list[ForestRow] = []
     if len(systems) > 1:
@@ -190,14 +188,13 @@ def describe_size(test_set: TestSet) -> str:
     return found
 
 
-def format_scores(
-    systems: Sequence[System], scores: Mapping[str, SystemScore], measure: str, unit: str
-) -> str:
+def format_scores(systems: Sequence[System], judgement: Judgement, measure: str) -> str:
     """Table of the systems' scores and intervals, then their config changes from the first."""
-    header = ["system", "evaluation", "seeds", measure, f"95% over {unit}", "95% over seeds"]
+    over_units = f"95% over {judgement.unit}"
+    header = ["system", "evaluation", "seeds", measure, over_units, "95% over seeds"]
     rows = []
     for system in systems:
-        score = scores[system.name]
+        score = judgement.scores[system.name]
         rows.append(
             [
                 system.name,

@@ -17,78 +17,69 @@ from sacrebleu.utils import SACREBLEU_DIR
 
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.languages import normalize_language
-from t2t.data.corpus import Corpus, TextCorpus, TextFile, hash_strings
+from t2t.data.corpus import TextCorpus, TextFile, hash_strings
 from t2t.data.corpus_sources import open_split
+from t2t.evaluation.measures import TestSet
 from t2t.evaluation.saved_evaluations import short_hash
 
 OWN_DOCUMENTS = "testset"  # value of --segments: the documents that the test set itself names
 
 
-class TextRequest(NamedTuple):
-    """Names the texts, as on the command line."""
-
-    split: str = ""
-    src: str = ""  # with `ref`: text files instead of a split of the run's corpus
-    ref: Sequence[str] = ()
-    testset: str = ""  # such as wmt24:en-de, instead of a split
-    segments: str = ""  # a file with the documents; "testset": those of the standard test set
-
-
 class EvaluationTexts(NamedTuple):
-    """Sources, references and documents."""
+    """A test set under its name."""
 
     name: str  # in file names and scores
-    corpus: Corpus  # the sources and first references
-    more_references: Sequence[Sequence[str]]  # further ones, line by line
-    documents: Int[np.ndarray, "n"] | None  # number of each sentence's document, from 0
     fingerprint: str  # SHA-256 of the texts
+    test_set: TestSet
     tgt_language: str = ""  # of the references, if the test set says so
 
 
-def open_texts(data: DataConfig, request: TextRequest) -> EvaluationTexts:
-    """Opens the texts that a request names.
+def open_texts(
+    data: DataConfig,
+    split: str,
+    *,
+    src: str = "",
+    ref: Sequence[str] = (),
+    testset: str = "",
+    segments: str = "",
+) -> EvaluationTexts:
+    """Opens a split, the text files `src` and `ref`, or a standard test set such as wmt24:en-de.
 
-    Text files are named by their stem and a hash of their content, so that the file `test.en` is
-    not confused with the split `test` or with another `test.en`.
+    `segments` is a file with the documents, or "testset" for those of the standard test set. Text
+    files are named by their stem and a hash of their content, so that the file `test.en` is not
+    confused with the split `test` or with another `test.en`.
 
     Raises:
-        ConfigError: the request contradicts itself, or names no test set or no documents.
+        ConfigError: the arguments contradict each other, or name no test set or no documents.
         DataError: a text is missing, or the texts have different numbers of lines.
     """
-    src, refs, name, language, documents = request.src, request.ref, "", "", request.segments
-    if request.testset:
-        if src or refs:
-            raise ConfigError(
-                f"--testset={request.testset} has its own texts; leave out --src and --ref"
-            )
-        src, refs, own = find_test_set(request.testset, data)
-        test_set, _, pair = request.testset.rpartition(":")
-        name, language = f"{test_set.replace('/', '_')}-{pair}", pair.partition("-")[2]
-        if documents == OWN_DOCUMENTS:
-            documents = own
-            if not own:
+    name, language = "", ""
+    if testset:
+        if src or ref:
+            raise ConfigError(f"--testset={testset} has its own texts; leave out --src and --ref")
+        src, ref, documents = find_test_set(testset, data)
+        standard, _, pair = testset.rpartition(":")
+        name, language = f"{standard.replace('/', '_')}-{pair}", pair.partition("-")[2]
+        if segments == OWN_DOCUMENTS:
+            segments = documents
+            if not documents:
                 raise ConfigError(
-                    f"--segments={OWN_DOCUMENTS}: {request.testset} names no documents; leave it "
-                    "out, or name a file"
+                    f"--segments={OWN_DOCUMENTS}: {testset} names no documents; leave it out, or "
+                    "name a file"
                 )
-    elif documents == OWN_DOCUMENTS:
+    elif segments == OWN_DOCUMENTS:
         raise ConfigError(f"--segments={OWN_DOCUMENTS} is for --testset; name a file")
-    if bool(src) != bool(refs):
-        raise ConfigError(f"--src={src!r} and --ref={','.join(refs)!r} go together; give both")
-    if not src:
-        corpus = open_split(data, request.split)
-        return EvaluationTexts(
-            request.split, corpus, [], read_documents(documents, len(corpus)), corpus.fingerprint()
-        )
-    corpus, *others = [TextCorpus(src, ref) for ref in refs]
-    fingerprints = [each.fingerprint() for each in (corpus, *others)]
-    fingerprint = hash_strings("references", *fingerprints) if others else fingerprints[0]
+    if bool(src) != bool(ref):
+        raise ConfigError(f"--src={src!r} and --ref={','.join(ref)!r} go together; give both")
+    corpora = [TextCorpus(src, each) for each in ref] if src else [open_split(data, split)]
+    fingerprints = [each.fingerprint() for each in corpora]
+    fingerprint = hash_strings("references", *fingerprints) if corpora[1:] else fingerprints[0]
+    sources = [text for text, _ in corpora[0]]
+    references = [[text for _, text in each] for each in corpora]
     return EvaluationTexts(
-        f"{name or Path(src).stem}{short_hash(fingerprint)}",
-        corpus,
-        [[tgt for _, tgt in each] for each in others],
-        read_documents(documents, len(corpus)),
+        f"{name or Path(src).stem}{short_hash(fingerprint)}" if src else split,
         fingerprint,
+        TestSet(sources, references, read_documents(segments, len(sources))),
         language,
     )
 

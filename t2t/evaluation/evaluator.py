@@ -23,7 +23,7 @@ from t2t.data.batch import find_limit
 from t2t.data.corpus import hash_strings
 from t2t.data.sentences import count_empty_references
 from t2t.decoding.translation import Translation
-from t2t.evaluation.evaluation_texts import TextRequest, open_texts
+from t2t.evaluation.evaluation_texts import open_texts
 from t2t.evaluation.likelihood import NatsAndTokens, ReferencePerplexity
 from t2t.evaluation.load_models import (
     TRANSLATING_CODE,
@@ -41,7 +41,6 @@ from t2t.evaluation.measures import (
     describe_intervals,
     have_spaces,
     make_measure,
-    score_corpus,
 )
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -98,11 +97,6 @@ class EvaluationRequest:
         workdirs = (self.workdir, *self.others)
         return ModelRequest(workdirs, self.checkpoint, self.weights, self.mean, self.direction)
 
-    @property
-    def texts(self) -> TextRequest:
-        """The texts that are translated, and their references."""
-        return TextRequest(self.split, self.src, self.ref, self.testset, self.segments)
-
 
 class Evaluator:
     """Evaluates any number of a run's parameters on one test set, with one compiled search."""
@@ -126,14 +120,17 @@ class Evaluator:
                 f"--tgt_language={request.tgt_language} is no language code; write one of ISO 639, "
                 "such as de, zh or zho_Hans"
             )
-        self._texts = open_texts(self.config.data, request.texts)
-        self.split, self._corpus = self._texts.name, self._texts.corpus
+        self._texts = open_texts(
+            self.config.data, request.split, src=request.src, ref=request.ref,
+            testset=request.testset, segments=request.segments,
+        )  # fmt: skip
+        self.split, self._test_set = self._texts.name, self._texts.test_set
         languages = request.tgt_language, self.config.data.tgt_language, self._texts.tgt_language
         self.tgt_language = next(filter(None, languages), "")
         self._request = request
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
         self._translator = self._model.make_translator(request.backend, request.compute_type)
-        self._spaces = have_spaces(self.tgt_language, (tgt for _, tgt in self._corpus))
+        self._spaces = have_spaces(self.tgt_language, self._test_set.references[0])
         self._measures = self._choose_measures(request.measures)
 
     def restore(self) -> tuple[Params, str]:
@@ -207,8 +204,8 @@ class Evaluator:
             check_writable(path.parent)
         return path
 
-    def _choose_measures(self, asked: Sequence[str]) -> tuple[str, ...]:
-        """Returns the measures to compute.
+    def _choose_measures(self, asked: Sequence[str]) -> dict[str, Measure]:
+        """Returns the measures to compute, by name.
 
         Raises:
             ConfigError: one is unknown, or means nothing for this run and its references.
@@ -239,12 +236,10 @@ class Evaluator:
                 f"measure {meaningless[0]} means nothing for this run with --tgt_language="
                 f"{self.tgt_language}; use one of {', '.join(possible)}"
             )
-        for name in chosen:
-            self._make_measure(name)
-        return chosen
+        return {name: self._make_measure(name) for name in chosen}
 
     def _make_measure(self, name: str) -> Measure:
-        return make_measure(name, self.tgt_language, 1 + len(self._texts.more_references))
+        return make_measure(name, self.tgt_language, len(self._test_set.references))
 
     def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
         """Returns the run's saved evaluations that are still valid, by checkpoint label.
@@ -304,8 +299,8 @@ class Evaluator:
             "devices": [device.device_kind for device in jax.devices()],
             **identify_code(config.plugins, SCORING_CODE, PACKAGES),
         }
-        if self._texts.documents is not None:  # on which the intervals depend
-            key["documents"] = hash_strings(*map(str, self._texts.documents))
+        if self._test_set.documents is not None:  # on which the intervals depend
+            key["documents"] = hash_strings(*map(str, self._test_set.documents))
         if config.decoding.mbr == METRICX:  # whose model is not in the config
             key["utility"] = self._make_measure(METRICX).definition
         found: dict[str, Any] = json.loads(json.dumps(key))  # as it is read from a file
@@ -317,7 +312,7 @@ class Evaluator:
         """Returns the translations of all sentences for each alpha, and the time of the search."""
         translator, compiled = self._translator, self._translator.compile_seconds
         started = time.perf_counter()
-        sentences = [src for src, _ in self._corpus]
+        sentences = self._test_set.sources
         translator.shows_progress = is_first() and sys.stderr.isatty()
         if self.config.decoding.mbr == "none":
             found = translator.translate_with_alphas(params, sentences, alphas)
@@ -348,7 +343,8 @@ class Evaluator:
     @functools.cached_property
     def _perplexity(self) -> ReferencePerplexity:
         limit = find_limit(self.config, self._model.members.position_limit)
-        return ReferencePerplexity(self._model.make_scorer(limit), self.config, self._corpus)
+        pairs = [*zip(self._test_set.sources, self._test_set.references[0], strict=True)]
+        return ReferencePerplexity(self._model.make_scorer(limit), self.config, pairs)
 
     def _save(
         self,
@@ -360,30 +356,27 @@ class Evaluator:
         output: Path,
     ) -> Evaluation:
         """Scores the translations, and saves scores and texts; `facts` are recorded as well."""
-        more, documents = self._texts.more_references, self._texts.documents
+        documents = self._test_set.documents
         # A line feed inside a sentence would split it over two lines of the text files.
-        pairs = [(src.replace("\n", " "), tgt.replace("\n", " ")) for src, tgt in self._corpus]
-        sources, references = map(list, zip(*pairs, strict=True))
-        others = [[line.replace("\n", " ") for line in each] for each in more]
-        test_set = TestSet(sources, [references, *others], self._texts.documents)
+        sources, *references = (
+            [text.replace("\n", " ") for text in each]
+            for each in (self._test_set.sources, *self._test_set.references)
+        )
+        test_set = TestSet(sources, references, documents)
         hypotheses = [translation.text for translation in translations]
         perplexities, losses = reference_losses
-        scores = score_corpus(
-            hypotheses, test_set, self.tgt_language, self._measures, with_intervals=True
-        )
-        stored = {
-            name: measure
-            for name, measure in zip(scores, map(self._make_measure, scores), strict=True)
-            if measure.is_stored
+        scores = {
+            name: measure.score(hypotheses, test_set, with_interval=True)
+            for name, measure in self._measures.items()
         }
+        stored = {name: each for name, each in self._measures.items() if each.is_stored}
         segments = {name: each.collect(hypotheses, test_set) for name, each in stored.items()}
         if not self._spaces:
             perplexities = {k: v for k, v in perplexities.items() if k != "perplexity_word"}
-        if empty := count_empty_references(sources, references):
+        if empty := count_empty_references(sources, references[0]):
             _log.warning(
                 "%d references are empty, but not their sources; nothing matches them", empty
             )
-        workdir = self._request.workdir
         result: dict[str, Any] = {
             **{name: scores[name].value for name in ("bleu", "chrf") if name in scores},
             **({"signature": scores["bleu"].definition} if "bleu" in scores else {}),
@@ -403,9 +396,7 @@ class Evaluator:
             "backend": self._translator.describe(),
             **facts,
             **dataclasses.asdict(config.decoding),
-            "workdir": workdir.resolve().name,
-            "run": summarize_ledger(workdir),
-            "config": overrides(config),
+            **record_run(self._request.workdir, config, PACKAGES),
             "checkpoint": key["checkpoint"],
             **({"ensemble": self._ensemble} if self._ensemble else {}),
             "split": self.split,
@@ -421,10 +412,6 @@ class Evaluator:
                 has_documents=documents is not None,
                 stored=stored,
             ),
-            "date": now(),
-            "devices": [device.device_kind for device in jax.devices()],
-            **find_revision(config.plugins),
-            "versions": find_versions(PACKAGES),
             "key": key,
         }
         for name, measure in stored.items():  # by which they are compared without its model
@@ -438,8 +425,8 @@ class Evaluator:
             "hypotheses": hypotheses,
             "log_probs": [f"{-nats:.6f} {tokens:.0f}" for nats, tokens in losses],
             "sources": sources,
-            "references": references,
-            **{f"references{n}": lines for n, lines in enumerate(others, 2)},
+            "references": references[0],
+            **{f"references{n}": lines for n, lines in enumerate(references[1:], 2)},
             **({} if documents is None else {"documents": [*map(str, documents)]}),
             **{
                 name_segment_scores(name): [repr(value) for value in counts[:, 0].tolist()]
@@ -448,3 +435,16 @@ class Evaluator:
         }
         with explain_write_errors(RunError, output):
             return save_evaluation(output, result, texts)
+
+
+def record_run(workdir: Path, config: Config, packages: Sequence[str]) -> dict[str, Any]:
+    """Returns the run, code, packages and devices of an evaluation, as it records them."""
+    return {
+        "workdir": workdir.resolve().name,
+        "run": summarize_ledger(workdir),
+        "config": overrides(config),
+        "date": now(),
+        "devices": [device.device_kind for device in jax.devices()],
+        **find_revision(config.plugins),
+        "versions": find_versions(packages),
+    }

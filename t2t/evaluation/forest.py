@@ -62,8 +62,7 @@ def list_rows(
         except (ConfigError, EvaluationError, MeasureError) as error:
             left_out.append(f"{name} is left out of the plot: {error}")
             continue
-        units = {system: test_set.sum_units(each) for system, each in statistics.items()}
-        judged.append((other, judge(units, other)))
+        judged.append((other, judge(statistics, other, test_set)))
     if by_likelihood:
         judged.append((make_likelihood("token"), by_likelihood))
     return [

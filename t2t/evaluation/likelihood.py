@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
 from t2t.data.batch import batch_pairs
-from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.measures import Score
 from t2t.model.interface import Params, merge
@@ -111,15 +110,15 @@ def sum_losses(sentences: NatsAndTokens) -> CorpusLoss:
 class ReferencePerplexity:
     """Computes the loss of a test set's references, as far as the models can take them."""
 
-    def __init__(self, scorer: PairScorer, config: Config, corpus: Corpus):
-        """Tokenises the corpus; pairs with a side longer than `scorer.limit` are left out."""
+    def __init__(self, scorer: PairScorer, config: Config, texts: Sequence[tuple[str, str]]):
+        """Tokenises pairs of texts; those with a side over `scorer.limit` are left out."""
         self._scorer, self._tokenizer = scorer, config.tokenizer
-        self._pairs = scorer.vocabulary.encode_pairs(corpus)
+        self._pairs = scorer.vocabulary.encode_pairs(texts)
         lengths = np.array([max(map(len, pair)) for pair in self._pairs])
         self._fits, longest = lengths <= scorer.limit, config.data.max_length
         longer = int(((lengths > longest) & self._fits).sum())
         warn_of_long_pairs(longer, len(lengths), longest)
-        pairs = zip(corpus, self._fits, strict=True)
+        pairs = zip(texts, self._fits, strict=True)
         self._num_words = sum(len(tgt.split()) for (_, tgt), fit in pairs if fit)
         if not self._num_words:
             _log.warning("no perplexity: no pair of at most %d sub-words has a word", scorer.limit)

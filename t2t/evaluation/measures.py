@@ -93,6 +93,11 @@ def divide(sums: Float[np.ndarray, "2"]) -> float:
     return float(sums[0] / sums[1])
 
 
+def count_scores(scores: Sequence[float] | Float[np.ndarray, "n"]) -> Float[np.ndarray, "n 2"]:
+    """Returns (score, 1) of each sentence, the statistics whose mean `divide` computes."""
+    return np.stack([np.array(scores, float), np.ones(len(scores))], axis=-1)
+
+
 @dataclasses.dataclass(frozen=True)
 class Measure:
     """A score of a corpus: a function of statistics that are summed over its sentences."""
@@ -294,27 +299,6 @@ def _compute_perplexity(sums: Float[np.ndarray, "_"]) -> float:
         return math.inf
 
 
-def score_corpus(
-    hypotheses: Sequence[str],
-    test_set: TestSet,
-    tgt_language: str,
-    names: Sequence[str],
-    *,
-    with_intervals: bool = False,
-) -> dict[str, Score]:
-    """Scores a corpus by the measures of these names, with intervals on request.
-
-    Raises:
-        ValueError: there is not one hypothesis for each reference, or none at all.
-    """
-    return {
-        name: make_measure(name, tgt_language, len(test_set.references)).score(
-            hypotheses, test_set, with_interval=with_intervals
-        )
-        for name in names
-    }
-
-
 def have_spaces(tgt_language: str, references: Iterable[str]) -> bool:
     """Returns whether references have spaces between words; warns where BLEU needs them in vain.
 
@@ -391,7 +375,7 @@ def _make_exact_match(name: str, num_references: int, *, lowercase: bool) -> Mea
     ) -> Float[np.ndarray, "n 2"]:
         pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
         found = [normalise(line) in map(normalise, wanted) for line, wanted in pairs]
-        return np.stack([np.array(found, float), np.ones(len(found))], axis=-1)
+        return count_scores(found)
 
     return Measure(
         name,

@@ -28,7 +28,7 @@ from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import register
 from t2t.data.batch import BOS_ID, Batch, group_by_length, pad_sentences
 from t2t.evaluation.load_models import TRANSLATING_CODE, ModelRequest, RunModel, identify_code
-from t2t.evaluation.measures import Measure
+from t2t.evaluation.measures import Measure, count_scores
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.t5_family import METRICX_ARCHITECTURES
 from t2t.model.interface import Params, merge
@@ -86,8 +86,7 @@ def use_metricx(workdir: Path, version: str = "") -> None:
             sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
         ) -> Float[np.ndarray, "n 2"]:
             columns = [scorer.score(sources, hypotheses, lines) for lines in references[:count]]
-            found = np.mean(columns, axis=0)
-            return np.stack([found, np.ones_like(found)], axis=-1)
+            return count_scores(np.mean(columns, axis=0))
 
         several = f", mean over {count} references" if count > 1 else ""
         return Measure(

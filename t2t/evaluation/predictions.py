@@ -13,11 +13,10 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import ConfigError, DataConfig
-from t2t.config.files import overrides
 from t2t.data.corpus_sources import open_split
 from t2t.data.objectives import make_objective
 from t2t.data.preparation import tokenize
-from t2t.evaluation.evaluator import EvaluationRequest
+from t2t.evaluation.evaluator import EvaluationRequest, record_run
 from t2t.evaluation.likelihood import DTYPE
 from t2t.evaluation.load_models import RunModel, hash_params, identify_code
 from t2t.evaluation.measures import (
@@ -31,7 +30,6 @@ from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
 from t2t.storage.paths import make_path
-from t2t.training.provenance import find_revision, find_versions, now, summarize_ledger
 from t2t.training.run_directory import RunError
 
 _CODE = ("t2t/data", "t2t/evaluation/predictions.py", "t2t/model", "t2t/ops")
@@ -85,9 +83,7 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
         "tokens_per_second": float(scored[:, 1].sum()) / seconds,
         "beam_size": None,  # nothing is searched
         "alpha": None,
-        "workdir": request.workdir.resolve().name,
-        "run": summarize_ledger(request.workdir),
-        "config": overrides(config),
+        **record_run(request.workdir, config, _PACKAGES),
         "parameters": hash_params(params),
         "checkpoint": label,
         "split": request.split,
@@ -99,10 +95,6 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
             if name in ("log_probs", "references")
         }
         | {"right": f"{path.stem}.right.txt"},
-        "date": now(),
-        "devices": [device.device_kind for device in jax.devices()],
-        **find_revision(config.plugins),
-        "versions": find_versions(_PACKAGES),
         "key": identify_code(config.plugins, _CODE, _PACKAGES),
     }
     if not is_first():

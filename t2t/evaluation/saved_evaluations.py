@@ -31,6 +31,7 @@ from t2t.config.variants import choices
 from t2t.evaluation.measures import (
     Measure,
     TestSet,
+    count_scores,
     format_interval,
     format_score,
     make_measure,
@@ -44,7 +45,7 @@ _log = logging.getLogger(__name__)
 # Fields that every version of t2t.evaluate has written.
 _REQUIRED = {
     "measures", "num_sentences", "split", "checkpoint", "beam_size", "alpha", "tgt_language",
-    "config",
+    "config", "texts", "date",
 }  # fmt: skip
 
 
@@ -71,8 +72,8 @@ class Evaluation:
 
     @property
     def date(self) -> str:
-        """The time in UTC; empty, so sorted first, if a version without dates wrote it."""
-        return str(self.result.get("date", ""))
+        """The time in UTC."""
+        return str(self.result["date"])
 
     @property
     def objective(self) -> str:
@@ -98,10 +99,6 @@ class Evaluation:
         Raises:
             EvaluationError: the file is missing, or its number of lines is not that of sentences.
         """
-        if "texts" not in self.result:
-            raise EvaluationError(
-                f"{self.path} was written without its {text}; evaluate that run again"
-            )
         if text not in self.result["texts"]:
             raise EvaluationError(
                 f"{self.path} has no {text}: its run was trained on text alone, and translates "
@@ -132,15 +129,14 @@ class Evaluation:
             texts = self.read_lines("references")
             return TestSet(texts, [texts])
         documents = None
-        if "documents" in self.result.get("texts", {}):
+        if "documents" in self.result["texts"]:
             documents = self._read_numbers("documents", 1)[:, 0].astype(int)
         references = [self.read_lines(text) for text in self._references]
         return TestSet(self.read_lines("sources"), references, documents)
 
     @property
     def _references(self) -> list[str]:
-        texts = self.result.get("texts", {})
-        return [name for name in texts if name.startswith("references")] or ["references"]
+        return [name for name in self.result["texts"] if name.startswith("references")]
 
     def open_measure(self, name: str) -> Measure:
         """Returns the measure of this name as it is defined here, or as its stored scores are.
@@ -149,7 +145,7 @@ class Evaluation:
             EvaluationError: it is unknown, and has no stored scores.
             MeasureError: as `make_measure`.
         """
-        saved, texts = self.result["measures"], self.result.get("texts", {})
+        saved, texts = self.result["measures"], self.result["texts"]
         if self.objective:
             if name not in PREDICTION_MEASURES:
                 raise EvaluationError(
@@ -173,21 +169,32 @@ class Evaluation:
             )
         return make_measure(name, self.result["tgt_language"], len(self._references))
 
-    def read_segment_scores(self, name: str) -> Float[np.ndarray, "n 2"]:
+    def read_statistics(self, measure: Measure, test_set: TestSet) -> Float[np.ndarray, "n _"]:
+        """Returns the statistics of each sentence by a measure, stored or of the hypotheses.
+
+        Raises:
+            EvaluationError: a file is missing or damaged, or has no scores by this measure.
+        """
+        if self.objective:
+            return self._read_predictions(measure.name)
+        if measure.segments is None:
+            return self._read_segment_scores(measure.name)
+        return measure.collect(self.read_lines("hypotheses"), test_set)
+
+    def _read_segment_scores(self, name: str) -> Float[np.ndarray, "n 2"]:
         """Returns the stored (score, 1) of each sentence by a measure.
 
         Raises:
             EvaluationError: there are none, or as `read_log_probs`.
         """
-        if name_segment_scores(name) not in self.result.get("texts", {}):
+        if name_segment_scores(name) not in self.result["texts"]:
             raise EvaluationError(
                 f"{self.path} has no scores by {name}; store them first: t2t.evaluate "
                 f"--segment_scores={name}=FILE"
             )
-        values = self._read_numbers(name_segment_scores(name), 1)
-        return np.hstack([values, np.ones_like(values)])
+        return count_scores(self._read_numbers(name_segment_scores(name), 1)[:, 0])
 
-    def read_predictions(self, measure: str) -> Float[np.ndarray, "n 3"]:
+    def _read_predictions(self, measure: str) -> Float[np.ndarray, "n 3"]:
         """Returns (nats, predicted sub-words, right ones) of each text of a run on text alone.
 
         Texts that are too long for the model are left out.
@@ -315,7 +322,7 @@ def load_evaluation(path: Path) -> Evaluation:
         raise EvaluationError(f"{path} cannot be read: {error}") from None
     if not isinstance(result, dict) or not result.keys() >= _REQUIRED:
         raise EvaluationError(f"{path} was not written by t2t.evaluate")
-    for name in result.get("texts", {}).values():
+    for name in result["texts"].values():
         if not name or Path(name).name != name:  # it may come from somebody else
             raise EvaluationError(f"{path} names {name!r} as a text; it may name files beside it")
     return Evaluation(path, result)

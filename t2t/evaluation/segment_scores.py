@@ -9,16 +9,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-from jaxtyping import Float
+from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
 from t2t.data.corpus import TextFile
-from t2t.evaluation.measures import Measure
+from t2t.evaluation.measures import Measure, count_scores
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     find_evaluation,
@@ -34,29 +31,23 @@ from t2t.training.run_directory import RunError
 NO_DEFINITION = "mean of another program's scores of the sentences, without a definition"
 
 
-class SegmentScores(NamedTuple):
-    """The scores of all sentences by one measure."""
-
-    values: Float[np.ndarray, "n"]
-    definition: str
-    higher_is_better: bool
-
-
-def read_segment_scores(flag: str, path: Path, num_sentences: int) -> SegmentScores:
-    """Reads a number a line, or a JSON object a line.
+def read_segment_scores(
+    name: str, path: str, num_sentences: int
+) -> tuple[Measure, Sequence[float]]:
+    """Reads a number a line, or a JSON object a line; returns the measure and the scores.
 
     An object has the `score` of a sentence. Any of them, or a first one without a score, may have
     the `definition` of the measure, with its version, and `higher_is_better` (true by default).
-    `flag` is how the user named the file, for messages.
 
     Raises:
         ConfigError: a line is missing or is no finite number, or two definitions differ.
     """
-    file = TextFile(path)
+    flag, place = f"--segment_scores={name}={path}", make_path(path)
+    file = TextFile(place)
     values: list[float] = []
     facts: dict[str, Any] = {}
     for number, line in enumerate(file.read(0, len(file)), 1):
-        where = f"{flag}: line {number} of {path}"
+        where = f"{flag}: line {number} of {place}"
         try:
             entry = json.loads(line)
         except ValueError:
@@ -85,17 +76,17 @@ def read_segment_scores(flag: str, path: Path, num_sentences: int) -> SegmentSco
         values.append(float(entry))
     if len(values) != num_sentences:
         raise ConfigError(
-            f"{flag}: {path} has {len(values)} scores, but the evaluation {num_sentences} "
+            f"{flag}: {place} has {len(values)} scores, but the evaluation {num_sentences} "
             f"sentences; the first line that is missing or too many is that of sentence "
             f"{min(len(values), num_sentences) + 1}"
         )
     definition, higher = facts.get("definition", NO_DEFINITION), facts.get("higher_is_better", True)
     if not isinstance(definition, str) or not isinstance(higher, bool):
         raise ConfigError(
-            f"{flag}: {path} has definition {definition!r} and higher_is_better {higher!r}; write "
+            f"{flag}: {place} has definition {definition!r} and higher_is_better {higher!r}; write "
             "a string, and true or false"
         )
-    return SegmentScores(np.array(values), definition, higher)
+    return Measure(name, definition, higher_is_better=higher), values
 
 
 def add_segment_scores(place: Path, split: str, checkpoint: str, files: Sequence[str]) -> str:
@@ -132,16 +123,13 @@ def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
     if name in (*choices(MEASURE_FIELD), METRICX) or (name in measures and stored not in texts):
         raise ConfigError(f"{flag}: {name} is a measure of t2t; choose another name")
     check_unchanged(evaluation)
-    scores = read_segment_scores(flag, make_path(path), evaluation.result["num_sentences"])
-    measure = Measure(name, scores.definition, higher_is_better=scores.higher_is_better)
-    counts = np.stack([scores.values, np.ones_like(scores.values)], axis=-1)
-    score = measure.score_counts(counts, test_set, with_interval=True)
+    measure, scores = read_segment_scores(name, path, evaluation.result["num_sentences"])
+    score = measure.score_counts(count_scores(scores), test_set, with_interval=True)
     result = {
         **evaluation.result,
         "measures": {
-            **measures, name: vars(score) | {"higher_is_better": scores.higher_is_better},
+            **measures, name: vars(score) | {"higher_is_better": measure.higher_is_better},
         },
         "texts": {**texts, stored: f"{evaluation.path.stem}.{stored}.txt"},
     }  # fmt: skip
-    lines = [repr(value) for value in scores.values.tolist()]
-    return save_evaluation(evaluation.path, result, {stored: lines})
+    return save_evaluation(evaluation.path, result, {stored: [*map(repr, scores)]})

@@ -21,6 +21,7 @@ from t2t.evaluation.measures import (
     Interval,
     Measure,
     Statistics,
+    TestSet,
     resample_sentences,
 )
 
@@ -192,10 +193,20 @@ class Judgement:
 
     scores: Mapping[str, SystemScore]
     comparisons: Mapping[str, Comparison]  # of all systems except the first
+    unit: str = "sentences"  # that is resampled; or "documents"
+
+    @property
+    def num_units(self) -> int:
+        """The number of sentences or documents."""
+        return next(iter(self.scores.values())).num_sentences
 
 
-def judge(systems: Mapping[str, Statistics], measure: Measure) -> Judgement:
-    """Scores all systems on the same resamples, and compares each with the first."""
+def judge(statistics: Mapping[str, Statistics], measure: Measure, test_set: TestSet) -> Judgement:
+    """Scores all systems on the same resamples, and compares each with the first.
+
+    `statistics` are those of each sentence, by system.
+    """
+    systems = {name: test_set.sum_units(counts) for name, counts in statistics.items()}
     scores = {name: score_system(measure, counts) for name, counts in systems.items()}
     # Sums over documents are no single outcomes, for which McNemar's test is.
     is_single = measure.is_share and all((each[..., 1] == 1).all() for each in systems.values())
@@ -208,7 +219,8 @@ def judge(systems: Mapping[str, Statistics], measure: Measure) -> Judgement:
             found.append(compare_shares(*pair, measure, right))
         else:
             found.append(compare_systems(*pair, measure))
-    return Judgement(scores, dict(zip(others, adjust(found), strict=True)))
+    comparisons = dict(zip(others, adjust(found), strict=True))
+    return Judgement(scores, comparisons, test_set.unit)
 
 
 def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:

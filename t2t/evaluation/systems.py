@@ -39,7 +39,6 @@ class System:
 
     name: str
     evaluations: Sequence[Evaluation]
-    hypotheses: Sequence[Sequence[str]]  # of each run; empty on text alone
     is_named: bool = True  # False if a run's newest evaluation was taken
 
     @property
@@ -81,7 +80,7 @@ def read_system(
     may_differ: Sequence[str] = (),
     checkpoint: str = "",
 ) -> System:
-    """Reads the evaluations that an operand names, with their hypotheses.
+    """Reads the evaluations that an operand names.
 
     It is each run's newest evaluation of the split, and of the checkpoint if it is not empty, such
     as best or avg:5; or the one that `evaluation` names. `may_differ` are config fields that each
@@ -92,12 +91,11 @@ def read_system(
     """
     places = [make_path(place) for place in operand.split(",")]
     found = [find_evaluation(place, split, evaluation, checkpoint) for place in places]
-    hypotheses = [[] if each.objective else each.read_lines("hypotheses") for each in found]
     check_seeds(operand, found, may_differ)
     more = len(places) - 1
     seeds = f" (and {more} more seed{'s' * (more > 1)})" if more else ""
     is_named = bool(evaluation) or all(place.suffix == ".json" for place in places)
-    return System(f"{places[0]}{seeds}", found, hypotheses, is_named)
+    return System(f"{places[0]}{seeds}", found, is_named)
 
 
 def check_seeds(
@@ -305,28 +303,21 @@ def read_statistics(
     """
     return {
         system.name: np.stack(
-            [
-                _read_statistics(each, hypotheses, measure, test_set)
-                for each, hypotheses in zip(system.evaluations, system.hypotheses, strict=True)
-            ]
+            [_read_statistics(each, measure, test_set) for each in system.evaluations]
         )
         for system in systems
     }
 
 
 def _read_statistics(
-    evaluation: Evaluation, hypotheses: Sequence[str], measure: Measure, test_set: TestSet
+    evaluation: Evaluation, measure: Measure, test_set: TestSet
 ) -> Float[np.ndarray, "n _"]:
     """Returns the statistics of an evaluation, and checks its saved score by them."""
     measures = evaluation.result["measures"]
     tolerance = 1e-6
+    counts = evaluation.read_statistics(measure, test_set)
     if evaluation.objective:
-        counts = evaluation.read_predictions(measure.name)
         tolerance *= max(measures[measure.name]["value"], 1.0)  # nats are saved with six digits
-    elif measure.segments is None:
-        counts = evaluation.read_segment_scores(measure.name)
-    else:
-        counts = measure.collect(hypotheses, test_set)
     own, checked = counts, measure
     if measure.name not in measures:  # it was not asked for: another shows if the texts belong
         known = {*choices(MEASURE_FIELD)} - {METRICX}  # whose scores are stored
@@ -334,7 +325,7 @@ def _read_statistics(
         if not others:
             return counts
         checked = evaluation.open_measure(others[0])
-        own = checked.collect(hypotheses, test_set)
+        own = evaluation.read_statistics(checked, test_set)
     saved, value = measures[checked.name], checked.aggregate(own.sum(axis=0))
     if saved["definition"] != checked.definition:
         remedy = "score all systems alike"
@@ -357,19 +348,19 @@ def _read_statistics(
 
 def read_reference_losses(
     systems: Sequence[System], test_set: TestSet
-) -> tuple[dict[str, Statistics], str] | None:
+) -> tuple[dict[str, Statistics], TestSet, str] | None:
     """Reads (nats, tokens) of each first reference under each run, by system.
 
     A token is a sub-word if all runs have the same number of sub-words in each reference, else a
     word separated by white space. References whose loss is not finite under some run are left out,
     and those without a word, if words are counted.
 
-    Returns the losses of each sentence, or each document if they are known, and the token
-    ("sub-word" or "word"); None if a run was evaluated without log-probabilities, or fewer than two
-    references are left.
+    Returns the losses, the test set with the documents of the sentences that are left, and the
+    token ("sub-word" or "word"); None if a run was evaluated without log-probabilities, or fewer
+    than two references are left.
     """
     evaluations = [each for system in systems for each in system.evaluations]
-    if not all("log_probs" in each.result.get("texts", {}) for each in evaluations):
+    if not all("log_probs" in each.result["texts"] for each in evaluations):
         return None
     losses = {
         system.name: np.array([each.read_log_probs() for each in system.evaluations])
@@ -391,4 +382,4 @@ def read_reference_losses(
     if test_set.documents is not None:  # numbered anew without those of which nothing is left
         renumbered = np.unique(test_set.documents[kept], return_inverse=True)[1]
         test_set = test_set._replace(documents=renumbered)
-    return {name: test_set.sum_units(values[:, kept]) for name, values in losses.items()}, token
+    return {name: values[:, kept] for name, values in losses.items()}, test_set, token

@@ -22,7 +22,7 @@ from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import DTYPE, CorpusLoss, sum_losses
-from t2t.evaluation.measures import TestSet, have_spaces, make_measure, score_corpus
+from t2t.evaluation.measures import TestSet, have_spaces, make_measure
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 from t2t.training.step import make_eval_step
@@ -114,10 +114,11 @@ class Validation:
         sources, references = self._pairs[name]
         found = [best.text for best in self._translators[name].translate(params, sources)]
         suffix = "_lowercase" if self._lowercase else ""
-        measures = {each: f"{each}{suffix}" for each in ("bleu", "chrf")}
-        test_set = TestSet(sources, [references])
-        scores = score_corpus(found, test_set, self._languages[name], [*measures.values()])
-        return {each: scores[measure].value for each, measure in measures.items()}
+        test_set, language = TestSet(sources, [references]), self._languages[name]
+        return {
+            each: make_measure(f"{each}{suffix}", language).score(found, test_set).value
+            for each in ("bleu", "chrf")
+        }
 
 
 class CorpusScorer:

@@ -122,16 +122,10 @@ def list_useless(judgement: Judgement, measure: str) -> list[str]:
     return useless if useless[1:] and useless[0] == next(iter(judgement.scores)) else []
 
 
-def describe_all(
-    judgement: Judgement,
-    measure: str,
-    num_sentences: int,
-    same: Collection[str] = (),
-    unit: str = "sentences",
-) -> list[str]:
+def describe_all(judgement: Judgement, measure: str, same: Collection[str] = ()) -> list[str]:
     """Describes each comparison in a line, and the error rate of several verdicts together.
 
-    `same` names the systems that have the parameters of the first one; `unit` as in `describe`.
+    `same` names the systems that have the parameters of the first one.
     """
     first = next(iter(judgement.scores))
     lines = [
@@ -139,9 +133,9 @@ def describe_all(
             comparison,
             (first, name),
             measure,
-            num_sentences,
+            judgement.num_units,
             is_same_model=name in same,
-            unit=unit,
+            unit=judgement.unit,
         )
         for name, comparison in judgement.comparisons.items()
     ]
@@ -155,7 +149,7 @@ def describe_all(
         lines.append(
             f"These {count} comparisons are judged together (Holm's correction): if no system "
             f"differs from {first}, the probability of any false verdict is at most {LEVEL:.0%}"
-            f"{f', as far as the choice of the {unit} goes' * any(without_seeds)}."
+            f"{f', as far as the choice of the {judgement.unit} goes' * any(without_seeds)}."
         )
     return lines
 
@@ -190,10 +184,9 @@ def judge_log_probs(
             "No verdict by the references' log-probability: a run was evaluated without it, or "
             "fewer than two references have a finite one under all runs; evaluate that run again.",
         ]
-    losses, token = found
+    losses, kept, token = found
     measure = make_likelihood(token)
-    judgement = judge(losses, measure)
-    number = len(next(iter(losses.values()))[0])
+    judgement = judge(losses, measure, kept)
     with np.errstate(over="ignore"):  # a diverged run has an infinite perplexity
         perplexities = ", ".join(
             f"{name} {np.exp(score.value):.4g}" for name, score in judgement.scores.items()
@@ -201,5 +194,5 @@ def judge_log_probs(
     return judgement, [
         *lines,
         f"by the references' log-probability, perplexity per {token}: {perplexities}",
-        *describe_all(judgement, measure.unit, number, list_same(systems), test_set.unit),
+        *describe_all(judgement, measure.unit, list_same(systems)),
     ]

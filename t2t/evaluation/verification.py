@@ -46,12 +46,11 @@ def verify(evaluation: Evaluation) -> str:
     """
     check_unchanged(evaluation)
     result, test_set = evaluation.result, evaluation.read_test_set()
-    hypotheses = [] if evaluation.objective else evaluation.read_lines("hypotheses")
     faults: list[str] = []
     empty = count_empty_references(test_set.sources, test_set.references[0])
     rows, summary = [], {"num_empty_references": float(empty)}
     for name, saved in result["measures"].items():
-        found = _compute(evaluation, name, hypotheses, test_set)
+        found = _compute(evaluation, name, test_set)
         if saved["definition"] != found.definition:
             faults.append(
                 f"{name} is defined as {saved['definition']}, but here as {found.definition}"
@@ -74,19 +73,13 @@ def verify(evaluation: Evaluation) -> str:
     return "\n".join(lines)
 
 
-def _compute(evaluation: Evaluation, name: str, hypotheses: list[str], test_set: TestSet) -> Score:
-    if evaluation.objective:
-        counts = evaluation.read_predictions("accuracy")
-        return evaluation.open_measure(name).score_counts(counts, test_set, with_interval=True)
-    if name in ("perplexity", "perplexity_word"):
+def _compute(evaluation: Evaluation, name: str, test_set: TestSet) -> Score:
+    if not evaluation.objective and name in ("perplexity", "perplexity_word"):
         saved = evaluation.result["measures"][name]
         value = _compute_perplexity(evaluation, test_set, by_words=name.endswith("_word"))
         return Score(value, saved["definition"], saved["detail"])
     measure = evaluation.open_measure(name)
-    if measure.segments is None:
-        counts = evaluation.read_segment_scores(name)
-    else:
-        counts = measure.collect(hypotheses, test_set)
+    counts = evaluation.read_statistics(measure, test_set)
     return measure.score_counts(counts, test_set, with_interval=True)
 
 

@@ -188,13 +188,11 @@ def judge_rows(
     named = [dataclasses.replace(system, name=name) for name, system in systems.items()]
     measure = named[0].evaluations[0].open_measure(measure_name)
     test_set = check_comparable(named)
-    counts = read_statistics(named, measure, test_set)
-    by_measure = judge({name: test_set.sum_units(each) for name, each in counts.items()}, measure)
+    by_measure = judge(read_statistics(named, measure, test_set), measure, test_set)
     if BASE not in systems:
         no_verdicts = ["No verdicts: base has no evaluation."]
         return Judgement(by_measure.scores, {}), nothing, no_verdicts, []
-    number = by_measure.scores[BASE].num_sentences
-    sentences = describe_all(by_measure, measure_name, number, unit=test_set.unit)
+    sentences = describe_all(by_measure, measure_name)
     by_loss = None
     if not named[0].objective:  # on text alone the measure is that of the same nats
         by_loss, described = judge_log_probs(named, test_set)

@@ -9,7 +9,7 @@ import numpy as np
 
 from t2t.config.fields import DataConfig
 from t2t.data.corpus import ListCorpus
-from t2t.evaluation.measures import Measure, Statistics, TestSet, score_corpus
+from t2t.evaluation.measures import Measure, Score, Statistics, TestSet, make_measure
 from t2t.evaluation.predictions import score_predictions
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -40,6 +40,13 @@ def spoil(every: int, lines: Sequence[str] = REFERENCES) -> list[str]:
     return [
         "Eine Katze schläft ." if number % every == 0 else line for number, line in enumerate(lines)
     ]
+
+
+def score_corpus(
+    hypotheses: Sequence[str], test_set: TestSet, language: str, names: Sequence[str]
+) -> dict[str, Score]:
+    measures = {name: make_measure(name, language, len(test_set.references)) for name in names}
+    return {name: measure.score(hypotheses, test_set) for name, measure in measures.items()}
 
 
 def save(

@@ -54,6 +54,7 @@ class FakeScorer(Evaluator):
             "config": {},
             "measures": {"bleu": {"value": bleu, "interval": [bleu - 1, bleu + 1]}},
             "texts": {},
+            "date": "2026-01-01T00:00:00Z",
         }
         path = self.folder / f"{label}.json"
         save_evaluation(path, result, {})

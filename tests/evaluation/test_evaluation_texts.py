@@ -10,9 +10,9 @@ from sacrebleu.dataset.plain_text import PlainTextDataset
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
 from t2t.config.fields import ConfigError, DataConfig
-from t2t.data.corpus import DataError
+from t2t.data.corpus import DataError, TextCorpus
 from t2t.evaluation import evaluation_texts
-from t2t.evaluation.evaluation_texts import TextRequest, find_test_set, open_texts, read_documents
+from t2t.evaluation.evaluation_texts import find_test_set, open_texts, read_documents
 
 DATA = DataConfig(source="text", src_language="en", tgt_language="de")
 
@@ -32,19 +32,19 @@ def files(tmp_path: Path) -> dict[str, Any]:
 
 def test_each_further_reference_is_part_of_the_test_set(files: dict[str, Any]) -> None:
     both, one = (
-        open_texts(DATA, TextRequest(src=files["src"], ref=files["ref"][:count]))
-        for count in (2, 1)
+        open_texts(DATA, "test", src=files["src"], ref=files["ref"][:count]) for count in (2, 1)
     )
-    assert ([*both.corpus], both.more_references) == ([("a", "x"), ("b", "y")], [["X", "Y"]])
+    assert both.test_set == (["a", "b"], [["x", "y"], ["X", "Y"]], None)
     assert re.fullmatch(r"news-[0-9a-f]{8}", both.name)
-    assert one.fingerprint == one.corpus.fingerprint() != both.fingerprint
-    assert one.more_references == []
+    assert one.fingerprint == TextCorpus(files["src"], files["ref"][0]).fingerprint()
+    assert one.fingerprint != both.fingerprint
+    assert one.test_set.references == [["x", "y"]]
 
 
 def test_reference_of_another_length_is_refused(files: dict[str, Any], tmp_path: Path) -> None:
     short = write(tmp_path / "3.de", "x")
     with pytest.raises(DataError, match=r"news\.en has 2 lines, but .*3\.de has 1"):
-        open_texts(DATA, TextRequest(src=files["src"], ref=(*files["ref"], short)))
+        open_texts(DATA, "test", src=files["src"], ref=(*files["ref"], short))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_documents_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="each of the 2 sentences is a document of its own"):
         read_documents(write(tmp_path / "ids", "a", "b"), 2)
     with pytest.raises(ConfigError, match="--segments=testset is for --testset; name a file"):
-        open_texts(DATA, TextRequest(segments="testset"))
+        open_texts(DATA, "test", segments="testset")
 
 
 @pytest.fixture
@@ -84,14 +84,14 @@ def test_standard_test_set_is_read_from_sacrebleus_cache(cache: Path) -> None:
     cache.mkdir(parents=True)
     write(cache / "tiny.en-de.src", "a", "b")
     write(cache / "tiny.en-de.ref", "x", "y")
-    texts = open_texts(DataConfig(source="text"), TextRequest(testset="tiny:en-de"))
-    assert [*texts.corpus] == [("a", "x"), ("b", "y")]
+    texts = open_texts(DataConfig(source="text"), "test", testset="tiny:en-de")
+    assert texts.test_set == (["a", "b"], [["x", "y"]], None)
     assert re.fullmatch(r"tiny-en-de-[0-9a-f]{8}", texts.name)
-    assert (texts.tgt_language, texts.documents) == ("de", None)
+    assert texts.tgt_language == "de"
     with pytest.raises(ConfigError, match="tiny:en-de names no documents; leave it out"):
-        open_texts(DATA, TextRequest(testset="tiny:en-de", segments="testset"))
+        open_texts(DATA, "test", testset="tiny:en-de", segments="testset")
     with pytest.raises(ConfigError, match="has its own texts; leave out --src and --ref"):
-        open_texts(DATA, TextRequest(testset="tiny:en-de", src="a.en"))
+        open_texts(DATA, "test", testset="tiny:en-de", src="a.en")
 
 
 @pytest.mark.usefixtures("cache")
@@ -140,9 +140,8 @@ def test_documents_and_chosen_references_of_a_standard_test_set_are_used(
         for number in range(2)
     )
     (tmp_path / "raw" / "tiny.xml").write_text(f"<dataset>{''.join(documents)}</dataset>")
-    texts = open_texts(DATA, TextRequest(testset="tiny24:en-de", segments="testset"))
-    references = [[tgt for _, tgt in texts.corpus], *texts.more_references]
-    assert [line[0] for line, *_ in references] == ["A", "B"]
-    assert texts.documents is not None
-    assert texts.documents.tolist() == [0, 0, 1, 1]
-    assert [src for src, _ in texts.corpus] == ["one", "two"] * 2
+    texts = open_texts(DATA, "test", testset="tiny24:en-de", segments="testset")
+    assert [line[0] for line, *_ in texts.test_set.references] == ["A", "B"]
+    assert texts.test_set.documents is not None
+    assert texts.test_set.documents.tolist() == [0, 0, 1, 1]
+    assert texts.test_set.sources == ["one", "two"] * 2

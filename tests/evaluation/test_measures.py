@@ -28,9 +28,8 @@ from t2t.evaluation.measures import (
     have_spaces,
     make_measure,
     make_paper_tokeniser,
-    score_corpus,
 )
-from tests.evaluation.saved_evaluations import pair
+from tests.evaluation.saved_evaluations import pair, score_corpus
 
 HYPOTHESES = ["Der rot-weiße Ball liegt im Gras .", "Zwei Hunde laufen am Meer .", ""]
 TEXT = tuple(name for name in MEASURES if name != "spbleu")  # which needs a download

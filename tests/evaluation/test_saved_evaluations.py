@@ -1,6 +1,5 @@
 """Evaluations come back from their files as they were, or with what is wrong with them."""
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -87,14 +86,6 @@ def test_other_files_in_the_folder_are_left_out_with_a_warning(
     assert find_evaluation(tmp_path, "test").path == evaluation.path
     assert "notes.json was not written by t2t.evaluate" in caplog.text
     assert "half.json cannot be read" in caplog.text
-
-
-def test_evaluation_that_kept_no_references_asks_to_be_repeated(tmp_path: Path) -> None:
-    evaluation = save(tmp_path, spoil(3))
-    result = {key: value for key, value in evaluation.result.items() if key != "texts"}
-    evaluation.path.write_text(json.dumps(result))
-    with pytest.raises(EvaluationError, match="without its references; evaluate that run again"):
-        load_evaluation(evaluation.path).read_lines("references")
 
 
 def test_code_that_scores_is_part_of_the_key() -> None:

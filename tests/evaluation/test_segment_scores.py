@@ -49,9 +49,9 @@ def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(tmp_path:
 
 
 def test_plain_numbers_have_no_definition(tmp_path: Path) -> None:
-    found = read_segment_scores("--segment_scores=a=b", Path(write(tmp_path / "s", 1, "0.5")), 2)
-    assert (found.values.tolist(), found.definition) == ([1, 0.5], NO_DEFINITION)
-    assert found.higher_is_better
+    measure, scores = read_segment_scores("a", write(tmp_path / "s", 1, "0.5"), 2)
+    assert (scores, measure.definition) == ([1, 0.5], NO_DEFINITION)
+    assert measure.higher_is_better
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,8 @@ def test_plain_numbers_have_no_definition(tmp_path: Path) -> None:
 def test_unusable_scores_are_refused_with_their_line(
     tmp_path: Path, lines: list[str], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"--segment_scores=comet=s: .*{message}"):
-        read_segment_scores(
-            "--segment_scores=comet=s", Path(write(tmp_path / "s", *lines)), num_sentences=3
-        )
+    with pytest.raises(ConfigError, match=f"--segment_scores=comet=.*s: .*{message}"):
+        read_segment_scores("comet", write(tmp_path / "s", *lines), num_sentences=3)
 
 
 @pytest.mark.parametrize(

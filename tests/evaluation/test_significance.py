@@ -251,7 +251,8 @@ def test_rows_are_judged_together() -> None:
     def mean(sums: np.ndarray) -> float:
         return float(sums[0]) / 100
 
-    judgement = judge({"base": base, **rows}, dataclasses.replace(UNBOUNDED, aggregate=mean))
+    measure = dataclasses.replace(UNBOUNDED, aggregate=mean)
+    judgement = judge({"base": base, **rows}, measure, pair([]))
     comparisons = judgement.comparisons.values()
     assert any(each.p_value < LEVEL for each in comparisons)
     assert not any(each.distinguishable for each in comparisons)
@@ -286,8 +287,9 @@ def test_few_sentences_have_neither_interval_nor_verdict(name: str) -> None:
 def judge_lines(
     first: list[str], second: list[str], references: list[str], measure: Measure
 ) -> Judgement:
-    counts = collect(measure, [first, second], pair(references))
-    return judge({"first": counts[:1], "second": counts[1:]}, measure)
+    test_set = pair(references)
+    counts = collect(measure, [first, second], test_set)
+    return judge({"first": counts[:1], "second": counts[1:]}, measure, test_set)
 
 
 def test_exact_matches_are_compared_by_mcnemars_test() -> None:

@@ -93,7 +93,8 @@ def test_runs_joined_by_a_comma_are_seeds_of_one_system(tmp_path: Path) -> None:
     for seed in (0, 1):
         save(tmp_path / str(seed), spoil(3 + seed), config={"seed": seed} if seed else {})
     system = read_system(f"{tmp_path}/0,{tmp_path}/1", "test", "")
-    assert [*system.hypotheses] == [spoil(3), spoil(4)]
+    found = [each.read_lines("hypotheses") for each in system.evaluations]
+    assert found == [spoil(3), spoil(4)]
     assert system.name == f"{tmp_path}/0 (and 1 more seed)"
 
 

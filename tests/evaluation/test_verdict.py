@@ -80,7 +80,7 @@ def test_several_comparisons_are_corrected_and_say_so() -> None:
     corrected = dataclasses.replace(CLEAR, adjusted=0.0054)
     system = make_score(20.0)
     judgement = Judgement(dict.fromkeys("abc", system), {"b": corrected, "c": UNCLEAR})
-    lines = describe_all(judgement, "bleu", 1000)
+    lines = describe_all(judgement, "bleu")
     assert lines[0].startswith("b is better than a: ")
     assert "two-sided p = 0.0027, 0.0054 with Holm's correction;" in lines[0]
     assert lines[2].startswith("These 2 comparisons are judged together")
@@ -89,14 +89,14 @@ def test_several_comparisons_are_corrected_and_say_so() -> None:
         "as the choice of the sentences goes."
     )
     judgement = Judgement(dict.fromkeys("abc", system), {"b": UNCLEAR, "c": UNCLEAR})
-    assert describe_all(judgement, "bleu", 1000)[2].endswith("any false verdict is at most 5%.")
+    assert describe_all(judgement, "bleu")[2].endswith("any false verdict is at most 5%.")
 
 
 def test_verdict_between_systems_that_translate_nothing_says_so() -> None:
     def list_lines(measure: str, *values: float) -> list[str]:
         scores = dict(zip("abc", map(make_score, values), strict=False))
         comparisons = dict.fromkeys([*scores][1:], CLEAR)
-        return describe_all(Judgement(scores, comparisons), measure, 1000)
+        return describe_all(Judgement(scores, comparisons), measure)
 
     assert list_lines("bleu", 0.0, 0.03)[1].startswith("a and b have less than 1 BLEU: they tran")
     assert list_lines("bleu", 0.0, 0.03, 0.2)[2].startswith("a, b and c have less than 1 BLEU")
