@@ -51,7 +51,7 @@ def load(
 
     given = [workdir] if isinstance(workdir, str | PathLike) else workdir
     workdirs = tuple(map(make_run_path, given))
-    check_precision(jax.config.jax_enable_x64)
+    check_precision(jax.config.values["jax_enable_x64"])
     if mean not in ("probabilities", "log_probs"):
         raise ConfigError(f"mean={mean!r} is unknown; use probabilities or log_probs")
     request = ModelRequest(workdirs, str(checkpoint), tuple(weights), mean, direction)

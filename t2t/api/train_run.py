@@ -73,7 +73,7 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
         Whether the last step was reached.
     """
     check_writers(writers)
-    check_precision(jax.config.jax_enable_x64)
+    check_precision(jax.config.values["jax_enable_x64"])
     check_paths(config.data)
     with explain_write_errors(RunError, workdir):
         check_bucket(workdir)  # a folder is checked when it is locked

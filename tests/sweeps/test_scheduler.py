@@ -42,6 +42,8 @@ SCORE = json.dumps(
         "beam_size": 4,
         "alpha": 0.6,
         "tgt_language": "de",
+        "texts": {},
+        "date": "2026-11-27T12:00:00+00:00",
     }
 )
 
