@@ -22,7 +22,9 @@ _ANSWER_SECONDS = 30  # to wait for the next bytes of an answer, before the clie
 _CLIENT_ERRORS = (  # by module, which is loaded where such an error is raised
     ("gcsfs.retry", "HttpError"),
     ("gcsfs.retry", "ChecksumError"),
+    ("gcsfs.retry", "NonRetryableError"),  # credentials that cannot be refreshed
     ("google.auth.exceptions", "GoogleAuthError"),
+    ("google.api_core.exceptions", "GoogleAPIError"),  # of gRPC
     ("aiohttp", "ClientError"),
     ("requests", "RequestException"),
 )

@@ -97,7 +97,14 @@ def test_errors_are_described_in_one_line() -> None:
 
 def test_errors_of_the_client_are_caught_with_those_of_file_systems() -> None:
     retry, aiohttp = pytest.importorskip("gcsfs.retry"), pytest.importorskip("aiohttp")
-    for error in (retry.HttpError({"code": 503}), aiohttp.ServerDisconnectedError(), OSError(28)):
+    exceptions = pytest.importorskip("google.api_core.exceptions")  # which gcsfs requires
+    for error in (
+        retry.HttpError({"code": 503}),
+        retry.NonRetryableError(),
+        exceptions.RetryError("deadline exceeded", None),
+        aiohttp.ServerDisconnectedError(),
+        OSError(28),
+    ):
         assert isinstance(error, storage_errors())
     assert not isinstance(ValueError(), storage_errors())
 
