@@ -11,6 +11,7 @@ decoder attends. A process that was killed goes on where it was if it is started
 
 from absl import flags
 
+from t2t.config.flags import define_batch_size
 from t2t.decoding.bulk import find_inputs, read_part
 from t2t.runtime import command_line
 
@@ -27,7 +28,9 @@ def main() -> None:
     request = ModelRequest(
         (command_line.read_workdir(),), values.checkpoint, direction=values.direction
     )
-    export_states(request, inputs, part, values.shard_lines, values.dtype)
+    export_states(
+        request, inputs, part, values.shard_lines, dtype=values.dtype, batch_size=values.batch_size
+    )
 
 
 if __name__ == "__main__":
@@ -35,6 +38,7 @@ if __name__ == "__main__":
     command_line.define_direction()
     command_line.define_checkpoint()
     command_line.define_bulk(1000)
+    define_batch_size()
     flags.DEFINE_string(
         "dtype", None, "Of the computation and the states: float32 or bfloat16. Default: the run's."
     )

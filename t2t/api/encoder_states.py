@@ -27,10 +27,14 @@ from t2t.evaluation.load_models import (
 )
 from t2t.interop.hugging_face_folder import format_safetensors
 from t2t.model.interface import Params, check_params, merge
+from t2t.ops.build_model import describe_model
+from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.mesh import put_like, reshard, spec
 from t2t.storage.open_text import open_text
 
 _log = logging.getLogger(__name__)
+
+_CODE = (*TRANSLATING_CODE, "t2t/api/encoder_states.py")  # on which states depend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +43,8 @@ class EncoderStates:
 
     Attributes:
         states: those of all sentences, one after the other, without padding.
-        offsets: sentence n has the rows `offsets[n]` to `offsets[n + 1]`; n + 1 numbers.
+        offsets: sentence n has the rows from `offsets[n]` up to `offsets[n + 1]`, so there is one
+            number more than sentences.
         ids: the sub-word of each row, as `Run.encode` returns it: from the tag of a direction to
             EOS.
     """
@@ -87,23 +92,23 @@ class StateEncoder:
         Raises:
             ConfigError: the dtype is unknown, or the model has no encoder, or several.
         """
-        members, kind = model.members, model.config.model.kind
-        if (count := len(members.configs)) > 1:
+        if (count := len(model.members.configs)) > 1:
             raise ConfigError(
                 f"encoder states are those of one model, not of an ensemble of {count}; name one "
                 "run and checkpoint"
             )
+        config = model.config.model
         if dtype is not None:
-            override(model.config, {"model.dtype": dtype})
-            members = members.with_dtype(dtype)
-        self._describe = functools.partial(members.describe, *model.vocabulary.sizes)
+            config = override(model.config, {"model.dtype": dtype}).model
+        self._config = config
+        self._describe = functools.partial(describe_model, config, *model.vocabulary.sizes)
         structure, declared = self._describe()
         if not hasattr(merge(structure, declared), "encode"):
             raise ConfigError(
-                f"model.kind={kind!r} has no encoder, whose states could be computed; name a run "
-                "of model.kind='transformer', 'encoder_only' or 'rnn'"
+                f"model.kind={config.kind!r} has no encoder; name a run of "
+                "model.kind='transformer', 'encoder_only' or 'rnn'"
             )
-        self.limit = min(limit, members.position_limit or limit)
+        self.limit = min(limit, config.position_limit or limit)
         self._batch_size = model.config.decoding.batch_size
 
         def encode(params: Params, src: Int[Array, "B S"]) -> Float[Array, "B S D"]:
@@ -117,10 +122,10 @@ class StateEncoder:
         *reads, _ = (id(variable) in used for variable in traced.jaxpr.invars)
         self._reads = jax.tree.unflatten(jax.tree.structure(declared), reads)
 
-    @property
-    def dtype(self) -> str:
-        """The dtype of the states."""
-        return str(self._result.dtype)
+    def describe(self) -> dict[str, str | int]:
+        """Returns the number formats, and the length of the longest sentence with states."""
+        products = choose_policy(self._config).describe_products()
+        return {"dtype": str(self._result.dtype), "products": products, "longest": self.limit}
 
     def select(self, params: Params) -> Params:
         """Copies the parameters that the encoder reads to the host, and leaves the others empty.
@@ -148,18 +153,18 @@ class StateEncoder:
         The parameters are on the current mesh.
         """
         lengths = np.array([len(ids) if len(ids) <= self.limit else 0 for ids in sentences], int)
-        fits = np.flatnonzero(lengths)
+        fits = [n for n, length in enumerate(lengths) if length]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         states = np.empty((offsets[-1], self._result.shape[-1]), self._result.dtype)
 
-        def fetch(chosen: Int[np.ndarray, "n"], found: Float[Array, "B S D"]) -> None:
+        def fetch(chosen: list[int], found: Float[Array, "B S D"]) -> None:
             for n, row in zip(chosen, np.asarray(found), strict=False):
                 states[offsets[n] : offsets[n + 1]] = row[: lengths[n]]
 
         started = None
         groups = group_by_length(lengths[fits].tolist(), self.limit, self._batch_size)
         for width, rows, places in groups:
-            chosen = fits[places]
+            chosen = [fits[place] for place in places]
             src = pad_sentences([sentences[n] for n in chosen], rows, width)
             found = self._encode(params, jax.device_put(src, spec("batch", None)))
             if started:  # the batch before, while the devices compute this one
@@ -186,7 +191,9 @@ def export_states(
     inputs: Mapping[Path, Path],
     part: Part = Part(),  # noqa: B008  (immutable)
     shard_lines: int = 1000,
+    *,
     dtype: str | None = None,
+    batch_size: int | None = None,
 ) -> None:
     """Writes the states of this process's part of the files; continues after existing shards.
 
@@ -199,15 +206,15 @@ def export_states(
         part: of the work, if several processes share it.
         shard_lines: lines of a shard.
         dtype: as in `StateEncoder`.
+        batch_size: in place of decoding.batch_size; None: the run's.
 
     Raises:
         ConfigError: as in `StateEncoder`; a file has no lines, or the output exists with other
             settings or cannot be written.
         RunError: a checkpoint does not exist or cannot be read.
     """
-    model = RunModel(request)
-    limit = find_limit(model.config, model.members.position_limit)
-    encoder = StateEncoder(model, dtype, limit)
+    model = RunModel(request, {"batch_size": batch_size})
+    encoder = StateEncoder(model, dtype, find_limit(model.config, model.members.position_limit))
     for path in inputs:
         with open_text(path) as file:
             if not file.read(1):
@@ -217,9 +224,8 @@ def export_states(
         "runs": [workdir.resolve().name for workdir, _ in request.members],
         "checkpoints": labels,
         "vocabulary": model.vocabulary.fingerprint(),
-        "dtype": encoder.dtype,
-        "longest": limit,
-        **identify_code(model.config.plugins, TRANSLATING_CODE, TRANSLATING_PACKAGES),
+        **encoder.describe(),
+        **identify_code(model.config.plugins, _CODE, TRANSLATING_PACKAGES),
         "parameters": hash_params(restored),
     }
     selected = encoder.select(restored)
@@ -232,14 +238,14 @@ def export_states(
         def process(lines: list[bytes], first: int) -> bytes:
             ids = model.vocabulary.src.encode([*decode_lines(iter(lines), first)])
             lengths = np.array([*map(len, ids)])
-            counts[:] += [(lengths > longest).sum(), (lengths > limit).sum(), len(lengths)]
+            counts[:] += [(lengths > longest).sum(), (lengths > encoder.limit).sum(), len(lengths)]
             return b"".join(format_safetensors(vars(encoder.encode(params, ids))))
 
         process_files(inputs, settings, process, shard_lines, part, ".safetensors")
-    longer, too_long, total = counts
+    longer, too_long, total = counts.tolist()
     warn_of_long_sentences(longer - too_long, total, longest)
     if too_long:
         _log.warning(
             "%d of %d lines have no states: they have more than %d sub-words with EOS",
-            too_long, total, limit,
+            too_long, total, encoder.limit,
         )  # fmt: skip

@@ -67,7 +67,7 @@ class Progress:
     def __init__(self, files: Sequence[Path], part: Part):
         """`files` are still to be processed."""
         self._total = sum(path.stat().st_size for path in files)
-        self._part, self._done, self._position = part, 0, 0
+        self.part, self._done, self._position = part, 0, 0
         self._lines, self._bytes, self._started = 0, 0, time.perf_counter()
 
     def skip(self, position: int) -> None:
@@ -80,7 +80,7 @@ class Progress:
         self._lines += lines
         self._bytes += max(position - self._position, 0)
         self._position = position
-        left = max(self._total - self._done - position, 0) / self._part.total
+        left = max(self._total - self._done - position, 0) / self.part.total
         remaining = timedelta(seconds=round(seconds * left / max(self._bytes, 1)))
         _log.info(
             "%s: %d lines done, %.1f lines/s, about %s left",
@@ -97,14 +97,18 @@ def find_inputs(patterns: Sequence[str], output: str | Path) -> dict[Path, Path]
     """Returns the path in the output folder for each input file; a pattern may have wildcards.
 
     Raises:
-        ConfigError: there is no pattern or no output folder, a path is in a bucket, a pattern
+        ConfigError: there is no pattern or no output folder, which cannot be written, a pattern
             matches nothing, or two outputs would be one file.
+        PathError: a path is in a bucket.
     """
     if not patterns:
         raise ConfigError("--input is empty; name files")
     if not output:
         raise ConfigError(f"--input={','.join(patterns)} needs --output=DIR")
     folder, inputs = make_local_path(output, _NO_BUCKET), dict[Path, Path]()
+    made = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    with explain_write_errors(ConfigError, f"--output={folder}"):
+        check_writable(made)
     for pattern in patterns:
         for each in _match(pattern):
             target = folder / each.name
@@ -157,9 +161,7 @@ def process_files(
     versions = {path: find_version(path) for path in inputs}
     hashes = {path.name: _hash_file(path) for path in inputs}
     folder = next(iter(inputs.values())).parent
-    with explain_write_errors(ConfigError, f"--output={folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
-        check_writable(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     with _lock(folder):
         check_settings(folder, {**settings, "shard_lines": shard_lines}, hashes)
     unfinished = {path: target for path, target in inputs.items() if not target.exists()}
@@ -169,7 +171,7 @@ def process_files(
             shutil.rmtree(_shards_of(target), ignore_errors=True)
     progress = Progress([*unfinished], part)
     for path, target in unfinished.items():
-        shards = _process_shards(path, target, process, shard_lines, part, suffix, progress)
+        shards = _process_shards(path, target, process, shard_lines, suffix, progress)
         if find_version(path) != versions[path]:
             raise ConfigError(f"--input: {path} changed while it was read; use another --output")
         with explain_write_errors(ConfigError, target):
@@ -245,12 +247,11 @@ def _process_shards(
     target: Path,
     process: ProcessShard,
     shard_lines: int,
-    part: Part,
     suffix: str,
     progress: Progress,
 ) -> list[Path]:
     """Processes this process's missing shards of a file; returns the paths of all shards."""
-    folder, shards = _shards_of(target), []
+    folder, part, shards = _shards_of(target), progress.part, []
     if not target.exists():
         folder.mkdir(exist_ok=True)
     for number, (lines, position) in enumerate(_read_shards(path, shard_lines)):

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import t2t
-from t2t.api import encoder_states
 from t2t.api.encoder_states import EncoderStates, StateEncoder, export_states
 from t2t.api.run import Run
 from t2t.config.fields import ConfigError, MeshConfig
@@ -22,6 +21,7 @@ from t2t.data.batch import BOS_ID
 from t2t.data.corpus import DataError
 from t2t.decoding.bulk import Part, find_inputs
 from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.interop.hugging_face_folder import format_safetensors
 from t2t.model.interface import merge
 from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh
@@ -56,18 +56,21 @@ def test_states_are_those_that_the_decoder_sees_in_any_batch_and_on_any_mesh(
     ids = model.vocabulary.src.encode(SENTENCES)
     alone = jax.jit(lambda params, *ids: merge(structure, params).encode(*ids)[0])
     expected = [states for own in ids for states in alone(params, jnp.array([own]))]
-    for sizes, count, batch_size in BATCHES:
+
+    def encode(sizes: MeshConfig, count: int, batch_size: int) -> EncoderStates:
         model.config.decoding.batch_size = batch_size
-        model.mesh = make_mesh(sizes, jax.devices()[:count])
         encoder = StateEncoder(model)
-        with jax.set_mesh(model.mesh):
-            found = encoder.encode(encoder.place(encoder.select(params)), ids)
-        for own, states in zip(found.split(), expected, strict=True):
+        with jax.set_mesh(make_mesh(sizes, jax.devices()[:count])):
+            return encoder.encode(encoder.place(encoder.select(params)), ids)
+
+    found = [encode(*batch) for batch in BATCHES]
+    for each in found:
+        for own, states in zip(each.split(), expected, strict=True):
             np.testing.assert_allclose(own, states, atol=1e-5)
     if kind != "encoder_only":
-        states, mask = found.pad(64)
+        states, mask = found[0].pad(64)
         src = np.zeros(mask.shape, np.int32)
-        src[mask] = found.ids
+        src[mask] = found[0].ids
         tgt = jnp.full((len(src), 3), BOS_ID)
 
         @jax.jit
@@ -159,7 +162,7 @@ def test_files_are_the_same_after_an_interruption_and_by_several_processes(
     run: Path, loaded: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in SENTENCES), "utf-8")
-    request, write = ModelRequest((run,), "last"), encoder_states.format_safetensors
+    request = ModelRequest((run,), "last")
 
     def export(output: str, part: Part = Part()) -> dict[str, bytes]:  # noqa: B008  (immutable)
         inputs = find_inputs([str(tmp_path / "in.txt")], tmp_path / output)
@@ -178,9 +181,9 @@ def test_files_are_the_same_after_an_interruption_and_by_several_processes(
         called.append(1)
         if len(called) == 2:
             raise KeyboardInterrupt
-        return write(tensors)
+        return format_safetensors(tensors)
 
-    monkeypatch.setattr(encoder_states, "format_safetensors", interrupt)
+    monkeypatch.setattr("t2t.api.encoder_states.format_safetensors", interrupt)
     with pytest.raises(KeyboardInterrupt):
         export("stopped")
     monkeypatch.undo()
@@ -219,6 +222,7 @@ def test_lines_that_are_too_long_have_no_states_and_are_counted(
         (["--input=in.txt", "--output=in.txt/out"], "--output=in.txt/out cannot be written"),
         (["--input=in.txt", "--output=out", "--checkpoint=100,300"], "not of an ensemble of 2"),
         (["--input=in.txt", "--output=out", "--dtype=int8"], "model.dtype='int8' is"),
+        (["--input=in.txt", "--output=out", "--batch_size=0"], "decoding.batch_size=0 must"),
     ],
 )
 def test_wrong_flags_of_the_program_are_one_line_and_write_nothing(
