@@ -16,16 +16,15 @@ process that was killed goes on where it was if it is started again.
 import contextlib
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_decoding, define_metricx, read_decoding
-from t2t.decoding.bulk import BATCHES_TOGETHER, Part, find_inputs, read_part
+from t2t.decoding.bulk import BATCHES_TOGETHER, find_inputs, read_part
 from t2t.runtime import command_line
 from t2t.storage.open_text import open_text, unpack
-from t2t.storage.paths import make_local_path, make_path, make_run_path
+from t2t.storage.paths import make_path, make_run_path
 
 
 def prompt_lines() -> Iterator[bytes]:
@@ -42,26 +41,6 @@ def prompt_lines() -> Iterator[bytes]:
         yield line
 
 
-def read_files() -> tuple[dict[Path, Path], Part]:
-    """Returns the files of --input and the part of them that this process translates.
-
-    Raises:
-        ConfigError: flags exclude each other, or name files that do not exist.
-    """
-    values = flags.FLAGS
-    if not values.input:
-        raise ConfigError("--input is empty; name files, or leave it out for standard input")
-    if not values.output:
-        raise ConfigError(f"--input={','.join(values.input)} needs --output=DIR")
-    for name in ("prefixes", "read_ahead"):
-        if values[name].value:
-            raise ConfigError(f"--{name} is for standard input; leave it out with --input")
-    part = read_part(values.part)
-    for name in (*values.input, values.output):
-        make_local_path(name, "--input and --output are local or shared folders; copy them")
-    return find_inputs(values.input, Path(values.output).expanduser()), part
-
-
 def main() -> int:
     """Translates as the flags say; returns the exit status."""
     from t2t.api.line_translator import LineTranslator, translate_bulk, translate_lines
@@ -76,6 +55,11 @@ def main() -> int:
     for name in ("output", "part", "shard_lines"):
         if values[name].present and not in_bulk:
             raise ConfigError(f"--{name} is for --input; add it, or leave this out")
+    for name in ("prefixes", "read_ahead"):
+        if values[name].value and in_bulk:
+            raise ConfigError(f"--{name} is for standard input; leave it out with --input")
+    part = read_part(values.part)
+    inputs = find_inputs(values.input, values.output) if in_bulk else {}
     enable_compilation_cache()
     if values.metricx:
         from t2t.evaluation.metricx import use_metricx
@@ -84,14 +68,13 @@ def main() -> int:
     request = ModelRequest(checkpoint=values.checkpoint, **command_line.read_models())
     layer = values.alignment_layer or 0 if values.alignments else None
     with contextlib.ExitStack() as stack:
-        files = read_files() if in_bulk else None
         prefixes = values.prefixes and stack.enter_context(open_text(make_path(values.prefixes)))
         translator = LineTranslator(
             request, read_decoding(), n_best=values.n_best, backend=values.backend,
             compute_type=values.compute_type, alignment_layer=layer,
         )  # fmt: skip
-        if files:
-            translate_bulk(translator, *files, values.shard_lines, values.scores)
+        if inputs:
+            translate_bulk(translator, inputs, part, values.shard_lines, values.scores)
             return 0
         interactive = sys.stdin.isatty()
         translations = translate_lines(
@@ -105,20 +88,6 @@ def main() -> int:
             sys.stdout.buffer.write(text.encode())
             sys.stdout.buffer.flush()
     return 0
-
-
-def define_bulk() -> None:
-    """Defines the flags of translation in bulk."""
-    flags.DEFINE_list(
-        "input", [], "Files to translate, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'."
-    )
-    flags.DEFINE_string("output", "", "With --input: the folder of the translated files.")
-    flags.DEFINE_integer(
-        "shard_lines", 10_000, "With --input: lines that are saved together.", lower_bound=1
-    )
-    flags.DEFINE_string(
-        "part", "1/1", "With --input: I/N does the I-th of N parts; start N processes."
-    )
 
 
 if __name__ == "__main__":
@@ -151,7 +120,7 @@ if __name__ == "__main__":
         "With --alignments: decoder layer, from 1; default: last but one.",
         lower_bound=1,
     )
-    define_bulk()
+    command_line.define_bulk(10_000)
     define_decoding()
     define_metricx()
     command_line.run(main, alone="each of several processes translates a --part")

@@ -10,7 +10,7 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
-from t2t.decoding.bulk import BATCHES_TOGETHER, Part, translate_files
+from t2t.decoding.bulk import BATCHES_TOGETHER, Part, process_files
 from t2t.decoding.translation import Translation, format_lines
 from t2t.decoding.word_alignments import WordAligner, format_links
 from t2t.evaluation.load_models import (
@@ -206,5 +206,5 @@ def translate_bulk(
         )
 
     settings = translator.describe_settings() | {"scores": scored}
-    translate_files(inputs, settings, translate, shard_lines, part)
+    process_files(inputs, settings, translate, shard_lines, part)
     translator.log_lengths()
