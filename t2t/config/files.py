@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.fields import Config, ConfigError, describe_unknown_field, flatten, show
 from t2t.config.languages import fill_languages
 from t2t.config.rules import validate
 from t2t.config.variants import open_plugins
@@ -20,8 +20,8 @@ Section = TypeVar("Section")
 def build_config(values: Any, where: str = "") -> Config:
     """Builds a config from {"model": {"d_model": 512, ...}, "seed": 0, ...}, and checks its types.
 
-    Values of recipes, of the command line and of JSON all pass through here: recipes are unchecked
-    code, the command line accepts tuples of any type, and JSON has no tuples.
+    Values of recipes, of Python, of the command line and of JSON all pass through here: Python
+    checks no types, the command line accepts tuples of any type, and JSON has no tuples.
     Missing fields get their defaults. Lists become tuples, and integers floats, where the field's
     type asks for it. `where` is a prefix of every error message.
 
@@ -51,10 +51,28 @@ def _build(
             continue
         try:
             built[name] = _convert(value, hint)
-        except TypeError:
+        except (TypeError, OverflowError):
             expected = hint.__name__ if isinstance(hint, type) else hint
-            problems.append(f"{section}{name}={value!r} is not of type {expected}")
+            problems.append(f"{section}{name}={show(value)} is not of type {expected}")
     return kind(**built)
+
+
+def check_config(config: object) -> Config:
+    """Returns a copy of a config that Python has made, with checked types and rules.
+
+    Raises:
+        ConfigError: it is no `Config`, or as `build_config` and `validate`.
+    """
+    if type(config) is not Config:
+        raise ConfigError(f"config={show(config)} is not of type t2t.config.Config; make one")
+    return validate(
+        build_config(
+            {
+                name: vars(value) if dataclasses.is_dataclass(value) else value
+                for name, value in vars(config).items()
+            }
+        )
+    )
 
 
 def _convert(value: Any, hint: Any) -> Any:
@@ -94,13 +112,12 @@ def override(config: Config, values: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: a field does not exist, or its value has the wrong type or breaks a rule.
     """
-    sections = dataclasses.asdict(config)
+    sections, known = dataclasses.asdict(config), flatten(config)
     for name, value in values.items():
+        if name not in known:
+            raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name)}")
         section, _, field = name.rpartition(".")
-        target = sections.get(section) if section else sections
-        if not isinstance(target, dict) or field not in target:
-            raise ConfigError(f"{name}={value!r}: no such field")
-        target[field] = value
+        (sections[section] if section else sections)[field] = value
     return validate(build_config(sections))
 
 

@@ -233,7 +233,10 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
         make_runs(Config(), rows, SWEEP)
     lines = str(error.value).splitlines()
     assert lines[0].startswith("row heads: model.num_heads=7 does not divide model.d_model=512")
-    assert lines[1] == "row misspelt: model.num_head=1: no such field"
+    assert (
+        lines[1] == "row misspelt: model.num_head=1: no such field; perhaps model.num_heads, "
+        "model.num_kv_heads, data.num_shapes"
+    )
     assert lines[2].startswith("row type: model.num_heads='two' is not of type int")
     assert lines[3] == "choose other rows with --only, or another base"
 
