@@ -35,10 +35,14 @@ from t2t.training.run_directory import RunError
 _log = logging.getLogger(__name__)
 
 
-def evaluate(request: EvaluationRequest) -> Evaluation:
+def evaluate(
+    request: EvaluationRequest, held: tuple[Params, list[str]] | None = None
+) -> Evaluation:
     """Translates, scores and saves.
 
-    A run on text alone (`data.objective`) is scored by what it predicts.
+    `held` are the parameters of a loaded run and the labels of their checkpoints, which are scored
+    instead of those that the request names. A run on text alone (`data.objective`) is scored by
+    what it predicts.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
@@ -47,14 +51,14 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     if is_text_alone(load_config(request.workdir / "config.json").data):
         from t2t.evaluation.predictions import evaluate_predictions  # it imports training
 
-        return evaluate_predictions(request)
+        return evaluate_predictions(request, held)
     evaluator = Evaluator(request)
     if evaluator.config.tokenizer.lowercase:
         _log.info(
             "outputs are lower-case (tokenizer.lowercase): %s count that as errors",
             ", ".join(CASED_MEASURES),
         )
-    params, label = evaluator.restore()
+    params, label = evaluator.restore(held)
     evaluator.prepare_output(label)
     if request.save_params:
         save_run(request, params, label)

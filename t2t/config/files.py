@@ -1,7 +1,9 @@
 """Builds a config from plain values, saves and loads it as JSON, and compares two configs."""
 
+import contextlib
 import dataclasses
 import json
+import os
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -50,10 +52,9 @@ def _build(
             built[name] = _build(typing.cast(type, hint), value, f"{name}.", problems)
             continue
         try:
-            built[name] = _convert(value, hint)
-        except (TypeError, OverflowError):
-            expected = hint.__name__ if isinstance(hint, type) else hint
-            problems.append(f"{section}{name}={show(value)} is not of type {expected}")
+            built[name] = _check_type(f"{section}{name}", value, hint)
+        except ConfigError as error:
+            problems.append(str(error))
     return kind(**built)
 
 
@@ -75,13 +76,44 @@ def check_config(config: object) -> Config:
     )
 
 
+def read_argument(name: str, value: Any, hint: Any) -> Any:
+    """Returns an argument of a Python function with the type of a config's field, `hint`.
+
+    Paths become text, and numbers of NumPy those of Python. One text or number is a tuple of one.
+
+    Raises:
+        ConfigError: the value has the wrong type; the message has the argument's `name`.
+    """
+    plain = _simplify(value)
+    if typing.get_origin(hint) is tuple and not isinstance(plain, list):
+        with contextlib.suppress(TypeError):
+            return _convert((plain,), hint)
+    return _check_type(name, plain, hint)
+
+
+def _simplify(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_simplify(each) for each in value]
+    if hasattr(value, "tolist"):  # an array or a number of NumPy
+        return value.tolist()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _check_type(name: str, value: Any, hint: Any) -> Any:
+    """Converts a value to the type `hint`; raises `ConfigError` if it cannot."""
+    try:
+        return _convert(value, hint)
+    except (TypeError, OverflowError):
+        expected = hint.__name__ if isinstance(hint, type) else hint
+        raise ConfigError(f"{name}={show(value)} is not of type {expected}") from None
+
+
 def _convert(value: Any, hint: Any) -> Any:
-    """Converts a value to the field type `hint`; raises TypeError if it cannot."""
-    options = typing.get_args(hint) or (hint,)
-    if typing.get_origin(hint) is tuple:
+    origin, options = typing.get_origin(hint), typing.get_args(hint) or (hint,)
+    if origin is tuple:
         if isinstance(value, list | tuple):
             return tuple(_convert(item, options[0]) for item in value)
-    elif type(value) in options:
+    elif type(value) in ((dict,) if origin is Mapping else options):
         return value
     elif type(value) is int and float in options:
         return float(value)
