@@ -28,7 +28,7 @@ from t2t.evaluation.saved_evaluations import (
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors
-from t2t.storage.paths import make_run_path
+from t2t.storage.paths import check_new_run_path, make_run_path
 from t2t.training.checkpoint import average_params, find_average_steps, restore_params, save_params
 from t2t.training.run_directory import RunError
 
@@ -71,6 +71,7 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
     target = make_run_path(request.save_params, "--save_params")
     if target.exists():
         raise ConfigError(f"--save_params={target} exists already; choose a new directory")
+    check_new_run_path(target, "--save_params")
     with explain_write_errors(RunError, f"--save_params={target}"):
         save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
 

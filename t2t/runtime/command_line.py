@@ -173,7 +173,10 @@ def read_models() -> dict[str, Any]:
     """
     values = flags.FLAGS
     weights = tuple(read_numbers("weights", values.weights, float))
-    workdirs = tuple(map(make_run_path, values.workdir or [""]))
+    given = values.workdir or [""]
+    joined = make_run_path(",".join(given))  # one whose name holds commas, of earlier versions
+    is_one = len(given) > 1 and (joined / "config.json").exists()
+    workdirs = (joined,) if is_one else tuple(map(make_run_path, given))
     names = {"mean": values.mean, "direction": values.direction}
     return {"workdirs": workdirs, "weights": weights, **names}
 

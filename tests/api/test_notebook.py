@@ -13,6 +13,7 @@ from t2t.api.run import Run
 from t2t.config import Config, ConfigError, DataConfig, TrainingConfig
 from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.saved_evaluations import EvaluationError
+from t2t.storage.paths import PathError
 from tests.evaluation.saved_evaluations import save, spoil
 from tests.tiny_run import PAIRS, make_run
 
@@ -34,7 +35,9 @@ def test_training_has_the_rules_of_the_program(tmp_path: Path) -> None:
     untyped = Config(training=TrainingConfig(steps=2.0))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^training\.steps=2\.0 is not of type int$"):
         notebook.train(untyped, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    with pytest.raises(PathError, match=r"--workdir=.*a,b: programs that take several runs"):
+        notebook.train(Config(), tmp_path / "a,b")
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(("scores", "best"), [({"loss"}, "best"), (set(), "last")])
