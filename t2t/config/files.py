@@ -5,7 +5,7 @@ import dataclasses
 import json
 import os
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,7 +52,7 @@ def _build(
             built[name] = _build(typing.cast(type, hint), value, f"{name}.", problems)
             continue
         try:
-            built[name] = _check_type(f"{section}{name}", value, hint)
+            built[name] = check_type(f"{section}{name}", value, hint)
         except ConfigError as error:
             problems.append(str(error))
     return kind(**built)
@@ -88,7 +88,7 @@ def read_argument(name: str, value: Any, hint: Any) -> Any:
     if typing.get_origin(hint) is tuple and not isinstance(plain, list):
         with contextlib.suppress(TypeError):
             return _convert((plain,), hint)
-    return _check_type(name, plain, hint)
+    return check_type(name, plain, hint)
 
 
 def _simplify(value: Any) -> Any:
@@ -99,8 +99,12 @@ def _simplify(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _check_type(name: str, value: Any, hint: Any) -> Any:
-    """Converts a value to the type `hint`; raises `ConfigError` if it cannot."""
+def check_type(name: str, value: Any, hint: Any) -> Any:
+    """Returns the value of a field with the type `hint`, for example a list as a tuple.
+
+    Raises:
+        ConfigError: it has another type; the message has the field's `name`.
+    """
     try:
         return _convert(value, hint)
     except (TypeError, OverflowError):
@@ -110,10 +114,10 @@ def _check_type(name: str, value: Any, hint: Any) -> Any:
 
 def _convert(value: Any, hint: Any) -> Any:
     origin, options = typing.get_origin(hint), typing.get_args(hint) or (hint,)
-    if origin is tuple:
-        if isinstance(value, list | tuple):
+    if origin in (tuple, Sequence):
+        if isinstance(value, list | tuple | range):
             return tuple(_convert(item, options[0]) for item in value)
-    elif type(value) in ((dict,) if origin is Mapping else options):
+    elif isinstance(value, Mapping) if origin is Mapping else type(value) in options:
         return value
     elif type(value) is int and float in options:
         return float(value)
