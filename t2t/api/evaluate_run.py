@@ -48,6 +48,8 @@ def evaluate(
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
             not exist, does not fit the run, or cannot be written.
     """
+    if request.save_params and len(request.models.members) > 1:
+        raise ConfigError("an ensemble is one evaluation; leave out --save_params")
     if is_text_alone(load_config(request.workdir / "config.json").data):
         from t2t.evaluation.predictions import evaluate_predictions  # it imports training
 

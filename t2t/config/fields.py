@@ -474,6 +474,20 @@ def _check_attribute(kind: type[Fields], name: str, value: Any) -> None:
     own: dict[str, dataclasses.Field[Any]] = getattr(kind, "__dataclass_fields__", {})
     wanted = own[name].type if name in own else None
     if wanted is None or (dataclasses.is_dataclass(wanted) and type(value) is not wanted):
-        sections = {field.type: f"{field.name}." for field in dataclasses.fields(Config)}
-        place, known = f"{sections.get(kind, '')}{name}", () if kind in (Config, *sections) else own
-        raise ConfigError(f"{place}={show(value)}: {describe_unknown_field(place, known)}")
+        raise _make_field_error(kind, name, f"={show(value)}")
+
+
+def explain_attribute(error: AttributeError) -> ConfigError | None:
+    """The error for a field that is read but does not exist; None: for another attribute."""
+    if isinstance(error.obj, Fields):
+        return _make_field_error(type(error.obj), str(error.name))
+    return None
+
+
+def _make_field_error(kind: type[Fields], name: str, written: str = "") -> ConfigError:
+    """The error for a name that is no field of a class; `written` is what followed it."""
+    sections = {field.type: f"{field.name}." for field in dataclasses.fields(Config)}
+    place = f"{sections.get(kind, '')}{name}"
+    own = dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses
+    known = [] if kind in (Config, *sections) else [field.name for field in own]
+    return ConfigError(f"{place}{written}: {describe_unknown_field(place, known)}")

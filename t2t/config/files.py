@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t.config.fields import Config, ConfigError, describe_unknown_field, flatten, show
+from t2t.config.fields import Config, ConfigError, Fields, describe_unknown_field, flatten, show
 from t2t.config.languages import fill_languages
 from t2t.config.rules import validate
 from t2t.config.variants import open_plugins
@@ -66,12 +66,14 @@ def check_config(config: object) -> Config:
     """
     if type(config) is not Config:
         raise ConfigError(f"config={show(config)} is not of type t2t.config.Config; make one")
+    values: dict[str, Any] = {  # anew, for what was set past `Fields`
+        name: type(value)(**vars(value)) if isinstance(value, Fields) else value
+        for name, value in vars(config).items()
+    }
+    sections = vars(Config(**values)).items()
     return validate(
         build_config(
-            {
-                name: vars(value) if dataclasses.is_dataclass(value) else value
-                for name, value in vars(config).items()
-            }
+            {n: vars(value) if isinstance(value, Fields) else value for n, value in sections}
         )
     )
 
@@ -193,7 +195,7 @@ def read_saved_config(path: Path) -> Config:
     """
     try:
         values = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{path} does not exist; is this a run directory?") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None

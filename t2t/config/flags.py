@@ -13,7 +13,7 @@ from ml_collections import config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 from ml_collections.config_flags.tuple_parser import TupleParser
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig
+from t2t.config.fields import Config, ConfigError, DecodingConfig, explain_attribute
 from t2t.config.files import check_config
 from t2t.config.measure_names import METRICX_INPUTS
 from t2t.config.recipes import find_recipe
@@ -57,6 +57,8 @@ class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
         try:
             return super().parse(find_recipe(recipe))
         except AttributeError as error:
+            if fault := explain_attribute(error):
+                raise fault from None
             if error.name != "get_config":
                 raise
             raise ConfigError("the recipe has no function get_config()") from None
@@ -105,7 +107,7 @@ class _NumbersParser(TupleParser):  # type: ignore[misc]
         return () if argument in ("", "None") else tuple(super().parse(argument))
 
 
-class _SectionParser(flags.ArgumentParser):
+class _SectionParser(flags.ArgumentParser[Any]):
     """Refuses a value for a whole section."""
 
     def __init__(self, name: str):

@@ -16,7 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from t2t.config.fields import Config, ConfigError, Fields, ModelConfig, flatten, show
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    Fields,
+    ModelConfig,
+    explain_attribute,
+    flatten,
+    show,
+)
 from t2t.config.files import check_type, override
 from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.objective_rules import is_text_alone
@@ -179,8 +187,11 @@ def _call_get_rows(path: Path, base: Config) -> list[Row]:
         inspect.signature(get_rows).bind(given)
     except TypeError as error:
         raise ConfigError(f"get_rows(base) takes the base: {error}") from None
-    found = get_rows(given)
-    rows = [*found] if isinstance(found, Iterable) else [found]
+    try:
+        found = get_rows(given)
+        rows = [*found] if isinstance(found, Iterable) else [found]
+    except AttributeError as error:
+        raise explain_attribute(error) or error from None
     if given != base:
         raise ConfigError("get_rows(base) changes the base; name the changes of a row in Row")
     for row in rows:

@@ -17,6 +17,8 @@ from t2t.storage.paths import PathError
 from tests.evaluation.saved_evaluations import save, spoil
 from tests.tiny_run import PAIRS, make_run
 
+untyped: Any = notebook  # as notebooks call it
+
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -32,9 +34,9 @@ def test_training_has_the_rules_of_the_program(tmp_path: Path) -> None:
         notebook.train(missing, tmp_path / "run")
     with pytest.raises(ConfigError, match="--writers=wandb is unknown; "):
         notebook.train(Config(), tmp_path / "run", writers="wandb")
-    untyped = Config(training=TrainingConfig(steps=2.0))  # type: ignore[arg-type]
+    fraction = Config(training=TrainingConfig(steps=2.0))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^training\.steps=2\.0 is not of type int$"):
-        notebook.train(untyped, tmp_path / "run")
+        notebook.train(fraction, tmp_path / "run")
     with pytest.raises(PathError, match=r"--workdir=.*a,b: programs that take several runs"):
         notebook.train(Config(), tmp_path / "a,b")
     assert not [*tmp_path.iterdir()]
@@ -56,7 +58,7 @@ def test_trained_run_is_loaded_with_its_best_parameters(
 def test_evaluation_is_that_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[EvaluationRequest] = []
     monkeypatch.setattr(evaluate_run, "evaluate", lambda request, held: requests.append(request))
-    notebook.evaluate("runs/a", "validation", checkpoint=np.int64(100), measures="chrf")
+    untyped.evaluate("runs/a", "validation", checkpoint=np.int64(100), measures="chrf")
     notebook.evaluate(Path("runs/a"), src=Path("a.en"), ref="a.de", others="runs/b")
     assert requests == [
         EvaluationRequest(Path("runs/a"), "100", "validation", measures=("chrf",)),
@@ -122,17 +124,17 @@ def test_comparison_is_the_text_of_the_program_with_a_picture(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: notebook.load([]), "workdir is empty; name a run directory, or several"),
-        (lambda: notebook.load({"a"}), "workdir={'a'} is not of type tuple"),
-        (lambda: notebook.load("a", ["last", "10"]), r"checkpoint=\['last', '10'\] is not of type"),
-        (lambda: notebook.load("a", weights="1,2"), "weights='1,2' is not of type tuple"),
-        (lambda: notebook.load("a", mean="median"), "mean='median' is unknown; use probabilities"),
-        (lambda: notebook.train({}, "a"), r"config={} is not of type t2t\.config\.Config"),
-        (lambda: notebook.train(Config(), 3), "workdir=3 is not of type str"),
-        (lambda: notebook.evaluate(["a", "b"]), r"run=\['a', 'b'\] is not of type str"),
-        (lambda: notebook.compare(), "systems is empty; name run directories, runs or evaluations"),
-        (lambda: notebook.compare(["a", "b"]), r"systems\[0\]=\['a', 'b'\] is no run directory, "),
-        (lambda: notebook.compare("a", measure=["bleu"]), r"measure=\['bleu'\] is not of type"),
+        (lambda: untyped.load([]), "workdir is empty; name a run directory, or several"),
+        (lambda: untyped.load({"a"}), "workdir={'a'} is not of type tuple"),
+        (lambda: untyped.load("a", ["last", "10"]), r"checkpoint=\['last', '10'\] is not of type"),
+        (lambda: untyped.load("a", weights="1,2"), "weights='1,2' is not of type tuple"),
+        (lambda: untyped.load("a", mean="median"), "mean='median' is unknown; use probabilities"),
+        (lambda: untyped.train({}, "a"), r"config={} is not of type t2t\.config\.Config"),
+        (lambda: untyped.train(Config(), 3), "workdir=3 is not of type str"),
+        (lambda: untyped.evaluate(["a", "b"]), r"run=\['a', 'b'\] is not of type str"),
+        (lambda: untyped.compare(), "systems is empty; name run directories, runs or evaluations"),
+        (lambda: untyped.compare(["a", "b"]), r"systems\[0\]=\['a', 'b'\] is no run directory, "),
+        (lambda: untyped.compare("a", measure=["bleu"]), r"measure=\['bleu'\] is not of type"),
     ],
 )  # fmt: skip
 def test_arguments_of_a_wrong_type_are_named(call: Callable[[], Any], message: str) -> None:

@@ -145,6 +145,8 @@ def get_config(kind=""):
         return {}
     if kind == "attribute":
         Config().training.step = 3
+    if kind == "read":
+        Config().training.step *= 2
     if kind == "keyword":
         Config(tokeniser=None)
     if kind == "section":
@@ -252,6 +254,10 @@ def test_fault_of_a_recipe_keeps_its_traceback(folder: Path) -> None:
         ("--config=none.py --workdir=run --config.seed=1", "--config: [Errno 2] No such file"),
         ("--config=recipe.py:dict --workdir=run", "get_config() of the recipe returned dict"),
         ("--config=recipe.py:attribute --workdir=run", "training.step=3: no such field; perhaps "),
+        (
+            "--config=recipe.py:read --workdir=run",
+            "training.step: no such field; perhaps training.",
+        ),
         ("--config=recipe.py:keyword --workdir=run", "=None: no such field; perhaps tokenizer"),
         ("--config=recipe.py:section --workdir=run", "model={'d_model': 16}: this section is a"),
         ("--config=recipe.py:such --workdir=run", "there is no such"),

@@ -271,6 +271,10 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
         ("get_rows = lambda base: [Row('a', checkpoint=20)]", "row a: checkpoint=20 is not of typ"),
         ("get_rows = lambda base: [Row('a', seed=1)]", "rows.py: seed=1: no such field; .* seeds"),
         (
+            "get_rows = lambda base: [Row('base'), Row('a', {'seed': base.training.step})]",
+            "rows.py: training.step: no such field; perhaps training.steps",
+        ),
+        (
             "def get_rows(base):\n    base.training.step = 3\n    return [Row('base')]",
             "rows.py: training.step=3: no such field; perhaps training.steps",
         ),
