@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 import t2t
+from t2t.api import notebook  # programs that other tests import hide t2t.train
 from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.api.run import Run, read_pairs, read_texts
 from t2t.api.text_scorer import TextScorer
@@ -393,9 +394,9 @@ def test_fork_says_that_it_cannot_compute_and_a_run_stays_in_its_process(
         pickle.dumps(run)
     monkeypatch.setattr(os, "getpid", lambda: -1)  # a fork knows itself by it
     for compute in (
-        lambda: t2t.load(workdir),
-        lambda: t2t.train(run.config, workdir),
-        lambda: t2t.evaluate(run),
+        lambda: notebook.load(workdir),
+        lambda: notebook.train(run.config, workdir),
+        lambda: notebook.evaluate(run),
         lambda: run.translate(["A girl climbs."]),
         lambda: run.score([PAIRS[0]]),
         lambda: run.attention(*PAIRS[0]),
