@@ -466,7 +466,8 @@ def describe_unknown_field(name: str, known: Collection[str] = ()) -> str:
 
 def show(value: object) -> str:
     """The beginning of a value, in one line, for an error message."""
-    return " ".join(repr(value).split())[:100]
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _check_attribute(kind: type[Fields], name: str, value: Any) -> None:
