@@ -125,8 +125,8 @@ def main() -> int:
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
     request = EvaluationRequest(**given)
     is_ensemble = request.others or (not values["watch"] and "," in request.checkpoint)
-    if is_ensemble and (selected or request.save_params):
-        raise ConfigError("an ensemble is one evaluation; leave out --save_params and selections")
+    if is_ensemble and selected:
+        raise ConfigError(f"an ensemble is one evaluation; leave out --{selected[0]}")
     sizes, alphas = (
         command_line.read_numbers(name, values[name], kind)
         for name, kind in (("beam_sizes", int), ("alphas", float))

@@ -5,6 +5,8 @@ a model of the Hugging Face Hub. Nothing in it is executed. The run works with a
 its only checkpoint is --checkpoint=last.
 """
 
+import shlex
+
 from absl import flags
 
 from t2t.runtime import command_line
@@ -19,9 +21,10 @@ def main() -> None:
     workdir = make_run_path(values.workdir)
     languages = values.src_language, values.tgt_language
     import_model(values.source, workdir, *languages, values.directions, values.tokenizer)
-    use = f"translate --workdir={workdir} --checkpoint=last"
+    run = shlex.quote(str(workdir))
+    use = f"translate --workdir={run} --checkpoint=last"
     if is_metricx(workdir):
-        use = f"evaluate --workdir=RUN --metricx={workdir}"
+        use = f"evaluate --workdir=RUN --metricx={run}"
     print(f"{workdir}\nnext: python -m t2t.{use}")
 
 

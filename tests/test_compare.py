@@ -195,6 +195,13 @@ def test_program_takes_flags_before_and_behind_its_operands(runs: Path) -> None:
     assert "--measure: The score to compare: bleu, chrf, ter," in call("--help")[1]
 
 
+def test_run_is_opened_whatever_its_name_looks_like(tmp_path: Path) -> None:
+    for number, name in enumerate(["lr=0.003,seed=1", "a.json", "22:36:05"]):
+        save(tmp_path / name, spoil(3 + number))
+        assert f"{tmp_path}/{name} " in compare([f"{tmp_path}/{name}"], "bleu", "test", "", None)
+        assert verify([f"{tmp_path}/{name}"], "test", "")
+
+
 def test_checkpoint_chooses_among_the_evaluations_of_a_run(tmp_path: Path) -> None:
     for name, every in (("one", 8), ("two", 2)):
         save(tmp_path / name, spoil(every), name="a", checkpoint="best-300", date="2026-01-01")

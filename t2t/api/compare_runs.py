@@ -38,7 +38,7 @@ from t2t.evaluation.systems import (
 )
 from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same
 from t2t.runtime.text_tables import format_table
-from t2t.storage.paths import make_path
+from t2t.storage.paths import split_run_paths
 
 
 class Comparison(str):
@@ -171,9 +171,9 @@ def verify(operands: Sequence[str], split: str, evaluation: str, checkpoint: str
         EvaluationError: a number, a definition or a file is not as it was saved.
     """
     found = [
-        find_evaluation(make_path(place), split, evaluation, checkpoint)
+        find_evaluation(place, split, evaluation, checkpoint)
         for operand in operands
-        for place in operand.split(",")
+        for place in split_run_paths(operand)
     ]
     return "\n\n".join(map(verification.verify, found))
 

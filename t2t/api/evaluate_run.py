@@ -28,33 +28,39 @@ from t2t.evaluation.saved_evaluations import (
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors
-from t2t.storage.paths import make_run_path
+from t2t.storage.paths import check_new_run_path, make_run_path
 from t2t.training.checkpoint import average_params, find_average_steps, restore_params, save_params
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
 
-def evaluate(request: EvaluationRequest) -> Evaluation:
+def evaluate(
+    request: EvaluationRequest, held: tuple[Params, list[str]] | None = None
+) -> Evaluation:
     """Translates, scores and saves.
 
-    A run on text alone (`data.objective`) is scored by what it predicts.
+    `held` are the parameters of a loaded run and the labels of their checkpoints, which are scored
+    instead of those that the request names. A run on text alone (`data.objective`) is scored by
+    what it predicts.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
             not exist, does not fit the run, or cannot be written.
     """
+    if request.save_params and len(request.models.members) > 1:
+        raise ConfigError("an ensemble is one evaluation; leave out --save_params")
     if is_text_alone(load_config(request.workdir / "config.json").data):
         from t2t.evaluation.predictions import evaluate_predictions  # it imports training
 
-        return evaluate_predictions(request)
+        return evaluate_predictions(request, held)
     evaluator = Evaluator(request)
     if evaluator.config.tokenizer.lowercase:
         _log.info(
             "outputs are lower-case (tokenizer.lowercase): %s count that as errors",
             ", ".join(CASED_MEASURES),
         )
-    params, label = evaluator.restore()
+    params, label = evaluator.restore(held)
     evaluator.prepare_output(label)
     if request.save_params:
         save_run(request, params, label)
@@ -67,6 +73,7 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
     target = make_run_path(request.save_params, "--save_params")
     if target.exists():
         raise ConfigError(f"--save_params={target} exists already; choose a new directory")
+    check_new_run_path(target, "--save_params")
     with explain_write_errors(RunError, f"--save_params={target}"):
         save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
 

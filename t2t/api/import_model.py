@@ -19,6 +19,7 @@ from t2t.interop.hugging_face_folder import find_folder, hash_file, open_tensors
 from t2t.interop.t5_family import METRICX_ARCHITECTURES
 from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.paths import check_new_run_path
 from t2t.training.checkpoint import write_run
 from t2t.training.provenance import (
     IMPORTED,
@@ -63,6 +64,7 @@ def import_model(
     """
     if workdir.exists():
         raise ConfigError(f"--workdir={workdir} exists already; choose a new directory")
+    check_new_run_path(workdir)
     folder = find_folder(source)
     values = read_json(folder, "config.json")
     tensors = open_tensors(folder)

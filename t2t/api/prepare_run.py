@@ -1,5 +1,6 @@
 """`prepare`: downloads data, and makes the vocabulary and the tokens of a run."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from t2t.data.parts import list_directions
 from t2t.data.preparation import fill_tokenizer, make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
 from t2t.runtime.distributed import is_first, process_0_first, wait_for_all
+from t2t.storage.paths import check_new_run_path
 from t2t.training.resume import check_corpora, keep_source, open_run
 from t2t.training.run_directory import lock_run
 
@@ -19,6 +21,8 @@ def prepare(
     config: Config, workdir: Path | None, report: Callable[[str], object] = lambda line: None
 ) -> None:
     """Prepares the data, and a run's vocabulary and tokens; process 0 reports what there is."""
+    if workdir is not None and not (workdir / "config.json").exists():
+        check_new_run_path(workdir)
     config = fill_tokenizer(config if workdir is None else keep_source(workdir, config), workdir)
     corpus_sources.check_paths(config.data)
     with process_0_first():
@@ -64,5 +68,6 @@ def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) 
         f"{data.cache_directory}\n"
         f"first epoch: {plan.steps_per_epoch:,} batches in {len(plan.shapes)} shapes; dropped: "
         f"{plan.describe_dropped(corpora)}\n"
-        f"next: python -m t2t.train with the same --config, flags and --workdir={workdir}"
+        "next: python -m t2t.train with the same --config, flags and --workdir="
+        f"{shlex.quote(str(workdir))}"
     )

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import html
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, SupportsInt
 
@@ -21,9 +22,26 @@ from t2t.data.tokenizer import Tokenizer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import PairScorer, warn_of_long_pairs
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.load_models import ModelRequest, RunModel, hash_params
 from t2t.evaluation.plots import draw_by_step, embed_figure
-from t2t.training.run_directory import read_curve
+from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, list_evaluations
+from t2t.model.interface import Params
+from t2t.training.run_directory import RunError, read_curve
+
+
+@functools.cache
+def _find_process() -> int:
+    """Returns the process that first asked for it, also in its forks."""
+    return os.getpid()
+
+
+def check_process() -> None:
+    """Raises `RunError` in a fork of a process that has used JAX, where JAX would wait for ever."""
+    if os.getpid() != _find_process():
+        raise RunError(
+            "this process is a fork of one that has used JAX, which cannot compute in it; start it "
+            "with multiprocessing.get_context('spawn'), and call t2t.load in it"
+        )
 
 
 class Run:
@@ -48,22 +66,64 @@ class Run:
             ConfigError, RunError: a checkpoint does not exist, or does not fit config and
                 vocabulary.
         """
-        self._model, self.workdir = model, model.request.workdirs[0]
+        self._loaded, self.workdir = model, model.request.workdirs[0]
         self.config, self.vocabulary = model.config, model.vocabulary
         self.params, labels = model.restore()
         self.checkpoint = ",".join(labels)
         self._placed = model.place(self.params)
         self._translators: dict[tuple[Any, ...], Translator] = {}  # by fields of config.decoding
         self._state_encoders: dict[str | None, StateEncoder] = {}  # by dtype
+        self._scorer: PairScorer | None = None
+
+    def __reduce__(self) -> Any:
+        raise RunError(f"{self!r} cannot be sent to another process; call t2t.load there")
+
+    @property
+    def _model(self) -> RunModel:
+        check_process()
+        return self._loaded
 
     @property
     def request(self) -> ModelRequest:
         """The run directories and checkpoints, as they were asked for."""
-        return self._model.request
+        return self._loaded.request
 
-    @functools.cached_property
-    def _scorer(self) -> PairScorer:
-        return self._model.make_scorer()
+    @property
+    def held(self) -> tuple[Params, list[str]]:
+        """The parameters with which it computes, and the labels of their checkpoints."""
+        return self._placed, self.checkpoint.split(",")
+
+    def find_evaluation(self, split: str) -> Evaluation:
+        """Returns the newest evaluation, in the run directory, of the parameters that it holds.
+
+        Raises:
+            EvaluationError: there is none of this split.
+        """
+        members, digest = self._loaded.members, hash_params(self._placed)
+        combined = ([*members.weights], members.mean) if len(members.weights) > 1 else ([], "")
+
+        def is_own(result: Mapping[str, Any]) -> bool:
+            saved = result.get("ensemble", {"members": [], "mean": ""})
+            weights = [member["weight"] for member in saved["members"]]
+            direction = self.request.direction or result.get("direction", "")
+            return (
+                (result["split"], result.get("parameters")) == (split, digest)
+                and (weights, saved["mean"]) == combined
+                and result.get("direction", "") == direction
+            )
+
+        found = [each for each in list_evaluations(self.workdir) if is_own(each.result)]
+        if not found:
+            raise EvaluationError(
+                f"{self.workdir} holds no evaluation of {split} with the parameters of {self!r}; "
+                f"create one: t2t.evaluate(run, {split!r})"
+            )
+        return found[-1]
+
+    def _find_scorer(self) -> PairScorer:
+        model = self._model
+        self._scorer = self._scorer or model.make_scorer()
+        return self._scorer
 
     def __repr__(self) -> str:
         return f"Run({str(self.workdir)!r}, checkpoint={self.checkpoint!r})"
@@ -197,7 +257,7 @@ class Run:
         longer = sum(max(map(len, both)) > longest for both in encoded)
         warn_of_long_pairs(longer, len(encoded), longest)
         with jax.set_mesh(self._model.mesh):
-            return self._scorer.score(self._placed, encoded)
+            return self._find_scorer().score(self._placed, encoded)
 
     def encode_states(self, sentences: Iterable[str], dtype: str | None = None) -> EncoderStates:
         """Computes the encoder's output for each sentence, to which a decoder attends.
@@ -276,14 +336,16 @@ class Run:
             raise DataError(
                 f"src has {len(sources)} rows and tgt {len(targets)}; row i of both is one pair"
             )
-        logits: Float[Array, "B T V"] = self._scorer.compute_logits(self.params, sources, targets)
+        logits: Float[Array, "B T V"] = self._find_scorer().compute_logits(
+            self.params, sources, targets
+        )
         return logits
 
     def _encode_pairs(
         self, pairs: list[tuple[str, str]], remedy: str
     ) -> list[tuple[list[int], list[int]]]:
         """Returns the ids of pairs, if the model has positions for all sub-words with EOS."""
-        encoded, limit = self.vocabulary.encode_pairs(pairs), self._scorer.limit
+        encoded, limit = self.vocabulary.encode_pairs(pairs), self._find_scorer().limit
         for pair, both in zip(pairs, encoded, strict=True):
             for sentence, ids in zip(pair, both, strict=True):
                 _check_length(sentence, ids, limit, remedy)
@@ -312,10 +374,10 @@ class Run:
                 f"{name} is {array.dtype}{list(array.shape)}; give integer ids, one row for each "
                 "sentence"
             )
-        if array.shape[1] > self._scorer.limit:
+        if array.shape[1] > self._find_scorer().limit:
             raise DataError(
                 f"{name} has {array.shape[1]} positions, but the model has "
-                f"model.max_positions={self._scorer.limit}; give shorter rows"
+                f"model.max_positions={self._find_scorer().limit}; give shorter rows"
             )
         wrong = array[(array < 0) | (array >= tokenizer.vocab_size)]
         if wrong.size:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import logging
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
+from t2t.storage.paths import check_new_run_path
 from t2t.training import loop
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.disk_space import warn_of_missing_space
@@ -73,6 +75,8 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
         Whether the last step was reached.
     """
     check_writers(writers)
+    if not (workdir / "config.json").exists():
+        check_new_run_path(workdir)
     check_precision(jax.config.values["jax_enable_x64"])
     check_paths(config.data)
     with explain_write_errors(RunError, workdir):
@@ -251,7 +255,7 @@ def describe_end(workdir: Path, config: Config, step: int) -> str:
     metric = config.checkpoints.best_metric
     scores = dict(read_curve(workdir, f"validation/{metric}"))
     finished = f"finished at step {step}"
-    command = f"python -m t2t.evaluate --workdir={workdir}"
+    command = f"python -m t2t.evaluate --workdir={shlex.quote(str(workdir))}"
     if len(config.data.directions) > 1:
         command += f" --direction={config.data.directions[0]}"
     splits = list_splits(config.data)

@@ -6,15 +6,38 @@ JAX.
 """
 
 import dataclasses
-from typing import Any
+import difflib
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Self
 
 
 class ConfigError(ValueError):
     """An invalid configuration; the message names the field, the rule and the remedy."""
 
 
+class Fields:
+    """Base of dataclasses that have no other attributes, so a misspelt one is an error at once.
+
+    A section of the config is a dataclass of its own class, not a dictionary: that would set the
+    fields which it does not name to their defaults.
+    """
+
+    if not TYPE_CHECKING:  # type checkers know the fields, and would take any name from here on
+
+        def __new__(cls, *_: Any, **given: Any) -> Self:
+            """Checks the names of keywords before `__init__`, which would raise a TypeError."""
+            for name, value in given.items():
+                _check_attribute(cls, name, value)
+            return super().__new__(cls)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Sets a field."""
+            _check_attribute(type(self), name, value)
+            super().__setattr__(name, value)
+
+
 @dataclasses.dataclass
-class ModelConfig:
+class ModelConfig(Fields):
     """The architecture; the defaults are the paper's base model (table 3)."""
 
     # transformer (encoder and decoder) | decoder_only (source and target in one sequence) |
@@ -115,7 +138,7 @@ class ModelConfig:
 
 
 @dataclasses.dataclass
-class DataConfig:
+class DataConfig(Fields):
     """The corpus, the pairs of it that are used, and the size of batches."""
 
     # phrasebook (embedded, synthetic) | multi30k | tfds | hf (Hugging Face datasets) | text (your
@@ -216,7 +239,7 @@ class DataConfig:
 
 
 @dataclasses.dataclass
-class TokenizerConfig:
+class TokenizerConfig(Fields):
     """SentencePiece, trained on the training split only, unless `path` names a vocabulary."""
 
     # an existing vocabulary in place of a trained one, copied into the run: a SentencePiece model
@@ -240,7 +263,7 @@ class TokenizerConfig:
 
 
 @dataclasses.dataclass
-class TrainingConfig:
+class TrainingConfig(Fields):
     """Section 5 of the paper: optimiser, schedule, regularisation; and intervals of reports."""
 
     steps: int = 100_000  # length of training in steps, one batch each
@@ -319,7 +342,7 @@ class TrainingConfig:
 
 
 @dataclasses.dataclass
-class CheckpointConfig:
+class CheckpointConfig(Fields):
     """The checkpoints that are written, and those that are kept."""
 
     every: int = 1000  # steps between checkpoints
@@ -330,7 +353,7 @@ class CheckpointConfig:
 
 
 @dataclasses.dataclass
-class MeshConfig:
+class MeshConfig(Fields):
     """Sizes of the device mesh; their product is the number of devices.
 
     One of them may be -1: the number of devices divided by the other sizes.
@@ -342,7 +365,7 @@ class MeshConfig:
 
 
 @dataclasses.dataclass
-class DecodingConfig:
+class DecodingConfig(Fields):
     """Beam search, section 6.1 of the paper, or sampling."""
 
     strategy: str = "beam"  # beam (beam search) | sampling (draws from the model's distribution)
@@ -394,7 +417,7 @@ class DecodingConfig:
 
 
 @dataclasses.dataclass
-class Config:
+class Config(Fields):
     """The whole configuration of a run."""
 
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
@@ -419,3 +442,53 @@ def flatten(config: Config) -> dict[str, Any]:
         else:
             flat[section] = fields
     return flat
+
+
+def describe_unknown_field(name: str, known: Collection[str] = ()) -> str:
+    """Says what to write for a name that is no single field; `known`: by default the config's."""
+    sections = {field.name: field.type for field in dataclasses.fields(Config)}
+    kind = sections.get(name)
+    if isinstance(kind, type) and issubclass(kind, Fields) and not known:
+        first = dataclasses.fields(kind)[0].name  # type: ignore[arg-type]  # all are dataclasses
+        return f"this section is a {kind.__name__}; set its fields, such as {name}.{first}"
+
+    def similarity(other: str) -> float:
+        """That of the names without their sections, from 0 to 1."""
+        last, other_last = (each.rpartition(".")[2] for each in (str(name), other))
+        return difflib.SequenceMatcher(None, other_last, last).ratio()
+
+    names = known or [*sections, *flatten(Config())]
+    if name in names:  # of a section, but set as one of the config itself
+        return f"write config.{name}"
+    close = sorted(names, key=similarity, reverse=True)[:3]
+    return f"no such field; perhaps {', '.join(close)}"
+
+
+def show(value: object) -> str:
+    """The beginning of a value, in one line, for an error message."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _check_attribute(kind: type[Fields], name: str, value: Any) -> None:
+    """Raises `ConfigError` if a class has no such field, or the field is a section of another."""
+    own: dict[str, dataclasses.Field[Any]] = getattr(kind, "__dataclass_fields__", {})
+    wanted = own[name].type if name in own else None
+    if wanted is None or (dataclasses.is_dataclass(wanted) and type(value) is not wanted):
+        raise _make_field_error(kind, name, f"={show(value)}")
+
+
+def explain_attribute(error: AttributeError) -> ConfigError | None:
+    """The error for a field that is read but does not exist; None: for another attribute."""
+    if isinstance(error.obj, Fields):
+        return _make_field_error(type(error.obj), str(error.name))
+    return None
+
+
+def _make_field_error(kind: type[Fields], name: str, written: str = "") -> ConfigError:
+    """The error for a name that is no field of a class; `written` is what followed it."""
+    sections = {field.type: f"{field.name}." for field in dataclasses.fields(Config)}
+    place = f"{sections.get(kind, '')}{name}"
+    own = dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses
+    known = [] if kind in (Config, *sections) else [field.name for field in own]
+    return ConfigError(f"{place}{written}: {describe_unknown_field(place, known)}")

@@ -133,13 +133,15 @@ class Evaluator:
         self._spaces = have_spaces(self.tgt_language, self._test_set.references[0])
         self._measures = self._choose_measures(request.measures)
 
-    def restore(self) -> tuple[Params, str]:
+    def restore(self, held: tuple[Params, list[str]] | None = None) -> tuple[Params, str]:
         """Restores the parameters that the request names; returns them and their label.
+
+        `held` are those that a loaded run holds, and the labels of their checkpoints, instead.
 
         Raises:
             RunError: a checkpoint does not exist or cannot be read.
         """
-        params, labels = self._model.restore()
+        params, labels = held or self._model.restore()
         if len(labels) == 1:
             return params, labels[0]
         members = [

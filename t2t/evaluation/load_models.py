@@ -56,8 +56,10 @@ class ModelRequest:
         """Run directory and checkpoint of each model.
 
         Raises:
-            ConfigError: their numbers or the weights do not fit together.
+            ConfigError: their numbers or the weights do not fit together, or the mean is unknown.
         """
+        if self.mean not in ("probabilities", "log_probs"):
+            raise ConfigError(f"mean={self.mean!r} is unknown; use probabilities or log_probs")
         checkpoints = self.checkpoint.split(",")
         workdirs = list(self.workdirs)
         count = max(len(workdirs), len(checkpoints))

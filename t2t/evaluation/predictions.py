@@ -27,6 +27,7 @@ from t2t.evaluation.measures import (
 )
 from t2t.evaluation.saved_evaluations import Evaluation, name_texts, save_evaluation
 from t2t.evaluation.validation_scores import CorpusScorer
+from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
 from t2t.storage.paths import make_path
@@ -38,8 +39,12 @@ _PACKAGES = ("jax", "flax", "sentencepiece")
 Counts = Float[np.ndarray, "n 3"]  # nats, predicted tokens and right ones of each text
 
 
-def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
+def evaluate_predictions(
+    request: EvaluationRequest, held: tuple[Params, list[str]] | None = None
+) -> Evaluation:
     """Scores a split of the run's text, and saves the scores and those of each text.
+
+    `held` are parameters and label, instead of those that the request names.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
@@ -49,7 +54,7 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
     model = RunModel(request.models)
     config = model.config
     corpus = open_split(config.data, request.split)
-    params, [label] = model.restore()
+    params, [label] = held or model.restore()
     path = make_path(
         request.output or request.workdir / "evaluations" / f"{request.split}-{label}.json"
     )

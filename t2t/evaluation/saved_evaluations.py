@@ -19,6 +19,7 @@ import html
 import json
 import logging
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -383,12 +384,12 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
     Raises:
         EvaluationError: there is none.
     """
-    if place.suffix == ".json":
+    if is_evaluation(place):
         return load_evaluation(place)
     if name:
         return load_evaluation(place / "evaluations" / f"{name.removesuffix('.json')}.json")
     found = [each for each in list_evaluations(place) if each.result["split"] == split]
-    flags = f"--workdir={place} --split={split}"
+    flags = f"--workdir={shlex.quote(str(place))} --split={split}"
     if checkpoint:
         found = [each for each in found if _has_checkpoint(each, checkpoint)]
         found.sort(key=lambda each: int(each.result["checkpoint"].rpartition("-")[-1]))
@@ -399,6 +400,11 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
             f"create one: python -m t2t.evaluate {flags}"
         )
     return found[-1]
+
+
+def is_evaluation(place: Path) -> bool:
+    """Returns whether a path names the .json of an evaluation; a run's name may end so, too."""
+    return place.suffix == ".json" and not place.is_dir()
 
 
 def _has_checkpoint(evaluation: Evaluation, checkpoint: str) -> bool:

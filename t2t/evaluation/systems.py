@@ -21,8 +21,9 @@ from t2t.evaluation.saved_evaluations import (
     EvaluationError,
     find_evaluation,
     identify_backend,
+    is_evaluation,
 )
-from t2t.storage.paths import make_path
+from t2t.storage.paths import split_run_paths
 
 # Config fields that may differ between the seeds of one system: locations, and devices and batch
 # shapes, which change only the rounding; its effect is random like the seed's, but much smaller.
@@ -89,12 +90,12 @@ def read_system(
     Raises:
         EvaluationError: one is missing, or they are not seeds of one system.
     """
-    places = [make_path(place) for place in operand.split(",")]
+    places = split_run_paths(operand)
     found = [find_evaluation(place, split, evaluation, checkpoint) for place in places]
     check_seeds(operand, found, may_differ)
     more = len(places) - 1
     seeds = f" (and {more} more seed{'s' * (more > 1)})" if more else ""
-    is_named = bool(evaluation) or all(place.suffix == ".json" for place in places)
+    is_named = bool(evaluation) or all(map(is_evaluation, places))
     return System(f"{places[0]}{seeds}", found, is_named)
 
 

@@ -132,6 +132,14 @@ def draft_folder(folder: Path) -> Iterator[Path]:
         yield draft
 
 
+def list_files(folder: Path) -> list[Path]:
+    """Returns all files of a folder, if it exists; buckets have no recursive glob."""
+    found = []
+    for path in folder.iterdir() if folder.exists() else ():
+        found += list_files(path) if path.is_dir() else [path]
+    return found
+
+
 def list_complete(folder: Path, last: str) -> list[str]:
     """Returns the names of the folders in a folder that are complete.
 

@@ -15,7 +15,13 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from t2t.config.files import load_config
 from t2t.config.variants import COPIES
 from t2t.model.interface import Params
-from t2t.storage.atomic_files import draft_folder, make_folder, require_space, write_file
+from t2t.storage.atomic_files import (
+    draft_folder,
+    list_files,
+    make_folder,
+    require_space,
+    write_file,
+)
 from t2t.training.averages import average
 from t2t.training.run_directory import (
     CHECKPOINT_NAMES,
@@ -135,18 +141,10 @@ def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    folders = _list_files(workdir / "vocab") + _list_files(workdir / COPIES)
+    folders = list_files(workdir / "vocab") + list_files(workdir / COPIES)
     paths = [workdir / "config.json", *folders]
     files = {str(path.relative_to(workdir)): path.read_bytes() for path in paths}
     write_run(target, params, step, files)
-
-
-def _list_files(folder: Path) -> list[Path]:
-    """Returns all files of a folder, if it exists; buckets have no recursive glob."""
-    found = []
-    for path in folder.iterdir() if folder.exists() else ():
-        found += _list_files(path) if path.is_dir() else [path]
-    return found
 
 
 @hold_signals()

@@ -33,7 +33,7 @@ from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.ops.select_kernels import choose_policy, describe_kernels
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.atomic_files import explain_write_errors, list_files, write_file
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,8 @@ def record_start(
         initial = (read_ledger(workdir) or [{}])[-1].get("initial")
     if initial:
         entry["initial"] = initial
-    check_plugins(workdir, config.plugins)
+    if step:  # nothing was trained with what a start that failed has kept
+        check_plugins(workdir, config.plugins)
     path = workdir / "ledger.jsonl"
     with explain_write_errors(RunError, path):
         save_plugins(workdir, config.plugins)
@@ -256,9 +257,12 @@ def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    for name, content in read_sources(plugins).items():
-        path = workdir / COPIES / name
-        write_file(path, content)
+    folder, sources = workdir / COPIES, read_sources(plugins)
+    for path in list_files(folder):
+        if path.suffix == ".py" and str(path.relative_to(folder)) not in sources:
+            path.unlink()
+    for name, content in sources.items():
+        write_file(folder / name, content)
 
 
 def check_plugins(workdir: Path, plugins: Sequence[str]) -> None:

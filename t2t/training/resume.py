@@ -23,29 +23,32 @@ from t2t.training.run_directory import RunError, list_steps
 
 _log = logging.getLogger(__name__)
 
-# Prefixes of the fields that may change when a run continues: they affect neither the next update
-# nor the order of the data. Files may move, but the training text may not change, nor the
-# validation text once a checkpoint holds validation scores (`check_corpora`), nor the vocabulary.
-_CHANGEABLE = tuple(
-    """
-    mesh. checkpoints. decoding. data.directory data.cache_directory data.train_src data.train_tgt
-    data.hf_files data.hf_streaming data.validation_ data.test_ tokenizer.path training.log_every
-    training.validate_every training.bleu_every training.max_nonfinite_steps
-    """.split()
-)
 
-# Prefixes of the fields of the schedule, which may change where a new schedule starts.
-_SCHEDULE_FIELDS = tuple(
-    """
-    training.steps training.schedule training.learning_rate training.warmup_steps
-    training.cooldown_steps
-    """.split()
-)
+def _begin_lines(names: str) -> tuple[str, ...]:
+    """Returns how lines of `differences` begin that are of these fields, or sections ("mesh.")."""
+    return tuple(name if name.endswith(".") else f"{name}:" for name in names.split())
+
+
+# Fields that may change when a run continues: they affect neither the next update nor the order of
+# the data. Files may move, but the training text may not change, nor the validation text once a
+# checkpoint holds validation scores (`check_corpora`), nor the vocabulary.
+_CHANGEABLE = _begin_lines("""
+    mesh. checkpoints. decoding. data.directory data.cache_directory data.train_src data.train_tgt
+    data.hf_files data.hf_streaming data.validation_src data.validation_tgt data.test_src
+    data.test_tgt tokenizer.path training.log_every training.validate_every training.bleu_every
+    training.max_nonfinite_steps
+""")
+
+# Fields of the schedule, which may change where a new schedule starts.
+_SCHEDULE_FIELDS = _begin_lines("""
+    training.steps training.schedule training.schedule_start training.learning_rate
+    training.warmup_steps training.cooldown_steps
+""")
 
 # Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
 # since "best" would compare scores of different searches.
 _BLEU_FIELDS = tuple(
-    f"decoding.{field.name}"
+    f"decoding.{field.name}:"
     for field in dataclasses.fields(DecodingConfig)
     if field.name != "batch_size"
 )
@@ -59,7 +62,7 @@ _VOCABULARY_FIELDS = tuple(
     """.split()
 )
 
-_LANGUAGES = ("data.src_language", "data.tgt_language")
+_LANGUAGES = _begin_lines("data.src_language data.tgt_language")
 
 _REMEDIES = {  # what to do if the text of a split has changed
     "train": (
@@ -156,7 +159,7 @@ def _has_free_languages(saved: Config, new: Config, has_bleu: bool) -> bool:
 
 
 def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> tuple[str, ...]:
-    """Returns prefixes of the fields that may change after checkpoint `last`.
+    """Returns how lines of `differences` begin that may change after checkpoint `last`.
 
     The whole schedule may change if the new one starts at this checkpoint, and either the run is
     finished or no update has been made since the saved schedule started there. Otherwise the number
@@ -165,7 +168,7 @@ def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> t
     if new.schedule_start == last and (last >= saved.steps or saved.schedule_start == last):
         return (*_CHANGEABLE, *_SCHEDULE_FIELDS)
     is_open_ended = new.schedule in OPEN_ENDED_SCHEDULES and not new.cooldown_steps
-    return (*_CHANGEABLE, "training.steps") if is_open_ended else _CHANGEABLE
+    return (*_CHANGEABLE, "training.steps:") if is_open_ended else _CHANGEABLE
 
 
 def check_corpora(workdir: Path, corpora: Mapping[str, Sequence[Corpus]]) -> None:

@@ -1,6 +1,8 @@
 """`t2t.load` gives notebooks the results of the programs."""
 
 import math
+import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +16,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 import t2t
+from t2t.api import notebook  # programs that other tests import hide t2t.train
 from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.api.run import Run, read_pairs, read_texts
 from t2t.api.text_scorer import TextScorer
@@ -384,6 +387,25 @@ def test_run_that_is_not_there_is_refused(workdir: Path, tmp_path: Path) -> None
         t2t.load(tmp_path / "nowhere")
     with pytest.raises(RunError, match="holds no checkpoint of step 150; it has 100, 200, 300"):
         t2t.load(workdir, 150)
+
+
+def test_fork_says_that_it_cannot_compute_and_a_run_stays_in_its_process(
+    run: Run, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RunError, match=r"cannot be sent to another process; call t2t\.load there"):
+        pickle.dumps(run)
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # a fork knows itself by it
+    for compute in (
+        lambda: notebook.load(workdir),
+        lambda: notebook.train(run.config, workdir),
+        lambda: notebook.evaluate(run),
+        lambda: run.translate(["A girl climbs."]),
+        lambda: run.score([PAIRS[0]]),
+        lambda: run.attention(*PAIRS[0]),
+        lambda: run.logits(*PAIRS[0]),
+    ):
+        with pytest.raises(RunError, match="this process is a fork of one that has used JAX, wh"):
+            compute()
 
 
 def test_package_is_imported_without_jax() -> None:

@@ -328,6 +328,22 @@ def test_registered_writer_waits_until_a_bucket_has_the_line(
     assert [line["step"] for line in read_lines(tmp_path / "bucket")] == [1, 1]
 
 
+@pytest.mark.parametrize("error", [ConnectionError("no route"), SystemExit("no route")])
+def test_writer_that_cannot_be_opened_is_left_out_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(variants, "_registered", {})
+    register("training.writer", "away")(fail)
+    register("training.writer", "memory")(lambda config, workdir: Memory())
+    assert [*open_writers(["away", "memory"], Config(), Path("run"))] == ["memory"]
+    assert caplog.messages == [
+        f"the writer away cannot be opened, so it gets nothing: {type(error).__name__}: no route"
+    ]
+
+
 def test_writers_are_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variants, "_registered", {})
     register("training.writer", "memory")(lambda config, workdir: Memory())
