@@ -123,6 +123,9 @@ def test_measures_are_chosen_and_enough_sentences_have_intervals(
     assert "no 95% intervals" not in describe(found)
     assert result["num_empty_references"] == 2
     assert "2 references are empty" in caplog.text
+    both = dataclasses.replace(request, ref=(str(src), str(ref)), measures=("chrf",))
+    assert evaluate(both).result["num_empty_references"] == 0
+    assert "2 references of text 2 are empty, but not their sources" in caplog.text
     with pytest.raises(ConfigError, match="--measures=comet is unknown; use some of default"):
         evaluate(dataclasses.replace(request, measures=("bleu", "comet")))
 
@@ -143,11 +146,14 @@ def test_perplexities_share_the_loss_and_count_sub_words_or_words(
     assert "vocabulary" not in word["definition"]
 
 
-def test_pairs_that_the_model_cannot_take_are_left_out_and_counted(
-    run: Path, tmp_path: Path
+def test_pairs_that_are_left_out_of_the_perplexity_or_scored_whole_are_counted(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    run = shutil.copytree(run, tmp_path / "run")
+    vocabulary = dataclasses.replace(Vocabulary.load(run / "vocab"), several_sentences=0.01)
+    vocabulary.save(run / "vocab")
     src, ref = tmp_path / "long.en", tmp_path / "long.de"
-    lines = {src: ["Dogs climb.", "Dogs"], ref: ["Hunde klettern.", "Hunde " * 1100]}
+    lines = {src: ["Dogs climb. A girl climbs.", "Dogs"], ref: ["Hunde klettern.", "Hunde " * 1100]}
     for path, text in lines.items():
         path.write_text("".join(f"{line}\n" for line in text))
     request = EvaluationRequest(
@@ -156,7 +162,11 @@ def test_pairs_that_the_model_cannot_take_are_left_out_and_counted(
     result = evaluate(dataclasses.replace(request, decoding={"beam_size": 1})).result
     assert result["num_sentences"] == 2
     perplexity = result["measures"]["perplexity_word"]
-    assert perplexity["definition"].endswith("1 pairs of more than 1024 sub-words left out")
+    assert perplexity["definition"].endswith(
+        "1 pairs of more than 1024 sub-words left out; 1 pairs of several sentences scored whole"
+    )
+    assert "1 of 2 pairs have a side of more than 1024 sub-words with EOS; the perp" in caplog.text
+    assert "1 of 2 pairs have several sentences; they are scored whole, though" in caplog.text
     assert perplexity["detail"].endswith(" 2 words")
 
 

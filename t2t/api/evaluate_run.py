@@ -74,9 +74,11 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
 def describe(evaluation: Evaluation) -> str:
     """Returns a summary of the evaluation as text."""
     result, unit = evaluation.result, evaluation.unit
+    left_out = result.get("num_left_out", 0)
     lines = [
         f"{result['split']}, checkpoint {result['checkpoint']}, {describe_search(result)}: "
-        f"{result['num_sentences']} sentences in "
+        f"{result['num_sentences']} sentences"
+        f"{f', {left_out} of them left out,' * bool(left_out)} in "
         f"{result['seconds']:.1f} s ({result['sentences_per_second']:.1f} sentences/s, "
         f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
         "compilation"
@@ -173,7 +175,7 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
     measure, request = add_measure(request, measure)
     evaluator = Evaluator(request)
     steps = find_average_steps(request.workdir, max(counts))
-    saved = evaluator.list_saved(measure)
+    saved = evaluator.list_saved()
     found = {}
     for count in sorted(set(counts)):
         label = make_label(steps[-1], count)
@@ -220,7 +222,7 @@ def scan_search(
     params, label = restore_params(request.workdir, request.checkpoint)
     found: dict[tuple[int, float], Evaluation] = {}
     for size, evaluator in zip(sizes, evaluators, strict=True):
-        saved = {alpha: evaluator.list_saved(measure, alpha).get(label) for alpha in alphas}
+        saved = {alpha: evaluator.list_saved(alpha).get(label) for alpha in alphas}
         for evaluation in filter(None, saved.values()):
             report_reuse(evaluation)
         missing = [alpha for alpha, evaluation in saved.items() if evaluation is None]

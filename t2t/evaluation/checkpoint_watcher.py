@@ -136,7 +136,7 @@ class Watch:
 
     def _load_saved(self, scorer: Evaluator) -> None:
         """Reads the scores of an earlier watch, and updates the files that depend on them."""
-        saved = scorer.list_saved(self._measure)
+        saved = scorer.list_saved()
         for label, evaluation in saved.items():
             prefix, _, step = label.rpartition("-")  # of labels such as "3000" and "avg5-3000"
             count = int(prefix.removeprefix("avg")) if prefix.startswith("avg") else 1

@@ -26,7 +26,6 @@ from t2t.decoding.translation import Translation
 from t2t.evaluation.evaluation_texts import open_texts
 from t2t.evaluation.likelihood import NatsAndTokens, ReferencePerplexity
 from t2t.evaluation.load_models import (
-    TRANSLATING_CODE,
     TRANSLATING_PACKAGES,
     ModelRequest,
     RunModel,
@@ -56,11 +55,8 @@ from t2t.storage.paths import make_path
 from t2t.training.provenance import find_revision, find_start, find_versions, now, summarize_ledger
 from t2t.training.run_directory import RunError
 
-# Files, folders and packages on which scores depend, besides the config and the texts.
-SCORING_CODE = (
-    *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/evaluation/evaluation_texts.py",
-    "t2t/evaluation/evaluator.py", "t2t/evaluation/likelihood.py", "t2t/evaluation/metricx.py",
-)  # fmt: skip
+# On which scores depend; programs import metricx if it is asked for.
+MODULES = (__name__, "t2t.evaluation.metricx")
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 
 _log = logging.getLogger(__name__)
@@ -241,21 +237,24 @@ class Evaluator:
     def _make_measure(self, name: str) -> Measure:
         return make_measure(name, self.tgt_language, len(self._test_set.references))
 
-    def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
+    def list_saved(self, alpha: float | None = None) -> dict[str, Evaluation]:
         """Returns the run's saved evaluations that are still valid, by checkpoint label.
 
-        They have the key of an evaluation by this evaluator, and its definition of `measure`.
+        They have the key of an evaluation by this evaluator, and all of its measures as they are
+        defined here.
         """
         config = override_decoding(self.config, {"alpha": alpha})
-        definition = self._make_measure(measure).definition
         make_key = functools.cache(lambda label: self._make_key(label, config))
 
         def is_current(evaluation: Evaluation) -> bool:
             result = evaluation.result
-            label = result["checkpoint"]
+            label, saved = result["checkpoint"], result["measures"]
             return (
                 label.rpartition("-")[-1].isdecimal()
-                and result["measures"].get(measure, {}).get("definition") == definition
+                and all(
+                    saved.get(name, {}).get("definition") == measure.definition
+                    for name, measure in self._measures.items()
+                )
                 and result.get("key") == make_key(label)
             )
 
@@ -297,7 +296,7 @@ class Evaluator:
             # The number of threads changes nothing.
             "backend": {name: value for name, value in engine if name != "threads"},
             "devices": [device.device_kind for device in jax.devices()],
-            **identify_code(config.plugins, SCORING_CODE, PACKAGES),
+            **identify_code(config.plugins, MODULES, PACKAGES),
         }
         if self._test_set.documents is not None:  # on which the intervals depend
             key["documents"] = hash_strings(*map(str, self._test_set.documents))
@@ -373,10 +372,8 @@ class Evaluator:
         segments = {name: each.collect(hypotheses, test_set) for name, each in stored.items()}
         if not self._spaces:
             perplexities = {k: v for k, v in perplexities.items() if k != "perplexity_word"}
-        if empty := count_empty_references(sources, references[0]):
-            _log.warning(
-                "%d references are empty, but not their sources; nothing matches them", empty
-            )
+        for described in test_set.describe_empty():
+            _log.warning(described)
         result: dict[str, Any] = {
             **{name: scores[name].value for name in ("bleu", "chrf") if name in scores},
             **({"signature": scores["bleu"].definition} if "bleu" in scores else {}),
@@ -387,7 +384,7 @@ class Evaluator:
             "interval": describe_intervals(test_set.unit),
             "num_sentences": len(hypotheses),
             **({} if documents is None else {"num_documents": int(documents.max()) + 1}),
-            "num_empty_references": empty,
+            "num_empty_references": count_empty_references(sources, references[0]),
             # Sentences that were translated in pieces, and those whose translation was ended by the
             # limit of the output.
             "num_cut": sum(translation.num_pieces > 1 for translation in translations),

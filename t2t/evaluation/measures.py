@@ -35,11 +35,13 @@ from t2t.config.languages import (
 )
 from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.variants import call_variant, make_variant_error
+from t2t.data.sentences import count_empty_references
 
 _log = logging.getLogger(__name__)
 
 LEVEL = 0.05  # significance level; intervals are 95%
 RESAMPLES = 1000  # bootstrap resamples of the test set's sentences, sacreBLEU's default
+LEFT_OUT = "; left out: "  # begins the end of a definition that names texts without a score
 MIN_SENTENCES = 30  # resamples of fewer hold too few different sentences to show how scores vary
 
 Interval = tuple[float, float]
@@ -66,6 +68,18 @@ class TestSet(NamedTuple):
     def unit(self) -> str:
         """The unit that is resampled: sentences, or documents if they are known."""
         return "sentences" if self.documents is None else "documents"
+
+    def describe_empty(self) -> list[str]:
+        """Says how many references are empty though their source is not, of each text of them."""
+        several = len(self.references) > 1
+        return [
+            f"{count} references{f' of text {number}' * several} are empty, but not their sources; "
+            "nothing matches them"
+            + ", and BLEU and TER count each as a reference of length 0"
+            * several
+            for number, lines in enumerate(self.references, 1)
+            if (count := count_empty_references(self.sources, lines))
+        ]
 
     def sum_units(self, statistics: Statistics) -> Float[np.ndarray, "m d _"]:
         """Sums the statistics of the sentences of each document; unchanged without documents."""
@@ -212,9 +226,12 @@ def resample_sentences(
 def draw_sentences(count: int) -> Float[np.ndarray, "R n"]:
     """Returns how often each resample holds each sentence.
 
-    The generator's seed is fixed, so all systems get the same resamples, which pairs them.
+    The generator's seed is fixed, so all systems get the same resamples, which pairs them. NumPy
+    may change the draws of `Generator`, but not those of `RandomState` (NEP 19), which are equal so
+    far. So saved intervals stay verifiable.
     """
-    draws = np.random.default_rng(12345).multinomial(count, [1 / count] * count, size=RESAMPLES)
+    random = np.random.RandomState(np.random.PCG64(12345))
+    draws = random.multinomial(count, [1 / count] * count, size=RESAMPLES)
     return draws.astype(float)
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from t2t.config.fields import Config, DecodingConfig, TokenizerConfig, flatten
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
-from t2t.evaluation.measures import Measure, Statistics, TestSet
+from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     EvaluationError,
@@ -327,7 +327,10 @@ def _read_statistics(
         checked = evaluation.open_measure(others[0])
         own = evaluation.read_statistics(checked, test_set)
     saved, value = measures[checked.name], checked.aggregate(own.sum(axis=0))
-    if saved["definition"] != checked.definition:
+    definitions = [saved["definition"], checked.definition]
+    if evaluation.objective:  # `_check_predicted` compares which texts are left out
+        definitions = [each.partition(LEFT_OUT)[0] for each in definitions]
+    if definitions[0] != definitions[1]:
         remedy = "score all systems alike"
         if evaluation.objective:
             remedy = "compare runs whose data.objective has the same settings"
@@ -337,7 +340,7 @@ def _read_statistics(
             f"{checked.name} of {evaluation.path} has another definition than that of the first "
             f"system here: {saved['definition']}, not {checked.definition}; {remedy}"
         )
-    if abs(saved["value"] - value) > tolerance:
+    if not np.isclose(saved["value"], value, rtol=0, atol=tolerance, equal_nan=True):
         texts = "texts" if evaluation.objective else "hypotheses"
         raise EvaluationError(
             f"{evaluation.path} says {checked.name} {saved['value']:.4f}, but its {texts} give "

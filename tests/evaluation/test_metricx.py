@@ -90,7 +90,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_score_is_the_clipped_logit_of_the_first_step(scored: tuple[MetricX, np.ndarray]) -> None:
     scorer, found = scored
-    model = RunModel(ModelRequest((scorer._workdir,), "last"))
+    model = RunModel(ModelRequest((scorer._path.parent,), "last"))
     params, _ = model.restore()
     tokenizer = model.vocabulary.src
     structure, _ = model.members.with_dtype("float32").describe(*[tokenizer.vocab_size] * 2)
@@ -122,11 +122,26 @@ def test_each_sentence_is_scored_once(
         np.testing.assert_array_equal(scorer.score(*texts), scored[1][order])
         with pytest.raises(AssertionError):
             scorer.score(SOURCES[:1], HYPOTHESES[:1], HYPOTHESES[:1])
-    saved = json.loads((run / metricx.SCORES).read_text("utf-8"))
-    for content in (json.dumps(saved | {"identity": "other weights"}), "damaged"):
-        (run / metricx.SCORES).write_text(content, "utf-8")
+    saved = scored[0]._path.read_bytes()
+    for damaged in (b"damaged", b"[1]", b'{"a": []}'):
+        scored[0]._path.write_bytes(damaged)
         assert not MetricX(run)._scores
-    (run / metricx.SCORES).write_text(json.dumps(saved), "utf-8")
+    scored[0]._path.write_bytes(saved)
+
+
+def test_scores_of_two_devices_do_not_replace_each_other(
+    run: Path, scored: tuple[MetricX, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = scored[0]._path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "devices", lambda: [mock.Mock(device_kind="another")])
+        other = MetricX(run)
+    assert not other._scores
+    monkeypatch.setattr(other, "_score_texts", lambda texts: np.ones(len(texts)))
+    other.score(SOURCES, HYPOTHESES, REFERENCES)
+    other._report()
+    assert scored[0]._path.read_bytes() == before
+    assert {*json.loads(other._path.read_text("utf-8")).values()} == {1.0}
 
 
 def test_speed_is_said(run: Path, fake: list[str], caplog: pytest.LogCaptureFixture) -> None:

@@ -1,19 +1,18 @@
 """Evaluations come back from their files as they were, or with what is wrong with them."""
 
-import re
 import shutil
 from pathlib import Path
 
+import grimp
 import pytest
 
-import t2t
-from t2t.evaluation.evaluator import SCORING_CODE
 from t2t.evaluation.saved_evaluations import (
     EvaluationError,
     find_evaluation,
     list_evaluations,
     load_evaluation,
 )
+from t2t.training.provenance import list_code
 from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
 
 # What ends a line for some readers, but no sentence here.
@@ -88,29 +87,14 @@ def test_other_files_in_the_folder_are_left_out_with_a_warning(
     assert "half.json cannot be read" in caplog.text
 
 
-def test_code_that_scores_is_part_of_the_key() -> None:
-    """Each module that the evaluator imports, apart from those that only fetch texts and values."""
-    root = Path(t2t.__file__).parents[1]
-    covered = {
-        path
-        for part in SCORING_CODE
-        for path in ([root / part] if part.endswith(".py") else (root / part).rglob("*.py"))
-    }
-    assert all(path.exists() for path in covered)
-    free = re.compile(
-        r"t2t/(config|data|runtime|storage|training)/|t2t/evaluation/saved_evaluations.py"
-    )
-    seen: set[Path] = set()
-    left = [root / "t2t" / "evaluation" / "evaluator.py"]
-    while left:
-        path = left.pop()
-        if path in seen or not path.exists() or free.match(path.relative_to(root).as_posix()):
-            continue
-        seen.add(path)
-        imported = re.findall(r"^from (t2t[\w.]*) import", path.read_text("utf-8"), re.MULTILINE)
-        left += [root / f"{name.replace('.', '/')}.py" for name in imported]
-    assert seen - covered == set()
-    assert len(seen) > 20
+@pytest.mark.parametrize("module", ["evaluation.evaluator", "evaluation.predictions"])
+def test_all_code_that_a_score_depends_on_is_part_of_its_key(module: str) -> None:
+    """As the graph of imports that the layers are checked by has it."""
+    names = grimp.build_graph("t2t").find_upstream_modules(f"t2t.{module}")
+    files = {f"{name.replace('.', '/')}.py" for name in (*names, f"t2t.{module}")}
+    found = {*list_code(f"t2t.{module}")}
+    assert {file for file in found if not file.endswith("/__init__.py")} == files
+    assert {"t2t/training/averages.py", "t2t/training/checkpoint.py"} < found
 
 
 def test_damaged_log_probabilities_are_named(tmp_path: Path) -> None:

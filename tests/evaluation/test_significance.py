@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import math
 import random
 
@@ -149,6 +150,14 @@ def test_paired_test_of_single_runs_is_the_normal_one_over_sentences() -> None:
     assert comparison.interval == pytest.approx(
         [100 * bound for bound in expected.confidence_interval()], abs=1.0
     )
+
+
+def test_resamples_are_the_same_in_every_version_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy may change the draws of its new generators."""
+    monkeypatch.setattr(np.random, "default_rng", None)
+    draw_sentences.cache_clear()
+    digest = hashlib.sha256(draw_sentences(48).astype(np.int64).tobytes()).hexdigest()
+    assert digest.startswith("cf8a4bfbddb1f3c8")
 
 
 def make_system_score(values: np.ndarray) -> SystemScore:
