@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.api.compare_runs import compare
+from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.evaluation.saved_evaluations import EvaluationError, load_evaluation
 from t2t.evaluation.segment_scores import (
@@ -37,6 +37,8 @@ def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(tmp_path:
     stored = load_evaluation(tmp_path / "two" / "evaluations" / "test-100.json")
     score = stored.result["measures"]["errors"]
     assert score["value"] == pytest.approx(sum(values["two"]) / COUNT)
+    assert score["detail"] == f"errors = {score['value']:.4f}"
+    assert "verified" in verify([str(stored.path)], "test", "")
     assert score["definition"] == "errors, 1.2"
     assert score["interval"][0] < score["value"] < score["interval"][1]
     assert [float(line) for line in stored.read_lines("scores.errors")] == values["two"]
@@ -49,8 +51,8 @@ def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(tmp_path:
 
 
 def test_plain_numbers_have_no_definition(tmp_path: Path) -> None:
-    measure, scores = read_segment_scores("a", write(tmp_path / "s", 1, "0.5"), 2)
-    assert (scores, measure.definition) == ([1, 0.5], NO_DEFINITION)
+    measure, scores = read_segment_scores("a", write(tmp_path / "s", 1, "0.5", ".25 ", "+1e1"), 4)
+    assert (scores, measure.definition) == ([1, 0.5, 0.25, 10], NO_DEFINITION)
     assert measure.higher_is_better
 
 
@@ -63,7 +65,16 @@ def test_plain_numbers_have_no_definition(tmp_path: Path) -> None:
         (["1", "2", "NaN"], "line 3 of .*s has the score nan; each sentence needs a finite number"),
         (["1", "-Infinity", "3"], "line 2 of .* the score -inf"),
         (["1", "true", "3"], "line 2 of .* the score True"),
-        (['{"score": 1}', '{"scores": 2}', "3"], "line 2 of .* the score None"),
+        (["1", '{"score": null}', "3"], "line 2 of .* the score None"),
+        (["1", '{"score": 1' + 400 * "0" + "}", "3"], "line 2 of .* the score 10*[.]{3}; each"),
+        (["1", "1" + 400 * "0", "3"], "line 2 of .* the score inf; each sentence needs a finite"),
+        (['{"score": 1}', '{"scores": 2}', "3"], "line 2 of .* has no score, but scores; name the"),
+        (
+            ['{"source": "a", "prediction": 1.5}', "2", "3"],
+            "line 1 of .* has no score, but source, prediction; name the number of each sentence",
+        ),
+        (["[" * 100_000, "2", "3"], r"line 1 of .* is '\[+\.\.\.; write one number a line"),
+        (["[1, 2, 3]"], r"line 1 of .* the score \[1, 2, 3\]; each sentence"),
         (['{"score": "1"}', "2", "3"], "line 1 of .* the score '1'"),
         (
             ['{"score": 1, "definition": "a"}', '{"score": 1, "definition": "b"}', "3"],
