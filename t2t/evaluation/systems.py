@@ -21,6 +21,7 @@ from t2t.evaluation.saved_evaluations import (
     EvaluationError,
     find_evaluation,
     identify_backend,
+    is_scores_file,
 )
 from t2t.storage.paths import make_path
 
@@ -94,7 +95,7 @@ def read_system(
     check_seeds(operand, found, may_differ)
     more = len(places) - 1
     seeds = f" (and {more} more seed{'s' * (more > 1)})" if more else ""
-    is_named = bool(evaluation) or all(place.suffix == ".json" for place in places)
+    is_named = bool(evaluation) or all(map(is_scores_file, places))
     return System(f"{places[0]}{seeds}", found, is_named)
 
 
@@ -138,10 +139,10 @@ def check_seeds(
                 "or let the seeds of a system differ there: "
                 f"{' '.join(f'--may_differ={name}' for name in changed)}"
             )
-    seeds = [each.result["config"].get("seed", 0) for each in evaluations]
+    seeds = [str(each.result["config"].get("seed", 0)) for each in evaluations]
     if len(set(seeds)) < len(seeds):
         raise EvaluationError(
-            f"{operand}: the seeds are {', '.join(map(str, seeds))}; runs joined by commas need "
+            f"{operand}: the seeds are {', '.join(seeds)}; runs joined by commas need "
             "different seeds, since equal ones do not show the variance over seeds"
         )
 

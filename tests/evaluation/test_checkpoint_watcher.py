@@ -52,7 +52,9 @@ class FakeScorer(Evaluator):
             "alpha": 0.6,
             "tgt_language": "de",
             "config": {},
-            "measures": {"bleu": {"value": bleu, "interval": [bleu - 1, bleu + 1]}},
+            "measures": {
+                "bleu": {"value": bleu, "definition": "", "interval": [bleu - 1, bleu + 1]}
+            },
             "texts": {},
             "date": "2026-01-01T00:00:00Z",
         }
