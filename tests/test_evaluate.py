@@ -13,15 +13,17 @@ import pytest
 
 import t2t
 from t2t.api.compare_runs import verify
-from t2t.api.evaluate_run import describe, evaluate
+from t2t.api.evaluate_run import describe, evaluate, scan_averages
 from t2t.api.line_translator import LineTranslator, translate_lines
+from t2t.config import variants
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.measure_names import ON_REQUEST, list_measures
+from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST, list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import ModelRequest, make_utility
+from t2t.evaluation.measures import make_measure
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
@@ -380,10 +382,26 @@ def test_invalid_request_is_refused(
         evaluate(dataclasses.replace(EvaluationRequest(run), **request_))
 
 
-def test_output_that_cannot_be_written_is_found_out_first(run: Path, tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_found_out_first(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match=r"cannot be written: .*; --output sets the path"):
+    monkeypatch.setattr(Evaluator, "_translate", None)
+    with pytest.raises(RunError, match=r"cannot be written: .*; --output and the name of --src"):
         evaluate(EvaluationRequest(run, output=str(tmp_path / "file" / "scores.json")))
+    long = tmp_path / f"{'a' * 230}.en"
+    long.write_text("Dogs climb.\n")
+    for names in ({"output": f"{'b' * 230}.json"}, {"src": str(long), "ref": (str(long),)}):
+        with pytest.raises(RunError, match=r"[ab]{230}\S* cannot be written: File name too"):
+            evaluate(EvaluationRequest(run, **names))
+    monkeypatch.setattr(variants, "_registered", {})
+    for name, error, message in (
+        ("a" * 230, RunError, r"averages-300\S*\.a{230}\.svg cannot be written: File name too"),
+        ("a/b", ConfigError, "measure 'a/b' is a part of file names, which have no /"),
+    ):
+        variants.register(MEASURE_FIELD, name)(lambda *_: make_measure("chrf", "de"))
+        with pytest.raises(error, match=message):
+            scan_averages(EvaluationRequest(run), [1], name)
 
 
 def test_output_replaces_no_text(run: Path, tmp_path: Path) -> None:

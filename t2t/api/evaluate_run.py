@@ -27,7 +27,7 @@ from t2t.evaluation.saved_evaluations import (
 )
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
-from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.atomic_files import check_writable, explain_write_errors
 from t2t.storage.paths import make_run_path
 from t2t.training.checkpoint import average_params, find_average_steps, restore_params, save_params
 from t2t.training.run_directory import RunError
@@ -175,6 +175,9 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
     measure, request = add_measure(request, measure)
     evaluator = Evaluator(request)
     steps = find_average_steps(request.workdir, max(counts))
+    plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
+    with explain_write_errors(RunError, plot):
+        check_writable(plot.parent, plot.name)
     saved = evaluator.list_saved()
     found = {}
     for count in sorted(set(counts)):
@@ -185,7 +188,6 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
             params = average_params(request.workdir, steps[-count:])
             [saved[label]] = evaluator.evaluate(params, label)
         found[count] = saved[label]
-    plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
     write_figure(draw_by_setting(found, measure, "checkpoints averaged"), plot)
     rows = [
         [count, format_score(each.value(measure)), each.interval(measure)]

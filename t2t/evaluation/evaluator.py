@@ -6,9 +6,10 @@ import hashlib
 import itertools
 import json
 import logging
+import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -182,23 +183,18 @@ class Evaluator:
         name = "-".join([self.split, *directions, label, decoding.label])
         if request.backend != "jax":
             name += f"-{request.backend}-{request.compute_type or 'float32'}"
-        path = make_path(request.output or request.workdir / "evaluations" / f"{name}.json")
-        if path.suffix != ".json":
-            raise ConfigError(
-                f"--output={path} must end in .json; the hypotheses get the same name in .txt"
-            )
-        hypotheses = path.with_suffix(".txt")
-        # In the run's own folder they are what an evaluation that was cut off left behind.
-        is_own = path.parent == request.workdir / "evaluations"
-        if not is_own and hypotheses.exists() and not path.exists():
-            raise ConfigError(
-                f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; "
-                "choose another name, or remove it"
-            )
-        with explain_write_errors(RunError, path.parent, "--output sets the path"):
-            make_folder(path.parent)
-            check_writable(path.parent)
-        return path
+        return prepare_output(request, name, self._name_texts)
+
+    def _name_texts(self, path: Path) -> dict[str, str]:
+        """Returns the names of the texts beside the scores at `path`."""
+        return name_texts(
+            path,
+            self.split,
+            self._texts.fingerprint,
+            len(self._test_set.references),
+            has_documents=self._test_set.documents is not None,
+            stored=[name for name, measure in self._measures.items() if measure.is_stored],
+        )
 
     def _choose_measures(self, asked: Sequence[str]) -> dict[str, Measure]:
         """Returns the measures to compute, by name.
@@ -231,6 +227,10 @@ class Evaluator:
             raise ConfigError(
                 f"measure {meaningless[0]} means nothing for this run with --tgt_language="
                 f"{self.tgt_language}; use one of {', '.join(possible)}"
+            )
+        if named := [name for name in chosen if "/" in name]:
+            raise ConfigError(
+                f"measure {named[0]!r} is a part of file names, which have no /; register another"
             )
         return {name: self._make_measure(name) for name in chosen}
 
@@ -401,14 +401,7 @@ class Evaluator:
             "tgt_language": self.tgt_language,
             "corpus": key["corpus"],
             **({"testset": self._request.testset} if self._request.testset else {}),
-            "texts": name_texts(
-                output,
-                self.split,
-                key["corpus"],
-                len(test_set.references),
-                has_documents=documents is not None,
-                stored=stored,
-            ),
+            "texts": self._name_texts(output),
             "key": key,
         }
         for name, measure in stored.items():  # by which they are compared without its model
@@ -432,6 +425,36 @@ class Evaluator:
         }
         with explain_write_errors(RunError, output):
             return save_evaluation(output, result, texts)
+
+
+def prepare_output(
+    request: EvaluationRequest, name: str, name_texts: Callable[[Path], Mapping[str, str]]
+) -> Path:
+    """Returns the path of the scores, by default `name` in the run; makes its folder.
+
+    Raises:
+        ConfigError, RunError: the scores, or the texts that `name_texts` names for the path, cannot
+            be written there.
+    """
+    path = make_path(request.output or request.workdir / "evaluations" / f"{name}.json")
+    if path.suffix != ".json":
+        raise ConfigError(f"--output={path} must end in .json; texts get the same name in .txt")
+    texts = name_texts(path)
+    longest = max([path.name, *texts.values()], key=lambda each: len(os.fsencode(each)))
+    with explain_write_errors(
+        RunError, path.with_name(longest), "--output and the name of --src set the path"
+    ):
+        make_folder(path.parent)
+        check_writable(path.parent, longest)
+    hypotheses = path.with_suffix(".txt")
+    # In the run's own folder they are what an evaluation that was cut off left behind.
+    is_own = path.parent == request.workdir / "evaluations"
+    if "hypotheses" in texts and not is_own and hypotheses.exists() and not path.exists():
+        raise ConfigError(
+            f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; choose "
+            "another name, or remove it"
+        )
+    return path
 
 
 def record_run(workdir: Path, config: Config, packages: Sequence[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ left out of it, or its masked tokens. Which ones is drawn once for all, as in va
 
 import dataclasses
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from jaxtyping import Float
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.corpus_sources import open_split
 from t2t.data.objectives import make_objective
-from t2t.evaluation.evaluator import EvaluationRequest, record_run
+from t2t.evaluation.evaluator import EvaluationRequest, prepare_output, record_run
 from t2t.evaluation.likelihood import DTYPE
 from t2t.evaluation.load_models import RunModel, hash_params, identify_code
 from t2t.evaluation.measures import (
@@ -28,8 +29,7 @@ from t2t.evaluation.measures import (
 from t2t.evaluation.saved_evaluations import Evaluation, name_texts, save_evaluation
 from t2t.evaluation.validation_scores import make_scorer
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
-from t2t.storage.paths import make_path
+from t2t.storage.atomic_files import explain_write_errors
 from t2t.training.run_directory import RunError
 
 _PACKAGES = ("jax", "flax", "sentencepiece")
@@ -49,14 +49,14 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
     config = model.config
     corpus = open_split(config.data, request.split)
     params, [label] = model.restore()
-    path = make_path(
-        request.output or request.workdir / "evaluations" / f"{request.split}-{label}.json"
-    )
-    if path.suffix != ".json":
-        raise ConfigError(f"--output={path} must end in .json")
-    with explain_write_errors(RunError, path.parent, "--output sets the path"):
-        make_folder(path.parent)
-        check_writable(path.parent)
+
+    def list_names(path: Path) -> dict[str, str]:
+        """Returns the names of the texts beside the scores at `path`."""
+        names = name_texts(path, request.split, corpus.fingerprint())
+        kept = {text: names[text] for text in ("log_probs", "references")}
+        return kept | {"right": f"{path.stem}.right.txt"}
+
+    path = prepare_output(request, f"{request.split}-{label}", list_names)
     placed = model.place(params)
     with jax.set_mesh(model.mesh):
         scorer = make_scorer(
@@ -89,12 +89,7 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
         "split": request.split,
         "tgt_language": config.data.tgt_language,
         "corpus": corpus.fingerprint(),
-        "texts": {
-            name: file
-            for name, file in name_texts(path, request.split, corpus.fingerprint()).items()
-            if name in ("log_probs", "references")
-        }
-        | {"right": f"{path.stem}.right.txt"},
+        "texts": list_names(path),
         "key": identify_code(config.plugins, [__name__], _PACKAGES),
     }
     if not is_first():
