@@ -29,7 +29,13 @@ from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_writable, explain_write_errors
 from t2t.storage.paths import make_run_path
-from t2t.training.checkpoint import average_params, find_average_steps, restore_params, save_params
+from t2t.training.checkpoint import (
+    average_params,
+    find_average_steps,
+    rank,
+    restore_params,
+    save_params,
+)
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -238,7 +244,7 @@ def scan_search(
     header = ["beam", *(f"alpha {alpha:g}" for alpha in alphas)]
     table = format_table(rows, header, align="r" * len(header))
     higher_is_better = make_measure(measure, evaluators[0].tgt_language).higher_is_better
-    choose = max if higher_is_better else min
-    best = choose(found.values(), key=lambda each: each.value(measure))
+    scores = {setting: evaluation.value(measure) for setting, evaluation in found.items()}
+    best = found[rank(scores, higher_is_better=higher_is_better)[0]]
     title = f"{evaluators[0].split}, checkpoint {label}, {measure} by beam size and alpha"
     return f"{title}\n{table}\nbest: {best.path}"

@@ -28,7 +28,7 @@ from t2t.storage.atomic_files import (
     write_link,
 )
 from t2t.storage.paths import choose_interval
-from t2t.training.checkpoint import average_params, save_params
+from t2t.training.checkpoint import average_params, rank, save_params
 from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.run_directory import (
     RunError,
@@ -266,11 +266,8 @@ class Watch:
 
     def _find_best(self) -> Candidate | None:
         """Returns the candidate with the best score, the earliest of equal ones."""
-        sign = 1 if self._higher_is_better else -1
-        order = sorted(self._rows)
-        return max(
-            order, key=lambda each: sign * self._rows[each].value(self._measure), default=None
-        )
+        scores = {each: evaluation.value(self._measure) for each, evaluation in self._rows.items()}
+        return next(iter(rank(scores, higher_is_better=self._higher_is_better)), None)
 
 
 def _pause(workdir: Path, poll: float) -> None:
