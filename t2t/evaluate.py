@@ -225,8 +225,8 @@ def define_modes() -> None:
     flags.DEFINE_integer(
         "patience",
         0,
-        "With --watch: tell training to stop after this many checkpoints without a better score; "
-        "0: never.",
+        "With --watch: tell training to stop after this many checkpoints without a better score, "
+        "counted from the first one that translates (1 BLEU); 0: never.",
         lower_bound=0,
     )
     flags.DEFINE_float(
@@ -258,7 +258,8 @@ def define_modes() -> None:
         "measure",
         None,
         "The score by which --watch, --average, --beam_sizes and --alphas choose the best; "
-        "default: bleu, or bleu_lowercase with tokenizer.lowercase.",
+        "default: bleu, or bleu_lowercase with tokenizer.lowercase. perplexity is that of the "
+        "references.",
     )
 
 

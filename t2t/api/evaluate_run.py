@@ -17,7 +17,7 @@ from t2t.config.objective_rules import is_text_alone
 from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import override_decoding
-from t2t.evaluation.measures import MIN_SENTENCES, format_score, make_measure
+from t2t.evaluation.measures import MIN_SENTENCES, format_score, is_higher_better
 from t2t.evaluation.plots import draw_by_setting, write_figure
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -243,7 +243,7 @@ def scan_search(
     ]
     header = ["beam", *(f"alpha {alpha:g}" for alpha in alphas)]
     table = format_table(rows, header, align="r" * len(header))
-    higher_is_better = make_measure(measure, evaluators[0].tgt_language).higher_is_better
+    higher_is_better = is_higher_better(measure, evaluators[0].tgt_language)
     scores = {setting: evaluation.value(measure) for setting, evaluation in found.items()}
     best = found[rank(scores, higher_is_better=higher_is_better)[0]]
     title = f"{evaluators[0].split}, checkpoint {label}, {measure} by beam size and alpha"

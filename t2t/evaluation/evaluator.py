@@ -18,7 +18,13 @@ import jax
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import overrides
 from t2t.config.languages import normalize_language
-from t2t.config.measure_names import MEASURE_FIELD, METRICX, ON_REQUEST, list_measures
+from t2t.config.measure_names import (
+    MEASURE_FIELD,
+    METRICX,
+    ON_REQUEST,
+    REFERENCE_MEASURES,
+    list_measures,
+)
 from t2t.config.variants import choices
 from t2t.data.batch import find_limit
 from t2t.data.corpus import hash_strings
@@ -210,16 +216,18 @@ class Evaluator:
             lowercase=self.config.tokenizer.lowercase,
             kind=self.config.tokenizer.kind,
         )
-        known = "default", *choices(MEASURE_FIELD)
+        computed = REFERENCE_MEASURES[0]  # whatever is asked for
+        known = "default", *choices(MEASURE_FIELD), computed
         if METRICX in asked and METRICX not in known:
             raise ConfigError(
-                f"--measures={METRICX} needs --metricx=RUN, an imported MetricX (t2t.import_model)"
+                f"measure {METRICX} needs --metricx=RUN, an imported MetricX (t2t.import_model)"
             )
         if unknown := [name for name in asked if name not in known]:
             raise ConfigError(
-                f"--measures={','.join(unknown)} is unknown; use some of {', '.join(known)}; "
+                f"measure {','.join(unknown)} is unknown; use some of {', '.join(known)}; "
                 "--plugins names the module that registers another"
             )
+        asked = [name for name in asked if name != computed]
         default = [name for name in possible if name not in ON_REQUEST]
         listed = [default if name == "default" else [name] for name in asked]
         chosen = tuple(dict.fromkeys(itertools.chain.from_iterable(listed)))

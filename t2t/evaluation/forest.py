@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import CASED_MEASURES
+from t2t.config.measure_names import CASED_MEASURES, REFERENCE_MEASURES
 from t2t.evaluation.measures import Measure, MeasureError, TestSet, make_likelihood
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import Comparison, Judgement, judge
@@ -53,7 +53,7 @@ def list_rows(
     for name in evaluations[0].result["measures"]:
         is_of_case = name not in CASED_MEASURES if is_lowercase else "_lowercase" not in name
         have_all = all(name in each.result["measures"] for each in evaluations)
-        is_likelihood = not systems[0].objective and name in ("perplexity", "perplexity_word")
+        is_likelihood = not systems[0].objective and name in REFERENCE_MEASURES
         if name == measure.name or not have_all or not is_of_case or is_likelihood:
             continue
         try:

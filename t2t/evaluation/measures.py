@@ -33,7 +33,7 @@ from t2t.config.languages import (
     normalize_language,
     writes_spaces,
 )
-from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.measure_names import MEASURE_FIELD, REFERENCE_MEASURES
 from t2t.config.variants import call_variant, make_variant_error
 from t2t.data.sentences import count_empty_references
 
@@ -277,6 +277,15 @@ def make_measure(name: str, tgt_language: str, num_references: int = 1) -> Measu
                 is_valid=lambda made: isinstance(made, Measure) and made.segments is not None,
             )  # fmt: skip
             return dataclasses.replace(found, name=name)
+
+
+def is_higher_better(name: str, tgt_language: str) -> bool:
+    """Returns whether more is better by the measure that chooses a checkpoint or a setting.
+
+    Raises:
+        ConfigError, MeasureError: as in `make_measure`.
+    """
+    return name not in REFERENCE_MEASURES and make_measure(name, tgt_language).higher_is_better
 
 
 def make_likelihood(token: str) -> Measure:

@@ -42,14 +42,15 @@ def draw_by_setting(evaluations: Mapping[int, Evaluation], measure: str, varied:
     more certain than overlapping intervals suggest; `t2t.compare` tests them.
     """
     numbers = sorted(evaluations)
-    scores = [evaluations[number].result["measures"][measure] for number in numbers]
+    chosen = [evaluations[number] for number in numbers]
+    scores = [(each.value(measure), each.find_interval(measure)) for each in chosen]
     from matplotlib.ticker import MaxNLocator
 
     figure, axes = _make_axes(6, 4)
     axes.errorbar(
         numbers,
-        [score["value"] for score in scores],
-        yerr=_find_errors([(score["value"], score["interval"]) for score in scores]),
+        [value for value, _ in scores],
+        yerr=_find_errors(scores),
         marker="o",
         capsize=3,
     )

@@ -29,6 +29,7 @@ from jaxtyping import Float
 from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.variants import choices
 from t2t.evaluation.measures import (
+    Interval,
     Measure,
     TestSet,
     count_scores,
@@ -80,12 +81,17 @@ class Evaluation:
         return "documents" if "num_documents" in self.result else "sentences"
 
     def value(self, measure: str) -> float:
-        """The score by a measure."""
-        return float(self.result["measures"][measure]["value"])
+        """The score by a measure; NaN if it was not finite, or not asked for."""
+        return float(self.result["measures"].get(measure, {}).get("value", math.nan))
 
     def interval(self, measure: str) -> str:
         """The score's 95% interval over sentences or documents as text; empty without one."""
-        return format_interval(self.result["measures"][measure].get("interval"))
+        return format_interval(self.find_interval(measure))
+
+    def find_interval(self, measure: str) -> Interval | None:
+        """The score's 95% interval over sentences or documents; None without one."""
+        found = self.result["measures"].get(measure, {}).get("interval")
+        return found and (float(found[0]), float(found[1]))
 
     def read_lines(self, text: str) -> list[str]:
         """Reads `hypotheses`, `sources`, `references` or `log_probs`, one line per sentence.

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from t2t.evaluation.measures import LEVEL, MIN_SENTENCES, TestSet, make_likelihood
+from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Comparison, Judgement, judge
 from t2t.evaluation.systems import System, read_reference_losses
 
@@ -109,6 +110,14 @@ def _advise(comparison: Comparison, num_sentences: int, unit: str) -> str:
         f"Showing a difference of this size would take about "
         f"{math.ceil(needed / digits) * digits:,} {unit}."
     )
+
+
+def translates(evaluation: Evaluation) -> bool:
+    """Returns whether outputs have more than next to no BLEU, or without BLEU an exact match."""
+    measures = evaluation.result["measures"]
+    bleu = [evaluation.value(name) for name in measures if name.startswith("bleu")]
+    exact = [evaluation.value(name) for name in measures if name.startswith("exact_match")]
+    return max(bleu) >= USELESS if bleu else max(exact, default=math.inf) > 0
 
 
 def list_useless(judgement: Judgement, measure: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from t2t.config.measure_names import REFERENCE_MEASURES
 from t2t.data.sentences import count_empty_references
 from t2t.evaluation.measures import Score, TestSet, format_interval
 from t2t.evaluation.saved_evaluations import (
@@ -82,7 +83,7 @@ def verify(evaluation: Evaluation) -> str:
 
 
 def _compute(evaluation: Evaluation, name: str, test_set: TestSet) -> Score:
-    if not evaluation.objective and name in ("perplexity", "perplexity_word"):
+    if not evaluation.objective and name in REFERENCE_MEASURES:
         saved = evaluation.result["measures"][name]
         value = _compute_perplexity(evaluation, test_set, by_words=name.endswith("_word"))
         return Score(value, saved["definition"], saved["detail"])

@@ -38,6 +38,14 @@ def test_averages_give_a_table_and_a_plot(run: Path) -> None:
     assert saved.result["measures"] == json.loads(json.dumps(expected["measures"]))
 
 
+def test_perplexity_of_the_references_chooses_the_lowest(run: Path) -> None:
+    request = EvaluationRequest(run, "last", measures=("chrf",))
+    text = scan_search(request, [1, 2], [], "perplexity")
+    best = load_evaluation(Path(text.rpartition("best: ")[2]))
+    assert list(best.result["measures"]) == ["chrf", "perplexity", "perplexity_word"]
+    assert best.result["beam_size"] == 1, "all are equal"
+
+
 def test_too_few_checkpoints_are_named(run: Path) -> None:
     with pytest.raises(RunError, match="has 3 checkpoints in a row at the regular interval"):
         scan_averages(EvaluationRequest(run), [1, 4], "bleu")

@@ -199,6 +199,19 @@ def test_training_is_told_to_stop_when_patience_is_at_its_end(
         assert watch.follow(scorer)  # nothing is to come
 
 
+@pytest.mark.parametrize(
+    ("bleu", "asks"),
+    [((0.0, 0.0, 0.4), False), ((0.0, 0.0, 2.0), False), ((0.0, 2.0, 1.5), True)],
+)
+def test_patience_begins_when_a_checkpoint_translates(
+    run: Path, bleu: tuple[float, ...], asks: bool
+) -> None:
+    set_last_step(run, 400)
+    scorer = FakeScorer(run, dict(zip(map(str, STEPS), bleu, strict=True)))
+    assert not make_watch(run, patience=1).follow(scorer, timeout=0.01, poll=0.01)
+    assert bool(read_stop_request(run)) == asks
+
+
 def test_patience_begins_anew_with_an_extension(run: Path) -> None:
     set_last_step(run, 400)
     config = load_config(run / "config.json")

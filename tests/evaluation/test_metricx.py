@@ -224,7 +224,7 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
     losses = [(1.0, 1.0)] * len(PAIRS)
     found = mock.Mock(**{"measure.return_value": ({}, losses)})
     monkeypatch.setattr(Evaluator, "_perplexity", found)
-    with pytest.raises(ConfigError, match="--measures=metricx needs --metricx=RUN"):
+    with pytest.raises(ConfigError, match="measure metricx needs --metricx=RUN"):
         evaluate(EvaluationRequest(workdir, measures=("metricx",)))
     use_metricx(run)
     saved = [
