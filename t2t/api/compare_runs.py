@@ -35,7 +35,7 @@ from t2t.evaluation.systems import (
     read_statistics,
     read_system,
 )
-from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same
+from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same, warn_of_losses
 from t2t.runtime.text_tables import format_table
 from t2t.storage.paths import make_path
 
@@ -111,7 +111,9 @@ def compare(
     rows: list[ForestRow] = []
     if len(systems) > 1:
         by_likelihood = None
-        if not is_text_alone:  # whose perplexity is that of the same nats
+        if is_text_alone:  # its perplexity is that of the same nats
+            lines += warn_of_losses(systems)
+        else:
             by_likelihood, described = judge_log_probs(systems, test_set)
             lines += ["", *described]
         rows, left_out = list_rows(systems, test_set, chosen, judgement, by_likelihood)

@@ -26,6 +26,11 @@ class ForestRow(NamedTuple):
     comparison: Comparison
 
     @property
+    def label(self) -> str:
+        """The measure, and whether a negative difference is the better one."""
+        return self.measure.name + ", less is better" * (not self.measure.higher_is_better)
+
+    @property
     def bounds(self) -> tuple[float, float, float]:
         """The interval's worse end, the difference and the better end; higher is better."""
         low, high = self.comparison.interval or (self.comparison.difference,) * 2
@@ -81,7 +86,7 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
         widest[row.measure.name] = max(widest.get(row.measure.name, 0.0), edge)
     cells = [
         [
-            row.measure.name,
+            row.label,
             row.system,
             f"{row.comparison.difference:+.4g}",
             "[{:+.4g}, {:+.4g}]".format(*row.comparison.interval)

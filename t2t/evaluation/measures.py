@@ -123,7 +123,6 @@ class Measure:
     higher_is_better: bool = True
     limits: Interval = (-math.inf, math.inf)  # of the score
     is_stored: bool = False  # evaluations keep the scores of the sentences: a model computes them
-    unit: str = ""  # behind a score in a sentence; empty: the name
     is_share: bool = False  # statistics are (1 if a sentence is right else 0, 1), the score percent
     describe: Callable[[Float[np.ndarray, "_"]], str] | None = None  # `Score.detail`, from sums
     metric: Metric | None = None  # sacreBLEU's, if it is one
@@ -294,8 +293,7 @@ def make_likelihood(token: str) -> Measure:
     The statistics, (nats, tokens) of each reference, come from the model.
     """
     return Measure(
-        "likelihood", f"nats per {token}", higher_is_better=False, limits=(0.0, math.inf),
-        unit=f"nats per {token}",
+        f"nats per {token}", f"nats per {token}", higher_is_better=False, limits=(0.0, math.inf),
     )  # fmt: skip
 
 
