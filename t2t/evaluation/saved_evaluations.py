@@ -13,6 +13,7 @@ Line n of each text belongs to sentence n. The folder needs no other file, so ev
 copied and compared anywhere.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import html
@@ -289,6 +290,13 @@ def save_evaluation(
     Raises:
         OSError: a file cannot be written.
     """
+    with contextlib.suppress(EvaluationError):  # there is none, or a damaged one
+        stored = load_evaluation(path).result["texts"].keys() - result["texts"].keys()
+        if lost := [name for name in stored if name.startswith(name_segment_scores(""))]:
+            _log.warning(
+                "%s: %s were scores of other hypotheses, and are dropped; store them again",
+                path, ", ".join(sorted(lost)),
+            )  # fmt: skip
     for text, lines in texts.items():
         name = result["texts"][text]
         write_file(path.with_name(name), "".join(f"{line}\n" for line in lines))

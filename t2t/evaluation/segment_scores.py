@@ -92,7 +92,7 @@ def _read_score(line: str, facts: dict[str, Any], where: str, *, is_first: bool)
                 return None
             names = _shorten(", ".join(entry)) or "nothing"
             raise ConfigError(
-                f"{where} has no score, but {names}; name the number of each sentence score"
+                f"{where} has no score, but {names}; rename the field with the number to score"
             )
         entry = entry["score"]
     try:

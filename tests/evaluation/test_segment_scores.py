@@ -24,7 +24,9 @@ def write(path: Path, *lines: object) -> str:
     return str(path)
 
 
-def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(tmp_path: Path) -> None:
+def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     facts = {"definition": "errors, 1.2", "higher_is_better": False}
     values = {
         name: [shift + number % 7 / 10 + number % 3 * shift / 10 for number in range(COUNT)]
@@ -45,9 +47,11 @@ def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(tmp_path:
     text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], "errors", "test", "", None)
     assert text.startswith(f"test, {COUNT} sentences, errors: errors, 1.2\n")
     assert re.search("two is worse than .*/one: .* errors against", text)
-    assert re.search(r"^errors .*two +\+0\.55 .*o-*\.*\|", text, re.MULTILINE)
+    assert re.search(r"^errors, less is better .*two +\+0\.55 .*o-*\.*\|", text, re.MULTILINE)
     text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], "bleu", "test", "", None)
-    assert re.search(r"^errors .*two +\+0\.55 ", text, re.MULTILINE)
+    assert re.search(r"^errors, less is better .*two +\+0\.55 ", text, re.MULTILINE)
+    save(tmp_path / "two", spoil(4))
+    assert "100.json: scores.errors were scores of other hypotheses, and are dropped" in caplog.text
 
 
 def test_plain_numbers_have_no_definition(tmp_path: Path) -> None:
@@ -68,10 +72,10 @@ def test_plain_numbers_have_no_definition(tmp_path: Path) -> None:
         (["1", '{"score": null}', "3"], "line 2 of .* the score None"),
         (["1", '{"score": 1' + 400 * "0" + "}", "3"], "line 2 of .* the score 10*[.]{3}; each"),
         (["1", "1" + 400 * "0", "3"], "line 2 of .* the score inf; each sentence needs a finite"),
-        (['{"score": 1}', '{"scores": 2}', "3"], "line 2 of .* has no score, but scores; name the"),
+        (['{"score": 1}', '{"scores": 2}', "3"], "line 2 of .* has no score, but scores; rename"),
         (
             ['{"source": "a", "prediction": 1.5}', "2", "3"],
-            "line 1 of .* has no score, but source, prediction; name the number of each sentence",
+            "line 1 of .* has no score, but source, prediction; rename the field with the",
         ),
         (["[" * 100_000, "2", "3"], r"line 1 of .* is '\[+\.\.\.; write one number a line"),
         (["[1, 2, 3]"], r"line 1 of .* the score \[1, 2, 3\]; each sentence"),
