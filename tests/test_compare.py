@@ -203,6 +203,8 @@ def test_program_takes_flags_before_and_behind_its_operands(runs: Path) -> None:
     assert (status, messages) == (0, "")
     assert "one_head is worse than" in output
     assert call() == (2, "", "RUN is missing; see --help\n")
+    _, _, refused = call("--verify", f"{runs}/base-0", "--measure=ter", "--may_differ=seed")
+    assert refused == "--verify checks every score; leave out --measure, --may_differ\n"
     assert "--measure: The score to compare: bleu, chrf, ter," in call("--help")[1]
 
 

@@ -59,7 +59,10 @@ def list_rows(
         is_of_case = name not in CASED_MEASURES if is_lowercase else "_lowercase" not in name
         have_all = all(name in each.result["measures"] for each in evaluations)
         is_likelihood = not systems[0].objective and name in REFERENCE_MEASURES
-        if name == measure.name or not have_all or not is_of_case or is_likelihood:
+        if name == measure.name or not is_of_case or is_likelihood:
+            continue
+        if not have_all:
+            left_out.append(f"{name} is left out of the plot: not all evaluations have it")
             continue
         try:
             other = evaluations[0].open_measure(name)
@@ -70,12 +73,17 @@ def list_rows(
         judged.append((other, judge(statistics, other, test_set)))
     if by_likelihood:
         judged.append((make_likelihood("token"), by_likelihood))
-    return [
+    rows = [
         ForestRow(each, system, comparison)
         for each, judgement in judged
         for system, comparison in judgement.comparisons.items()
-        if math.isfinite(comparison.difference)
-    ], left_out
+    ]
+    left_out += [
+        f"{row.measure.name} of {row.system} is left out of the plot: a score is not finite"
+        for row in rows
+        if not math.isfinite(row.comparison.difference)
+    ]
+    return [row for row in rows if math.isfinite(row.comparison.difference)], left_out
 
 
 def format_forest(rows: Sequence[ForestRow], first: str) -> str:

@@ -456,21 +456,27 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
         EvaluationError: there is none.
     """
     if is_scores_file(place):
-        return load_evaluation(place)
+        found = load_evaluation(place)
+        if checkpoint and not _has_checkpoint(found, checkpoint):
+            raise EvaluationError(
+                f"{place} is of checkpoint {found.result['checkpoint']}, not of "
+                f"--checkpoint={checkpoint}; leave it out, or name the run directory"
+            )
+        return found
     if name:
         return load_evaluation(place / "evaluations" / f"{name.removesuffix('.json')}.json")
-    found = [each for each in list_evaluations(place) if each.result["split"] == split]
+    listed = [each for each in list_evaluations(place) if each.result["split"] == split]
     flags = f"--workdir={place} --split={split}"
     if checkpoint:
-        found = [each for each in found if _has_checkpoint(each, checkpoint)]
-        found.sort(key=lambda each: int(each.result["checkpoint"].rpartition("-")[-1]))
+        listed = [each for each in listed if _has_checkpoint(each, checkpoint)]
+        listed.sort(key=lambda each: int(each.result["checkpoint"].rpartition("-")[-1]))
         flags += f" --checkpoint={checkpoint}"
-    if not found:
+    if not listed:
         raise EvaluationError(
             f"{place} holds no evaluation of {split}{f' at {checkpoint}' * bool(checkpoint)}; "
             f"create one: python -m t2t.evaluate {flags}"
         )
-    return found[-1]
+    return listed[-1]
 
 
 def _has_checkpoint(evaluation: Evaluation, checkpoint: str) -> bool:

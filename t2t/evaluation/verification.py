@@ -111,7 +111,7 @@ def _list_differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> Ite
         if (claimed := saved.get(name)) is None or name == "definition":
             continue
         try:
-            is_equal = bool(np.allclose(claimed, value, rtol=_TOLERANCE, atol=1e-9))
+            is_equal = bool(np.allclose(claimed, value, rtol=_TOLERANCE, atol=1e-9, equal_nan=True))
         except (TypeError, ValueError):  # a text, or what is no number
             is_equal = claimed == value
         if not is_equal:

@@ -55,7 +55,11 @@ def test_newest_of_the_split_is_found_or_the_one_that_is_named(tmp_path: Path) -
     assert find_evaluation(tmp_path, "test", "old").name == "old"
     assert find_evaluation(tmp_path, "test", "old.json").name == "old"
     path = tmp_path / "evaluations" / "old.json"
-    assert find_evaluation(path, "test").path == path
+    assert find_evaluation(path, "test", checkpoint="100").path == path
+    with pytest.raises(
+        EvaluationError, match="is of checkpoint 100, not of --checkpoint=best; lea"
+    ):
+        find_evaluation(path, "test", checkpoint="best")
 
 
 def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
