@@ -6,6 +6,7 @@ from pathlib import Path
 
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
+from t2t.data.sentences import describe_empty_references
 from t2t.evaluation import verification
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.measures import (
@@ -155,7 +156,7 @@ def _describe_circumstances(
     """Describes test set and measure, and how the systems were evaluated where it differs."""
     split = systems[0].evaluations[0].result["split"]
     lines = [f"{split}, {describe_size(test_set)}, {measure.name}: {measure.definition}"]
-    lines += test_set.describe_empty()
+    lines += describe_empty_references(test_set.sources, test_set.references)
     for name, values in list_circumstances(systems).items():
         own = "; ".join(
             f"{value} ({each.name})" for value, each in zip(values, systems, strict=True)

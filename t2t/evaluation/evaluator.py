@@ -28,7 +28,7 @@ from t2t.config.measure_names import (
 from t2t.config.variants import choices
 from t2t.data.batch import find_limit
 from t2t.data.corpus import hash_strings
-from t2t.data.sentences import count_empty_references
+from t2t.data.sentences import count_empty_references, describe_empty_references
 from t2t.decoding.translation import Translation
 from t2t.evaluation.evaluation_texts import open_texts
 from t2t.evaluation.likelihood import NatsAndTokens, ReferencePerplexity
@@ -380,7 +380,7 @@ class Evaluator:
         segments = {name: each.collect(hypotheses, test_set) for name, each in stored.items()}
         if not self._spaces:
             perplexities = {k: v for k, v in perplexities.items() if k != "perplexity_word"}
-        for described in test_set.describe_empty():
+        for described in describe_empty_references(sources, references):
             _log.warning(described)
         result: dict[str, Any] = {
             **{name: scores[name].value for name in ("bleu", "chrf") if name in scores},

@@ -35,7 +35,6 @@ from t2t.config.languages import (
 )
 from t2t.config.measure_names import MEASURE_FIELD, REFERENCE_MEASURES
 from t2t.config.variants import call_variant, make_variant_error
-from t2t.data.sentences import count_empty_references
 
 _log = logging.getLogger(__name__)
 
@@ -68,18 +67,6 @@ class TestSet(NamedTuple):
     def unit(self) -> str:
         """The unit that is resampled: sentences, or documents if they are known."""
         return "sentences" if self.documents is None else "documents"
-
-    def describe_empty(self) -> list[str]:
-        """Says how many references are empty though their source is not, of each text of them."""
-        several = len(self.references) > 1
-        return [
-            f"{count} references{f' of text {number}' * several} are empty, but not their sources; "
-            "nothing matches them"
-            + ", and BLEU and TER count each as a reference of length 0"
-            * several
-            for number, lines in enumerate(self.references, 1)
-            if (count := count_empty_references(self.sources, lines))
-        ]
 
     def sum_units(self, statistics: Statistics) -> Float[np.ndarray, "m d _"]:
         """Sums the statistics of the sentences of each document; unchanged without documents."""
