@@ -194,7 +194,7 @@ class Run:
         encoded = self._encode_pairs(texts, "split the sentence")
         longest = self.config.data.max_length
         longer = sum(max(map(len, both)) > longest for both in encoded)
-        several = count_several(self.vocabulary, [src for src, _ in texts])
+        several = count_several(self.config, self.vocabulary, [src for src, _ in texts])
         warn_of_whole_pairs(longer, several, len(encoded), longest)
         with jax.set_mesh(self._model.mesh):
             return self._scorer.score(self._placed, encoded)

@@ -58,7 +58,7 @@ class TextScorer:
             longer += sum(
                 self._longest < max(map(len, pair)) <= self._scorer.limit for pair in encoded
             )
-            several += count_several(self.vocabulary, [src for src, _ in chunk])
+            several += count_several(self._model.config, self.vocabulary, [src for src, _ in chunk])
             yield from zip(chunk, [tgt for _, tgt in encoded], scores, strict=True)
         warn_of_whole_pairs(longer, several, total, self._longest)
         if too_long:

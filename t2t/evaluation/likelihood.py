@@ -14,7 +14,7 @@ from t2t.config.fields import Config
 from t2t.data.batch import batch_pairs
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translator import SEVERAL
+from t2t.decoding.translator import splits_sentences
 from t2t.evaluation.measures import Score
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import Members
@@ -29,16 +29,15 @@ _LENGTH = 64  # padded length up to which batches have all their rows
 NatsAndTokens = Float[np.ndarray, "n 2"]
 
 
-def count_several(vocabulary: Vocabulary, sources: Sequence[str]) -> int:
-    """Counts sources of several sentences; 0 if training had enough such sources."""
-    share = vocabulary.several_sentences
-    if share is None or share >= SEVERAL:
+def count_several(config: Config, vocabulary: Vocabulary, sources: Sequence[str]) -> int:
+    """Counts the sources whose sentences a search translates one by one."""
+    if not splits_sentences(config.decoding, vocabulary):
         return 0
     return sum(len(split_sentences(source)) > 1 for source in sources)
 
 
 def warn_of_whole_pairs(longer: int, several: int, total: int, longest: int) -> None:
-    """Warns of pairs that are scored whole though training had none, or few, that are like them.
+    """Warns of pairs that are scored whole, unlike those of training or of a search.
 
     `longer` is the number of pairs longer than `longest`, `several` that of `count_several`.
     """
@@ -50,10 +49,9 @@ def warn_of_whole_pairs(longer: int, several: int, total: int, longest: int) -> 
         )  # fmt: skip
     if several:
         _log.warning(
-            "%d of %d pairs have several sentences; they are scored whole, though training had few "
-            "such sources (below %.0f%%) and a search with decoding.split_sentences=auto "
-            "translates the sentences one by one",
-            several, total, 100 * SEVERAL,
+            "%d of %d pairs have several sentences; they are scored whole, though a search "
+            "translates the sentences one by one (decoding.split_sentences)",
+            several, total,
         )  # fmt: skip
 
 
@@ -137,7 +135,7 @@ class ReferencePerplexity:
         lengths = np.array([max(map(len, pair)) for pair in self._pairs])
         self._fits, longest = lengths <= scorer.limit, config.data.max_length
         longer = int(((lengths > longest) & self._fits).sum())
-        self._several = count_several(scorer.vocabulary, [src for src, _ in texts])
+        self._several = count_several(config, scorer.vocabulary, [src for src, _ in texts])
         warn_of_whole_pairs(longer, self._several, len(lengths), longest)
         if skipped := int((~self._fits).sum()):
             _log.warning(

@@ -104,7 +104,7 @@ class Evaluation:
             raise EvaluationError(
                 f"{self.path} has no {text}: its run was trained on text alone, and translates "
                 "nothing; t2t.compare judges its perplexity and accuracy"
-                if self.objective
+                if self.objective and text in ("hypotheses", "sources")
                 else f"{self.path} names no {text} among its texts; evaluate again"
             )
         path = self.path.with_name(self.result["texts"][text])
