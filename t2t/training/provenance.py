@@ -210,7 +210,8 @@ def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
     return digest.hexdigest()
 
 
-def list_code(*modules: str) -> list[str]:
+@functools.cache
+def list_code(*modules: str) -> tuple[str, ...]:
     """Returns the files of these modules and of all modules of t2t that they import, for `parts`.
 
     Imports within functions count, too; so does what those modules import in turn.
@@ -222,7 +223,7 @@ def list_code(*modules: str) -> list[str]:
         if name not in found and (path := _find_module(name)):
             found[name] = path
             left += _list_imports(path)
-    return sorted(path.relative_to(SOURCE_ROOT).as_posix() for path in found.values())
+    return tuple(sorted(path.relative_to(SOURCE_ROOT).as_posix() for path in found.values()))
 
 
 def _find_module(name: str) -> Path | None:
@@ -232,7 +233,6 @@ def _find_module(name: str) -> Path | None:
     return next(filter(Path.exists, files), None) if name.startswith("t2t.") else None
 
 
-@functools.cache
 def _list_imports(path: Path) -> list[str]:
     """Returns the names in a file that may be modules."""
     names = []
