@@ -33,7 +33,7 @@ def print_report(config: Config, vocabulary: Path | None, output: Path | None) -
         if output.is_dir():
             raise DataError(f"{output} is a folder; --output names the file to write")
         with explain_write_errors(DataError, output):
-            check_writable(output.parent)
+            check_writable(output.parent, output.name)
     report = inspect_data(config, vocabulary)
     print(format_report(report))
     if output:

@@ -1,6 +1,8 @@
 """Creates a run directory like one of training, but with random parameters, in a second."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -29,8 +31,11 @@ PAIRS = [
 STEPS = {100: 3.0, 200: 1.0, 300: 2.0}  # checkpoints with their validation losses
 
 
-def make_run(workdir: Path) -> Path:
-    """Creates config.json, vocab/ and checkpoints/, and two text files as the test split."""
+def make_run(workdir: Path, **changes: dict[str, Any]) -> Path:
+    """Creates config.json, vocab/ and checkpoints/, and two text files as the test split.
+
+    `changes` are fields of sections of the config.
+    """
     workdir.mkdir()
     src, tgt = workdir / "toy.en", workdir / "toy.de"
     for path, lines in zip((src, tgt), zip(*PAIRS, strict=True), strict=True):
@@ -50,6 +55,8 @@ def make_run(workdir: Path) -> Path:
         decoding=DecodingConfig(max_extra_length=4),  # one stage: at most 16 tokens
         checkpoints=CheckpointConfig(every=100, keep_last=3),
     )
+    for section, fields in changes.items():
+        setattr(config, section, dataclasses.replace(getattr(config, section), **fields))
     save_config(config, workdir / "config.json")
     vocabulary = train_vocabulary([ListCorpus("toy", PAIRS)], config.tokenizer, workdir / "vocab")
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size

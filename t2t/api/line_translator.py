@@ -14,7 +14,6 @@ from t2t.decoding.bulk import BATCHES_TOGETHER, Part, process_files
 from t2t.decoding.translation import Translation, format_lines
 from t2t.decoding.word_alignments import WordAligner, format_links
 from t2t.evaluation.load_models import (
-    TRANSLATING_CODE,
     TRANSLATING_PACKAGES,
     ModelRequest,
     RunModel,
@@ -87,7 +86,7 @@ class LineTranslator:
             # The number of threads changes nothing, and differs between hosts.
             "engine": {k: v for k, v in engine.items() if k != "threads"},
             **self._translator.describe_pieces(),
-            **identify_code(model.config.plugins, TRANSLATING_CODE, TRANSLATING_PACKAGES),
+            **identify_code(model.config.plugins, [__name__], TRANSLATING_PACKAGES),
             "n_best": self._n_best,
             "alignment_layer": self._alignment_layer,
             **dataclasses.asdict(model.config.decoding),

@@ -21,7 +21,7 @@ from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Tokenizer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import PairScorer, warn_of_long_pairs
+from t2t.evaluation.likelihood import PairScorer, count_several, warn_of_whole_pairs
 from t2t.evaluation.load_models import ModelRequest, RunModel, hash_params
 from t2t.evaluation.plots import draw_by_step, embed_figure
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, list_evaluations
@@ -252,10 +252,12 @@ class Run:
         Raises:
             DataError: as in `score`.
         """
-        encoded = self._encode_pairs(read_pairs(pairs), "split the sentence")
+        texts = read_pairs(pairs)
+        encoded = self._encode_pairs(texts, "split the sentence")
         longest = self.config.data.max_length
         longer = sum(max(map(len, both)) > longest for both in encoded)
-        warn_of_long_pairs(longer, len(encoded), longest)
+        several = count_several(self.config, self.vocabulary, [src for src, _ in texts])
+        warn_of_whole_pairs(longer, several, len(encoded), longest)
         with jax.set_mesh(self._model.mesh):
             return self._find_scorer().score(self._placed, encoded)
 

@@ -16,7 +16,7 @@ from t2t.data.corpus import TextFile
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.translation import Translation, clean_line, drop_repeated
-from t2t.evaluation.likelihood import warn_of_long_pairs
+from t2t.evaluation.likelihood import count_several, warn_of_whole_pairs
 from t2t.evaluation.load_models import RunModel
 from t2t.model.interface import Params
 
@@ -48,7 +48,7 @@ class TextScorer:
         Raises:
             RunError: a checkpoint does not exist or cannot be read.
         """
-        total = too_long = longer = 0
+        total = too_long = longer = several = 0
         while chunk := list(itertools.islice(pairs, CHUNK)):
             encoded = self.vocabulary.encode_pairs(chunk)
             with jax.set_mesh(self._model.mesh):
@@ -58,8 +58,9 @@ class TextScorer:
             longer += sum(
                 self._longest < max(map(len, pair)) <= self._scorer.limit for pair in encoded
             )
+            several += count_several(self._model.config, self.vocabulary, [src for src, _ in chunk])
             yield from zip(chunk, [tgt for _, tgt in encoded], scores, strict=True)
-        warn_of_long_pairs(longer, total, self._longest)
+        warn_of_whole_pairs(longer, several, total, self._longest)
         if too_long:
             _log.warning(
                 "%d pairs have the score nan: a side exceeds %d sub-words with EOS, or the model's "

@@ -42,6 +42,7 @@ from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.paths import check_new_run_path
 from t2t.training import loop
+from t2t.training.checkpoint import rank_steps
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
@@ -264,7 +265,7 @@ def describe_end(workdir: Path, config: Config, step: int) -> str:
     if not scores:
         return f"{finished}; to evaluate: {command} --checkpoint=last"
     last = max(scores)
-    best = (max if metric == "bleu" else min)(scores, key=scores.__getitem__)
+    best = rank_steps(scores, metric)[0]
     return (
         f"{finished}; validation {metric}: last {scores[last]:.4g} at step {last}, "
         f"best {scores[best]:.4g} at step {best}; to evaluate: {command}"

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import tqdm
 
-from t2t.config.fields import Config, ConfigError
+from t2t.config.fields import Config, ConfigError, DecodingConfig
 from t2t.config.objective_rules import check_translates
 from t2t.data.batch import EOS_ID, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
@@ -35,6 +35,14 @@ from t2t.ops.select_kernels import choose_policy
 SEVERAL = 0.1
 
 _MIN_PREFIX_LENGTH = 8  # prefixes are padded to 8, 16, 32, ...
+
+
+def splits_sentences(config: DecodingConfig, vocabulary: Vocabulary) -> bool:
+    """Returns whether the sentences of a line are translated one by one."""
+    if config.split_sentences != "auto":
+        return config.split_sentences == "yes"
+    share = vocabulary.several_sentences
+    return share is not None and share < SEVERAL
 
 
 class Translator:
@@ -71,12 +79,7 @@ class Translator:
                 )
             self.max_source_length = min(self.max_source_length, longest)
             self._max_hypothesis_length = longest
-        match config.decoding.split_sentences:
-            case "auto":
-                share = vocabulary.several_sentences
-                self.splits_sentences = share is not None and share < SEVERAL
-            case choice:
-                self.splits_sentences = choice == "yes"
+        self.splits_sentences = splits_sentences(config.decoding, vocabulary)
         self.length_report = LengthReport(self.max_source_length, self.config.max_extra_length)
         self.logs_lengths = True  # after each call; else the caller does it, with `length_report`
         self.shows_progress = False  # a bar of the sentences

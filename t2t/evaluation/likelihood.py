@@ -12,7 +12,9 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
 from t2t.data.batch import batch_pairs
+from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.translator import splits_sentences
 from t2t.evaluation.measures import Score
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import Members
@@ -27,13 +29,29 @@ _LENGTH = 64  # padded length up to which batches have all their rows
 NatsAndTokens = Float[np.ndarray, "n 2"]
 
 
-def warn_of_long_pairs(count: int, total: int, longest: int) -> None:
-    """Warns of pairs that are scored whole though training had none of their length."""
-    if count:
+def count_several(config: Config, vocabulary: Vocabulary, sources: Sequence[str]) -> int:
+    """Counts the sources whose sentences a search translates one by one."""
+    if not splits_sentences(config.decoding, vocabulary):
+        return 0
+    return sum(len(split_sentences(source)) > 1 for source in sources)
+
+
+def warn_of_whole_pairs(longer: int, several: int, total: int, longest: int) -> None:
+    """Warns of pairs that are scored whole, unlike those of training or of a search.
+
+    `longer` is the number of pairs longer than `longest`, `several` that of `count_several`.
+    """
+    if longer:
         _log.warning(
             "%d of %d pairs have a side of more than data.max_length=%d sub-words with EOS; they "
             "are scored whole, though training had none as long",
-            count, total, longest,
+            longer, total, longest,
+        )  # fmt: skip
+    if several:
+        _log.warning(
+            "%d of %d pairs have several sentences; they are scored whole, though a search "
+            "translates the sentences one by one (decoding.split_sentences)",
+            several, total,
         )  # fmt: skip
 
 
@@ -117,7 +135,14 @@ class ReferencePerplexity:
         lengths = np.array([max(map(len, pair)) for pair in self._pairs])
         self._fits, longest = lengths <= scorer.limit, config.data.max_length
         longer = int(((lengths > longest) & self._fits).sum())
-        warn_of_long_pairs(longer, len(lengths), longest)
+        self._several = count_several(config, scorer.vocabulary, [src for src, _ in texts])
+        warn_of_whole_pairs(longer, self._several, len(lengths), longest)
+        if skipped := int((~self._fits).sum()):
+            _log.warning(
+                "%d of %d pairs have a side of more than %d sub-words with EOS; the perplexity and "
+                "verdicts by log-probability leave them out",
+                skipped, len(lengths), scorer.limit,
+            )  # fmt: skip
         pairs = zip(texts, self._fits, strict=True)
         self._num_words = sum(len(tgt.split()) for (_, tgt), fit in pairs if fit)
         if not self._num_words:
@@ -147,6 +172,8 @@ class ReferencePerplexity:
         )
         if skipped := int((~self._fits).sum()):
             definition += f"; {skipped} pairs of more than {self._scorer.limit} sub-words left out"
+        if self._several:
+            definition += f"; {self._several} pairs of several sentences scored whole"
         if not self._tokenizer.byte_fallback:
             definition += "; an unknown piece counts as one sub-word"
         detail = f"{loss.nats:.1f} nats, {loss.tokens} sub-words, {words} words"

@@ -29,16 +29,9 @@ from t2t.model.interface import Params
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
-from t2t.training.provenance import check_plugins, find_versions, hash_code
+from t2t.training.provenance import check_plugins, find_versions, hash_code, list_code
 
-# Files, folders and packages on which translations depend, besides the config: the model, its
-# products, the search and the tokenizer. A change of others keeps saved scores and translations.
-TRANSLATING_CODE = (
-    "t2t/decoding", "t2t/model", "t2t/ops", "t2t/data/batch.py", "t2t/data/parts.py",
-    "t2t/data/sentences.py", "t2t/data/tokenizer.py", "t2t/evaluation/load_models.py",
-    "t2t/evaluation/measures.py", "t2t/interop/ctranslate2_export.py",
-)  # fmt: skip
-TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")
+TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")  # on which translations depend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,16 +272,16 @@ def require_ctranslate2() -> None:
 
 
 def identify_code(
-    plugins: Sequence[str], parts: Sequence[str], packages: Sequence[str]
+    plugins: Sequence[str], modules: Sequence[str], packages: Sequence[str]
 ) -> dict[str, Any]:
     """Returns the code that translates and scores, as saved results record it.
 
-    It is {"code", "plugins"}, the SHA-256 of `parts`, files and folders of t2t, and of the plugins'
-    source, and {"versions"} of the packages on which results depend.
+    It is {"code", "plugins"}, the SHA-256 of `modules` with all that they import of t2t, and of the
+    plugins' source, and {"versions"} of the packages on which results depend.
     """
     versions = find_versions(packages)
     return {
-        "code": hash_code((), parts),
+        "code": hash_code((), list_code(*modules)),
         "plugins": hash_code(plugins, ()),
         "versions": {name: versions[name] for name in packages},
     }

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from t2t.config.fields import Config, ConfigError
+from t2t.config.objective_rules import is_text_alone
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
 from t2t.data.loader import Loader, find_row_shards, prefetch, put_batch
@@ -200,14 +201,24 @@ class CorpusScorer:
         return losses
 
 
-def make_scorer(config: Config, vocabulary: Vocabulary, corpus: Corpus, mesh: Mesh) -> CorpusScorer:
-    """Returns the scorer of a validation corpus; says how many of its pairs are left out."""
-    scorer = CorpusScorer(config, vocabulary, tokenize(corpus, vocabulary, config.data), mesh)
+def make_scorer(
+    config: Config,
+    vocabulary: Vocabulary,
+    corpus: Corpus,
+    mesh: Mesh,
+    split: str = "validation",
+    *,
+    count_right: bool = False,
+) -> CorpusScorer:
+    """Returns the scorer of the corpus of a split; says how many of its pairs are left out."""
+    tokens = tokenize(corpus, vocabulary, config.data)
+    scorer = CorpusScorer(config, vocabulary, tokens, mesh, count_right=count_right)
     if scorer.num_left_out:
         _log.warning(
-            "validation: %d of %d pairs have more sub-words than model.max_positions=%d and are "
-            "excluded from the loss",
-            scorer.num_left_out, len(corpus), config.model.max_positions,
+            "%s: %d of %d %s have more sub-words than model.max_positions=%d and are left out of "
+            "the scores",
+            split, scorer.num_left_out, len(corpus),
+            "texts" if is_text_alone(config.data) else "pairs", config.model.max_positions,
         )  # fmt: skip
     return scorer
 

@@ -178,14 +178,14 @@ def check_bucket(folder: Path) -> None:
         check_writable(folder)
 
 
-def check_writable(folder: Path) -> None:
-    """Raises `OSError` if no file can be created in a folder, which exists unless in a bucket."""
-    if is_bucket(folder):
-        probe = folder / f".t2t-{uuid.uuid4().hex[:12]}"
-        write_file(probe, b"")
-        probe.unlink(missing_ok=True)
-        return
-    tempfile.TemporaryFile(dir=folder).close()
+def check_writable(folder: Path, name: str = "t2t") -> None:
+    """Raises `OSError` if no file can be created in a folder, or its name would be too long.
+
+    The folder exists unless it is in a bucket.
+    """
+    probe = _name_draft(folder / name)
+    write_file(probe, b"") if is_bucket(folder) else probe.touch()
+    probe.unlink(missing_ok=True)
 
 
 def measure_free_space(folder: Path) -> float:

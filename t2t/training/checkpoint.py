@@ -6,7 +6,7 @@ Training's own checkpoints are written by t2t/training/checkpoint_manager.py.
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import orbax.checkpoint as ocp
@@ -32,6 +32,8 @@ from t2t.training.run_directory import (
     make_read_error,
 )
 from t2t.training.signals import hold_signals
+
+Scored = TypeVar("Scored", int, tuple[int, int], tuple[int, float])
 
 
 def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
@@ -94,7 +96,7 @@ def find_best_step(workdir: Path) -> int:
     scores = {step: own[metric] for step, own in _read_scores(workdir).items() if metric in own}
     if not scores:
         raise RunError(f"{workdir} holds no checkpoint with a validation {metric}; use last")
-    return max(scores, key=lambda step: sort_key(scores[step], metric))
+    return rank_steps(scores, metric)[0]
 
 
 def list_scored_measures(workdir: Path) -> set[str]:
@@ -123,11 +125,23 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
     return scores
 
 
-def sort_key(score: float, metric: str) -> float:
-    """Returns the sort key of a score: higher is better; all metrics but bleu are negated."""
-    if math.isnan(score):
-        return -math.inf
-    return score if metric == "bleu" else -score
+def rank_steps(scores: Mapping[int, float], metric: str) -> list[int]:
+    """Returns the steps by their validation score in a metric, as `rank` does."""
+    return rank(scores, higher_is_better=metric == "bleu")  # the others are losses
+
+
+def rank(scores: Mapping[Scored, float], *, higher_is_better: bool) -> list[Scored]:
+    """Returns what has the scores, such as steps, the best first; of equal ones the smallest.
+
+    A score that is not a number is the worst.
+    """
+    sign = -1 if higher_is_better else 1
+
+    def key(scored: Scored) -> tuple[float, Scored]:
+        score = sign * scores[scored]
+        return math.inf if math.isnan(score) else score, scored
+
+    return sorted(scores, key=key)
 
 
 def average_params(workdir: Path, steps: Sequence[int]) -> Params:

@@ -8,7 +8,9 @@ variants (t2t/config/variants.py): those that the config names, and all modules 
 names; not what they import.
 """
 
+import ast
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -207,6 +209,40 @@ def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
         digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+@functools.cache
+def list_code(*modules: str) -> tuple[str, ...]:
+    """Returns the files of these modules and of all modules of t2t that they import, for `parts`.
+
+    Imports within functions count, too; so does what those modules import in turn.
+    """
+    found: dict[str, Path] = {}
+    left = [*modules]
+    while left:
+        name = left.pop()
+        if name not in found and (path := _find_module(name)):
+            found[name] = path
+            left += _list_imports(path)
+    return tuple(sorted(path.relative_to(SOURCE_ROOT).as_posix() for path in found.values()))
+
+
+def _find_module(name: str) -> Path | None:
+    """Returns the file of a module of t2t; None if the name is another one's, or a function's."""
+    path = SOURCE_ROOT / name.replace(".", "/")
+    files = path.with_suffix(".py"), path / "__init__.py"
+    return next(filter(Path.exists, files), None) if name.startswith("t2t.") else None
+
+
+def _list_imports(path: Path) -> list[str]:
+    """Returns the names in a file that may be modules."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names += [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
+    return names
 
 
 def _read_shipped_revision() -> str | None:

@@ -368,18 +368,23 @@ def test_every_function_that_takes_text_names_the_wrong_element(run: Run) -> Non
             call()
 
 
-def test_pairs_longer_than_those_of_training_are_scored_whole_and_counted(
-    workdir: Path, run: Run, caplog: pytest.LogCaptureFixture
+def test_long_pairs_and_those_of_several_sentences_are_scored_whole_and_counted(
+    workdir: Path, run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run.config.decoding, "split_sentences", "yes")
     longest = run.config.data.max_length
     long = ("Dogs climb. " * longest, "Hunde.")
     [tokens] = run.score_tokens([long])
     assert np.isfinite(tokens).all()
-    message = f"1 of 1 pairs have a side of more than data.max_length={longest} sub-words"
-    assert message in caplog.text
+    messages = (
+        f"1 of 1 pairs have a side of more than data.max_length={longest} sub-words",
+        "1 of 1 pairs have several sentences; they are scored whole, though a search translates",
+    )
+    assert all(message in caplog.text for message in messages)
     caplog.clear()
-    [*_] = TextScorer(RunModel(ModelRequest((workdir,)))).score(iter([long]))
-    assert message in caplog.text
+    model = RunModel(ModelRequest((workdir,)), {"split_sentences": "yes"})
+    [*_] = TextScorer(model).score(iter([long]))
+    assert all(message in caplog.text for message in messages)
 
 
 def test_run_that_is_not_there_is_refused(workdir: Path, tmp_path: Path) -> None:

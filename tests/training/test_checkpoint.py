@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import (
     find_best_step,
     list_scored_measures,
+    rank,
     restore_params,
     save_params,
 )
@@ -147,7 +149,7 @@ def test_training_restores_without_making_another_state(tmp_path: Path, decay: f
 
 
 LOSSES: dict[int, Scores] = {
-    step: {"loss": loss, "bleu": loss}
+    step: {"loss": loss, "bleu": loss, "perplexity": 1.0}
     for step, loss in enumerate([5.0, 1.0, 4.0, 9.0, 3.0, 2.0], start=1)
 }
 
@@ -159,6 +161,7 @@ LOSSES: dict[int, Scores] = {
         ({"keep_last": 1, "keep_every": 3, "keep_best": 0}, [3, 6]),
         ({"keep_last": 1, "keep_best": 1}, [2, 6]),
         ({"keep_last": 1, "keep_best": 2, "best_metric": "bleu"}, [1, 4, 6]),
+        ({"keep_last": 1, "keep_best": 2, "best_metric": "perplexity"}, [1, 2, 6]),  # all equal
     ],
     ids=str,
 )
@@ -167,6 +170,16 @@ def test_checkpoints_are_kept_by_rule(
 ) -> None:
     workdir = write_run(tmp_path / "run", LOSSES, CheckpointConfig(every=1, **fields))
     assert list_steps(workdir) == kept
+
+
+def test_first_of_equal_checkpoints_is_the_best_everywhere(tmp_path: Path) -> None:
+    """It is kept, restored, and named when training ends."""
+    losses = {step: {"loss": 1.0 if step in (2, 3) else 2.0} for step in range(1, 6)}
+    rules = CheckpointConfig(every=1, keep_last=1)
+    workdir = write_run(tmp_path / "run", losses, rules)
+    assert list_steps(workdir) == [2, 5]
+    assert find_best_step(workdir) == 2
+    assert rank({2: math.nan, 3: 1.0, 4: 1.0, 5: math.nan}, higher_is_better=True) == [3, 4, 2, 5]
 
 
 def test_best_checkpoint_survives_a_restart(copy: Path) -> None:

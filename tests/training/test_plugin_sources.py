@@ -12,7 +12,6 @@ from t2t.config.variants import import_plugins
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.load_models import (
-    TRANSLATING_CODE,
     ModelRequest,
     RunModel,
     identify_code,
@@ -70,13 +69,13 @@ def test_edited_plugin_is_noticed_by_whoever_reads_the_run(
     record_start(run, config, vocabulary, {"train": [ListCorpus("toy", PAIRS)]}, step=0)
     request = ModelRequest((run,))
     RunModel(request)
-    before = identify_code(config.plugins, TRANSLATING_CODE, ("jax",))
+    before = identify_code(config.plugins, ["t2t.evaluation.load_models"], ("jax",))
     assert caplog.text == ""
     (folder / "some_variants.py").write_text("one = 3\n")
     RunModel(request)
     assert "plugins: some_variants.py is not the source that" in caplog.text
     assert "add --trust_plugins" in caplog.text
-    after = identify_code(config.plugins, TRANSLATING_CODE, ("jax",))
+    after = identify_code(config.plugins, ["t2t.evaluation.load_models"], ("jax",))
     assert {name for name, value in after.items() if value != before[name]} == {"plugins"}
 
 
