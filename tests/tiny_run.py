@@ -1,6 +1,8 @@
 """Creates a run directory like one of training, but with random parameters, in a second."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -13,7 +15,7 @@ from t2t.config.fields import (
     TokenizerConfig,
     TrainingConfig,
 )
-from t2t.config.files import save_config
+from t2t.config.files import override, save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.training.checkpoint_manager import Checkpoints
@@ -29,8 +31,11 @@ PAIRS = [
 STEPS = {100: 3.0, 200: 1.0, 300: 2.0}  # checkpoints with their validation losses
 
 
-def make_run(workdir: Path) -> Path:
-    """Creates config.json, vocab/ and checkpoints/, and two text files as the test split."""
+def make_run(workdir: Path, changes: Mapping[str, Any] | None = None) -> Path:
+    """Creates config.json, vocab/ and checkpoints/, and two text files as the test split.
+
+    `changes` are other fields of the config.
+    """
     workdir.mkdir()
     src, tgt = workdir / "toy.en", workdir / "toy.de"
     for path, lines in zip((src, tgt), zip(*PAIRS, strict=True), strict=True):
@@ -50,6 +55,7 @@ def make_run(workdir: Path) -> Path:
         decoding=DecodingConfig(max_extra_length=4),  # one stage: at most 16 tokens
         checkpoints=CheckpointConfig(every=100, keep_last=3),
     )
+    config = override(config, dict(changes or {}))
     save_config(config, workdir / "config.json")
     vocabulary = train_vocabulary([ListCorpus("toy", PAIRS)], config.tokenizer, workdir / "vocab")
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
