@@ -387,7 +387,7 @@ def test_commands_for_other_sequences_run(tmp_path: Path) -> None:
 
 
 def test_signatures_on_the_page_of_the_python_interface_are_those_of_the_code() -> None:
-    block = (ROOT / "docs" / "api.md").read_text("utf-8").split("```python")[1].split("```")[0]
+    block = (ROOT / "docs" / "api.md").read_text("utf-8").split("```text")[1].split("```")[0]
     shown = re.findall(r"^(t2t|run)\.(\w+)\((.*?)\) ->", block, re.MULTILINE)
     assert {name for owner, name, _ in shown if owner == "t2t"} == {*t2t.__all__}
     for owner, name, arguments in shown:
