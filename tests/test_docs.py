@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import importlib
+import inspect
 import json
 import os
 import re
@@ -16,9 +17,12 @@ from typing import Any
 
 import pytest
 
+import t2t
 from docs.make_config_page import PAGE, make_page
+from t2t.api.run import Run
 from t2t.config.fields import Config, flatten
 from t2t.config.flags import DECODING
+from tests.tiny_run import make_run
 
 ROOT = Path(__file__).parents[1]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -380,3 +384,28 @@ def test_commands_for_other_sequences_run(tmp_path: Path) -> None:
     assert not re.search(r"^(bleu|chrf)", output, re.MULTILINE), "they count words"
     assert "entropy of the grammar: 0.5430 nats per event" in output
     assert len(re.findall(r"^perplexity +\d", output, re.MULTILINE)) == 3, output
+
+
+def test_signatures_on_the_page_of_the_python_interface_are_those_of_the_code() -> None:
+    block = (ROOT / "docs" / "api.md").read_text("utf-8").split("```text")[1].split("```")[0]
+    shown = re.findall(r"^(t2t|run)\.(\w+)\((.*?)\) ->", block, re.MULTILINE)
+    assert {name for owner, name, _ in shown if owner == "t2t"} == {*t2t.__all__}
+    for owner, name, arguments in shown:
+        signature = inspect.signature(getattr(t2t if owner == "t2t" else Run, name))
+        parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        own = [parameter for parameter in parameters if parameter.name != "self"]
+        plain = str(signature.replace(parameters=own, return_annotation=signature.empty))
+        assert f"({arguments})".replace('"', "'") == plain, name
+
+
+def test_lines_that_continue_a_text_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs").mkdir()
+    data = {"objective": "lm", "train_src": (), "test_src": ""}
+    make_run(tmp_path / "runs" / "lm", model={"kind": "decoder_only"}, data=data)
+    monkeypatch.chdir(tmp_path)
+    exec(
+        (ROOT / "docs" / "families.md").read_text("utf-8").split("```python")[1].split("```")[0], {}
+    )
+    assert len(capsys.readouterr().out.strip()) > len("Der Hund")

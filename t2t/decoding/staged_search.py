@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from t2t.config.fields import DecodingConfig
+from t2t.config.variants import explain_shardings
 from t2t.data.batch import PAD_ID, round_up_to_devices
 from t2t.decoding.beam_search import (
     Constraints,
@@ -166,7 +167,9 @@ class BatchSearch:
             with self.clock.count(searching=-1, compiling=1), self._compiling:
                 if key not in self._compiled:  # no other thread has compiled it meanwhile
                     names = tuple(options)
-                    lowered = jax.jit(function, static_argnames=names).lower(*arguments, **options)
+                    with explain_shardings():
+                        jitted = jax.jit(function, static_argnames=names)
+                        lowered = jitted.lower(*arguments, **options)
                     self._compiled[key] = lowered.compile()
         return self._compiled[key](*arguments)
 

@@ -102,18 +102,22 @@ class Translator:
     def compile(self, params: Params, sentences: Sequence[str]) -> None:
         """Compiles before `translate`, by searching one batch of each shape of these sentences.
 
-        A search that fails or runs out of memory does so here. A later `translate` only compiles
-        stages that these batches did not reach.
+        With sampling it draws `decoding.num_samples` of each sentence. A search that fails or runs
+        out of memory does so here. A later `translate` only compiles stages that these batches did
+        not reach.
         """
         check_params(self._expected, params)
+        samples = self.config.num_samples if self.config.strategy == "sampling" else 1
         pieces = [*itertools.chain.from_iterable(self._cut_all(sentences, None, 0))]
         by_shape: dict[tuple[int, int], list[int]] = {}
-        for length, rows, indices in self._group([piece.ids for piece in pieces]):
-            by_shape.setdefault((length, rows), indices)
+        rows = [piece.ids for piece in pieces for _ in range(samples)]
+        for length, num_rows, indices in self._group(rows):
+            by_shape.setdefault((length, num_rows), indices)
         # `search` groups these pieces again and gets the same batches, since they are still in
         # order of length and only the last batch is not full.
-        chosen = [pieces[index] for indices in by_shape.values() for index in indices]
-        self.search(params, chosen, 1, (self._penalty(self.config.alpha),))
+        chosen = [row // samples for indices in by_shape.values() for row in indices]
+        chosen_pieces = [pieces[index] for index in dict.fromkeys(chosen)]
+        self.search(params, chosen_pieces, samples, (self._penalty(self.config.alpha),))
 
     def translate_n_best(
         self,

@@ -16,7 +16,7 @@ from t2t.data.batch import PAD_ID
 from t2t.model.block import Auxiliary, Block, Context, make_final_norm
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import BlockCache, DecodingCache, KeyValue, KVCache
-from t2t.model.layers import split
+from t2t.model.layers import normalize, split
 from t2t.model.masks import (
     ancestor_mask,
     causal_mask,
@@ -75,7 +75,7 @@ class DecoderOnly(TableGenerator):
         x = self.position.add(embedded, positions)
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
-        return self.decoder_norm(x[:, src.shape[1] :]), auxiliary
+        return normalize(self.decoder_norm, x[:, src.shape[1] :]), auxiliary
 
     def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> DecodingCache:
         """Computes the keys and values of the source, with room for `max_length` steps.
@@ -124,5 +124,5 @@ class DecoderOnly(TableGenerator):
         )
         x = self.position.add(self.embed_tgt(tokens), positions)
         x, blocks = step_stack(self.decoder, x, context, cache.blocks)
-        logits = self.compute_logits(self.decoder_norm(x))
+        logits = self.compute_logits(normalize(self.decoder_norm, x))
         return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)

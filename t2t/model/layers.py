@@ -184,6 +184,11 @@ def make_norm(config: ModelConfig, policy: Policy) -> Norm:
             return norm
 
 
+def normalize(norm: Norm, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+    """Returns norm(x) in the dtype of x, which the float32 parameters of a variant may change."""
+    return norm(x).astype(x.dtype)
+
+
 def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float[Array, "..."]:
     """Sets each element to 0 with probability `rate`, else to x / (1 - rate).
 

@@ -10,7 +10,7 @@ from t2t.data.batch import PAD_ID
 from t2t.model.block import Auxiliary, Block, Context, make_final_norm
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import BlockCache, DecodingCache, KVCache
-from t2t.model.layers import Norm, split
+from t2t.model.layers import Norm, normalize, split
 from t2t.model.masks import (
     ancestor_mask,
     causal_mask,
@@ -48,7 +48,7 @@ class Encoder(Tables):
         x = position.add(self.embed_src(src), positions_in_segments(segments))
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.encoder, x, context, key, scanned=self.scan_layers)
-        return self.encoder_norm(x), auxiliary
+        return normalize(self.encoder_norm, x), auxiliary
 
 
 class Transformer(Encoder, TableGenerator):
@@ -104,7 +104,7 @@ class Transformer(Encoder, TableGenerator):
         x = position.add(self.embed_tgt(tgt_in), positions_in_segments(segments))
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
-        return self.decoder_norm(x), auxiliary
+        return normalize(self.decoder_norm, x), auxiliary
 
     def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> DecodingCache:
         """Allocates an empty past, and computes the keys and values of the memory."""
@@ -146,5 +146,5 @@ class Transformer(Encoder, TableGenerator):
         )
         x = position.add(self.embed_tgt(tokens), positions)
         x, blocks = step_stack(self.decoder, x, context, cache.blocks)
-        logits = self.compute_logits(self.decoder_norm(x))
+        logits = self.compute_logits(normalize(self.decoder_norm, x))
         return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)

@@ -15,7 +15,13 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config.fields import Config
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import measure_free_space, require_space
-from t2t.training.checkpoint import OLD_NAMES, rank_steps, rename_layers
+from t2t.training.checkpoint import (
+    OLD_NAMES,
+    add_unread,
+    drop_unread,
+    rank_steps,
+    rename_layers,
+)
 from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import (
     RunError,
@@ -106,6 +112,9 @@ class Checkpoints:
             is_apart = "params" in saved_tree
             if rename_layers(saved_tree) != saved_tree:
                 described = rename_layers(described, {new: old for old, new in OLD_NAMES.items()})
+            saved_params = ocp.StandardCheckpointHandler().metadata(folder.parent / "params").tree
+            if drop_unread(saved_params) != saved_params:
+                described = add_unread(described)
             items = _split(described, described.params if is_apart else None)
             if is_apart:
                 del items["params"]  # for evaluation, not for training
@@ -114,7 +123,8 @@ class Checkpoints:
         except Exception as error:
             raise make_read_error(self.workdir, step, error) from error
         params = saved.training.pop("params") if is_apart else saved.params
-        return rename_layers(TrainState(params=params, ema=saved.get("ema"), **saved.training))
+        state = TrainState(params=params, ema=saved.get("ema"), **saved.training)
+        return drop_unread(rename_layers(state))
 
     def check_space(self, state: TrainState) -> None:
         """Raises `RunError` if the disk has no space for another checkpoint."""

@@ -65,18 +65,26 @@ def test_translations_of_a_larger_model_depend_on_no_order(
     assert_same(found[::-1], expected)
 
 
+@pytest.mark.parametrize("samples", [1, 3])
 def test_what_is_compiled_ahead_serves_the_translation(
     vocabulary: Vocabulary,
     params: Params,
     translations: list[Translation],
     shared_programs: dict[Any, Any],
+    samples: int,
 ) -> None:
+    """With several samples of each sentence batches have more rows."""
     shared_programs.clear()
-    translator = Translator(make_config(batch_size=3), vocabulary)
+    config = make_config(batch_size=8)
+    if samples > 1:
+        config.decoding.strategy, config.decoding.num_samples = "sampling", samples
+    translator = Translator(config, vocabulary)
     translator.compile(params, SENTENCES)
     programs = set(translator._batches._compiled)
     assert programs
-    assert_same(translator.translate(params, SENTENCES), translations)
+    found = translator.translate_n_best(params, SENTENCES, samples)
+    if samples == 1:
+        assert_same([best for [best] in found], translations)
     assert set(translator._batches._compiled) == programs
 
 
