@@ -18,7 +18,6 @@ from t2t.data.batch import find_limit, group_by_length, pad_sentences
 from t2t.data.corpus import DataError
 from t2t.decoding.bulk import Part, process_files
 from t2t.evaluation.load_models import (
-    TRANSLATING_CODE,
     TRANSLATING_PACKAGES,
     ModelRequest,
     RunModel,
@@ -33,8 +32,6 @@ from t2t.runtime.mesh import put_like, reshard, spec
 from t2t.storage.open_text import open_text
 
 _log = logging.getLogger(__name__)
-
-_CODE = (*TRANSLATING_CODE, "t2t/api/encoder_states.py")  # on which states depend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +222,7 @@ def export_states(
         "checkpoints": labels,
         "vocabulary": model.vocabulary.fingerprint(),
         **encoder.describe(),
-        **identify_code(model.config.plugins, _CODE, TRANSLATING_PACKAGES),
+        **identify_code(model.config.plugins, [__name__], TRANSLATING_PACKAGES),
         "parameters": hash_params(restored),
     }
     selected = encoder.select(restored)
