@@ -271,8 +271,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
     with torch.no_grad():
         for name, tensor in model.named_parameters():
             if name == "encoder.final_layer_norm.weight":
-                tensor *= 3
-            tensor += 0.1 * torch.randn_like(tensor)
+                tensor.mul_(3)
+            tensor.add_(0.1 * torch.randn_like(tensor))
     model.lm_head.weight = torch.nn.Parameter(torch.randn(config.vocab_size, config.d_model))
     model.save_pretrained(source)
     assert "lm_head.weight" in open_tensors(source).shapes
