@@ -34,7 +34,7 @@ TRAINING = [
 TEST = [
     ("the girl sees tea.", "das Mädchen sieht Tee."),  # a training pair
     ("the girl sees tea.", "ein Mädchen sieht Tee."),  # a training source
-    ("no girl sees tea.", "das Mädchen sieht den Tee."),  # a training target
+    ("no girl sees tea.", " das Mädchen  sieht den Tee."),  # a training target
     ("two houses", "zwei Häuser"),
 ]
 
@@ -105,7 +105,7 @@ def test_forms_of_text_and_missing_characters_are_counted(tmp_path: Path) -> Non
     assert split.not_nfc == {"src": 1, "tgt": 0}
     assert split.equal_sides == 1
     assert split.control == {"src": 1, "tgt": 2}
-    assert split.lacking["src"] == {"\u0308": 1, "1": 1, "2": 1, "\r": 1, "\t": 1}
+    assert split.lacking["src"] == {"\u0308": 1, "1": 1, "2": 1, "\t": 1}
     *_, last = format_report(report).splitlines()
     assert "pairs of train with equal sides: 1; " in last
     assert "sentences of train that are not in Unicode's NFC: 1; " in last

@@ -200,5 +200,5 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     workdir, epoch = make_run_path(sys.argv[1]), int(sys.argv[2])
     config = load_config(workdir / "config.json")
-    corpora = open_training(config.data)
+    corpora = open_training(config.data, config.tokenizer)
     tokenize_epoch(config, corpora, Vocabulary.load(workdir / "vocab"), epoch)

@@ -48,7 +48,7 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
     _check_request(request)
     model = RunModel(request.models)
     config = model.config
-    corpus = open_split(config.data, request.split)
+    corpus = open_split(config.data, request.split, config.tokenizer)
     params, [label] = model.restore()
     path = make_path(
         request.output or request.workdir / "evaluations" / f"{request.split}-{label}.json"
