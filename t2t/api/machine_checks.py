@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec
 
 from t2t.config.fields import Config, MeshConfig
 from t2t.config.recipes import PACKAGE
+from t2t.data.preparation import fill_tokenizer
 from t2t.model.flops import count_parameters
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.jax_settings import has_gpu, has_tpu
@@ -56,7 +57,12 @@ class Finding(NamedTuple):
 
 
 def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:
-    """Runs the checks of this process one by one; the disk has to hold the config's checkpoints."""
+    """Runs the checks of this process one by one; the disk has to hold the config's checkpoints.
+
+    Raises:
+        ConfigError: the vocabulary of `tokenizer.path` cannot be used for the config.
+    """
+    config = config and fill_tokenizer(config, workdir)
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     yield Finding("versions", f"Python {platform.python_version()}, {versions}")
     yield find_untested_versions()
