@@ -22,7 +22,7 @@ from jaxtyping import Int, UInt8
 from t2t.config.fields import TokenizerConfig
 from t2t.data.cache_folders import show_progress
 from t2t.data.corpus import Corpus, DataError, Pair, hash_strings
-from t2t.data.spelling import SpelledCorpus, Spelling, find_spelling
+from t2t.data.spelling import SpelledCorpus, find_spelling
 from t2t.storage.atomic_files import explain_write_errors, write_file
 
 _log = logging.getLogger(__name__)
@@ -196,7 +196,10 @@ def filter_corpora(
     known = [_read_marks(path, len(each)) for path, each in zip(paths, corpora, strict=True)]
     marks = [each for each in known if each is not None]
     if len(marks) < len(corpora):
-        marks = [*_mark(*(_spell(each, spelling) for each in (corpora, held_out)), names)]
+        spelled, others = (
+            [SpelledCorpus(corpus, spelling) for corpus in side] for side in (corpora, held_out)
+        )
+        marks = [*_mark(spelled, others, names)]
         with explain_write_errors(DataError, f"data.cache_directory={cache}"):
             for path, each in zip(paths, marks, strict=True):
                 np.save(file := io.BytesIO(), each)
@@ -222,10 +225,6 @@ def _read_marks(path: Path, length: int) -> UInt8[np.ndarray, "pairs"] | None:
     except (OSError, ValueError, EOFError):
         return None
     return marks if marks.shape == (length,) else None
-
-
-def _spell(corpora: Sequence[Corpus], spelling: Spelling) -> list[Corpus]:
-    return [SpelledCorpus(corpus, spelling) for corpus in corpora]
 
 
 def _mark(

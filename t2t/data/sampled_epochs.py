@@ -106,10 +106,10 @@ class SampledEpochs:
         loader = self._make_loader(tokenized)
         self._opened = epoch, loader
         size = loader.plan.steps_per_epoch
-        known = self._batch_counts[epoch : epoch + 1]
-        if known not in ([], [size]):
+        before = self._batch_counts[epoch : epoch + 1]
+        if before not in ([], [size]):
             raise DataError(
-                f"{self._workdir / _FILE} has {known[0]} batches in epoch {epoch}, but there are "
+                f"{self._workdir / _FILE} has {before[0]} batches in epoch {epoch}, but there are "
                 f"{size}: something that it does not name has changed, such as code "
                 "of a plugin; restore that, or choose another --workdir"
             )

@@ -399,10 +399,11 @@ def _train(
     text: str, sentences: Iterator[str], config: TokenizerConfig, tags: Sequence[str]
 ) -> Tokenizer:
     model, is_symbols = io.BytesIO(), config.kind == "symbols"
+    rules = make_normalizer(config.lowercase)
     special_ids: dict[str, Any] = {f"{piece}_id": i for piece, i in _SPECIAL_IDS.items()}
     symbols: dict[str, None] = {}
     if is_symbols:
-        sentences = _collect_symbols(sentences, symbols)
+        sentences = _collect_symbols(sentences, symbols, rules)
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=sentences,
@@ -412,7 +413,7 @@ def _train(
             # SentencePiece cuts symbols at characters that are not covered.
             character_coverage=1.0 if is_symbols else config.character_coverage,
             byte_fallback=config.byte_fallback and not is_symbols,
-            normalizer=make_normalizer(config.lowercase),
+            normalizer=rules,
             control_symbols=[*tags, *map(SENTINEL.format, range(config.sentinels))],
             **special_ids,
             max_sentence_length=2**30,  # bytes; SentencePiece silently skips longer sentences
@@ -432,10 +433,13 @@ def _train(
     return tokenizer
 
 
-def _collect_symbols(sentences: Iterator[str], symbols: dict[str, None]) -> Iterator[str]:
-    """Yields the sentences; collects what stands between their spaces."""
+def _collect_symbols(
+    sentences: Iterator[str], symbols: dict[str, None], rules: sentencepiece.SentencePieceNormalizer
+) -> Iterator[str]:
+    """Yields the sentences; collects their symbols, as the vocabulary spells them."""
     for sentence in sentences:
-        symbols |= dict.fromkeys(filter(None, sentence.split(" ")))
+        [found] = split_words(rules, [sentence])
+        symbols |= dict.fromkeys(found)
         yield sentence
 
 

@@ -167,6 +167,7 @@ def open_own(data, split):
 def test_numbers_of_batches_are_of_one_objective(run: Path) -> None:
     """Until the first checkpoint it may change, and other pairs fill another number of batches."""
     sizes: dict[float, int] = {}
+    size = 0
     for density in (0.15, 0.5, 0.15):
         epochs = open_epochs(run, objective="span_corruption", noise_density=density)
         size = epochs.open(0).plan.steps_per_epoch
