@@ -146,7 +146,10 @@ def _unprepared(part: Part) -> DataError:
 def _import_datasets() -> Any:
     """Returns the package `datasets`, which is not installed with t2t; silences it."""
     if importlib.util.find_spec("datasets") is None:
-        raise DataError("the Hub and Parquet need the package datasets; pip install -e '.[hf]'")
+        raise DataError(
+            "the Hub, data sets that were saved to disk, Parquet and Arrow need the package "
+            "datasets; pip install -e '.[hf]'"
+        )
     import datasets  # here because it is slow and only this source needs it
 
     datasets.disable_progress_bars()

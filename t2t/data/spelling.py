@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from t2t.config.fields import TokenizerConfig
+from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.corpus import Corpus, Pair, hash_strings
 from t2t.data.tokenizer import Vocabulary, make_normalizer, open_given, split_words
 
@@ -36,7 +36,13 @@ def find_spelling(config: TokenizerConfig) -> Spelling:
         ConfigError: the vocabulary that `tokenizer.path` names cannot be read.
     """
     if config.path:
-        return Spelling.of(open_given(config.path))
+        try:
+            return Spelling.of(open_given(config.path))
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}; data.filters compares text as this vocabulary spells it: give the copy "
+                "in the run, --config.tokenizer.path=RUN/vocab"
+            ) from None
     split = functools.partial(split_words, make_normalizer(config.lowercase))
     return Spelling("lower-case" if config.lowercase else "as written", split, split)
 

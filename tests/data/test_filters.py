@@ -100,6 +100,10 @@ def test_pairs_that_a_vocabulary_spells_alike_are_equal(
     assert [*corpus] == [pairs[number] for number in distinct]
     [corpus] = apply(["overlap"], tmp_path, [[*pairs, ("no", "no")]], **tokenizer)
     assert len(corpus) == (1 if lowercase else 3)
+    if given:
+        (tmp_path / "given.model").unlink()
+        with pytest.raises(ConfigError, match=r"tokenizer\.path: .* the copy in the run, --config"):
+            apply(["overlap"], tmp_path, [pairs], **tokenizer)
 
 
 @given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=60), st.data())
