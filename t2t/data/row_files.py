@@ -56,7 +56,7 @@ def read_rows(path: Path, names: Sequence[str]) -> Iterator[Row]:
                 has_names = not all(name.isdecimal() for name in names)
                 yield from _read_delimited(path, file, _SEPARATORS[suffix], has_names)
             else:
-                yield from _read_json(path, file)
+                yield from _read_json(path, file, names)
     except TextError as error:
         raise DataError(str(error)) from None
 
@@ -153,7 +153,7 @@ def _find_separator(line: str) -> str:
     return ""
 
 
-def _read_json(path: Path, file: IO[bytes]) -> Iterator[Row]:
+def _read_json(path: Path, file: IO[bytes], names: Sequence[str]) -> Iterator[Row]:
     """Rows of a file of JSON lines, or of one list of objects; blank lines are skipped."""
     lines = enumerate(_read_lines(path, file), start=1)
     filled = ((number, text) for number, text in lines if text.strip())
@@ -176,7 +176,7 @@ def _read_json(path: Path, file: IO[bytes]) -> Iterator[Row]:
     elif isinstance(whole, list):
         rows = ((f"{path}, row {number}", row) for number, row in enumerate(whole, start=1))
     else:
-        _check_single(path, whole)
+        _check_single(path, whole, names)
         rows = [(f"{path}, line {start}", whole)]
     for place, row in rows:
         if not isinstance(row, dict):
@@ -187,17 +187,19 @@ def _read_json(path: Path, file: IO[bytes]) -> Iterator[Row]:
         yield Row(place, row)
 
 
-def _check_single(path: Path, value: Any) -> None:
-    """Raises `DataError` if the only value of a file is an object that holds the rows."""
-    items = value.items() if isinstance(value, dict) else ()
-    lists = {key: each for key, each in items if isinstance(each, list) and each}
-    tables = [key for key, each in lists.items() if isinstance(each[0], dict)]
-    if tables or (lists and len(lists) == len(value)):
-        remedy = f"write the list of its key {tables[0]!r} alone" if tables else "write rows"
-        raise DataError(
-            f"{path} is one object, not a list of rows; {remedy}, or an object for each row in a "
-            "line of its own"
-        )
+def _check_single(path: Path, value: Any, names: Sequence[str]) -> None:
+    """Raises `DataError` if the only value of a file is an object that holds rows or columns."""
+    if not isinstance(value, dict) or not any(isinstance(x, list | dict) for x in value.values()):
+        return
+    for name in (*names, *(f"translation.{language}" for language in names)):
+        key, _, rest = name.partition(".")
+        kind = str if not rest else list | dict if rest[0].isdecimal() else dict
+        if isinstance(value.get(key), kind):
+            return  # it is a row
+    raise DataError(
+        f"{path} is one object, not a list of rows; it has {shorten(', '.join(value))}: write the "
+        "rows alone, as a list of objects or one object a line"
+    )
 
 
 def _parse_json(place: str, text: str) -> Any:
