@@ -114,7 +114,7 @@ class BatchPlan:
                 raise DataError(
                     f"an epoch uses less than one of the {count:,} pairs of training corpus "
                     f"{number}, whose weight is {weight:g}: with data.train_weights give it "
-                    f"{1 / count:.2g} or more, or leave it out; with data.temperature raise that"
+                    f"{1.05 / count:.2g} or more, or leave it out; with data.temperature raise that"
                 )
         # Uses of pairs beyond the first have further numbers, so that each can be told apart.
         self._use_type = np.int32 if len(kept) * (max(weights) + 1) < 1 << 31 else np.int64
