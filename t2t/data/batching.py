@@ -149,7 +149,9 @@ class BatchPlan:
             for members, (_, fraction) in zip(self._members, self._weights, strict=True)
         ]
 
-    def _pool(self, members: Sequence[Lengths], fraction: float) -> list[Lengths]:
+    def _pool(
+        self, members: Sequence[Int[np.ndarray, "_"]], fraction: float
+    ) -> list[Int[np.ndarray, "_"]]:
         """The pairs of each shape, of which an epoch draws a fraction: at least one pair, or none.
 
         Where that would be less than one, the pairs move to the next larger shape. The largest
