@@ -64,11 +64,11 @@ def open_hf(part: Part, split: str) -> Corpus:
     """Opens a split; files are copied to the cache if they are not there, the Hub is not asked.
 
     Raises:
-        DataError: a file or a row is invalid, or the data set of the Hub was not prepared.
+        DataError: a file or a row is invalid, or the data set was not prepared.
     """
     copy = find_copy(part, split)
     if not is_copied(copy):
-        if part.dataset and not _find_saved(part):
+        if part.dataset:
             raise _unprepared(part)
         copy_pairs(copy, _read_split(part, split))
     files = ", ".join(map(str, part.files.get(split, ())))

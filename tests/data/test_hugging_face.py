@@ -143,6 +143,9 @@ def test_data_sets_that_were_saved_to_disk_are_read(tmp_path: Path) -> None:
         assert [*corpus_sources.open_split(single, "train")] == PAIRS[:count]
     datasets.DatasetDict(saved).save_to_disk(several)
     data = make_config(tmp_path, hf_name=str(several))
+    with pytest.raises(DataError, match=r"was not copied to .*; run `python -m t2t\.prepare"):
+        corpus_sources.open_training(data)  # it may be large
+    corpus_sources.prepare(data)
     assert corpus_sources.list_splits(data) == ("train", "test")
     assert [*corpus_sources.open_split(data, "test")] == PAIRS[:2]
     [arrow] = (several / "train").glob("*.arrow")
