@@ -219,9 +219,8 @@ def embed(
     table = parameters["tgt_embedding" if tied else "src_embedding"]["table"]
     rows = []
     for position, token in enumerate(ids, start=first):
-        if token == BOS_ID and config.decoder_start == "eos":
-            token = EOS_ID
-        row = math.sqrt(config.d_model) * table[token]
+        starts_with_eos = token == BOS_ID and config.decoder_start == "eos"
+        row = math.sqrt(config.d_model) * table[EOS_ID if starts_with_eos else token]
         if config.position.startswith("sinusoidal"):
             encoding = encode_sinusoidal(position, config.d_model)
             if config.position == "sinusoidal_halves":

@@ -205,9 +205,8 @@ def compare(
                 f"checkpoint={chosen} chooses among the evaluations of a run directory, but "
                 f"systems[{number}]={show(system)} is given; leave it out"
             )
-        if isinstance(system, Run):
-            system = system.find_evaluation(split)
-        path = system.path if isinstance(system, Evaluation) else system
+        found = system.find_evaluation(split) if isinstance(system, Run) else system
+        path = found.path if isinstance(found, Evaluation) else found
         if not isinstance(path, str | PathLike):
             raise ConfigError(
                 f"systems[{number}]={show(system)} is no run directory, run or evaluation; give "

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from t2t.config.fields import Config, DataConfig
+from t2t.config.fields import Config
 from t2t.data import corpus_sources
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
@@ -28,17 +28,17 @@ def prepare(
     with process_0_first():
         corpus_sources.prepare(config.data)
     with process_0_first():  # process 0 reads large files first
-        describe_splits(config.data, report)
+        describe_splits(config, report)
     if workdir is not None:
         with lock_run(workdir):
             prepare_run(config, workdir, report)
 
 
-def describe_splits(data: DataConfig, report: Callable[[str], object]) -> None:
+def describe_splits(config: Config, report: Callable[[str], object]) -> None:
     """Opens each split, and reports its size in process 0."""
-    for each in list_directions(data):
+    for each in list_directions(config.data):
         for split in corpus_sources.list_splits(each):
-            corpus = corpus_sources.open_split(each, split)
+            corpus = corpus_sources.open_split(each, split, config.tokenizer)
             if is_first():
                 report(f"{split}: {len(corpus):,} pairs ({corpus.name})")
 
@@ -46,7 +46,7 @@ def describe_splits(data: DataConfig, report: Callable[[str], object]) -> None:
 def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) -> None:
     """Makes the vocabulary and the tokens of a run, and reports their sizes in process 0."""
     data = config.data
-    corpora = corpus_sources.open_training(data)
+    corpora = corpus_sources.open_training(data, config.tokenizer)
     check_corpora(workdir, {"train": corpora})
     open_run(workdir, config)
     vocabulary = make_vocabulary(config, workdir, corpora)

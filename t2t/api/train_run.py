@@ -91,7 +91,7 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     check_prepared(config, workdir)
     # Process 0 reads, filters and copies what is not in the cache; the others find it there.
     with process_0_first():
-        corpora = open_training(config.data)
+        corpora = open_training(config.data, config.tokenizer)
     with process_0_first():
         validation = open_validation(config.data)
         check_test_files(config.data)  # errors come before the training

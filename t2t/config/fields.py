@@ -159,17 +159,17 @@ class DataConfig(Fields):
     # training on "wmt17_translate/de-en"; empty: tfds_name
     tfds_held_out_name: str = ""
     # source="hf": a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with
-    # "@REVISION" at its end; empty: the files of hf_files
+    # "@REVISION" at its end, or a folder that save_to_disk wrote; empty: the files of hf_files
     hf_name: str = ""
-    # source="hf": files that hold both sides, each as "SPLIT=FILE": .parquet, or .tsv, .csv, .jsonl
-    # or .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
+    # source="hf": files that hold both sides, each as "SPLIT=FILE": .parquet or .arrow, or .tsv,
+    # .csv, .jsonl or .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
     hf_files: tuple[str, ...] = ()
     # source="hf": read the Hub's files while they are copied; False: through the cache of
     # `datasets` on this machine
     hf_streaming: bool = True
     # source="hf": column of source sentences; "translation.en": key "en" in the column
-    # "translation"; a number: column of a file without a line of names, from 0; empty: the
-    # language, in the column "translation" if there is one
+    # "translation"; "translation.0": item of a list; a number: column of a file without a line of
+    # names, from 0; empty: the language, in the column "translation" if there is one
     src_column: str = ""
     tgt_column: str = ""  # source="hf": column of their translations
     # source="text": files of source sentences for training, one sentence per line, plain or packed
@@ -178,7 +178,7 @@ class DataConfig(Fields):
     train_tgt: tuple[str, ...] = ()  # source="text": their translations, line by line
     # for each training corpus (each source is one, source="text" one for each file of train_src),
     # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
-    # with subword_sampling); empty: once
+    # with subword_sampling), at least one pair; empty: once
     train_weights: tuple[float, ...] = ()
     # with T above 0, corpora have shares of an epoch that grow as size ** (1 / T), and the largest
     # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019); sizes
@@ -190,7 +190,8 @@ class DataConfig(Fields):
     test_tgt: str = ""  # source="text": their translations
     # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |
     # identical (both sides equal) | script (most letters of a side are of another script than
-    # usual) | overlap (a side is a sentence of another split of the same direction)
+    # usual) | overlap (a side is a sentence of another split of the same direction). Text is
+    # compared as the vocabulary spells it: single spaces, lower case with tokenizer.lowercase
     filters: tuple[str, ...] = ()
     # several directions in one model, such as en-de and en-fr; each source sentence gets the tag of
     # its target language, "<2de>". Each source is opened once for each, with these languages; in

@@ -19,11 +19,10 @@ from t2t.data.corpus_sources import find_training_text, measure_training_text, o
 from t2t.data.parts import find_tag, list_directions, list_tags
 from t2t.data.token_cache import TokenizedCorpus, count_shards, is_tokenized, tokenize_corpus
 from t2t.data.tokenizer import (
-    SpecialIdsError,
-    Tokenizer,
     Vocabulary,
     VocabularyError,
     measure_several,
+    open_given,
     train_vocabulary,
 )
 from t2t.runtime.distributed import process_0_first, wait_for_all
@@ -96,27 +95,6 @@ def _check_same(given: str, vocabulary: Vocabulary, directory: Path) -> None:
             f"tokenizer.path={given} is not the vocabulary in {directory}, with which this run "
             "began; choose another --workdir, or the old tokenizer.path"
         )
-
-
-def open_given(given: str) -> Vocabulary:
-    """Reads the vocabulary that `tokenizer.path` names: a SentencePiece model, or a vocab/ folder.
-
-    Raises:
-        ConfigError: it cannot be read, or its special tokens have other ids than t2t's.
-    """
-    path = make_path(given)
-    try:
-        if path.is_dir():
-            return Vocabulary.load(path)
-        tokenizer = Tokenizer.load(path)
-        return Vocabulary(tokenizer, tokenizer)
-    except SpecialIdsError as error:
-        raise ConfigError(
-            f"tokenizer.path: {error}, or one that SentencePiece trained with pad_id=0, bos_id=1, "
-            "eos_id=2 and unk_id=3"
-        ) from None
-    except VocabularyError as error:
-        raise ConfigError(f"tokenizer.path: {error}") from None
 
 
 def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
@@ -228,4 +206,7 @@ def is_prepared(config: Config, workdir: Path) -> bool:
     if any(recall(cache / "files", path) is None for path in find_training_text(config.data)):
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
-    return all(is_tokenized(corpus, vocabulary, cache) for corpus in open_training(config.data))
+    return all(
+        is_tokenized(corpus, vocabulary, cache)
+        for corpus in open_training(config.data, config.tokenizer)
+    )

@@ -29,7 +29,7 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import Corpus
 from t2t.data.sentences import clean_sentence, split_sentences
 from t2t.storage.atomic_files import explain_write_errors, write_file
-from t2t.storage.paths import describe_error
+from t2t.storage.paths import describe_error, make_path
 
 SPACE = "\u2581"  # "▁", which SentencePiece writes for a space
 SENTINEL = "<extra_id_{}>"  # as T5 names them; control symbols, which no text is tokenised to
@@ -146,8 +146,7 @@ class Tokenizer:
 
     def split_words(self, sentences: Sequence[str]) -> list[list[str]]:
         """The words between spaces, as the vocabulary spells them: lower-case, if it is."""
-        normalized: list[str] = self._processor.normalize([*map(clean_sentence, sentences)])
-        return [[*filter(None, text.split(SPACE))] for text in normalized]
+        return split_words(self._processor, sentences)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The text of each piece; "▁" stands for a space, "<0xE2>" for a byte."""
@@ -181,6 +180,15 @@ class Tokenizer:
     def is_control(self, token: int) -> bool:
         """Returns whether a piece stands for no text: BOS, EOS, PAD, a tag or a sentinel."""
         return bool(self._processor.is_control(token))
+
+
+def split_words(
+    rules: sentencepiece.SentencePieceProcessor | sentencepiece.SentencePieceNormalizer,
+    sentences: Sequence[str],
+) -> list[list[str]]:
+    """The words of each sentence, as a model or its rules of normalisation spell them."""
+    normalized: list[str] = rules.normalize([*map(clean_sentence, sentences)])
+    return [[*filter(None, text.split(SPACE))] for text in normalized]
 
 
 def _strip_special(row: Sequence[int]) -> list[int]:
@@ -302,6 +310,27 @@ def _read_share(path: Path) -> float | None:
         ) from None
 
 
+def open_given(given: str) -> Vocabulary:
+    """Reads the vocabulary that `tokenizer.path` names: a SentencePiece model, or a vocab/ folder.
+
+    Raises:
+        ConfigError: it cannot be read, or its special tokens have other ids than t2t's.
+    """
+    path = make_path(given)
+    try:
+        if path.is_dir():
+            return Vocabulary.load(path)
+        tokenizer = Tokenizer.load(path)
+        return Vocabulary(tokenizer, tokenizer)
+    except SpecialIdsError as error:
+        raise ConfigError(
+            f"tokenizer.path: {error}, or one that SentencePiece trained with pad_id=0, bos_id=1, "
+            "eos_id=2 and unk_id=3"
+        ) from None
+    except VocabularyError as error:
+        raise ConfigError(f"tokenizer.path: {error}") from None
+
+
 def train_vocabulary(
     corpora: Sequence[Corpus],
     config: TokenizerConfig,
@@ -370,10 +399,11 @@ def _train(
     text: str, sentences: Iterator[str], config: TokenizerConfig, tags: Sequence[str]
 ) -> Tokenizer:
     model, is_symbols = io.BytesIO(), config.kind == "symbols"
+    rules = make_normalizer(config.lowercase)
     special_ids: dict[str, Any] = {f"{piece}_id": i for piece, i in _SPECIAL_IDS.items()}
     symbols: dict[str, None] = {}
     if is_symbols:
-        sentences = _collect_symbols(sentences, symbols)
+        sentences = _collect_symbols(sentences, symbols, rules)
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=sentences,
@@ -383,7 +413,7 @@ def _train(
             # SentencePiece cuts symbols at characters that are not covered.
             character_coverage=1.0 if is_symbols else config.character_coverage,
             byte_fallback=config.byte_fallback and not is_symbols,
-            normalizer=_make_normalizer(config.lowercase),
+            normalizer=rules,
             control_symbols=[*tags, *map(SENTINEL.format, range(config.sentinels))],
             **special_ids,
             max_sentence_length=2**30,  # bytes; SentencePiece silently skips longer sentences
@@ -403,14 +433,18 @@ def _train(
     return tokenizer
 
 
-def _collect_symbols(sentences: Iterator[str], symbols: dict[str, None]) -> Iterator[str]:
-    """Yields the sentences; collects what stands between their spaces."""
+def _collect_symbols(
+    sentences: Iterator[str], symbols: dict[str, None], rules: sentencepiece.SentencePieceNormalizer
+) -> Iterator[str]:
+    """Yields the sentences; collects their symbols, as the vocabulary spells them."""
     for sentence in sentences:
-        symbols |= dict.fromkeys(filter(None, sentence.split(" ")))
+        [found] = split_words(rules, [sentence])
+        symbols |= dict.fromkeys(found)
         yield sentence
 
 
-def _make_normalizer(lowercase: bool) -> sentencepiece.SentencePieceNormalizer:
+def make_normalizer(lowercase: bool) -> sentencepiece.SentencePieceNormalizer:
+    """Makes the rules by which a vocabulary that is trained here spells text."""
     if not lowercase:
         return sentencepiece.SentencePieceNormalizer(rule_name="identity")
     sentencepiece.set_min_log_level(2)

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from sacrebleu.dataset import DATASETS
 from sacrebleu.utils import SACREBLEU_DIR
 
-from t2t.config.fields import ConfigError, DataConfig
+from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.languages import normalize_language
 from t2t.data.corpus import TextCorpus, TextFile, hash_strings
 from t2t.data.corpus_sources import open_split
@@ -45,6 +45,7 @@ def open_texts(
     ref: Sequence[str] = (),
     testset: str = "",
     segments: str = "",
+    tokenizer: TokenizerConfig = TokenizerConfig(),  # noqa: B008  (only filters of train read it)
 ) -> EvaluationTexts:
     """Opens a split, the text files `src` and `ref`, or a standard test set such as wmt24:en-de.
 
@@ -74,7 +75,9 @@ def open_texts(
         raise ConfigError(f"--segments={OWN_DOCUMENTS} is for --testset; name a file")
     if bool(src) != bool(ref):
         raise ConfigError(f"--src={src!r} and --ref={','.join(ref)!r} go together; give both")
-    corpora = [TextCorpus(src, each) for each in ref] if src else [open_split(data, split)]
+    corpora = (
+        [TextCorpus(src, each) for each in ref] if src else [open_split(data, split, tokenizer)]
+    )
     fingerprints = [each.fingerprint() for each in corpora]
     fingerprint = hash_strings("references", *fingerprints) if corpora[1:] else fingerprints[0]
     sources = [text for text, _ in corpora[0]]

@@ -126,6 +126,7 @@ class Evaluator:
         self._texts = open_texts(
             self.config.data, request.split, src=request.src, ref=request.ref,
             testset=request.testset, segments=request.segments,
+            tokenizer=self.config.tokenizer,
         )  # fmt: skip
         self.split, self._test_set = self._texts.name, self._texts.test_set
         languages = request.tgt_language, self.config.data.tgt_language, self._texts.tgt_language

@@ -52,7 +52,7 @@ def evaluate_predictions(
     _check_request(request)
     model = RunModel(request.models)
     config = model.config
-    corpus = open_split(config.data, request.split)
+    corpus = open_split(config.data, request.split, config.tokenizer)
     params, [label] = held or model.restore()
 
     def list_names(path: Path) -> dict[str, str]:

@@ -346,8 +346,8 @@ def _build(
         kind = Kind.UNKNOWN if id_ == UNK_ID else Kind.CONTROL
         model.pieces.add(piece=name, score=0.0, type=kind)
     taken = {*SPECIAL.values()}
-    for number, name in enumerate(pieces, start=len(SPECIAL)):
-        piece = own.get(name)
+    for number, original_name in enumerate(pieces, start=len(SPECIAL)):
+        name, piece = original_name, own.get(original_name)
         if not name or name in taken:  # a name that stands for something else here
             name, piece = f"<original {number}: {name}>", None
         taken.add(name)

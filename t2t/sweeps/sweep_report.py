@@ -102,7 +102,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         by_log_prob = describe_verdict(by_loss, name)
         if name in losses:  # of rows on text alone the measure is of log-probabilities
             for cell in (by_log_prob, verdict if measure in PREDICTION_MEASURES else []):
-                cell += ["no neutral judge: other loss"] * bool(cell)
+                cell.extend(["no neutral judge: other loss"] * bool(cell))
         cells.append(
             {"row": name}
             | describe_costs(outcome, outcomes.get(BASE))

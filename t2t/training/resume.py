@@ -53,14 +53,14 @@ _BLEU_FIELDS = tuple(
     if field.name != "batch_size"
 )
 
-# Prefixes of the fields that the vocabulary depends on, besides the text, which
-# `preparation.make_vocabulary` checks. In a run without a checkpoint, all other fields may change.
-_VOCABULARY_FIELDS = tuple(
-    """
-    tokenizer. data.source data.src_language data.tgt_language data.directions data.filters
-    data.tfds_name data.hf_name data.src_column data.tgt_column
-    """.split()
-)
+# In a run with a vocabulary but no checkpoint, all may change but what the vocabulary depends on:
+# the tokenizer, the text, which `preparation.make_vocabulary` checks, how often it is read, and the
+# tags. So a field of the data is bound unless it names a file or is here.
+_BATCH_FIELDS = _begin_lines("""
+    data.objective data.noise_density data.mean_span_length data.max_length data.max_length_ratio
+    data.batch_tokens data.packed_length data.subword_sampling data.sampled_sides data.num_shapes
+    data.length_multiple data.rows_multiple data.tfds_held_out_name
+""")
 
 _LANGUAGES = _begin_lines("data.src_language data.tgt_language")
 
@@ -115,7 +115,13 @@ def open_run(workdir: Path, config: Config) -> None:
                 if not line.startswith(changeable) or line.startswith(fixed)
             ]
         else:
-            changed = [line for line in changed if line.startswith(_VOCABULARY_FIELDS)]
+            free = (*_CHANGEABLE, *_BATCH_FIELDS)
+            changed = [
+                line
+                for line in changed
+                if line.startswith("tokenizer.")
+                or (line.startswith("data.") and not line.startswith(free))
+            ]
         if changed:
             is_schedule = any(line.startswith(_SCHEDULE_FIELDS) for line in changed)
             hint = "; a finished run goes on with a new schedule by --extend=STEPS"

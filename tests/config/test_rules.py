@@ -14,9 +14,9 @@ def change(**sections: Any) -> Config:
     """Returns the defaults with some fields changed: change(model={"d_k": 1}, seed=2)."""
     config = Config()
     for section, value in sections.items():
-        if isinstance(value, dict):
-            value = dataclasses.replace(getattr(config, section), **value)
-        setattr(config, section, value)
+        is_section = isinstance(value, dict)
+        new = dataclasses.replace(getattr(config, section), **value) if is_section else value
+        setattr(config, section, new)
     return config
 
 

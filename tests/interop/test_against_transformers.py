@@ -279,10 +279,10 @@ def test_search_finds_the_same_tokens(pair: Pair, beam_size: int) -> None:
     found = jax.device_get(run(pair.params, src))[0]
     row = pair.foreign.vocabulary.rows.row
     ended = 0
-    for number, (_, *expected) in enumerate(sequences):
-        if config.eos_token_id in expected:
-            expected = expected[: expected.index(config.eos_token_id) + 1]
-            ended += 1
+    for number, (_, *padded) in enumerate(sequences):
+        is_whole = config.eos_token_id in padded
+        expected = padded[: padded.index(config.eos_token_id) + 1] if is_whole else padded
+        ended += is_whole
         tokens = row[found.tokens[number, 0, : found.lengths[number, 0]]].tolist()
         # At the limit ours ends with EOS, whatever its probability.
         limit = len(expected) == LENGTH

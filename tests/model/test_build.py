@@ -146,8 +146,8 @@ run_with_dropout = functools.cache(run_again_with_dropout)
 @pytest.mark.parametrize("name", [*COMBINED, *alone(IN_FLOAT32)])
 def test_variant_agrees_with_naive_numpy(name: str) -> None:
     parameters = jax.tree.map(lambda x: np.asarray(x, float), draw_model(name)[1])
-    for row, src, tgt_in in zip(run(name).logits, SRC.tolist(), TGT_IN.tolist(), strict=True):
-        src, tgt_in = ([token for token in ids if token != PAD_ID] for ids in (src, tgt_in))
+    for row, *padded in zip(run(name).logits, SRC.tolist(), TGT_IN.tolist(), strict=True):
+        src, tgt_in = ([token for token in ids if token != PAD_ID] for ids in padded)
         wanted = TRANSFORM[vary(name).kind](parameters, vary(name), src, tgt_in)
         near = max(1e-4, 5e-6 * np.abs(wanted).max())
         np.testing.assert_allclose(row[: len(tgt_in)], wanted, atol=near)

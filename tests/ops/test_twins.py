@@ -362,9 +362,9 @@ def find_tolerance(case: Case, dtype: str) -> float:
 
 
 def compare(found: Any, wanted: Any, near: float) -> None:
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        assert one.dtype == other.dtype
-        one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
+    for pair in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert pair[0].dtype == pair[1].dtype
+        one, other = (np.asarray(each, np.float32) for each in pair)
         assert np.isfinite(one).all()
         np.testing.assert_allclose(one, other, rtol=near, atol=near * np.abs(other).max())
 
