@@ -41,6 +41,8 @@ _FILES = {name + end for name in ("joint", "src", "tgt") for end in (_MODEL, _TA
 ORIGINAL_IDS = "original_ids.json"
 LINES = "lines.json"  # about the text on which a vocabulary was trained
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+# The task at the beginning of a text of T5, or the target language of MADLAD-400.
+_TASK = re.compile(r"\s*(?:(?:translate\b[^:]{0,60}|summarize): |<2[A-Za-z_]+>)", re.IGNORECASE)
 # The code of a language at the beginning of a text, as the original models have it.
 _CODE = re.compile(r">>(\S+?)<<|__(\w+?)__(?=\s)|([a-z]{3}_[A-Z][a-z]{3})(?=\s)")
 
@@ -167,6 +169,11 @@ class Tokenizer:
                     "the text: the tag of the direction stands for it (--direction, "
                     "data.directions)"
                 )
+
+    def find_task(self, sentence: str) -> str:
+        """Returns what a text of an imported model begins with to say what to do with it."""
+        found = _TASK.match(sentence) if self.table else None
+        return found[0] if found else ""
 
     def is_plain(self, sentence: str) -> bool:
         """Returns whether a sentence is segmented word by word.

@@ -9,6 +9,7 @@ from t2t.interop import bart_family, t5_family
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import (
     ImportedVocabulary,
+    begins_with_target,
     read_m2m100,
     read_marian,
     read_nllb,
@@ -73,7 +74,7 @@ def read_model(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> For
                 bart_family.list_links(config, vocabulary.rows),
                 bart_family.DERIVED,
                 lambda tensors: bart_family.check_derived(tensors, config),
-                tags_both=kind == "m2m_100",
+                tags_both=kind == "m2m_100" and not begins_with_target(folder),
             )
         case "t5" | "mt5" | "umt5":
             own_output = t5_family.has_own_output(tensors)

@@ -54,6 +54,7 @@ _MADLAD_CODE = re.compile(r"<2[A-Za-z_]+>")
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _SMALL100 = "SMALL100Tokenizer"
+_TOKEN = ("_token", "_tokens")  # ends of the fields of special tokens
 # Of a tokenizer.json: what SentencePiece does as well, to spaces and by the precompiled rules.
 _NORMALIZERS = {"Precompiled", "Strip", "Replace"}
 spm: Any = sentencepiece_model_pb2  # whose classes are made when it is imported
@@ -130,22 +131,30 @@ class _Names(NamedTuple):
         Raises:
             SourceError: the names do not fit the table.
         """
-        highest = max(*self.rows.values(), *(each.id for each in self.added), *self.special)
-        if len({*self.rows.values()}) != len(self.rows) or highest >= vocab_size:
+        rows = {each.text: each.id for each in self.added} | self.rows
+        names = {row: name for name, row in rows.items()}
+        advice = "use the files of one model"
+        if clashes := [name for name, row in rows.items() if names[row] != name]:
             raise SourceError(
-                f"{path} has ids up to {highest}, but config.json has vocab_size={vocab_size}; use "
-                "the files of one model"
+                f"{path}: {clashes[0]!r} and {names[rows[clashes[0]]]!r} have one id; {advice}"
+            )
+        if (highest := max(names)) >= vocab_size:
+            raise SourceError(
+                f"{path} has ids up to {highest}, but config.json has vocab_size={vocab_size}; "
+                f"{advice}"
             )
         order = [*self.special, *sorted({*range(vocab_size)} - {*self.special})]
         own = {row: id_ for id_, row in enumerate(order)}
         pieces, symbols = {}, {}
-        for name, row in self.rows.items():
+        for row, name in names.items():
             if row in self.special:
                 continue
             if name in self.codes:
                 symbols[f"<2{self.codes[name]}>"] = own[row]
-            else:
-                (symbols if _is_symbol(name) else pieces)[name] = own[row]
+            elif _is_symbol(name):
+                symbols[name] = own[row]
+            elif name in self.rows:
+                pieces[name] = own[row]
         added = [
             each._replace(id=own[each.id])
             for each in self.added
@@ -153,15 +162,14 @@ class _Names(NamedTuple):
         ]
         table = PieceTable(len(order), pieces, symbols, tuple(added), keeps_space)
         tokenizers = [Tokenizer(model, str(name), table) for name, model in models.items()]
-        row = np.array(order)
-        is_output = (row != NO_ROW) & [own[each] == id_ for id_, each in enumerate(order)]
+        is_output = [row != NO_ROW and own[row] == id_ for id_, row in enumerate(order)]
         try:
             share = read_share(path.parent / LINES)
         except VocabularyError as error:
             raise SourceError(str(error)) from None
         return ImportedVocabulary(
             Vocabulary(tokenizers[0], tokenizers[-1], several if share is None else share),
-            Rows(row, is_output),
+            Rows(np.array(order), np.array(is_output)),
             tuple(sorted(self.codes.values())),
         )
 
@@ -211,9 +219,9 @@ def read_m2m100(folder: Path, vocab_size: int) -> ImportedVocabulary:
     ids |= {name: row for row, name in enumerate(codes, start=len(ids))}
     if len(ids) > vocab_size:
         raise SourceError(
-            f"{path} has ids up to {len(ids) - 1} with the {len(codes)} languages of language_codes="
-            f"{kind!r} (tokenizer_config.json), but config.json has vocab_size={vocab_size}; use "
-            "the files of one model"
+            f"{path} has ids up to {len(ids) - 1} with the {len(codes)} languages of "
+            f"language_codes={kind!r} (tokenizer_config.json), but config.json has "
+            f"vocab_size={vocab_size}; use the files of one model"
         )
     added = _read_added(folder, ids, vocab_size, is_fast=False)
     names = _Names(ids, _find_special(ids, path), codes, added)
@@ -257,7 +265,6 @@ def read_nllb(folder: Path, vocab_size: int) -> ImportedVocabulary:
             raise
         raise SourceError(f"{path} is no BPE vocabulary of NLLB ({error!r})") from None
     added = _read_added(folder, ids, vocab_size, is_fast=True)
-    ids |= {each.text: each.id for each in added}
     codes = {a.text: a.text for a in added if a.special and _NLLB_CODE.fullmatch(a.text)}
     names = _Names(ids, _find_special(ids, path), codes, added)
     return names.make({path: model}, path, vocab_size, 0.0, keeps_space=True)
@@ -321,11 +328,10 @@ def read_t5(folder: Path, vocab_size: int) -> ImportedVocabulary:
         texts = [*texts, *(f"<extra_id_{number}>" for number in reversed(range(count)))]
     ids = {name: row for row, name in enumerate(texts)}
     added += [AddedPiece(name, ids[name]) for name in defined]
-    ids |= {each.text: each.id for each in added}
     path = path if path.exists() else saved
     start = "<pad>" if "<pad>" in ids else "<s>"
     special = (_find(ids, name, path) for name in (start, "</s>", "<unk>"))
-    spare = {*range(vocab_size)} - {*ids.values()}
+    spare = {*range(vocab_size)} - {*ids.values(), *(each.id for each in added)}
     names = _Names(ids, (max(spare, default=NO_ROW), *special), added=added)
     is_madlad = any(map(_MADLAD_CODE.fullmatch, ids))
     return names.make({path: model}, path, vocab_size, 0.0 if is_madlad else None)
@@ -447,7 +453,7 @@ def _read_added(
         )
     }
     older, names, settings, saved = files.values()
-    tokens = [*names.values(), *(value for key, value in settings.items() if "token" in key)]
+    tokens = [*names.values(), *(value for key, value in settings.items() if key.endswith(_TOKEN))]
     nested = (token if isinstance(token, list) else [token] for token in tokens)
     special = [text for own in nested for token in own if (text := _find_text(token))]
     try:
