@@ -19,18 +19,25 @@ from sentencepiece import sentencepiece_model_pb2
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.tokenizer import ORIGINAL_IDS, Tokenizer, Vocabulary
-from t2t.interop.hugging_face_folder import SourceError, read_json
+from t2t.interop.hugging_face_folder import SourceError, check_pointer, read_json
 from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import describe_error
 
 NO_ROW = -1
 SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
+SPECIAL_OF_FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")  # in the order of their ids
 M2M100_LANGUAGES = """
     af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha
     he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne
     nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo
     xh yi yo zh zu
 """.split()  # in the order of their ids
+MBART50_LANGUAGES = """
+    ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV
+    my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID
+    ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA
+    ur_PK xh_ZA gl_ES sl_SI
+""".split()  # likewise
 _CODE = re.compile(">>([^-<>{}\\s]+)<<")  # of a target language, in Marian
 spm: Any = sentencepiece_model_pb2  # whose classes are made when it is imported
 ModelProto: TypeAlias = Any
@@ -157,6 +164,37 @@ def read_m2m100(folder: Path, vocab_size: int) -> ImportedVocabulary:
     return _tag_both(model, ids, codes, vocab_size, path)
 
 
+def read_mbart(folder: Path, vocab_size: int) -> ImportedVocabulary:
+    """Reads `sentencepiece.bpe.model`, or else `tokenizer.json`, of mBART-50.
+
+    The ids are fairseq's: four special symbols, the pieces from the fourth on, the codes of
+    languages and `<mask>`.
+
+    Raises:
+        SourceError: a file is missing or damaged, does not fit the table, or is of an mBART whose
+            codes follow the text.
+    """
+    settings = folder / "tokenizer_config.json"
+    kind = read_json(folder, settings.name).get("tokenizer_class") if settings.exists() else None
+    if str(kind).removesuffix("Fast") not in ("MBart50Tokenizer", "None"):
+        raise SourceError(
+            f"{settings}: tokenizer_class={kind!r} is not supported; it can be MBart50Tokenizer, "
+            "which puts the code of a language before its text"
+        )
+    path = folder / "sentencepiece.bpe.model"
+    if not path.exists() and (folder / "tokenizer.json").exists():
+        path = folder / "tokenizer.json"
+        model = _read_tokenizer_json(path)
+        names = [piece.piece for piece in model.pieces]
+    else:
+        model = _read_model(path)
+        pieces = [piece.piece for piece in model.pieces]
+        names = [*SPECIAL_OF_FAIRSEQ, *pieces[3:], *MBART50_LANGUAGES, "<mask>"]
+    ids = {name: row for row, name in enumerate(names) if name != "<mask>"}
+    codes = {name: name for name in MBART50_LANGUAGES if name in ids}
+    return _tag_both(model, ids, codes, vocab_size, path)
+
+
 def _tag_both(
     model: ModelProto, ids: Mapping[str, int], codes: Mapping[str, str], vocab_size: int, path: Path
 ) -> ImportedVocabulary:
@@ -249,13 +287,10 @@ def _read_tokenizer_json(path: Path) -> ModelProto:
     model.normalizer_spec.name = "from tokenizer.json"
     try:
         unigram, normalizer = values["model"], values["normalizer"]
-        if unigram["type"] != "Unigram" or (normalizer or {}).get("type") not in (
-            None, "Precompiled",
-        ):  # fmt: skip
+        parts = (normalizer or {}).get("normalizers", [normalizer] if normalizer else [])
+        if unigram["type"] != "Unigram" or {p["type"] for p in parts} - {"Precompiled", "Replace"}:
             raise SourceError(f"{path} holds no unigram model; add the file spiece.model instead")
-        charsmap = (normalizer or {}).get("precompiled_charsmap")
-        if charsmap:
-            model.normalizer_spec.precompiled_charsmap = base64.b64decode(charsmap)
+        model.normalizer_spec.precompiled_charsmap = _find_charsmap(normalizer)
         model.trainer_spec.byte_fallback = bool(unigram.get("byte_fallback"))
         special = {token["content"] for token in values["added_tokens"] if token["special"]}
         for number, (name, score) in enumerate(unigram["vocab"]):
@@ -298,6 +333,7 @@ def _find(ids: Mapping[str, int], name: str, path: Path) -> int:
 def _read_model(path: Path) -> ModelProto:
     """Reads a SentencePiece model."""
     try:
+        check_pointer(path)
         content = path.read_bytes()
         sentencepiece.SentencePieceProcessor(model_proto=content)
     except FileNotFoundError:
