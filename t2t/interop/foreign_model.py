@@ -11,6 +11,7 @@ from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import (
     ImportedVocabulary,
+    begins_with_target,
     read_m2m100,
     read_marian,
     read_mbart,
@@ -120,7 +121,7 @@ def _read_bart(folder: Path, given: ForeignConfig, tensors: Tensors, kind: str) 
         bart_family.check_derived,
         given,
         unknown,
-        tags_both=kind != "marian",
+        tags_both=kind != "marian" and not begins_with_target(folder),
     )
 
 

@@ -10,7 +10,6 @@ def describe_import(config: Config, model: ForeignModel, search: ForeignSearch) 
     """Returns what was understood of the source: parts of the model, with a line for each."""
     own, given, rows = config.model, model.given, model.vocabulary.rows
     architectures = ", ".join(given.get("architectures") or [])
-    languages = model.vocabulary.languages
     decoding = config.decoding
     beam = f"beam of {decoding.beam_size}"
     if decoding.strategy == "sampling":
@@ -32,8 +31,7 @@ def describe_import(config: Config, model: ForeignModel, search: ForeignSearch) 
         f"{own.key_width}",
         "parameters": f"{count_parameters(own, size, size):,}",
         "positions": own.position + limit,
-        "vocabulary": f"{size:,} ids, of which {int(rows.is_output.sum()):,} are the original's"
-        + (f"; codes of {len(languages)} languages" if languages else ""),
+        "vocabulary": ", ".join(f"{n:,} {name}" for name, n in model.vocabulary.count().items()),
         "search": beam,
         "longest output": f"its source and {decoding.max_extra_length} sub-words; generate() of "
         f"transformers: {search.max_length}",
