@@ -27,7 +27,7 @@ from t2t.data.tokenizer import (
     VocabularyError,
     read_share,
 )
-from t2t.interop.hugging_face_folder import SourceError, read_json
+from t2t.interop.hugging_face_folder import SourceError, check_pointer, read_json
 from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import describe_error
 
@@ -528,6 +528,7 @@ def _find(ids: Mapping[str, int], name: str, path: Path) -> int:
 def _read_model(path: Path) -> bytes:
     """Reads a SentencePiece model."""
     try:
+        check_pointer(path)
         content = path.read_bytes()
         sentencepiece.SentencePieceProcessor(model_proto=content)
     except FileNotFoundError:

@@ -71,7 +71,7 @@ def refuse(source: Path, tmp_path: Path, match: str) -> None:
 
 def test_another_architecture_is_refused(source: Path, tmp_path: Path) -> None:
     write_config(source, {"model_type": "bert"})
-    known = "marian, m2m_100, t5, mt5, umt5"
+    known = "marian, m2m_100, mbart, t5, mt5, umt5"
     refuse(source, tmp_path, f"model_type='bert' is not supported; it can be {known}")
     write_config(source, {"model_type": "bart"})
     refuse(source, tmp_path, "model_type='bart' is not supported: .* no SentencePiece model")

@@ -1,5 +1,6 @@
 """Folders of small models, as `transformers` saves them, made without it."""
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 
 from t2t.config.fields import ModelConfig
 from t2t.interop.bart_family import list_links, read_marian_config
+from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_folder import Tensor, Tensors
 from t2t.interop.hugging_face_vocabulary import Rows, read_marian
@@ -74,7 +76,7 @@ def write_model(folder: Path, missing: int = 0, codes: Sequence[str] = ()) -> di
     write_config(folder, values)
     languages = json.dumps({"source_lang": "en", "target_lang": "de"})
     (folder / "tokenizer_config.json").write_text(languages, "utf-8")
-    model, vocab_size = read_marian_config(values)
+    model, vocab_size = read_marian_config(ForeignConfig(values))
     _, rows, _ = read_marian(folder, vocab_size)
     return write_random_tensors(folder / "model.safetensors", list_shapes(model, rows))
 
@@ -154,13 +156,15 @@ def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
         "eos_token_id": 1,
         "decoder_start_token_id": 0,
     }
-    return _write(folder, values | changes, "lm_head.weight")
+    return _write(folder, values | changes, "shared.weight", "lm_head.weight")
 
 
 def _write(folder: Path, values: dict[str, Any], *names: str) -> dict[str, np.ndarray]:
     write_config(folder, values)
-    unread = Tensor((0,), np.dtype(np.float32), lambda: np.zeros(0, np.float32))
-    model = read_model(folder, values, Tensors(dict.fromkeys(names, unread)))
+    tensors = {}
+    for number, name in enumerate(names):  # each has other values
+        tensors[name] = Tensor((1,), np.dtype(np.float32), functools.partial(np.full, 1, number))
+    model = read_model(folder, values, Tensors(tensors))
     return write_random_tensors(folder / "model.safetensors", list_tensors(model))
 
 
