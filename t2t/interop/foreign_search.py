@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from t2t.config.fields import Config, DecodingConfig
 from t2t.config.rules import MAX_ALPHA
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.interop.hugging_face_folder import SourceError
 from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
 
 # Fields that `read_search` takes.
@@ -87,6 +88,9 @@ def read_search(
         rows: the original's ids.
         longest: sub-words of a source.
         forced: ids of the tags with which outputs may begin.
+
+    Raises:
+        SourceError: a number is none.
     """
     # A field that is null is missing.
     given = {name: value for name, value in given.items() if value is not None}
@@ -172,7 +176,9 @@ def _read_strategy(given: Mapping[str, Any], warn: Any) -> DecodingConfig:
 
 def _read_number(given: Mapping[str, Any], name: str, default: float) -> float:
     value = given.get(name, default)
-    return float(value) if type(value) in (int, float) else float(default)
+    if type(value) not in (int, float):
+        raise SourceError(f"{name}={value!r} is not a number; correct it in the source's config")
+    return float(value)
 
 
 def list_unknown(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,5 +122,3 @@ def test_sentinels_are_control_symbols_in_the_order_of_t5(tmp_path: Path) -> Non
         assert vocabulary.src.pieces([token]) == [f"<extra_id_{number}>"]
         assert vocabulary.src.is_control(token)
     assert sorted(rows.row) == [*range(size)]
-    with pytest.raises(SourceError, match=r"spiece\.model has \d+ pieces with 100 sentinels"):
-        read_t5(tmp_path, size - 7)
