@@ -188,13 +188,21 @@ def write_t5_model(
     return _write(folder, values | changes, "shared.weight", "lm_head.weight")
 
 
-def write_madlad_model(folder: Path) -> dict[str, np.ndarray]:
-    """As `write_t5_model`, with other special symbols, and no row to spare."""
+def write_madlad_vocabulary(folder: Path) -> int:
+    """Writes a model with SentencePiece's own special symbols, without sentinels and spare rows."""
     model = train_model(0, user_defined_symbols="<2de>")
+    (folder / "spiece.model").write_bytes(model)
     settings = json.dumps({"tokenizer_class": "T5Tokenizer", "extra_ids": 0})
     (folder / "tokenizer_config.json").write_text(settings, "utf-8")
+    return len(list_pieces(model))
+
+
+def write_madlad_model(folder: Path) -> dict[str, np.ndarray]:
+    """As `write_t5_model`, with other special symbols, and no row to spare."""
     special = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
-    return write_t5_model(folder, model, vocab_size=len(list_pieces(model)), **special)
+    size = write_madlad_vocabulary(folder)
+    model = (folder / "spiece.model").read_bytes()
+    return write_t5_model(folder, model, vocab_size=size, **special)
 
 
 def _write(folder: Path, values: dict[str, Any], *names: str) -> dict[str, np.ndarray]:
