@@ -13,7 +13,7 @@ ROWS = Rows(np.array([NO_ROW, 9, 0, 1, 2, 3]), np.array([False, *[True] * 5]))
 
 
 def read(**given: Any) -> tuple[DecodingConfig, list[str]]:
-    search = read_search(given, ROWS, 512, forced=[3])
+    search = read_search(given, ROWS, 512, start=9, forced=[3])
     return search.decoding, search.warnings
 
 
@@ -65,6 +65,7 @@ def test_search_is_that_of_generate_with_its_defaults(
         ("no_repeat_ngram_size", 3),
         ("repetition_penalty", 1.2),
         ("renormalize_logits", True),
+        ("decoder_start_token_id", 0),
         ("do_sample", True),
         ("num_return_sequences", 2),
         ("num_beam_groups", 2),
