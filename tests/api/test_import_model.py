@@ -85,7 +85,7 @@ def test_weights_of_another_model_leave_nothing_behind(source: Path, tmp_path: P
 
 def test_config_of_another_vocabulary_is_refused(source: Path, tmp_path: Path) -> None:
     write_config(source, make_config(7))
-    refuse(source, tmp_path, r"vocab\.json has \d+ pieces, but config\.json has vocab_size=7")
+    refuse(source, tmp_path, r"vocab\.json has ids up to \d+, but config\.json has vocab_size=7")
 
 
 def test_interruption_leaves_nothing_behind(
