@@ -15,6 +15,7 @@ import jax
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import save_config
 from t2t.config.rules import validate
+from t2t.interop.foreign_config import START_IDS
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.foreign_search import ForeignSearch, list_unknown, read_search
 from t2t.interop.hugging_face_folder import find_folder, hash_file, open_tensors, read_json
@@ -84,7 +85,9 @@ def import_model(
     model = read_model(vocabulary, values, tensors, ignore_fields)
     has_file = (folder / _GENERATION).exists()
     given = read_json(folder, _GENERATION) if has_file else values
-    search = read_search(given, model.vocabulary.rows, _LONGEST, _find_forced(model, directions))
+    rows = model.vocabulary.rows
+    start = int(rows.row[START_IDS[model.config.decoder_start]])
+    search = read_search(given, rows, _LONGEST, start, _find_forced(model, directions))
     config = _make_config(model, search, vocabulary)
     config.data.src_language = src_language or config.data.src_language
     config.data.tgt_language = tgt_language or config.data.tgt_language
@@ -128,10 +131,9 @@ def _find_forced(model: ForeignModel, directions: Sequence[str]) -> list[int]:
     if not model.tags_both:
         return []
     tokenizer = model.vocabulary.vocabulary.tgt
-    codes = {direction.partition("-")[2] for direction in directions} & {
-        *model.vocabulary.languages
-    }
-    ids = [tokenizer.with_tag(f"<2{code}>").tag_ids[0] for code in sorted(codes)]
+    codes = {direction.partition("-")[2] for direction in directions}
+    known = sorted(codes.intersection(model.vocabulary.languages))
+    ids = [tokenizer.with_tag(f"<2{code}>").tag_ids[0] for code in known]
     return [int(row) for row in model.vocabulary.rows.row[ids]]
 
 

@@ -4,19 +4,20 @@
 the rest. `write_search` writes the search of a run, and names what has no counterpart there.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from t2t.config.fields import Config, DecodingConfig
 from t2t.config.rules import MAX_ALPHA
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.interop.hugging_face_folder import SourceError
 from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
 
 # Fields that `read_search` takes.
 _TAKEN = """
     num_beams do_sample temperature top_k top_p length_penalty min_length min_new_tokens max_length
     max_new_tokens early_stopping forced_bos_token_id forced_eos_token_id bad_words_ids
-    eos_token_id num_return_sequences renormalize_logits
+    eos_token_id decoder_start_token_id num_return_sequences renormalize_logits
 """.split()
 # Fields that change the output of `generate()` and have no counterpart here, with the values that
 # change nothing.
@@ -56,13 +57,13 @@ _WITHOUT_EFFECT = """
     max_cache_len return_legacy_cache use_mtp low_memory prefill_chunk_size compile_config
     disable_compile continuous_batching_config output_attentions output_hidden_states output_scores
     output_logits return_dict_in_generate remove_invalid_values pad_token_id bos_token_id
-    decoder_start_token_id is_assistant num_assistant_tokens num_assistant_tokens_schedule
+    is_assistant num_assistant_tokens num_assistant_tokens_schedule
     assistant_confidence_threshold prompt_lookup_num_tokens max_matching_ngram_size
     assistant_early_exit assistant_lookbehind target_lookbehind assistant_ensemble_weight
     speculation_type diversity_penalty _commit_hash
 """.split()
 # Fields of generation that a config.json may have, too.
-FIELDS = frozenset([*_TAKEN, *_WITHOUT_COUNTERPART, *_OF_SAMPLING]) - {"eos_token_id"} | {
+FIELDS = frozenset([*_TAKEN, *_WITHOUT_COUNTERPART, *_OF_SAMPLING]) | {
     "diversity_penalty", "output_scores", "return_dict_in_generate", "remove_invalid_values",
 }  # fmt: skip
 _DEFAULT_TOP_K = 50  # of `generate()`
@@ -78,7 +79,11 @@ class ForeignSearch(NamedTuple):
 
 
 def read_search(
-    given: Mapping[str, Any], rows: Rows, longest: int, forced: Collection[int] = ()
+    given: Mapping[str, Any],
+    rows: Rows,
+    longest: int,
+    start: int | None = None,
+    forced: Collection[int] = (),
 ) -> ForeignSearch:
     """Returns what `generate()` does with these fields and no arguments.
 
@@ -86,7 +91,11 @@ def read_search(
         given: of generation_config.json, or of config.json if there is none.
         rows: the original's ids.
         longest: sub-words of a source.
+        start: the original's id with which the decoder begins here; None: any.
         forced: ids of the tags with which outputs may begin.
+
+    Raises:
+        SourceError: a number is none.
     """
     # A field that is null is missing.
     given = {name: value for name, value in given.items() if value is not None}
@@ -97,13 +106,13 @@ def read_search(
 
     decoding = _read_strategy(given, warn)
     is_sampling = decoding.strategy == "sampling"
-    start = 1  # the first input of the decoder counts in lengths
+    # The first input of the decoder counts in lengths, but not as a new token.
     shortest = max(
-        _read_number(given, "min_length", 0) - start, _read_number(given, "min_new_tokens", 0)
+        _read_number(given, "min_length", 0) - 1, _read_number(given, "min_new_tokens", 0)
     )
     decoding.min_length = max(int(shortest), 0)
     decoding.max_extra_length = max(decoding.max_extra_length, decoding.min_length)
-    limit = _read_number(given, "max_length", _DEFAULT_MAX_LENGTH) - start
+    limit = _read_number(given, "max_length", _DEFAULT_MAX_LENGTH) - 1
     limit = int(_read_number(given, "max_new_tokens", limit))
     name = next((each for each in ("max_new_tokens", "max_length") if each in given), "")
     if name and limit < longest:
@@ -112,22 +121,13 @@ def read_search(
             f"is not taken: an output may have {decoding.max_extra_length} sub-words more than its "
             "source (decoding.max_extra_length), whatever the source's length",
         )
-    barred = {int(row) for row in rows.row[[PAD_ID, BOS_ID]] if row != NO_ROW}
-    ids = given.get("bad_words_ids", [])
-    if any(not isinstance(each, list) or len(each) != 1 or each[0] not in barred for each in ids):
-        warn("bad_words_ids", "is not taken: outputs may have these sub-words here")
+    _check_ids(given, rows, start, forced, warn)
     if given.get("renormalize_logits"):
         warn(
             "renormalize_logits",
             "is not taken: probabilities are those of the model, with no share of the sub-words "
             "that are never chosen",
         )
-    if "forced_bos_token_id" in given and given["forced_bos_token_id"] not in forced:
-        warn("forced_bos_token_id", "is not taken: no sub-word is forced here; use --prefix")
-    eos = int(rows.row[EOS_ID])
-    for each in ("eos_token_id", "forced_eos_token_id"):
-        if each in given and given[each] not in (eos, [eos]):
-            warn(each, f"is not taken: outputs end with {eos} alone")
     without = _WITHOUT_COUNTERPART | (_OF_SAMPLING if is_sampling else {})
     for each, allowed in without.items():
         if each in given and given[each] not in allowed:
@@ -135,7 +135,33 @@ def read_search(
     return ForeignSearch(decoding, warnings, limit)
 
 
-def _read_strategy(given: Mapping[str, Any], warn: Any) -> DecodingConfig:
+def _check_ids(
+    given: Mapping[str, Any],
+    rows: Rows,
+    start: int | None,
+    forced: Collection[int],
+    warn: Callable[[str, str], None],
+) -> None:
+    """Warns of fields with ids that are not those of the search here."""
+    barred = {int(row) for row in rows.row[[PAD_ID, BOS_ID]] if row != NO_ROW}
+    ids = given.get("bad_words_ids", [])
+    if any(not isinstance(each, list) or len(each) != 1 or each[0] not in barred for each in ids):
+        warn("bad_words_ids", "is not taken: outputs may have these sub-words here")
+    if "forced_bos_token_id" in given and given["forced_bos_token_id"] not in forced:
+        warn(
+            "forced_bos_token_id",
+            "is not taken: an output begins with the tag of its direction, if it has one",
+        )
+    name = "decoder_start_token_id"
+    if name in given and start is not None and given[name] != start:
+        warn(name, f"is not taken: the decoder begins with {start}, as config.json says")
+    eos = int(rows.row[EOS_ID])
+    for each in ("eos_token_id", "forced_eos_token_id"):
+        if each in given and given[each] not in (eos, [eos]):
+            warn(each, f"is not taken: outputs end with {eos} alone")
+
+
+def _read_strategy(given: Mapping[str, Any], warn: Callable[[str, str], None]) -> DecodingConfig:
     """Returns the search without its lengths."""
     beam_size = max(int(_read_number(given, "num_beams", 1)), 1)
     decoding = DecodingConfig(length_penalty="length", alpha=1.0, beam_size=beam_size)
@@ -172,12 +198,14 @@ def _read_strategy(given: Mapping[str, Any], warn: Any) -> DecodingConfig:
 
 def _read_number(given: Mapping[str, Any], name: str, default: float) -> float:
     value = given.get(name, default)
-    return float(value) if type(value) in (int, float) else float(default)
+    if type(value) not in (int, float):
+        raise SourceError(f"{name}={value!r} is not a number; correct it in the source's config")
+    return float(value)
 
 
 def list_unknown(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of generation_config.json that are not known here, unless they are off."""
-    known = {*FIELDS, *_WITHOUT_EFFECT, "eos_token_id"}
+    known = {*FIELDS, *_WITHOUT_EFFECT}
     return {
         name: value
         for name, value in given.items()

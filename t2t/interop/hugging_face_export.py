@@ -75,7 +75,8 @@ def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Ex
             f"it supports {', '.join(_FAMILIES)}"
         )
     family = _FAMILIES[model.position]
-    if rows is not None and find_family(rows) != family:
+    # mBART's special symbols have the rows of M2M-100's.
+    if rows is not None and find_family(rows) != family.replace("mbart", "m2m_100"):
         rows = None
     problems = _check_vocabulary(config, vocabulary, family, imported=rows is not None)
     rows = rows or assign_rows(vocabulary, family)
@@ -206,6 +207,11 @@ def write_model(
     write_tokenizer(
         vocabulary, export.rows, export.family, _describe_tokenizer(config, export), folder
     )
+    if export.family == "t5" and vocabulary.src.has_bytes:
+        notes.append(
+            "T5Tokenizer of transformers spells nothing in bytes: tokenizer_config.json names "
+            "PreTrainedTokenizerFast, which reads tokenizer.json with them"
+        )
     if export.family == "marian" and np.any(np.asarray(params["tgt_embedding"]["table"])[BOS_ID]):
         notes.append(
             "the embedding with which the decoder begins is not zero, for which CTranslate2's "

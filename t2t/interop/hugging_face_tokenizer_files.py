@@ -30,7 +30,7 @@ _RENAMED = re.compile(r"<original \d+: (.*)>", re.DOTALL)  # by earlier imports,
 _TAG = re.compile("<2(.+)>")
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 _FAMILIES = {(0, 1): "marian", (2, 3): "m2m_100"}  # by the rows of EOS and UNK
-_CODES = {"marian": ">>{}<<", "m2m_100": "{}"}  # names of a tag's language
+_CODES = {"marian": ">>{}<<", "m2m_100": "{}", "mbart": "{}"}  # names of a tag's language
 
 
 class Piece(NamedTuple):
@@ -70,12 +70,12 @@ def assign_rows(vocabulary: Vocabulary, family: str) -> Rows:
 def write_tokenizer(
     vocabulary: Vocabulary, rows: Rows, family: str, settings: Mapping[str, Any], folder: Path
 ) -> None:
-    """Writes the files of MarianTokenizer, NllbTokenizer, M2M100Tokenizer or T5Tokenizer.
+    """Writes the files of Marian's, NLLB's, M2M-100's, mBART-50's or T5's tokenizer.
 
     Args:
         vocabulary: of the run.
         rows: the tokenizer's ids of the run's ids.
-        family: marian, m2m_100 or t5.
+        family: marian, m2m_100, mbart or t5.
         settings: of tokenizer_config.json.
         folder: an existing folder.
     """
@@ -90,6 +90,8 @@ def write_tokenizer(
             more["language_codes"] = codes[0]
         case "m2m_100":
             kind, more = "Nllb", _write_nllb(vocabulary, pieces, folder)
+        case "mbart":
+            kind, more = "MBart50", _write_mbart(vocabulary, pieces, folder)
         case _:
             kind, more = "T5", _write_t5(vocabulary, pieces, folder)
     if added := {row: piece.added for row, piece in enumerate(pieces) if piece and piece.added}:
@@ -109,7 +111,7 @@ def _list_pieces(tokenizer: Tokenizer, rows: Rows, family: str) -> list[Piece | 
     """The piece of each row; None for a row that only fills the table."""
     table = tokenizer.table
     own = {piece.piece: piece for piece in spm.ModelProto.FromString(tokenizer.model).pieces}
-    is_fairseq = family == "m2m_100"
+    is_fairseq = family in ("m2m_100", "mbart")
     start = "<s>" if is_fairseq or (family == "t5" and "<pad>" not in own) else "<pad>"
     special = {**SPECIAL, BOS_ID: start}
     added = {each.id: each for each in table.added} if table else {}
@@ -156,6 +158,27 @@ def _write_m2m100(
         if piece and piece.language
     }
     return {"added_tokens_decoder": {row: _describe_added(code) for row, code in codes.items()}}
+
+
+def _write_mbart(
+    vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
+) -> dict[str, Any]:
+    """The model with the pieces from the fourth row on; the codes follow without being in it."""
+    model = spm.ModelProto.FromString(vocabulary.src.model)
+    is_text = [piece and not piece.language for piece in pieces]
+    text = [piece for piece in pieces[len(SPECIAL) : is_text.index(False)] if piece]
+    if [piece.piece for piece in model.pieces[3:]] != [piece.name for piece in text]:
+        del model.pieces[:]
+        special = {"<unk>": Kind.UNKNOWN, "<s>": Kind.CONTROL, "</s>": Kind.CONTROL}
+        for name, kind in special.items():
+            model.pieces.add(piece=name, score=0.0, type=kind)
+        for piece in text:
+            model.pieces.add(piece=piece.name, score=piece.score, type=piece.kind)
+        settings = model.trainer_spec
+        settings.unk_id, settings.bos_id, settings.eos_id, settings.pad_id = 0, 1, 2, -1
+        settings.unk_piece, settings.vocab_size = "<unk>", len(model.pieces)
+    (folder / "sentencepiece.bpe.model").write_bytes(model.SerializeToString())
+    return {}
 
 
 def _write_nllb(

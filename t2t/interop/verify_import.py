@@ -70,22 +70,9 @@ def compare_with_original(
         data = dataclasses.replace(data, src_language=src, tgt_language=tgt)
     vocabulary = model.vocabulary.vocabulary.with_tag(find_tag(data))
     lines = make_lines(vocabulary.src, _NUM_LINES)
-    try:
-        different = _compare_ids(lines, tokenizer, config, model, vocabulary)
-        pairs = vocabulary.encode_pairs(itertools.pairwise(lines))[:_NUM_PAIRS]
-        difference, largest = _compare_logits(pairs, folder, model, params)
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise SourceError(
-            f"--verify: transformers cannot load {folder}: {reason}; import without --verify"
-        ) from error
-    found = {
-        "lines": len(lines),
-        "lines_with_other_ids": {side: len(texts) for side, texts in different.items()},
-        "pairs": len(pairs),
-        "largest_difference_of_logits": difference,
-        "largest_logit": largest,
-    }
+    different = _compare_ids(lines, tokenizer, config, model, vocabulary)
+    pairs = vocabulary.encode_pairs(itertools.pairwise(lines))[:_NUM_PAIRS]
+    difference, largest = _compare_logits(pairs, folder, model, params)
     for side, texts in different.items():
         if texts:
             raise SourceError(
@@ -97,7 +84,12 @@ def compare_with_original(
             f"--verify: logits differ by up to {difference:.3g} from those of transformers, whose "
             f"largest is {largest:.3g}; nothing was written"
         )
-    return found
+    return {
+        "lines_with_equal_ids_on_both_sides": len(lines),
+        "pairs": len(pairs),
+        "largest_difference_of_logits": difference,
+        "largest_logit": largest,
+    }
 
 
 def make_lines(tokenizer: Tokenizer, count: int) -> list[str]:
@@ -115,6 +107,22 @@ def make_lines(tokenizer: Tokenizer, count: int) -> list[str]:
     return lines
 
 
+def _load(kind: str, folder: Path, **options: Any) -> Any:
+    """Loads the original."""
+    import transformers
+
+    try:
+        return getattr(transformers, kind).from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True, **options
+        )
+    except Exception as error:  # of many types
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise SourceError(
+            f"--verify: {kind} of transformers cannot load {folder}: {reason}; import without "
+            "--verify"
+        ) from None
+
+
 def _compare_ids(
     lines: Sequence[str],
     folder: Path,
@@ -123,9 +131,7 @@ def _compare_ids(
     vocabulary: Vocabulary,
 ) -> dict[str, list[str]]:
     """The lines of each side whose ids differ."""
-    import transformers
-
-    original = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    original = _load("AutoTokenizer", folder)
     if config.data.directions:
         original.src_lang, _, original.tgt_lang = config.data.directions[0].partition("-")
     row, different = model.vocabulary.rows.row, {}
@@ -146,7 +152,6 @@ def _compare_logits(
 ) -> tuple[float, float]:
     """The largest difference, and the original's largest logit without its sign."""
     import torch
-    import transformers
 
     num_rows = math.ceil(len(pairs) / count_parts("batch")) * count_parts("batch")
     src, tgt = (
@@ -161,9 +166,7 @@ def _compare_logits(
         run = jax.jit(lambda params, *ids: merge(structure, params)(*ids))
         found = np.asarray(run(params, *jax.device_put((src, tgt_in), spec("batch"))))
     src, tgt, tgt_in, found = (each[: len(pairs)] for each in (src, tgt, tgt_in, found))
-    original = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-        folder, trust_remote_code=False, dtype=torch.float32
-    ).eval()
+    original = _load("AutoModelForSeq2SeqLM", folder, dtype=torch.float32).eval()
     start = original.config.decoder_start_token_id
     theirs = np.where(tgt_in == BOS_ID, start, np.maximum(row[tgt_in], 0))
     with torch.no_grad():

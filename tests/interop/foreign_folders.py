@@ -12,7 +12,7 @@ from t2t.config.fields import ModelConfig
 from t2t.interop.bart_family import list_links, read_marian_config
 from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.foreign_model import ForeignModel, read_model
-from t2t.interop.hugging_face_folder import Tensor, Tensors
+from t2t.interop.hugging_face_folder import Tensor, Tensors, write_safetensors
 from t2t.interop.hugging_face_vocabulary import Rows, read_marian
 from t2t.interop.parameter_map import find_shapes
 from t2t.ops.build_model import describe_model
@@ -142,6 +142,33 @@ def write_m2m100_vocabulary(folder: Path) -> int:
     return len(names) + 100 + 8
 
 
+def write_mbart_vocabulary(folder: Path) -> int:
+    """Writes the model of mBART-50, whose codes and `<mask>` follow the pieces."""
+    model = train_model(0)
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    settings = json.dumps({"tokenizer_class": "MBart50Tokenizer"})
+    (folder / "tokenizer_config.json").write_text(settings, "utf-8")
+    return 4 + len(list_pieces(model)[3:]) + 52 + 1
+
+
+def write_mbart_model(folder: Path) -> dict[str, np.ndarray]:
+    """Writes a whole folder; returns the tensors."""
+    values = make_config(write_mbart_vocabulary(folder)) | {
+        "model_type": "mbart",
+        "architectures": ["MBartForConditionalGeneration"],
+        "activation_function": "gelu",
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+    }
+    del values["share_encoder_decoder_embeddings"]
+    tensors = _write(folder, values)
+    for stack in ("encoder", "decoder"):  # rows that are not read
+        tensors[f"model.{stack}.embed_positions.weight"][:2] = 0
+    write_safetensors(folder / "model.safetensors", tensors)
+    return tensors
+
+
 def write_nllb_model(
     folder: Path, write: Callable[[Path], int] = write_nllb_vocabulary
 ) -> dict[str, np.ndarray]:
@@ -159,9 +186,11 @@ def write_nllb_model(
     return _write(folder, values)
 
 
-def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
+def write_t5_model(
+    folder: Path, model: bytes | None = None, **changes: Any
+) -> dict[str, np.ndarray]:
     """Writes a whole folder of T5 1.1, with an output table of its own; returns the tensors."""
-    model = train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    model = model or train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     (folder / "spiece.model").write_bytes(model)
     values = {
         "model_type": "t5",
@@ -180,6 +209,23 @@ def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
         "decoder_start_token_id": 0,
     }
     return _write(folder, values | changes, "shared.weight", "lm_head.weight")
+
+
+def write_madlad_vocabulary(folder: Path) -> int:
+    """Writes a model with SentencePiece's own special symbols, without sentinels and spare rows."""
+    model = train_model(0, user_defined_symbols="<2de>")
+    (folder / "spiece.model").write_bytes(model)
+    settings = json.dumps({"tokenizer_class": "T5Tokenizer", "extra_ids": 0})
+    (folder / "tokenizer_config.json").write_text(settings, "utf-8")
+    return len(list_pieces(model))
+
+
+def write_madlad_model(folder: Path) -> dict[str, np.ndarray]:
+    """As `write_t5_model`, with other special symbols, and no row to spare."""
+    special = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+    size = write_madlad_vocabulary(folder)
+    model = (folder / "spiece.model").read_bytes()
+    return write_t5_model(folder, model, vocab_size=size, **special)
 
 
 def _write(folder: Path, values: dict[str, Any], *names: str) -> dict[str, np.ndarray]:

@@ -63,9 +63,14 @@ def write_marian_model(folder: Path) -> None:
         (write_marian_model, DataConfig(directions=("en-fra",))),
         (foreign_folders.write_nllb_model, BOTH),
         (write_m2m100_model, dataclasses.replace(BOTH, directions=("en-de",))),
+        (
+            foreign_folders.write_mbart_model,
+            dataclasses.replace(BOTH, directions=("en_XX-de_DE",)),
+        ),
         (foreign_folders.write_t5_model, DataConfig()),
+        (foreign_folders.write_madlad_model, DataConfig()),
     ],
-    ids=["Marian", "NLLB", "M2M-100", "T5 1.1"],
+    ids=["Marian", "NLLB", "M2M-100", "mBART-50", "T5 1.1", "MADLAD-400"],
 )
 def test_imported_model_goes_out_as_it_came_in(
     tmp_path: Path, write_source: Callable[[Path], Any], data: DataConfig
