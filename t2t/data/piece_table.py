@@ -7,7 +7,7 @@ where SentencePiece returns its text as unknown, and a piece that the table lack
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -24,6 +24,7 @@ class AddedPiece(NamedTuple):
     normalized: bool = False  # it is searched for in normalised text
     single_word: bool = False  # only between characters that are no letters or digits
     lstrip: bool = False  # the space before it belongs to it
+    rstrip: bool = False  # the space after it belongs to it
     special: bool = False  # it stands for no text: translations do not show it
 
 
@@ -88,20 +89,27 @@ class TableProcessor:
     def _cut(self, text: str) -> list[str | list[int]]:
         """Cuts added pieces out of a text: strings are segmented, lists are ids already."""
         parts: list[str | list[int]] = []
-        for raw in self._raw.split(text):
-            if isinstance(raw, str) and self._normalized.finds(normal := self._normalize(raw)):
-                inner = self._normalized.split(normal + raw[len(raw.rstrip()) :])
-            else:
-                inner = [raw]
-            for part in inner:
-                if not isinstance(part, AddedPiece):
-                    parts.append(part)
-                    continue
-                is_behind_space = parts and isinstance(parts[-1], str) and parts[-1][-1:].isspace()
-                if self.table.keeps_space and is_behind_space and not part.lstrip:
-                    parts.append([self.table.pieces.get(SPACE, UNK_ID)])
-                parts.append([part.id])
+        is_open = False  # the space after an added piece belongs to it
+        for part in self._split(text):
+            if isinstance(part, str):
+                parts.append(part.lstrip() if is_open else part)
+                is_open = False
+                continue
+            before = parts[-1] if parts else ""
+            is_behind_space = isinstance(before, str) and before[-1:].isspace()
+            if self.table.keeps_space and is_behind_space and not part.lstrip:
+                parts.append([self.table.pieces.get(SPACE, UNK_ID)])
+            parts.append([part.id])
+            is_open = part.rstrip
         return parts
+
+    def _split(self, text: str) -> "Iterator[str | AddedPiece]":
+        """Yields added pieces and the text between them: those of raw text first."""
+        for part in self._raw.split(text):
+            if isinstance(part, str) and self._normalized.finds(normal := self._normalize(part)):
+                yield from self._normalized.split(normal + part[len(part.rstrip()) :])
+            else:
+                yield part
 
     def _normalize(self, text: str) -> str:
         return str(self._model.normalize(text)).replace(SPACE, " ").strip()

@@ -207,6 +207,11 @@ def write_model(
     write_tokenizer(
         vocabulary, export.rows, export.family, _describe_tokenizer(config, export), folder
     )
+    if export.family == "t5" and vocabulary.src.has_bytes:
+        notes.append(
+            "T5Tokenizer of transformers spells nothing in bytes: tokenizer_config.json names "
+            "PreTrainedTokenizerFast, which reads tokenizer.json with them"
+        )
     if export.family == "marian" and np.any(np.asarray(params["tgt_embedding"]["table"])[BOS_ID]):
         notes.append(
             "the embedding with which the decoder begins is not zero, for which CTranslate2's "

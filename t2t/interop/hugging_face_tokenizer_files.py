@@ -95,7 +95,8 @@ def write_tokenizer(
         case _:
             kind, more = "T5", _write_t5(vocabulary, pieces, folder)
     if added := {row: piece.added for row, piece in enumerate(pieces) if piece and piece.added}:
-        more["added_tokens_decoder"] = {row: _describe_added(each) for row, each in added.items()}
+        described = {row: _describe_added(each) for row, each in added.items()}
+        more["added_tokens_decoder"] = more.get("added_tokens_decoder", {}) | described
     # T5Tokenizer spells nothing in bytes. The class that takes tokenizer.json as it is does.
     if kind == "T5" and vocabulary.src.has_bytes:
         more["tokenizer_class"] = "PreTrainedTokenizerFast"
@@ -149,8 +150,14 @@ def _write_m2m100(
     """As `_write_marian`; the codes follow the pieces, without being in the file."""
     (folder / "sentencepiece.bpe.model").write_bytes(vocabulary.src.model)
     is_piece = [piece and not piece.language for piece in pieces]
-    write_json(folder / "vocab.json", _find_ids(pieces[: is_piece.index(False)], vocabulary))
-    return {}
+    first = is_piece.index(False)
+    write_json(folder / "vocab.json", _find_ids(pieces[:first], vocabulary))
+    codes = {
+        row: AddedPiece(f"__{piece.language}__", row, special=True)
+        for row, piece in enumerate(pieces)
+        if piece and piece.language
+    }
+    return {"added_tokens_decoder": {row: _describe_added(code) for row, code in codes.items()}}
 
 
 def _write_mbart(
@@ -297,7 +304,7 @@ def _write_t5(
         if name in SPECIAL.values() or _SENTINEL.fullmatch(name)
     }
     write_json(folder / "tokenizer.json", _describe_backend(unigram, special, pieces, model))
-    return {"extra_ids": sentinels}
+    return {"extra_ids": sentinels, "pad_token": "<pad>" if "<pad>" in special else "<s>"}
 
 
 def _is_new(piece: Piece, vocabulary: Vocabulary) -> bool:
@@ -307,8 +314,10 @@ def _is_new(piece: Piece, vocabulary: Vocabulary) -> bool:
 
 
 def _describe_added(added: AddedPiece) -> dict[str, Any]:
-    flags = {name: getattr(added, name) for name in ("normalized", "single_word", "lstrip")}
-    return {"content": added.text, **flags, "rstrip": False, "special": added.special}
+    """The entry of an added piece in JSON."""
+    values = added._asdict()
+    del values["id"]
+    return {"content": values.pop("text"), **values}
 
 
 def _find_ids(pieces: Sequence[Piece | None], vocabulary: Vocabulary) -> dict[str, int]:

@@ -157,7 +157,7 @@ class _Names(NamedTuple):
                 pieces[name] = own[row]
         added = [
             each._replace(id=own[each.id])
-            for each in self.added
+            for each in sorted(self.added, key=lambda each: each.id)
             if not (each.id in self.special or each.text in self.codes or _is_symbol(each.text))
         ]
         table = PieceTable(len(order), pieces, symbols, tuple(added), keeps_space)
@@ -471,7 +471,7 @@ def _read_added(
                 str(token["content"]),
                 int(token["id"]),
                 is_fast and bool(token.get("normalized")),
-                *(bool(token.get(flag)) for flag in ("single_word", "lstrip", "special")),
+                *(bool(token.get(flag)) for flag in ("single_word", "lstrip", "rstrip", "special")),
             )
             for token in given
         }

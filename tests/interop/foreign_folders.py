@@ -20,6 +20,7 @@ from tests.interop.model_folders import write_random_tensors
 from tests.interop.small_vocabularies import list_pieces, train_model
 
 CODES = ("deu_Latn", "eng_Latn", "fra_Latn")
+ADDED = {"<name>": False, "<term>": True, "ouse": False}  # tokens, and whether they are special
 SIZES: dict[str, Any] = {
     "d_model": 16,
     "encoder_layers": 1,
@@ -32,16 +33,20 @@ SIZES: dict[str, Any] = {
 
 
 def write_vocabulary(
-    folder: Path, kind: str = "unigram", missing: int = 0, codes: Sequence[str] = ()
+    folder: Path,
+    kind: str = "unigram",
+    missing: int = 0,
+    codes: Sequence[str] = (),
+    more: Sequence[str] = (),
 ) -> int:
-    """Writes a vocabulary; `missing` pieces of each model are not in vocab.json."""
+    """Writes a vocabulary; `missing` pieces of each model are not in vocab.json, `more` are."""
     models = {"source.spm": train_model(0, kind=kind), "target.spm": train_model(1, kind=kind)}
     names = []
     for name, model in models.items():
         (folder / name).write_bytes(model)
         pieces = list_pieces(model)[3:]
         names += pieces[:-missing] if missing else pieces
-    names = ["</s>", "<unk>", *sorted(set(names)), *codes, "<pad>"]
+    names = ["</s>", "<unk>", *sorted({*names, *more}), *codes, "<pad>"]
     text = json.dumps({name: i for i, name in enumerate(names)})
     (folder / "vocab.json").write_text(text, "utf-8")
     return len(names)
@@ -93,7 +98,7 @@ def write_nllb_vocabulary(folder: Path, codes: Sequence[str] = CODES) -> int:
     known, merges = {*pieces}, []
     for piece in pieces:
         splits = ((piece[:i], piece[i:]) for i in range(1, len(piece)))
-        merges += [parts for parts in splits if known.issuperset(parts)][:1]
+        merges += [parts for parts in splits if known.issuperset(parts)]
     special = [*names[:4], *codes, "<mask>"]
     ids = {name: number for number, name in enumerate([*names, *codes, "<mask>"])}
     values = {
@@ -107,6 +112,24 @@ def write_nllb_vocabulary(folder: Path, codes: Sequence[str] = CODES) -> int:
     }
     (folder / "tokenizer.json").write_text(json.dumps(values), "utf-8")
     return len(ids) + 2
+
+
+def add_tokens(folder: Path, size: int) -> int:
+    """Adds `ADDED` to a tokenizer, behind the rows of its table; returns the new number of rows."""
+    tokens = [
+        {"id": row, "content": name, "special": special, "normalized": not special}
+        for row, (name, special) in enumerate(ADDED.items(), start=size)
+    ]
+    path = folder / "tokenizer.json"
+    if path.exists():
+        values = json.loads(path.read_text("utf-8"))
+        values["added_tokens"] += tokens
+    else:
+        path = folder / "tokenizer_config.json"
+        values = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        values["added_tokens_decoder"] = {str(token.pop("id")): token for token in tokens}
+    path.write_text(json.dumps(values), "utf-8")
+    return size + len(ADDED)
 
 
 def write_m2m100_vocabulary(folder: Path) -> int:

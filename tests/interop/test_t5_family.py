@@ -9,7 +9,7 @@ import pytest
 from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.foreign_model import read_model
 from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json, write_safetensors
-from t2t.interop.hugging_face_vocabulary import read_t5
+from t2t.interop.hugging_face_vocabulary import NO_ROW, read_t5
 from t2t.interop.parameter_map import write_tensors
 from t2t.interop.t5_family import has_own_output, read_t5_config
 from tests.interop.foreign_folders import write_t5_model
@@ -122,3 +122,7 @@ def test_sentinels_are_control_symbols_in_the_order_of_t5(tmp_path: Path) -> Non
         assert vocabulary.src.pieces([token]) == [f"<extra_id_{number}>"]
         assert vocabulary.src.is_control(token)
     assert sorted(rows.row) == [*range(size)]
+    full = read_t5(tmp_path, size - 7).rows  # a table of resize_token_embeddings(len(tokenizer))
+    assert (full.row[0], full.is_output.sum()) == (NO_ROW, size - 7)
+    with pytest.raises(SourceError, match=r"spiece\.model has ids up to \d+, but .* vocab_size="):
+        read_t5(tmp_path, size - 8)
