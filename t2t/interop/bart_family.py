@@ -4,7 +4,6 @@ Sources: `MarianMTModel`, `M2M100ForConditionalGeneration` and `MBartForConditio
 transformers 5.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -103,8 +102,8 @@ def read_marian_config(
             wanted = encode_sinusoidal(jnp.arange(len(found)), model.d_model, model.position)
             # They may have been rounded to float16.
             if found.shape != wanted.shape or not np.allclose(found, wanted, atol=2e-3):
-                learned = {"position": "learned", "max_positions": len(found)}
-                return dataclasses.replace(model, **learned), vocab_size
+                model.position, model.max_positions = "learned", len(found)
+                break
     return model, vocab_size
 
 
