@@ -403,6 +403,7 @@ def test_verification_passes_only_for_the_original(tmp_path: Path, difference: s
         assert found["largest_difference_of_logits"] < 1e-4
         assert found["lines_with_equal_ids_on_both_sides"] == 200
         return
+    patch: Any
     if difference == "logits":
         patch = mock.patch("t2t.interop.bart_family._ACTIVATIONS", {"swish": "relu"})
     else:
