@@ -121,7 +121,7 @@ class ForeignConfig:
         self._read.add(name)
         value = self._values.get(name)
         if not any(value == each and type(value) is type(each) for each in allowed):
-            values = " or ".join(repr(each) for each in allowed if each is not None)
+            values = " or ".join(repr(each) for each in allowed if each is not None) or "null"
             raise SourceError(f"config.json: {name}={value!r} is not supported; it can be {values}")
 
     def allow(self, name: str, *values: Any) -> None:

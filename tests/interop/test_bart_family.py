@@ -132,6 +132,7 @@ def test_tensors_that_are_missing_unknown_or_misshapen_are_named(tmp_path: Path)
         ("sparse_experts", 8),
         ("attention_window", 64),
         ("is_decoder", True),
+        ("cross_attention_hidden_size", 8),
         ("quantization_config", {"quant_method": "bitsandbytes"}),
         ("auto_map", {"AutoModelForSeq2SeqLM": "modeling_own.Own"}),
     ],
