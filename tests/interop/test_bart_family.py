@@ -124,6 +124,7 @@ def test_tensors_that_are_missing_unknown_or_misshapen_are_named(tmp_path: Path)
     [
         ("architectures", ["MarianForCausalLM"]),
         ("activation_function", "tanh"),
+        ("activation_function", ["relu"]),
         ("share_encoder_decoder_embeddings", False),
         ("decoder_ffn_dim", 32),
         ("normalize_before", True),
