@@ -79,8 +79,8 @@ def import_model(
     if verify:
         check_installed()
     folder = find_folder(source)
+    tensors = open_tensors(folder)  # first: GGUF, for example, has no config.json
     values = read_json(folder, "config.json")
-    tensors = open_tensors(folder)
     vocabulary = find_folder(tokenizer, "tokenizer", weights=False) if tokenizer else folder
     model = read_model(vocabulary, values, tensors, ignore_fields)
     has_file = (folder / _GENERATION).exists()

@@ -74,17 +74,8 @@ def read_m2m100_config(given: ForeignConfig) -> tuple[ModelConfig, int]:
     )
 
 
-def read_marian_config(
-    given: ForeignConfig, tensors: Tensors | None = None
-) -> tuple[ModelConfig, int]:
+def read_marian_config(given: ForeignConfig) -> tuple[ModelConfig, int]:
     """Returns the config of a Marian model, and the rows of its table.
-
-    The sinusoids are a frozen table in `transformers`; if the file has other ones, they are learned
-    positions.
-
-    Args:
-        given: config.json.
-        tensors: of the model; None: without positions.
 
     Raises:
         SourceError: a field has a value that is not supported.
@@ -94,18 +85,23 @@ def read_marian_config(
     given.require("decoder_vocab_size", given.get("vocab_size"), None)
     given.require("scale_embedding", True)
     _check_legacy(given, before=False, embedding=False, static=True)
-    model, vocab_size = _read_config(
+    return _read_config(
         given, ("MarianMTModel", "MarianModel"), position="sinusoidal_halves", output_bias=True
     )
-    for name in _POSITIONS if tensors else ():
-        if tensors and name in tensors.by_name:
-            found = tensors.read(name)
-            wanted = encode_sinusoidal(jnp.arange(len(found)), model.d_model, model.position)
-            # They may have been rounded to float16.
-            if found.shape != wanted.shape or not np.allclose(found, wanted, atol=2e-3):
-                learned = {"position": "learned", "max_positions": len(found)}
-                return dataclasses.replace(model, **learned), vocab_size
-    return model, vocab_size
+
+
+def read_positions(model: ModelConfig, tensors: Tensors) -> ModelConfig:
+    """Returns the config of a Marian model with the positions of its file.
+
+    `transformers` has a frozen table for sinusoids, and takes any other that the file has.
+    """
+    for name in filter(tensors.by_name.__contains__, _POSITIONS):
+        found = tensors.read(name)
+        wanted = encode_sinusoidal(jnp.arange(len(found)), model.d_model, model.position)
+        # They may have been rounded to float16.
+        if found.shape != wanted.shape or not np.allclose(found, wanted, atol=2e-3):
+            return dataclasses.replace(model, position="learned", max_positions=len(found))
+    return model
 
 
 def read_mbart_config(given: ForeignConfig) -> tuple[ModelConfig, int]:

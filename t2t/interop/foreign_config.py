@@ -43,7 +43,7 @@ _OF_COMPUTATION = re.compile(
     "(?:^|_)(?:act|alibi|bias|block|cross|decoder|dim|embed|encoder|eps|ffn|gate|glu|head|hidden|"
     "kernel|layer|logit|mlp|position|relative|residual|scal|share|sliding|soft|tie|vocab|window)"
 )
-_OFF = (None, False, 0, "", [], {})
+_OFF: tuple[Any, ...] = (None, False, 0, "", [], {})
 # The ids of `model.decoder_start`.
 START_IDS = {"bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
@@ -101,7 +101,7 @@ class ForeignConfig:
             )
         return value
 
-    def translate(self, name: str, known: Mapping[str, Value]) -> Value:
+    def translate(self, name: str, known: Mapping[Any, Value]) -> Value:
         """Returns this project's name of a value.
 
         Raises:
@@ -134,7 +134,7 @@ class ForeignConfig:
         """Marks fields as read that do not matter for this model."""
         self._read.update(names)
 
-    def find_start(self, rows: Rows, default: int) -> str:
+    def find_start(self, rows: Rows, default: int | None = None) -> str:
         """Returns `model.decoder_start`; `default` is that of the family, in the original's ids.
 
         Raises:

@@ -95,9 +95,8 @@ def read_model(
 def _read_bart(folder: Path, given: ForeignConfig, tensors: Tensors, kind: str) -> ForeignModel:
     match kind:
         case "marian":
-            config, vocab_size = bart_family.read_marian_config(
-                given, bart_family.complete(tensors)
-            )
+            config, vocab_size = bart_family.read_marian_config(given)
+            config = bart_family.read_positions(config, bart_family.complete(tensors))
             read, start = read_marian, given.get("pad_token_id")
         case "m2m_100":
             config, vocab_size = bart_family.read_m2m100_config(given)

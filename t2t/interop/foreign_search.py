@@ -128,7 +128,7 @@ def read_search(
             "is not taken: probabilities are those of the model, with no share of the sub-words "
             "that are never chosen",
         )
-    without = _WITHOUT_COUNTERPART | (_OF_SAMPLING if is_sampling else {})
+    without = {**_WITHOUT_COUNTERPART, **(_OF_SAMPLING if is_sampling else {})}
     for each, allowed in without.items():
         if each in given and given[each] not in allowed:
             warn(each, "is not taken: the search has nothing like it")

@@ -99,7 +99,7 @@ def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Ex
         read, _ = read_config[family](ForeignConfig(values))
         choices = bart_family.CHOICES
         links = bart_family.list_links(read, rows)
-    start = ForeignConfig(values).find_start(rows, None)
+    start = ForeignConfig(values).find_start(rows)
     read = dataclasses.replace(read, decoder_start=start)
     of_model, notes = _check_model(model, read, choices, values["architectures"][0])
     if problems := [*of_model, *problems]:

@@ -46,7 +46,7 @@ _OTHER_WEIGHTS = {
 # Ends of the names of tensors that quantised models have beside, or in place of, weights.
 _OF_QUANTIZED = (
     ".qweight", ".qzeros", ".scales", ".g_idx", ".SCB", ".absmax", ".quant_map", ".weight_format",
-    ".weight_scale", ".weight_scale_inv", ".quant_state.bitsandbytes__nf4",
+    ".weight_scale", ".weight_scale_inv", ".weight_packed", ".quant_state.bitsandbytes__nf4",
     ".quant_state.bitsandbytes__fp4",
 )  # fmt: skip
 # Types of numbers: their names in safetensors and in torch.save, and NumPy's type.
@@ -405,21 +405,7 @@ class _TensorUnpickler(pickle.Unpickler):
 def _open_pickle(path: Path) -> dict[str, Tensor]:
     """Reads the names of a file of `torch.save`, of any version since 0.1.10."""
     remedy = "convert it with transformers: model.save_pretrained(FOLDER) writes safetensors"
-    with path.open("rb") as file:
-        is_old = file.read(len(_OLD_MAGIC)) == _OLD_MAGIC
-    if not is_old and not zipfile.is_zipfile(path):
-        raise SourceError(
-            f"{path} is cut, or no file of torch.save; download it again, or {remedy}"
-        )
-    try:
-        state, storages = (_read_old if is_old else _read_archive)(path)
-    except SourceError as error:
-        raise SourceError(
-            f"{path} is a pickle that runs code when it is loaded: {error}. It was not run; "
-            f"do not load it elsewhere unless you trust its author, else {remedy}"
-        ) from None
-    except Exception as error:  # a damaged pickle raises nearly any exception
-        raise _damaged(path, f"its pickle cannot be read ({error!r})") from None
+    state, storages = _unpickle(path, remedy)
     if not isinstance(state, dict):
         raise SourceError(f"{path} holds no tensors by name in little-endian order; {remedy}")
     found = {}
@@ -440,6 +426,27 @@ def _open_pickle(path: Path) -> dict[str, Tensor]:
         read = functools.partial(_read_pickled, path, there, tensor)
         found[name] = Tensor(tensor.shape, storage.dtype, read)
     return found
+
+
+def _unpickle(path: Path, remedy: str) -> tuple[Any, dict[str, _Numbers]]:
+    """Returns what a file of `torch.save` holds, or None for big-endian numbers; and storages."""
+    with path.open("rb") as file:
+        is_old = file.read(len(_OLD_MAGIC)) == _OLD_MAGIC
+    if not is_old and not zipfile.is_zipfile(path):
+        raise SourceError(
+            f"{path} is cut, or no file of torch.save; download it again, or {remedy}"
+        )
+    try:
+        return (_read_old if is_old else _read_archive)(path)
+    except SourceError as error:
+        if re.search(r"quant|qtensor|torch\.Q", str(error)):
+            raise explain_quantized(f"{path} has quantised tensors ({error})") from None
+        raise SourceError(
+            f"{path} is a pickle that runs code when it is loaded: {error}. It was not run; "
+            f"do not load it elsewhere unless you trust its author, else {remedy}"
+        ) from None
+    except Exception as error:  # a damaged pickle raises nearly any exception
+        raise _damaged(path, f"its pickle cannot be read ({error!r})") from None
 
 
 def _read_archive(path: Path) -> tuple[Any, dict[str, _Numbers]]:

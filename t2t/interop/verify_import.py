@@ -131,14 +131,18 @@ def _compare_ids(
     vocabulary: Vocabulary,
 ) -> dict[str, list[str]]:
     """The lines of each side whose ids differ."""
-    original = _load("AutoTokenizer", folder)
+    original, code = _load("AutoTokenizer", folder), ""
     if config.data.directions:
-        original.src_lang, _, original.tgt_lang = config.data.directions[0].partition("-")
+        src, _, tgt = config.data.directions[0].partition("-")
+        if model.tags_both:
+            original.src_lang, original.tgt_lang = src, tgt
+        else:
+            code = f">>{tgt}<< "  # which users of Marian type
     row, different = model.vocabulary.rows.row, {}
     for side, name in (("source", "text"), ("target", "text_target")):
         tokenizer = vocabulary.src if side == "source" else vocabulary.tgt
-        ids = tokenizer.encode(lines)
-        wanted = original(**{name: list(lines)}).input_ids
+        ids, typed = tokenizer.encode(lines), code if side == "source" else ""
+        wanted = original(**{name: [typed + line for line in lines]}).input_ids
         different[side] = [
             line
             for line, own, theirs in zip(lines, ids, wanted, strict=True)

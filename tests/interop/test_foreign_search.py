@@ -44,7 +44,7 @@ def read(**given: Any) -> tuple[DecodingConfig, list[str]]:
 def test_search_is_that_of_generate_with_its_defaults(
     given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    default = {"beam_size": 1, "length_penalty": "length", "alpha": 1.0}
+    default: dict[str, Any] = {"beam_size": 1, "length_penalty": "length", "alpha": 1.0}
     assert read(**given) == (DecodingConfig(**(default | expected)), [])
 
 

@@ -122,6 +122,17 @@ def test_quantised_weights_are_refused_by_name(tmp_path: Path, name: str) -> Non
         open_tensors(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("module", "name"), [("torch", "QInt8Storage"), ("torch._utils", "_rebuild_qtensor")]
+)
+def test_pickle_of_quantised_tensors_is_named_as_such(
+    tmp_path: Path, module: str, name: str
+) -> None:
+    write_pickle(tmp_path / "pytorch_model.bin", TENSORS, call(module, name, ""))
+    with pytest.raises(SourceError, match=rf"{name}\): quantised .*original"):
+        open_tensors(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "config.json"])
 def test_pointer_of_git_lfs_is_named_as_such(tmp_path: Path, name: str) -> None:
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 9\n"
