@@ -10,7 +10,6 @@ lines, the logits and the log-probabilities with those of `transformers`. It nee
 import json
 import logging
 import random
-import re
 import shutil
 import sys
 import tempfile
@@ -27,11 +26,11 @@ import tabulate
 import t2t
 from t2t.api.import_model import import_model
 from t2t.data.corpus import DataError
-from t2t.data.piece_table import SPECIAL
 from t2t.data.sentences import clean_sentence
 from t2t.interop.foreign_model import read_model
 from t2t.interop.hugging_face_folder import open_tensors, read_json
 from t2t.interop.hugging_face_vocabulary import Rows
+from t2t.interop.verify_import import explain_difference
 
 NUM_LINES = 1000
 NEAR = 1e-4  # differences of logits, and of log P per sub-word, in float32
@@ -53,8 +52,6 @@ SCRIPTS = [
     *(*range(0xE01, 0xE3B), *range(0x3041, 0x3100), *range(0x4E00, 0xA000), *range(0xAC00, 0xD7A4)),
 ]
 TYPED = "<s> </s> <unk> <pad> <mask> >>fra<< >>xyz<< <2de> <extra_id_0> __en__ eng_Latn".split()
-SYMBOLS = re.compile("|".join(map(re.escape, (*SPECIAL.values(), "<mask>"))) + r"|<extra_id_\d+>")
-CODES = re.compile(r">>\S*<<|__[a-z]+__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
 
 
 def make_lines(seed: int = 0) -> Iterator[tuple[str, str]]:
@@ -101,24 +98,6 @@ def make_lines(seed: int = 0) -> Iterator[tuple[str, str]]:
         yield kind, makers[kind]()
 
 
-def explain(line: str, wanted: list[str], found: list[str], *, is_fast: bool) -> str:
-    """Returns why the pieces of a line differ, if docs/fine-tuning.md lists it; else ""."""
-    if SYMBOLS.search(line) or CODES.search(line):
-        return "symbols and codes are text"
-    if not is_fast:
-        return ""
-    if "<unk>" in wanted and any(re.fullmatch("<0x[0-9A-F]{2}>", each) for each in found):
-        return "bytes of T5Tokenizer"
-    if [each.replace("<unk>", "</s>") for each in found] == wanted:
-        return "UNK of T5Tokenizer is EOS"
-    if [*wanted[:-2], wanted[-1]] == found and wanted[-2] == "▁":
-        return "spaces at the end"
-    odd = ("Mn", "Me", "Cf")
-    if any(each == "\x85" or unicodedata.category(each) in odd for each in line):
-        return "marks, invisible characters, U+0085"
-    return ""
-
-
 def check_ids(folder: Path, run: Any, directions: Sequence[str]) -> list[list[Any]]:
     """Compares the ids of both sides; returns rows of the table."""
     import transformers
@@ -144,7 +123,7 @@ def check_ids(folder: Path, run: Any, directions: Sequence[str]) -> list[list[An
             wanted, found = original(**{name: prefix + text}).input_ids, row[ids].tolist()
             if found != wanted:
                 pieces = [original.convert_ids_to_tokens(each) for each in (wanted, found)]
-                reason = explain(text, *pieces, is_fast=original.is_fast)
+                reason = explain_difference(text, *pieces, is_fast=original.is_fast)
                 (known if reason else unknown)[reason or kind] += 1
         table.append([folder.name, side, NUM_LINES, known, unknown])
     return table

@@ -41,6 +41,7 @@ _FILES = {name + end for name in ("joint", "src", "tgt") for end in (_MODEL, _TA
 ORIGINAL_IDS = "original_ids.json"
 LINES = "lines.json"  # about the text on which a vocabulary was trained
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+_SYMBOL = re.compile(r"<(?:/?s|pad|unk|mask|extra_id_\d+)>")
 # The task at the beginning of a text of T5, or the target language of MADLAD-400.
 _TASK = re.compile(r"\s*(?:(?:translate\b[^:]{0,60}|summarize): |<2[A-Za-z_]+>)", re.IGNORECASE)
 # The code of a language at the beginning of a text, as the original models have it.
@@ -69,6 +70,7 @@ class Tokenizer:
     """
 
     tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`parts`)
+    _has_warned = False  # of special symbols in a text
     stream: bytes = b""  # names the random numbers of one that samples (`subword_sampling`)
 
     def __init__(self, model: bytes, origin: str, table: PieceTable | None = None):
@@ -155,14 +157,21 @@ class Tokenizer:
         Raises:
             DataError: a sentence begins with the code of a language, for which a tag stands.
         """
-        if self.tag_ids and self.table:
-            self._refuse_codes(sentences)
+        if self.table:
+            self._check_typed(sentences)
         rows = self._segment(sentences)
         return [[*self.tag_ids, *row] if len(row) > 1 else row for row in rows]
 
-    def _refuse_codes(self, sentences: Sequence[str]) -> None:
+    def _check_typed(self, sentences: Sequence[str]) -> None:
+        """Warns of special symbols that a text spells, and refuses codes before it."""
         for sentence in sentences:
-            found = _CODE.match(sentence.lstrip())
+            if not self._has_warned and (symbol := _SYMBOL.search(sentence)):
+                logging.warning(
+                    "%r spells the special symbol %s, which is text here, and a symbol in "
+                    "transformers; other such lines are not named", sentence[:40], symbol[0],
+                )  # fmt: skip
+                self._has_warned = True
+            found = _CODE.match(sentence.lstrip()) if self.tag_ids else None
             if found and self._processor.piece_to_id(f"<2{found[found.lastindex]}>") != UNK_ID:
                 raise DataError(
                     f"{sentence[:40]!r} begins with the code of a language; remove {found[0]} from "

@@ -183,7 +183,9 @@ def test_languages_of_m2m100_are_those_of_its_settings(tmp_path: Path) -> None:
     assert begins_with_target(tmp_path)
 
 
-def test_codes_of_marian_are_tags_of_the_target(tmp_path: Path) -> None:
+def test_codes_of_marian_are_tags_of_the_target(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     size = write_vocabulary(tmp_path, codes=(">>fra<<", ">>deu<<"))
     vocabulary, rows, languages = read_marian(tmp_path, size)
     assert languages == ("deu", "fra")
@@ -193,6 +195,10 @@ def test_codes_of_marian_are_tags_of_the_target(tmp_path: Path) -> None:
     assert rows.row[ids[0]] == names[">>fra<<"]
     assert ids[1:] == vocabulary.src.encode(["the queen"])[0]
     tagged.encode([">>por<< the queen", "the >>fra<< queen"])  # no code, or none of the text
+    assert not caplog.text
+    tagged.encode(["the <pad> queen", "the </s> queen"])
+    assert "'the <pad> queen' spells the special symbol <pad>, which is text here" in caplog.text
+    assert "</s>" not in caplog.text
     with pytest.raises(DataError, match=r"^' >>deu<< the queen' .* remove >>deu<< .*--direction"):
         tagged.encode(["the queen", " >>deu<< the queen"])
 
