@@ -73,8 +73,9 @@ class ModelConfig(Fields):
     norm_epsilon: float = 1e-6  # added to the variance, or to the mean square, in a norm
     norm_position: str = "post"  # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
     residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
-    # relu | gelu | silu | swiglu | geglu | moe (a mixture of experts, each relu without biases:
-    # Shazeer et al. 2017) | none, or a registered variant
+    # relu | gelu (its approximation by tanh) | gelu_exact (BART's) | silu | swiglu | geglu | moe (a
+    # mixture of experts, each relu without biases: Shazeer et al. 2017) | none, or a registered
+    # variant
     feed_forward: str = "relu"
     feed_forward_bias: bool = True  # the biases b1 and b2 of the feed-forward (equation 2)
     num_experts: int = 8  # feed_forward="moe": experts, each of width d_ff
@@ -87,7 +88,10 @@ class ModelConfig(Fields):
     # all: one table for source, target and output (logits) | decoder: one for target and output |
     # input: one for source and target, another for output | none: three tables
     tie_embeddings: str = "all"
-    decoder_start: str = "bos"  # the first input of the decoder: bos | eos (NLLB's)
+    embedding_scale: bool = True  # multiply embeddings by sqrt(d_model) (section 3.4)
+    embedding_norm: bool = False  # normalise the sums of embeddings and positions (BART's)
+    # the first input of the decoder: bos | eos (NLLB's) | unk (MADLAD-400's)
+    decoder_start: str = "bos"
     output_bias: bool = False  # add a trained bias to the logit of each sub-word
     # dropout rate in [0, 1) of every sub-layer's output and of the sums of embeddings and positions
     dropout: float = 0.1

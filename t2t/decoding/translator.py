@@ -186,18 +186,23 @@ class Translator:
     ) -> list[list[Piece]]:
         """The pieces of each line; a prefix belongs to the first piece.
 
-        A line with a prefix is not split into sentences: the prefix may hold several of them.
+        A line with a prefix is not split into sentences: the prefix may hold several of them. All
+        pieces of a line begin with its task (`Tokenizer.find_task`).
         """
-        texts = prefixes or [""] * len(sentences)
-        given = self.vocabulary.tgt.encode(texts)
+        texts, src = prefixes or [""] * len(sentences), self.vocabulary.src
+        given, tasks = self.vocabulary.tgt.encode(texts), [*map(src.find_task, sentences)]
         parts = [
-            split_sentences(line) if self.splits_sentences and prefix == [EOS_ID] else [line]
-            for line, prefix in zip(sentences, given, strict=True)
+            [task + part for part in split_sentences(line[len(task) :])] or [line]
+            if self.splits_sentences and prefix == [EOS_ID]
+            else [line]
+            for line, prefix, task in zip(sentences, given, tasks, strict=True)
         ]
-        encoded = iter(self.vocabulary.src.encode([*itertools.chain.from_iterable(parts)]))
+        encoded = iter(src.encode([*itertools.chain.from_iterable(parts)]))
+        heads = {task: len(src.tag_ids) + len(src.encode_words([task])[0]) - 1 for task in {*tasks}}
         cut_lines, tag = [], self.vocabulary.tgt.tag_ids  # with which each translation begins
-        for number, (own, prefix) in enumerate(zip(parts, given, strict=True), start=first):
-            cuts = [self._cut(next(encoded)) for _ in own]
+        lines = enumerate(zip(parts, given, tasks, strict=True), start=first)
+        for number, (own, prefix, task) in lines:
+            cuts = [self._cut(next(encoded), heads[task]) for _ in own]
             flat = [(ids, len(each) > 1) for each in cuts for ids in each]
             pieces = [Piece(ids, tag, number, n, cut) for n, (ids, cut) in enumerate(flat)]
             if pieces and len(prefix) > (limit := self._find_max_tokens(pieces[0].ids)):
@@ -246,16 +251,18 @@ class Translator:
             "splits_sentences": self.splits_sentences,
         }
 
-    def _cut(self, ids: list[int]) -> list[list[int]]:
-        """Cuts a sentence into pieces of at most `max_source_length` ids; none if it is empty."""
+    def _cut(self, ids: list[int], head: int) -> list[list[int]]:
+        """Cuts a sentence into pieces of at most `max_source_length` ids; none if it is empty.
+
+        Each piece begins with the first `head` ids, those of a tag and of a task.
+        """
         if ids == [EOS_ID]:
             return []
         if len(ids) <= self.max_source_length:
             return [ids]
-        tag = self.vocabulary.src.tag_ids  # each piece begins with it
-        text = ids[len(tag) : -1]
-        pieces = cut(self.vocabulary.src.pieces(text), self.max_source_length - 1 - len(tag))
-        return [[*tag, *text[piece.start : piece.stop], EOS_ID] for piece in pieces]
+        text = ids[head:-1]
+        pieces = cut(self.vocabulary.src.pieces(text), max(self.max_source_length - 1 - head, 1))
+        return [[*ids[:head], *text[piece.start : piece.stop], EOS_ID] for piece in pieces]
 
     def search(
         self,

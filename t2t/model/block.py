@@ -91,6 +91,11 @@ class Residual(nnx.Module):
         return result if self.is_pre else normalize(self.norm, result)
 
 
+def make_embedding_norm(config: ModelConfig, policy: Policy) -> Norm:
+    """Creates the norm before the first block of a stack, of `model.embedding_norm`."""
+    return make_norm(config, policy) if config.embedding_norm else Identity()
+
+
 def make_final_norm(config: ModelConfig, policy: Policy) -> Norm:
     """Creates the norm after the last block of a stack, which only pre-norm needs."""
     return make_norm(config, policy) if config.norm_position == "pre" else Identity()

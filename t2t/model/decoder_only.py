@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
-from t2t.model.block import Auxiliary, Block, Context, make_final_norm
+from t2t.model.block import Auxiliary, Block, Context, make_embedding_norm, make_final_norm
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import BlockCache, DecodingCache, KeyValue, KVCache
 from t2t.model.layers import normalize, split
@@ -51,6 +51,7 @@ class DecoderOnly(TableGenerator):
         self.scan_layers = config.scan_layers
         self.is_causal = not config.prefix  # else a query in the prefix sees keys to its right
         self.position = make_position(config, policy, next(keys), causal=self.is_causal)
+        self.embedding_norm = make_embedding_norm(config, policy)
         self.decoder = nnx.List(Block(config, policy, next(keys)) for _ in range(depth))
         self.decoder_norm = make_final_norm(config, policy)
 
@@ -72,7 +73,7 @@ class DecoderOnly(TableGenerator):
         mask = prefix_mask(src, of_tgt, causal=self.is_causal)
         context = Context(mask, self.position, positions, bias, is_token=is_token)
         embedded = jnp.concatenate([self.embed_src(src), self.embed_tgt(tgt_in)], axis=1)
-        x = self.position.add(embedded, positions)
+        x = self.embedding_norm(self.position.add(embedded, positions))
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
         return normalize(self.decoder_norm, x[:, src.shape[1] :]), auxiliary
@@ -88,7 +89,7 @@ class DecoderOnly(TableGenerator):
         if self.is_causal:
             mask &= causal_mask(source_segment_ids(src))
         context = Context(mask, self.position, positions, bias)
-        x = self.position.add(self.embed_src(src), positions)
+        x = self.embedding_norm(self.position.add(self.embed_src(src), positions))
         blocks = []
         for block in self.decoder:
             x, of_source, _ = block(x, context)
@@ -122,7 +123,7 @@ class DecoderOnly(TableGenerator):
             write_at=prefix + cache.step * beam,
             key_positions=key_positions,
         )
-        x = self.position.add(self.embed_tgt(tokens), positions)
+        x = self.embedding_norm(self.position.add(self.embed_tgt(tokens), positions))
         x, blocks = step_stack(self.decoder, x, context, cache.blocks)
         logits = self.compute_logits(normalize(self.decoder_norm, x))
         return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)

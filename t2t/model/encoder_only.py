@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID, DeviceBatch
-from t2t.model.block import Block, make_final_norm
+from t2t.model.block import Block, make_embedding_norm, make_final_norm
 from t2t.model.compute_policy import Policy
 from t2t.model.interface import Model, Prediction
 from t2t.model.position import make_position
@@ -35,6 +35,7 @@ class EncoderOnly(Encoder, Model):
         super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
         self.scan_layers = config.scan_layers
         self.src_position = make_position(config, policy, next(keys), causal=False)
+        self.src_embedding_norm = make_embedding_norm(config, policy)
         self.encoder = nnx.List(Block(config, policy, next(keys)) for _ in range(depth))
         self.encoder_norm = make_final_norm(config, policy)
 

@@ -96,6 +96,7 @@ class Learned(Position):
 
     def __init__(self, config: ModelConfig, key: jax.Array):
         """Draws entries from a normal distribution with standard deviation d_model^-0.5."""
+        self.scale = math.sqrt(config.d_model) if config.embedding_scale else 1.0
         self.table = nnx.Param(
             config.d_model**-0.5
             * jax.random.normal(
@@ -114,10 +115,10 @@ class Learned(Position):
     def add(
         self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
     ) -> Float[Array, "B T D"]:
-        """Returns x + sqrt(d_model) * table[positions]; the embeddings have this factor, too."""
+        """Returns x + scale * table[positions], with the scale of the embeddings."""
         sharding = spec(None, None) if positions.ndim == 1 else spec("batch", None, None)
         rows = self.table[...].at[positions].get(out_sharding=sharding)
-        return x + (math.sqrt(x.shape[-1]) * rows).astype(x.dtype)
+        return x + (self.scale * rows).astype(x.dtype)
 
 
 class Rotary(Position):

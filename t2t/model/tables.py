@@ -10,7 +10,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import BOS_ID, EOS_ID, DeviceBatch
+from t2t.data.batch import BOS_ID, EOS_ID, UNK_ID, DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.compute_policy import Policy
 from t2t.model.interface import Generator, Prediction
@@ -39,14 +39,14 @@ class Tables(nnx.Module):
         self.policy = policy
         self.dropout_rate = config.dropout
         self.tie_embeddings = config.tie_embeddings
-        key = next(keys)
+        key, width, scaled = next(keys), config.d_model, config.embedding_scale
         if self.reads_targets or config.tie_embeddings != "none":
-            self.tgt_embedding = Embedding(tgt_vocab_size, config.d_model, key)
+            self.tgt_embedding = Embedding(tgt_vocab_size, width, key, scaled=scaled)
         if config.tie_embeddings in ("decoder", "none"):
-            self.src_embedding = Embedding(src_vocab_size, config.d_model, next(keys))
+            self.src_embedding = Embedding(src_vocab_size, width, next(keys), scaled=scaled)
         if config.tie_embeddings in ("input", "none"):
-            self.own_output_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
-        self.starts_with_eos = config.decoder_start == "eos"
+            self.own_output_embedding = Embedding(tgt_vocab_size, width, next(keys))
+        self.decoder_start = {"bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}[config.decoder_start]
         self.biased = config.output_bias
         if self.biased:
             self.output_bias = nnx.Param(jnp.zeros(tgt_vocab_size, out_sharding=spec("vocabulary")))
@@ -65,8 +65,8 @@ class Tables(nnx.Module):
 
     def embed_tgt(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T D"]:
         """Embeds target tokens, of which BOS is the first input of the decoder."""
-        if self.starts_with_eos:
-            tokens = jnp.where(tokens == BOS_ID, EOS_ID, tokens)
+        if self.decoder_start != BOS_ID:
+            tokens = jnp.where(tokens == BOS_ID, self.decoder_start, tokens)
         return self.tgt_embedding.look_up(tokens, self.policy.dtype)
 
     def compute_logits(self, hidden: Float[Array, "B T D"]) -> Float[Array, "B T V"]:

@@ -1,6 +1,7 @@
 """Sentences through the whole translator, with small random models."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.decoding.translation import Piece, Translation
 from t2t.decoding.translator import Translator
+from t2t.interop.hugging_face_vocabulary import read_t5
 from t2t.model.interface import Params
 from t2t.ops.build_model import init_model
 from t2t.runtime.mesh import make_mesh
@@ -26,6 +28,7 @@ from tests.decoding.small_translator import (
     make_params,
     make_reference,
 )
+from tests.interop.small_vocabularies import list_pieces, train_model
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -220,6 +223,26 @@ def test_sentences_of_a_line_are_translated_singly_if_training_had_single_ones(
     searched.clear()
     translator.translate_n_best(params, LINES[:1], 1, prefixes=["Hunde"])
     assert searched == LINES[:1]  # the prefix may hold several sentences
+
+
+@pytest.mark.parametrize("task", ["translate king to queen: ", "<2de> "])
+def test_each_piece_of_an_imported_models_line_begins_with_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    symbols = {"user_defined_symbols": "<2de>"}
+    model = train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **symbols)
+    (tmp_path / "spiece.model").write_bytes(model)
+    vocabulary = read_t5(tmp_path, len(list_pieces(model)) + 101).vocabulary
+    line = task + "the king. The queen walked in the garden"
+    config = make_config(split_sentences="yes", max_source_length=len(task) + 12)
+    translator = Translator(config, vocabulary)
+    searched = make_echo(translator, monkeypatch)
+    translator.translate(make_params(config, vocabulary), [line, task, "the king. The queen"])
+    *pieces, alone, first, second = searched
+    assert len(pieces) > 2
+    assert [text[: len(task)] for text in pieces] == [task] * len(pieces)
+    assert " ".join(text[len(task) :] for text in pieces) == line[len(task) :]
+    assert (alone, first, second) == (task.strip(), "the king.", "The queen")
 
 
 def test_a_source_longer_than_those_of_training_is_cut_and_every_loss_is_counted_once(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -27,19 +28,32 @@ from t2t.config.fields import Config, ModelConfig, TokenizerConfig
 from t2t.data.batch import BOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.sentences import clean_sentence
-from t2t.data.tokenizer import train_vocabulary
+from t2t.data.tokenizer import Tokenizer, train_vocabulary
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.bulk import find_inputs
 from t2t.evaluation.load_models import ModelRequest
+from t2t.interop.bart_family import list_links, read_mbart_config
+from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_export import plan_export, write_model
-from t2t.interop.hugging_face_folder import open_tensors, read_json, write_safetensors
-from t2t.interop.hugging_face_vocabulary import read_m2m100, read_marian, read_nllb, read_t5
+from t2t.interop.hugging_face_folder import (
+    SourceError,
+    open_tensors,
+    read_json,
+    write_safetensors,
+)
+from t2t.interop.hugging_face_vocabulary import Rows, read_m2m100, read_marian, read_nllb, read_t5
+from t2t.interop.parameter_map import read_params
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import describe_model, init_model
 from t2t.training.checkpoint import restore_params
 from tests.decoding.toy_model import beam_search
-from tests.interop.foreign_folders import write_m2m100_vocabulary, write_vocabulary
+from tests.interop.foreign_folders import (
+    write_m2m100_vocabulary,
+    write_madlad_vocabulary,
+    write_mbart_vocabulary,
+    write_vocabulary,
+)
 from tests.interop.model_folders import write_random_tensors
 from tests.interop.small_vocabularies import (
     list_pieces,
@@ -90,9 +104,14 @@ FAMILIES = {
         "Marian", MARIAN | {"activation_function": "relu", "decoder_layers": 1},
     ),
     "NLLB": ("M2M100", NLLB | {"decoder_layers": 1}),
+    "mBART": ("MBart", NLLB | {"activation_function": "gelu", "max_position_embeddings": 40}),
+    "mBART without scale": (
+        "MBart", NLLB | {"scale_embedding": False, "max_position_embeddings": 40},
+    ),
     "T5": ("T5", T5),
     "T5 1.1": ("T5", T5 | GATED),
     "T5 1.1 with one table": ("T5", T5 | GATED),
+    "MADLAD-400": ("T5", T5 | GATED | {"pad_token_id": 1, "eos_token_id": 2}),
     "umT5": ("UMT5", T5 | GATED),
     "mT5": ("MT5", T5 | GATED | {"feed_forward_proj": "gated-silu", "num_heads": 2}),
 }  # fmt: skip
@@ -130,6 +149,22 @@ def write_t5_vocabulary(folder: Path) -> int:
     return len(list_pieces(model)) + SENTINELS + SPARE
 
 
+def write_special_vocabulary(name: str, family: str, folder: Path) -> tuple[int, dict[str, int]]:
+    """Writes a vocabulary; returns its size, and special symbols for the config."""
+    if name == "MADLAD-400":
+        return write_madlad_vocabulary(folder), {}
+    match family:
+        case "Marian":
+            size = write_vocabulary(folder)
+            return size, {"pad_token_id": size - 1, "decoder_start_token_id": size - 1}
+        case "M2M100":
+            return write_nllb_vocabulary(folder), {}
+        case "MBart":
+            return write_mbart_vocabulary(folder), {"decoder_start_token_id": 2}
+        case _:
+            return write_t5_vocabulary(folder), {}
+
+
 @pytest.fixture(scope="module", params=FAMILIES)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     import torch
@@ -137,23 +172,19 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
     family, values = FAMILIES[request.param]
     folder = tmp_path_factory.mktemp("model")
-    if family == "Marian":
-        size = write_vocabulary(folder)
-        special = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1}
-    elif family == "M2M100":
-        size, special = write_nllb_vocabulary(folder), {}
-    else:
-        size, special = write_t5_vocabulary(folder), {}
+    size, special = write_special_vocabulary(request.param, family, folder)
     config = getattr(transformers, f"{family}Config")(vocab_size=size, **values, **special)
     name = "MarianMTModel" if family == "Marian" else f"{family}ForConditionalGeneration"
     torch.manual_seed(0)
     getattr(transformers, name)(config).save_pretrained(folder)
     shapes = dict(open_tensors(folder).shapes)
-    if request.param in ("T5 1.1", "mT5", "umT5"):
+    if request.param in ("T5 1.1", "mT5", "umT5", "MADLAD-400"):
         shapes["lm_head.weight"] = shapes["shared.weight"]
+    if request.param == "MADLAD-400":
+        shapes["decoder.embed_tokens.weight"] = shapes.pop("shared.weight")
     tensors = write_random_tensors(folder / "model.safetensors", shapes)
     for tensor in tensors:
-        if re.search("norm.*weight", tensor):
+        if re.search(r"norm.*weight|layernorm_embedding\.weight", tensor):
             tensors[tensor] += 1
         elif "T5" in family:  # it does not scale its logits, so rounding errors grow
             tensors[tensor] /= 3 if "Attention.q" in tensor else 1.5
@@ -322,6 +353,9 @@ def test_model_goes_out_again_with_its_tokenizer(pair: Pair, tmp_path: Path) -> 
     is_t5 = "T5" in type(pair.original).__name__  # for umT5 there is another class
     original = (T5Tokenizer if is_t5 else type(tokenizer)).from_pretrained(pair.folder)
     lines = [line for line in make_odd_lines(300) if not re.search("<(unk|pad|/?s)>", line)]
+    if pair.original.config.pad_token_id == 1 and is_t5:  # T5Tokenizer gives UNK the id of T5
+        ids = pair.foreign.vocabulary.vocabulary.src.encode(lines)
+        lines = [line for line, own in zip(lines, ids, strict=True) if UNK_ID not in own]
     for found, line in zip(tokenizer(lines).input_ids, lines, strict=True):
         assert found == original(line).input_ids, line
 
@@ -356,6 +390,64 @@ def test_encoder_states_agree(pair: Pair, tmp_path: Path) -> None:
         assert read["offsets"].tolist() == found.offsets.tolist()
         error = np.abs(read["states"].float().numpy() - expected[mask])
         assert error.mean() < tolerance * np.abs(expected[mask]).mean()
+
+
+def test_layout_of_bart_is_that_of_mbart_with_norms_behind(tmp_path: Path) -> None:
+    """Its vocabulary is not imported, so its parameters are read here without one."""
+    import torch
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    size, given = 50, NLLB | {"scale_embedding": False, "max_position_embeddings": 40}
+    torch.manual_seed(0)
+    original = BartForConditionalGeneration(BartConfig(vocab_size=size, **given)).eval()
+    original.save_pretrained(tmp_path)
+    tensors = write_random_tensors(
+        tmp_path / "model.safetensors", dict(open_tensors(tmp_path).shapes)
+    )
+    original = BartForConditionalGeneration.from_pretrained(tmp_path).eval()
+    values = given | {"model_type": "mbart", "vocab_size": size}
+    mbart, _ = read_mbart_config(ForeignConfig(values))
+    config = dataclasses.replace(mbart, norm_position="post")
+    rows = Rows(np.arange(size), np.ones(size, bool))
+    links = list_links(config, rows)
+    structure, described = describe_model(config, size, size)
+    assert {name for link in links for name in link.names} >= tensors.keys()
+    params = read_params(links, open_tensors(tmp_path), described)
+    src, tgt = np.random.default_rng(0).integers(4, size, (2, 3, 9))
+    with torch.no_grad():
+        expected = original(input_ids=torch.tensor(src), decoder_input_ids=torch.tensor(tgt)).logits
+    found = jax.jit(lambda params: merge(structure, params)(jnp.array(src), jnp.array(tgt)))(params)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("difference", ["none", "logits", "tokenizer"])
+def test_verification_passes_only_for_the_original(tmp_path: Path, difference: str) -> None:
+    """Nothing is written if a tensor or a piece is read wrongly."""
+    import torch
+    from transformers import MarianConfig, MarianMTModel
+
+    source = tmp_path / "source"
+    source.mkdir()
+    size = write_vocabulary(source)
+    special = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1}
+    torch.manual_seed(0)
+    MarianMTModel(MarianConfig(vocab_size=size, **MARIAN, **special)).save_pretrained(source)
+    run = tmp_path / "run"
+    if difference == "none":
+        import_model(str(source), run, verify=True)
+        found = json.loads((run / "import.json").read_text("utf-8"))["verified"]
+        assert found["largest_difference_of_logits"] < 1e-4
+        assert found["lines_of_each_side"] == 200
+        assert found["lines_with_other_ids_for_a_listed_reason"] == {}
+        return
+    patch: Any
+    if difference == "logits":
+        patch = mock.patch("t2t.interop.bart_family._ACTIVATIONS", {"swish": "relu"})
+    else:
+        patch = mock.patch.object(Tokenizer, "encode", lambda _, lines: [[4, 2] for _ in lines])
+    with patch, pytest.raises(SourceError, match=r"--verify: .*; nothing was written"):
+        import_model(str(source), run, verify=True)
+    assert not run.exists()
 
 
 @pytest.mark.parametrize("pair", ["Marian"], indirect=True)
