@@ -100,6 +100,10 @@ def test_unusable_scores_are_refused_with_their_line(
         ("comet", "write a lower-case name and a file"),
         ("A/b=s", "write a lower-case name and a file"),
         ("chrf=s", "chrf is a measure of t2t; choose another name"),
+        (
+            "a" * 240 + "=s",
+            r"scores\.a{240}\.txt cannot be written: File name too long; .*; shorten",
+        ),
     ],
 )
 def test_unusable_name_is_refused(tmp_path: Path, flag: str, message: str) -> None:
