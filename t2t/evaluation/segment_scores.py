@@ -25,7 +25,7 @@ from t2t.evaluation.saved_evaluations import (
     save_evaluation,
 )
 from t2t.evaluation.verification import check_unchanged
-from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.atomic_files import check_writable, explain_write_errors
 from t2t.storage.paths import make_path
 from t2t.training.run_directory import RunError
 
@@ -142,6 +142,9 @@ def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
         raise ConfigError(f"{flag}: write a lower-case name and a file, such as comet=scores.txt")
     if name in (*choices(MEASURE_FIELD), METRICX) or (name in measures and stored not in texts):
         raise ConfigError(f"{flag}: {name} is a measure of t2t; choose another name")
+    file = f"{evaluation.path.stem}.{stored}.txt"
+    with explain_write_errors(ConfigError, evaluation.path.with_name(file), "shorten NAME"):
+        check_writable(evaluation.path.parent, file)
     check_unchanged(evaluation)
     measure, scores = read_segment_scores(name, path, evaluation.result["num_sentences"])
     score = measure.score_counts(count_scores(scores), test_set, with_interval=True)
@@ -150,6 +153,6 @@ def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
         "measures": {
             **measures, name: vars(score) | {"higher_is_better": measure.higher_is_better},
         },
-        "texts": {**texts, stored: f"{evaluation.path.stem}.{stored}.txt"},
+        "texts": {**texts, stored: file},
     }  # fmt: skip
     return save_evaluation(evaluation.path, result, {stored: [*map(repr, scores)]})

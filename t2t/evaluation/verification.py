@@ -86,7 +86,7 @@ def _compute(evaluation: Evaluation, name: str, test_set: TestSet) -> Score:
     if not evaluation.objective and name in REFERENCE_MEASURES:
         saved = evaluation.result["measures"][name]
         value = _compute_perplexity(evaluation, test_set, by_words=name.endswith("_word"))
-        return Score(value, saved["definition"], saved["detail"])
+        return Score(value, saved["definition"], saved.get("detail", ""))
     measure = evaluation.open_measure(name)
     counts = evaluation.read_statistics(measure, test_set)
     return measure.score_counts(counts, test_set, with_interval=True)

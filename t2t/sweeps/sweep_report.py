@@ -100,9 +100,10 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         if verdict and name in useless:
             verdict.append("neither row translates yet")
         by_log_prob = describe_verdict(by_loss, name)
-        if name in losses:  # of rows on text alone the measure is of log-probabilities
-            for cell in (by_log_prob, verdict if measure in PREDICTION_MEASURES else []):
-                cell.extend(["no neutral judge: other loss"] * bool(cell))
+        if name in losses:
+            # On text alone the measure is of log-probabilities itself.
+            judged = verdict if measure in PREDICTION_MEASURES else by_log_prob
+            judged += ["no neutral judge: other loss"] * bool(judged)
         cells.append(
             {"row": name}
             | describe_costs(outcome, outcomes.get(BASE))

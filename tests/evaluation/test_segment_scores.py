@@ -100,6 +100,10 @@ def test_unusable_scores_are_refused_with_their_line(
         ("comet", "write a lower-case name and a file"),
         ("A/b=s", "write a lower-case name and a file"),
         ("chrf=s", "chrf is a measure of t2t; choose another name"),
+        (
+            "a" * 240 + "=s",
+            r"scores\.a{240}\.txt cannot be written: File name too long; .*; shorten",
+        ),
     ],
 )
 def test_unusable_name_is_refused(tmp_path: Path, flag: str, message: str) -> None:
@@ -112,8 +116,8 @@ def test_scores_that_only_one_system_has_or_defines_otherwise_are_refused(tmp_pa
     one, two = (save(tmp_path / name, spoil(3)) for name in ("one", "two"))
     places = [str(one.path), str(two.path)]
     store_segment_scores(one, f"comet={scores}")
-    lines = compare(places, "bleu", "test", "", None).splitlines()
-    assert "comet is left out of the plot: not all evaluations have it" in lines
+    text = compare(places, "bleu", "test", "", None)
+    assert "\ncomet is left out of the plot: not all evaluations have it\n" in text
     with pytest.raises(EvaluationError, match=r"two/.* has no scores by comet; store them first"):
         compare(places, "comet", "test", "", None)
     with pytest.raises(EvaluationError, match=r"measure metricx of .* or store the scores first"):
