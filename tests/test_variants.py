@@ -188,7 +188,11 @@ OF_DATA = {"objective", "source", "measure"}
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_trains_in_bfloat16_on_a_mesh(name: str) -> None:
     use_example(name.split()[0])
-    row = {"mesh": (2, 2, 2), "model.dtype": "bfloat16", "training.optimizer": "muon"}
+    row: dict[str, Any] = {
+        "mesh": (2, 2, 2),
+        "model.dtype": "bfloat16",
+        "training.optimizer": "muon",
+    }
     row |= {"training.accumulation_steps": 2, "model.norm_position": "pre", "model.num_layers": 1}
     config, mesh = make_pair_config(row | EXAMPLES[name]), place(row)
     with jax.set_mesh(mesh):
@@ -299,7 +303,8 @@ def test_registered_mixture_is_told_which_positions_are_tokens() -> None:
     np.testing.assert_array_equal(seen[1], TGT_IN != PAD_ID)
     assert float(auxiliary["loss"]) == 1.0  # 0.5 in each layer
     loss, (tokens, others) = sum_smoothed_losses(model, batch, 0.1)
-    plain, _ = loss_formulas.smoothed_cross_entropy(*model.predict(batch)[:4], 0.1)
+    hidden, table, targets, _, _ = model.predict(batch)
+    plain, _ = loss_formulas.smoothed_cross_entropy(hidden, table, targets, weights, 0.1)
     assert float(loss) == pytest.approx(float(plain) + 1.0 * float(tokens), rel=1e-5)
     assert not others
 
