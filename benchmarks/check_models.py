@@ -57,10 +57,12 @@ TYPED = "<s> </s> <unk> <pad> <mask> >>fra<< >>xyz<< <2de> <extra_id_0> __en__ e
 def make_lines(seed: int = 0) -> Iterator[tuple[str, str]]:
     """Yields odd lines with their kinds, the same ones for the same seed."""
     rng = random.Random(seed)
-    word = lambda: rng.choice(WORDS)  # noqa: E731
-    join: Callable[[str, int], str] = lambda between, count: between.join(  # noqa: E731
-        word() for _ in range(count)
-    )
+
+    def word() -> str:
+        return rng.choice(WORDS)
+
+    def join(between: str, count: int) -> str:
+        return between.join(word() for _ in range(count))
 
     def mix(characters: Sequence[int | str], count: int) -> str:
         picked = (each if isinstance(each := rng.choice(characters), str) else chr(each)

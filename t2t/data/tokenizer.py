@@ -172,7 +172,8 @@ class Tokenizer:
                 )  # fmt: skip
                 self._has_warned = True
             found = _CODE.match(sentence.lstrip()) if self.tag_ids else None
-            if found and self._processor.piece_to_id(f"<2{found[found.lastindex]}>") != UNK_ID:
+            language = next(filter(None, found.groups())) if found else ""
+            if found and self._processor.piece_to_id(f"<2{language}>") != UNK_ID:
                 raise DataError(
                     f"{sentence[:40]!r} begins with the code of a language; remove {found[0]} from "
                     "the text: the tag of the direction stands for it (--direction, "

@@ -88,7 +88,7 @@ class ImportedVocabulary(NamedTuple):
     rows: Rows
     languages: tuple[str, ...] = ()  # codes for which there is a tag, such as eng_Latn: <2eng_Latn>
 
-    def count(self) -> dict[str, int]:
+    def count_pieces(self) -> dict[str, int]:
         """Returns the numbers of pieces of text, of added ones, of languages and of spare rows."""
         table = self.vocabulary.src.table
         assert table is not None
@@ -131,7 +131,7 @@ class _Names(NamedTuple):
         Raises:
             SourceError: the names do not fit the table.
         """
-        rows = {each.text: each.id for each in self.added} | self.rows
+        rows = {**{each.text: each.id for each in self.added}, **self.rows}
         names = {row: name for name, row in rows.items()}
         advice = "use the files of one model"
         if clashes := [name for name, row in rows.items() if names[row] != name]:
@@ -299,7 +299,7 @@ def read_mbart(folder: Path, vocab_size: int) -> ImportedVocabulary:
     codes = {name: name for name in MBART50_LANGUAGES if name in ids}
     added = _read_added(folder, ids, vocab_size, is_fast=True)
     names = _Names(ids, _find_special(ids, path), codes, added)
-    return names.make({path: model}, path, vocab_size, 0.0)
+    return names.make({path: model}, path, vocab_size, 0.0, keeps_space=True)
 
 
 def read_t5(folder: Path, vocab_size: int) -> ImportedVocabulary:
@@ -330,9 +330,9 @@ def read_t5(folder: Path, vocab_size: int) -> ImportedVocabulary:
     added += [AddedPiece(name, ids[name]) for name in defined]
     path = path if path.exists() else saved
     start = "<pad>" if "<pad>" in ids else "<s>"
-    special = (_find(ids, name, path) for name in (start, "</s>", "<unk>"))
     spare = {*range(vocab_size)} - {*ids.values(), *(each.id for each in added)}
-    names = _Names(ids, (max(spare, default=NO_ROW), *special), added=added)
+    bos, eos, unk = (_find(ids, name, path) for name in (start, "</s>", "<unk>"))
+    names = _Names(ids, (max(spare, default=NO_ROW), bos, eos, unk), added=added)
     is_madlad = any(map(_MADLAD_CODE.fullmatch, ids))
     return names.make({path: model}, path, vocab_size, 0.0 if is_madlad else None)
 

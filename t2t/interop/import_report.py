@@ -31,7 +31,9 @@ def describe_import(config: Config, model: ForeignModel, search: ForeignSearch) 
         f"{own.key_width}",
         "parameters": f"{count_parameters(own, size, size):,}",
         "positions": own.position + limit,
-        "vocabulary": ", ".join(f"{n:,} {name}" for name, n in model.vocabulary.count().items()),
+        "vocabulary": ", ".join(
+            f"{n:,} {name}" for name, n in model.vocabulary.count_pieces().items()
+        ),
         "search": beam,
         "longest output": f"its source and {decoding.max_extra_length} sub-words; generate() of "
         f"transformers: {search.max_length}",
