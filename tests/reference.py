@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from t2t.config.fields import ModelConfig
+from t2t.data.batch import BOS_ID, EOS_ID
 
 Parameters = dict[str, Any]  # those of init_model, as NumPy arrays
 Rows = np.ndarray  # (positions, width)
