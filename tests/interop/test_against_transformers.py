@@ -457,11 +457,14 @@ def test_ctranslate2_converts_what_was_exported(pair: Pair, tmp_path: Path) -> N
     assert ended
 
 
-@pytest.mark.parametrize("pair", ["Marian", "NLLB", "T5 1.1", "mT5"], indirect=True)
+@pytest.mark.parametrize(
+    "pair", ["Marian", "NLLB", "mBART", "T5 1.1", "mT5", "MADLAD-400"], indirect=True
+)
 def test_model_goes_in_is_fine_tuned_on_eight_devices_and_goes_out(
     pair: Pair, tmp_path: Path
 ) -> None:
-    directions = ["eng_Latn-deu_Latn"] if pair.foreign.tags_both else []
+    languages = pair.foreign.vocabulary.languages[:2]
+    directions = ["-".join(languages)] if pair.foreign.tags_both else []
     import_model(str(pair.folder), tmp_path / "imported", directions=directions)
     base = make_config(tmp_path)
     names = (
