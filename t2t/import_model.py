@@ -33,7 +33,7 @@ def main() -> None:
     assert origin is not None
     rows = [*origin["understood"].items()]
     verified = origin.get("verified", {}).items()
-    rows += [(f"verified: {name.replace('_', ' ')}", number) for name, number in verified]
+    rows += [(f"verified: {name.replace('_', ' ')}", found or "none") for name, found in verified]
     ignored = ", ".join(f"{name}={value!r}" for name, value in origin["ignored_fields"].items())
     print(format_table([*rows, ("ignored by --ignore_fields", ignored or "none")]))
     use = f"translate --workdir={workdir} --checkpoint=last"

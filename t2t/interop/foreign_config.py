@@ -109,7 +109,7 @@ class ForeignConfig:
         """
         self._read.add(name)
         value: Any = self._values.get(name)
-        if value not in known:
+        if not isinstance(value, str | bool) or value not in known:
             raise SourceError(
                 f"config.json: {name}={value!r} is not supported; it can be "
                 f"{', '.join(map(str, known))}"
@@ -121,7 +121,7 @@ class ForeignConfig:
         self._read.add(name)
         value = self._values.get(name)
         if not any(value == each and type(value) is type(each) for each in allowed):
-            values = " or ".join(repr(each) for each in allowed if each is not None)
+            values = " or ".join(repr(each) for each in allowed if each is not None) or "null"
             raise SourceError(f"config.json: {name}={value!r} is not supported; it can be {values}")
 
     def allow(self, name: str, *values: Any) -> None:
@@ -143,7 +143,7 @@ class ForeignConfig:
         start = self._values.get("decoder_start_token_id")
         start = default if start is None else start
         for name, id_ in START_IDS.items():
-            if rows.row[id_] == start:
+            if type(start) is int and rows.row[id_] == start:
                 return name
         ids = ", ".join(str(rows.row[id_]) for id_ in START_IDS.values() if rows.row[id_] >= 0)
         raise SourceError(

@@ -145,7 +145,7 @@ def _check_ids(
     """Warns of fields with ids that are not those of the search here."""
     barred = {int(row) for row in rows.row[[PAD_ID, BOS_ID]] if row != NO_ROW}
     ids = given.get("bad_words_ids", [])
-    if any(not isinstance(each, list) or len(each) != 1 or each[0] not in barred for each in ids):
+    if not isinstance(ids, list) or any(each not in [[row] for row in barred] for each in ids):
         warn("bad_words_ids", "is not taken: outputs may have these sub-words here")
     if "forced_bos_token_id" in given and given["forced_bos_token_id"] not in forced:
         warn(

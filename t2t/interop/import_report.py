@@ -38,4 +38,5 @@ def describe_import(config: Config, model: ForeignModel, search: ForeignSearch) 
         "longest output": f"its source and {decoding.max_extra_length} sub-words; generate() of "
         f"transformers: {search.max_length}",
         "without effect": ", ".join(given.list_without_effect()) or "none",
+        "not known": ", ".join(model.unknown) or "none",
     }

@@ -59,6 +59,7 @@ _ARCHITECTURES = (
     ["T5ForConditionalGeneration"], ["MT5ForConditionalGeneration"],
     ["UMT5ForConditionalGeneration"], METRICX_ARCHITECTURES,
     ["T5WithLMHeadModel"],  # the first name of T5ForConditionalGeneration
+    ["T5Model"], ["MT5Model"], ["UMT5Model"],
 )  # fmt: skip
 
 

@@ -186,12 +186,11 @@ def write_nllb_model(
     return _write(folder, values)
 
 
-def write_t5_model(
-    folder: Path, model: bytes | None = None, **changes: Any
-) -> dict[str, np.ndarray]:
+def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
     """Writes a whole folder of T5 1.1, with an output table of its own; returns the tensors."""
-    model = model or train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
-    (folder / "spiece.model").write_bytes(model)
+    model = train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    if not (folder / "spiece.model").exists():
+        (folder / "spiece.model").write_bytes(model)
     values = {
         "model_type": "t5",
         "architectures": ["T5ForConditionalGeneration"],
@@ -223,9 +222,7 @@ def write_madlad_vocabulary(folder: Path) -> int:
 def write_madlad_model(folder: Path) -> dict[str, np.ndarray]:
     """As `write_t5_model`, with other special symbols, and no row to spare."""
     special = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
-    size = write_madlad_vocabulary(folder)
-    model = (folder / "spiece.model").read_bytes()
-    return write_t5_model(folder, model, vocab_size=size, **special)
+    return write_t5_model(folder, vocab_size=write_madlad_vocabulary(folder), **special)
 
 
 def _write(folder: Path, values: dict[str, Any], *names: str) -> dict[str, np.ndarray]:
