@@ -117,7 +117,7 @@ def import_model(
 def _list_warnings(
     model: ForeignModel, search: ForeignSearch, unknown: Mapping[str, Any]
 ) -> list[str]:
-    """What is not understood, or not taken, one line each."""
+    """Lists what is not understood or not taken, one line each."""
     return [
         *(
             f"{file}: {name}={value!r} is not known and is ignored"

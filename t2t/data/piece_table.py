@@ -95,24 +95,29 @@ class TableProcessor:
                 parts.append(part.lstrip() if is_open else part)
                 is_open = False
                 continue
-            before = parts[-1] if parts else ""
-            is_behind_space = isinstance(before, str) and before[-1:].isspace()
-            if self.table.keeps_space and is_behind_space and not part.lstrip:
+            before = parts[-1] if parts else []
+            if isinstance(before, str) and part.lstrip:
+                parts[-1] = before = before.rstrip()
+            if self.table.keeps_space and before and self._ends_in_space(before):
                 parts.append([self.table.pieces.get(SPACE, UNK_ID)])
             parts.append([part.id])
             is_open = part.rstrip
         return parts
 
+    def _ends_in_space(self, part: str | list[int]) -> bool:
+        return isinstance(part, str) and self._normalize(part).endswith(" ")
+
     def _split(self, text: str) -> "Iterator[str | AddedPiece]":
         """Yields added pieces and the text between them: those of raw text first."""
         for part in self._raw.split(text):
             if isinstance(part, str) and self._normalized.finds(normal := self._normalize(part)):
-                yield from self._normalized.split(normal + part[len(part.rstrip()) :])
+                yield from self._normalized.split(normal)
             else:
                 yield part
 
     def _normalize(self, text: str) -> str:
-        return str(self._model.normalize(text)).replace(SPACE, " ").strip()
+        """Normalises a text, with the spaces at its ends."""
+        return str(self._model.normalize(f"0{text}0")).replace(SPACE, " ").strip()[1:-1]
 
     def has_added(self, text: str) -> bool:
         """Returns whether an added piece is cut out of a text."""

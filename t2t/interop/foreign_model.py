@@ -43,7 +43,7 @@ class ForeignModel(NamedTuple):
 
     @property
     def has_bias(self) -> bool:
-        """Whether the original adds a bias to its logits."""
+        """True if the original adds a bias to its logits."""
         return any("final_logits_bias" in link.names for link in self.links)
 
     def read_params(self, tensors: Tensors) -> Params:

@@ -75,8 +75,7 @@ def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Ex
             f"it supports {', '.join(_FAMILIES)}"
         )
     family = _FAMILIES[model.position]
-    # mBART's special symbols have the rows of M2M-100's.
-    if rows is not None and find_family(rows) != family.replace("mbart", "m2m_100"):
+    if rows is not None and find_family(rows, vocabulary.src.table) != family:
         rows = None
     problems = _check_vocabulary(config, vocabulary, family, imported=rows is not None)
     rows = rows or assign_rows(vocabulary, family)

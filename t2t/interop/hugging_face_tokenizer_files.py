@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.data.piece_table import SPECIAL, AddedPiece
+from t2t.data.piece_table import SPECIAL, AddedPiece, PieceTable
 from t2t.data.tokenizer import LINES, Tokenizer, Vocabulary, write_share
 from t2t.interop.hugging_face_folder import write_json
 from t2t.interop.hugging_face_vocabulary import (
     M2M100_LANGUAGES,
+    MBART50_LANGUAGES,
     NO_ROW,
     Kind,
     ModelProto,
@@ -43,8 +44,10 @@ class Piece(NamedTuple):
     added: AddedPiece | None = None
 
 
-def find_family(rows: Rows) -> str:
-    """Returns the family from which a vocabulary was imported, by its special symbols."""
+def find_family(rows: Rows, table: PieceTable | None) -> str:
+    """Returns the family from which a vocabulary was imported, by its special symbols and codes."""
+    if table and f"<2{MBART50_LANGUAGES[0]}>" in table.symbols:
+        return "mbart"
     return _FAMILIES.get(tuple(rows.row[[EOS_ID, UNK_ID]].tolist()), "t5")
 
 

@@ -42,7 +42,14 @@ from t2t.interop.hugging_face_folder import (
     read_json,
     write_safetensors,
 )
-from t2t.interop.hugging_face_vocabulary import Rows, read_m2m100, read_marian, read_nllb, read_t5
+from t2t.interop.hugging_face_vocabulary import (
+    M2M100_LANGUAGES,
+    Rows,
+    read_m2m100,
+    read_marian,
+    read_nllb,
+    read_t5,
+)
 from t2t.interop.parameter_map import read_params
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import describe_model, init_model
@@ -493,11 +500,14 @@ def test_ctranslate2_converts_what_was_exported(pair: Pair, tmp_path: Path) -> N
     assert ended
 
 
-@pytest.mark.parametrize("pair", ["Marian", "NLLB", "T5 1.1", "mT5"], indirect=True)
+@pytest.mark.parametrize(
+    "pair", ["Marian", "NLLB", "mBART", "T5 1.1", "mT5", "MADLAD-400"], indirect=True
+)
 def test_model_goes_in_is_fine_tuned_on_eight_devices_and_goes_out(
     pair: Pair, tmp_path: Path
 ) -> None:
-    directions = ["eng_Latn-deu_Latn"] if pair.foreign.tags_both else []
+    languages = pair.foreign.vocabulary.languages[:2]
+    directions = ["-".join(languages)] if pair.foreign.tags_both else []
     import_model(str(pair.folder), tmp_path / "imported", directions=directions)
     base = make_config(tmp_path)
     names = (
@@ -611,6 +621,9 @@ def write_m2m100_tokenizer(folder: Path) -> Any:
     from transformers import M2M100Tokenizer
 
     size = write_m2m100_vocabulary(folder)
+    codes = [f"__{code}__" for code in M2M100_LANGUAGES["m2m100"]]
+    special = {"additional_special_tokens": codes}  # as in the published files
+    (folder / "special_tokens_map.json").write_text(json.dumps(special), "utf-8")
     tokenizer = M2M100Tokenizer.from_pretrained(folder, src_lang="en", tgt_lang="fr")
     return tokenizer, size
 
@@ -620,8 +633,32 @@ def read_vocabulary(folder: Path, values: dict[str, Any]) -> Any:
     return read(folder, values["vocab_size"])
 
 
+def add_tokens(tokenizer: Any, folder: Path) -> Path:
+    """Adds tokens, as users do, and saves the tokenizer."""
+    from transformers import AddedToken
+
+    # Tokenizers in Python ask for spaces around a single word, those of `tokenizers` do not.
+    tokenizer.add_tokens(["ouse", AddedToken("<word>", single_word=tokenizer.is_fast)])
+    special = [AddedToken("<term>", special=True, lstrip=True)]
+    tokenizer.add_tokens(special, special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def insert_tokens(lines: list[str]) -> list[str]:
+    """Puts an added token, or two, into the middle of each line."""
+    tokens = ["ouse", " ouse", "<term>", " <term> ", "<word>", " <word> ", "ouse<term>"]
+    return [
+        line[: len(line) // 2] + tokens[number % len(tokens)] + line[len(line) // 2 :]
+        for number, line in enumerate(lines)
+    ]
+
+
+@pytest.mark.parametrize("added", [False, True], ids=["", "added tokens"])
 @pytest.mark.parametrize("write", [write_marian_tokenizer, write_t5_tokenizer])
-def test_tokenizers_agree_on_odd_lines(tmp_path: Path, write: Callable[[Path], Any]) -> None:
+def test_tokenizers_agree_on_odd_lines(
+    tmp_path: Path, write: Callable[[Path], Any], added: bool
+) -> None:
     """Except where a text spells a special symbol, or has a control character at its end.
 
     Ours has no way to write special symbols in a text. `clean_sentence` drops control characters
@@ -629,9 +666,13 @@ def test_tokenizers_agree_on_odd_lines(tmp_path: Path, write: Callable[[Path], A
     does not.
     """
     tokenizer, values = write(tmp_path)
-    vocabulary, rows, *_ = read_vocabulary(tmp_path, values)
+    folder, lines = tmp_path, make_odd_lines(1000)
+    if added:
+        folder, lines = add_tokens(tokenizer, tmp_path / "saved"), insert_tokens(lines)
+        values["vocab_size"] += 3
+    vocabulary, rows, *_ = read_vocabulary(folder, values)
     compared = 0
-    for line in make_odd_lines(1000):
+    for line in lines:
         if re.search("<(unk|pad|/?s)>", line) or "\x85" in line or clean_sentence(line) == "":
             continue
         compared += 1
@@ -643,23 +684,26 @@ def test_tokenizers_agree_on_odd_lines(tmp_path: Path, write: Callable[[Path], A
     assert compared > 800
 
 
-@pytest.mark.parametrize("kind", ["NLLB", "NLLB as transformers 5 saves it", "M2M-100"])
-def test_tokenizers_agree_on_odd_lines_with_codes_on_both_sides(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("added", [False, True], ids=["", "added tokens"])
+@pytest.mark.parametrize("kind", ["NLLB", "M2M-100"])
+def test_tokenizers_agree_on_odd_lines_with_codes_on_both_sides(
+    tmp_path: Path, kind: str, added: bool
+) -> None:
     """NLLB's of `transformers` keeps a space at the end, which some characters become."""
     if kind == "M2M-100":
         tokenizer, size = write_m2m100_tokenizer(tmp_path)
-        vocabulary, rows, _ = read_m2m100(tmp_path, size)
+        folder = add_tokens(tokenizer, tmp_path / "saved") if added else tmp_path
+        vocabulary, rows, _ = read_m2m100(folder, size)
         tagged = vocabulary.with_tag("<2en> <2fr>")
     else:
         tokenizer, values = write_nllb_tokenizer(tmp_path)
-        if kind != "NLLB":
-            (tmp_path / "sentencepiece.bpe.model").unlink()
-        vocabulary, rows, languages = read_vocabulary(tmp_path, values)
+        folder = add_tokens(tokenizer, tmp_path / "saved") if added else tmp_path
+        vocabulary, rows, languages = read_vocabulary(folder, values)
         assert languages == tuple(CODES)
         tagged = vocabulary.with_tag("<2eng_Latn> <2fra_Latn>")
     space = tokenizer.convert_tokens_to_ids("\u2581")
-    compared = 0
-    for line in make_odd_lines(1000):
+    compared, lines = 0, make_odd_lines(1000)
+    for line in insert_tokens(lines) if added else lines:
         if re.search("<(unk|pad|/?s)>", line) or not (text := clean_sentence(line)):
             continue
         for side, encoded in (("src", tokenizer(text)), ("tgt", tokenizer(text_target=text))):
