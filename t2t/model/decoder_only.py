@@ -73,7 +73,7 @@ class DecoderOnly(TableGenerator):
         mask = prefix_mask(src, of_tgt, causal=self.is_causal)
         context = Context(mask, self.position, positions, bias, is_token=is_token)
         embedded = jnp.concatenate([self.embed_src(src), self.embed_tgt(tgt_in)], axis=1)
-        x = self.embedding_norm(self.position.add(embedded, positions))
+        x = normalize(self.embedding_norm, self.position.add(embedded, positions))
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
         return normalize(self.decoder_norm, x[:, src.shape[1] :]), auxiliary
@@ -89,7 +89,7 @@ class DecoderOnly(TableGenerator):
         if self.is_causal:
             mask &= causal_mask(source_segment_ids(src))
         context = Context(mask, self.position, positions, bias)
-        x = self.embedding_norm(self.position.add(self.embed_src(src), positions))
+        x = normalize(self.embedding_norm, self.position.add(self.embed_src(src), positions))
         blocks = []
         for block in self.decoder:
             x, of_source, _ = block(x, context)
@@ -123,7 +123,7 @@ class DecoderOnly(TableGenerator):
             write_at=prefix + cache.step * beam,
             key_positions=key_positions,
         )
-        x = self.embedding_norm(self.position.add(self.embed_tgt(tokens), positions))
+        x = normalize(self.embedding_norm, self.position.add(self.embed_tgt(tokens), positions))
         x, blocks = step_stack(self.decoder, x, context, cache.blocks)
         logits = self.compute_logits(normalize(self.decoder_norm, x))
         return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)

@@ -47,7 +47,7 @@ class Encoder(Tables):
             source_mask(segments, src), position, positions, bias, is_token=src != PAD_ID
         )
         x = position.add(self.embed_src(src), positions_in_segments(segments))
-        x = self.src_embedding_norm(x)
+        x = normalize(self.src_embedding_norm, x)
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.encoder, x, context, key, scanned=self.scan_layers)
         return normalize(self.encoder_norm, x), auxiliary
@@ -106,7 +106,7 @@ class Transformer(Encoder, TableGenerator):
         mask, memory_mask = causal_mask(segments), source_mask(segments, src)
         context = Context(mask, position, positions, bias, memory, memory_mask, tgt_in != PAD_ID)
         x = position.add(self.embed_tgt(tgt_in), positions_in_segments(segments))
-        x = self.tgt_embedding_norm(x)
+        x = normalize(self.tgt_embedding_norm, x)
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
         return normalize(self.decoder_norm, x), auxiliary
@@ -149,7 +149,7 @@ class Transformer(Encoder, TableGenerator):
             write_at=cache.step * beam,
             key_positions=key_positions,
         )
-        x = self.tgt_embedding_norm(position.add(self.embed_tgt(tokens), positions))
+        x = normalize(self.tgt_embedding_norm, position.add(self.embed_tgt(tokens), positions))
         x, blocks = step_stack(self.decoder, x, context, cache.blocks)
         logits = self.compute_logits(normalize(self.decoder_norm, x))
         return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)
