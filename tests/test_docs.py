@@ -208,7 +208,8 @@ def list_defined(path: Path, helpers: dict[str, set[str]]) -> set[str]:
 def list_helpers() -> dict[str, set[str]]:
     """Flags by the function of the library that defines them, or calls one above that does."""
     helpers: dict[str, set[str]] = {}
-    for path in (ROOT / "t2t/runtime/command_line.py", ROOT / "t2t/config/flags.py"):
+    shared = "t2t/runtime/command_line.py", "t2t/config/flags.py", "t2t/api/line_program.py"
+    for path in map(ROOT.joinpath, shared):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("define_"):
                 calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
