@@ -126,13 +126,6 @@ def objective_problems(config: Config) -> Iterator[str]:
         return
     if not is_text_alone(data):
         return
-    needed = count_sentinels(data)
-    if config.tokenizer.sentinels < needed and not config.tokenizer.path:  # whose are not known
-        yield (
-            f"tokenizer.sentinels={config.tokenizer.sentinels} is less than the {needed} that "
-            f"data.objective={objective!r} needs for texts of data.max_length={data.max_length}; "
-            f"set it to {needed} or more"
-        )
     reads = f"data.objective={objective!r} reads text alone, which has no"
     unused = {
         "data.max_length_ratio": (data.max_length_ratio, "other side", 0.0),
