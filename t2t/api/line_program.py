@@ -3,15 +3,15 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.decoding.bulk import BATCHES_TOGETHER, Part, find_inputs, read_part
+from t2t.decoding.bulk import BATCHES_TOGETHER, find_inputs, read_part
+from t2t.runtime.command_line import define_bulk
 from t2t.storage.open_text import open_text, unpack
-from t2t.storage.paths import make_local_path, make_path
+from t2t.storage.paths import make_path
 
 if TYPE_CHECKING:  # imported in `process_lines`, so that --help is quick
     from t2t.api.line_translator import LineTranslator
@@ -34,16 +34,7 @@ def define_lines() -> None:
         f"answered at once. Default: {BATCHES_TOGETHER} batches, or 1 on a terminal.",
         lower_bound=1,
     )
-    flags.DEFINE_list(
-        "input", [], "Files to process, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'."
-    )
-    flags.DEFINE_string("output", "", "With --input: the folder of the files that are written.")
-    flags.DEFINE_integer(
-        "shard_lines", 10_000, "With --input: lines that are saved together.", lower_bound=1
-    )
-    flags.DEFINE_string(
-        "part", "1/1", "With --input: I/N does the I-th of N parts; start N processes."
-    )
+    define_bulk(10_000)
 
 
 class LiveText:
@@ -94,12 +85,16 @@ def process_lines(
     for name in ("output", "part", "shard_lines"):
         if values[name].present and not in_bulk:
             raise ConfigError(f"--{name} is for --input; add it, or leave this out")
+    for name in ("prefixes", "read_ahead"):
+        if in_bulk and name in values and values[name].value:
+            raise ConfigError(f"--{name} is for standard input; leave it out with --input")
+    part = read_part(values.part)
+    inputs = find_inputs(values.input, values.output) if in_bulk else {}
     with contextlib.ExitStack() as stack:
-        files = _read_files() if in_bulk else None
         starts = prefixes and stack.enter_context(open_text(make_path(prefixes)))
         translator = make()
-        if files:
-            translate_bulk(translator, *files, values.shard_lines, values.scores)
+        if inputs:
+            translate_bulk(translator, inputs, part, values.shard_lines, values.scores)
             return 0
         interactive = sys.stdin.isatty()
         lines = _prompt_lines() if interactive else unpack(sys.stdin.buffer, "standard input")
@@ -129,23 +124,3 @@ def _prompt_lines() -> Iterator[bytes]:
             print(file=sys.stderr)
             return
         yield line
-
-
-def _read_files() -> tuple[dict[Path, Path], Part]:
-    """Returns the files of --input and the part of them that this process does.
-
-    Raises:
-        ConfigError: flags exclude each other, or name files that do not exist.
-    """
-    values = flags.FLAGS
-    if not values.input:
-        raise ConfigError("--input is empty; name files, or leave it out for standard input")
-    if not values.output:
-        raise ConfigError(f"--input={','.join(values.input)} needs --output=DIR")
-    for name in ("prefixes", "read_ahead"):
-        if name in values and values[name].value:
-            raise ConfigError(f"--{name} is for standard input; leave it out with --input")
-    part = read_part(values.part)
-    for name in (*values.input, values.output):
-        make_local_path(name, "--input and --output are local or shared folders; copy them")
-    return find_inputs(values.input, Path(values.output).expanduser()), part

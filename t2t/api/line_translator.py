@@ -10,7 +10,7 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
-from t2t.decoding.bulk import BATCHES_TOGETHER, Part, translate_files
+from t2t.decoding.bulk import BATCHES_TOGETHER, Part, process_files
 from t2t.decoding.translation import Translation, format_lines
 from t2t.decoding.translator import Translator
 from t2t.decoding.word_alignments import WordAligner, format_links
@@ -233,5 +233,5 @@ def translate_bulk(
     for path in inputs:
         translator.check_file(path)
     settings = translator.describe_settings() | {"scores": scored}
-    translate_files(inputs, settings, translate, shard_lines, part)
+    process_files(inputs, settings, translate, shard_lines, part)
     translator.log_lengths()

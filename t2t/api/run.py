@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
 from t2t.analysis.attention_map import AttentionMap, map_attention
+from t2t.api.encoder_states import EncoderStates, StateEncoder, warn_of_long_sentences
 from t2t.api.fill_gaps import make_filler
 from t2t.config.fields import Config, ConfigError
 from t2t.config.objective_rules import TEXT_MODELS, check_scores
@@ -55,6 +56,7 @@ class Run:
         self.checkpoint = ",".join(labels)
         self._placed = model.place(self.params)
         self._translators: dict[tuple[Any, ...], Translator] = {}  # by fields of config.decoding
+        self._state_encoders: dict[str | None, StateEncoder] = {}  # by dtype
 
     @property
     def request(self) -> ModelRequest:
@@ -275,6 +277,33 @@ class Run:
         with jax.set_mesh(self._model.mesh):
             return self._scorer.score(self._placed, encoded)
 
+    def encode_states(self, sentences: Iterable[str], dtype: str | None = None) -> EncoderStates:
+        """Computes the encoder's output for each sentence, to which a decoder attends.
+
+        The states of a sentence do not depend on the others, but for rounding. A sentence is
+        encoded whole, even if it is longer than those of training.
+
+        Args:
+            sentences: as in `translate`.
+            dtype: of the computation and the states, float32 or bfloat16; None: that of
+                `config.model.dtype`.
+
+        Raises:
+            ConfigError: the model has no encoder, or this is an ensemble.
+            DataError: as in `translate`, or a sentence has more sub-words than the model has
+                positions.
+        """
+        texts = read_texts("sentences", sentences)
+        if dtype not in self._state_encoders:
+            self._state_encoders[dtype] = StateEncoder(self._model, dtype)
+        encoder, encoded = self._state_encoders[dtype], self.vocabulary.src.encode(texts)
+        for text, ids in zip(texts, encoded, strict=True):
+            _check_length(text, ids, encoder.limit, "split the sentence")
+        longest = self.config.data.max_length
+        warn_of_long_sentences(sum(len(ids) > longest for ids in encoded), len(encoded), longest)
+        with jax.set_mesh(self._model.mesh):
+            return encoder.encode(self._placed, encoded)
+
     def attention(self, src: str, tgt: str | None = None, stack: str = "cross") -> AttentionMap:
         """Computes the attention weights of every head for one pair, on the default device.
 
@@ -337,11 +366,7 @@ class Run:
         encoded, limit = self.vocabulary.encode_pairs(pairs), self._scorer.limit
         for pair, both in zip(pairs, encoded, strict=True):
             for sentence, ids in zip(pair, both, strict=True):
-                if len(ids) > limit:
-                    raise DataError(
-                        f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model "
-                        f"has model.max_positions={limit}; {remedy}"
-                    )
+                _check_length(sentence, ids, limit, remedy)
         return encoded
 
     def _find_tokenizer(self, side: str) -> Tokenizer:
@@ -421,6 +446,14 @@ def read_pairs(pairs: object) -> list[tuple[str, str]]:
             _check_text(f"pairs[{index}][{side}]", text)
         found.append((sides[0], sides[1]))
     return found
+
+
+def _check_length(sentence: str, ids: list[int], limit: int, remedy: str) -> None:
+    if len(ids) > limit:
+        raise DataError(
+            f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model has "
+            f"model.max_positions={limit}; {remedy}"
+        )
 
 
 def _check_text(place: str, text: object) -> None:

@@ -143,6 +143,11 @@ def define_scoring() -> None:
     _define_fields("alpha", "length_penalty", "batch_size")
 
 
+def define_batch_size() -> None:
+    """Adds the flag that overrides `config.decoding.batch_size`."""
+    _define_fields("batch_size")
+
+
 def define_decoding() -> None:
     """Adds flags that override fields of `config.decoding`; without them the run's values hold."""
     _define_fields(*DECODING)

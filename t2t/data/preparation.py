@@ -123,8 +123,8 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
     """Returns the config with the fields of `config.tokenizer` that follow from others.
 
     Without `tokenizer.path` there are at least as many sentinels as `data.objective` needs. With it
-    all fields are those of its vocabulary. If that does not exist any more, the vocabulary that the run `workdir` has is read. `vocab_size`
-    is that of the larger one of two vocabularies.
+    all fields are those of its vocabulary: `vocab_size` is that of the larger one of two. If the
+    path does not exist any more, the vocabulary that the run `workdir` has is read.
 
     Raises:
         ConfigError: the vocabulary cannot be used for this config.

@@ -14,7 +14,7 @@ import pickle
 import re
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -266,12 +266,8 @@ def write_json(path: Path, values: Any) -> None:
     path.write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes tensors as `transformers` reads them, one after the other.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+def format_safetensors(tensors: Mapping[str, np.ndarray]) -> Iterator[bytes]:
+    """Yields the content of a file of tensors as `transformers` reads it, tensor by tensor."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     names = {dtype: name for name, _, dtype in _TYPES}
     end = 0
@@ -284,10 +280,18 @@ def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
         }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    yield len(text).to_bytes(8, "little") + text
+    yield from (tensor.tobytes() for tensor in tensors.values())
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes tensors as `transformers` reads them, one after the other.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for tensor in tensors.values():
-            file.write(tensor.tobytes())
+        file.writelines(format_safetensors(tensors))
 
 
 class _Storage(NamedTuple):

@@ -110,6 +110,18 @@ def define_backend() -> None:
     )
 
 
+def define_bulk(shard_lines: int) -> None:
+    """Adds the flags of `t2t.decoding.bulk`: files, and what of them is saved together."""
+    flags.DEFINE_list("input", [], "Files, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'.")
+    flags.DEFINE_string("output", "", "With --input: the folder of the results.")
+    flags.DEFINE_integer(
+        "shard_lines", shard_lines, "With --input: lines that are saved together.", lower_bound=1
+    )
+    flags.DEFINE_string(
+        "part", "1/1", "With --input: I/N does the I-th of N parts; start N processes."
+    )
+
+
 def define_hosts() -> None:
     """Adds the flags that `t2t.runtime.distributed.join` takes."""
     flags.DEFINE_bool(

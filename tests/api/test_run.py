@@ -228,6 +228,7 @@ def test_sentences_of_known_lengths_compile_nothing(
         run.translate([src])
         run.score([(src, tgt)])
         run.logits(SRC, TGT)
+        run.encode_states([src])
 
     use("Dogs climb.", "Hunde klettern.")
     shared_programs.clear()  # the run itself has to keep its programs
@@ -357,6 +358,7 @@ def test_every_function_that_takes_text_names_the_wrong_element(run: Run) -> Non
         lambda: run.translate(["a", "b"], prefixes=iter(wrong)),
         lambda: run.score(zip(wrong, wrong, strict=True)),
         lambda: run.score_tokens(zip(wrong, wrong, strict=True)),
+        lambda: run.encode_states(iter(wrong)),
     ]
     for call in calls:
         with pytest.raises(DataError, match=r"\[1\].* is NoneType None"):

@@ -17,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import t2t
 from configs import fine_tune
+from t2t.api.encoder_states import export_states
 from t2t.api.export_run import export
 from t2t.api.import_model import import_model
 from t2t.api.train_run import train
@@ -27,6 +29,8 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.sentences import clean_sentence
 from t2t.data.tokenizer import train_vocabulary
 from t2t.decoding.beam_search import LengthPenalty
+from t2t.decoding.bulk import find_inputs
+from t2t.evaluation.load_models import ModelRequest
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_export import plan_export, write_model
 from t2t.interop.hugging_face_folder import open_tensors, read_json, write_safetensors
@@ -320,6 +324,38 @@ def test_model_goes_out_again_with_its_tokenizer(pair: Pair, tmp_path: Path) -> 
     lines = [line for line in make_odd_lines(300) if not re.search("<(unk|pad|/?s)>", line)]
     for found, line in zip(tokenizer(lines).input_ids, lines, strict=True):
         assert found == original(line).input_ids, line
+
+
+def test_encoder_states_agree(pair: Pair, tmp_path: Path) -> None:
+    """Files too, which are read by the package that others use."""
+    import torch
+    import transformers
+    from safetensors.torch import load_file
+
+    directions = ["eng_Latn-deu_Latn"] if pair.foreign.tags_both else []
+    import_model(str(pair.folder), tmp_path / "run", directions=directions)
+    lines = [line for line in make_odd_lines(40) if line.strip()]
+    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    found = t2t.load(tmp_path / "run", "last").encode_states(lines)
+    family = type(pair.original).__name__.removesuffix("ForConditionalGeneration")
+    encoder = pair.original.get_encoder()
+    if "T5" in family:
+        encoder = getattr(transformers, f"{family}EncoderModel").from_pretrained(pair.folder).eval()
+    row, (_, mask) = pair.foreign.vocabulary.rows.row, found.pad()
+    src = np.full(mask.shape, pair.original.config.pad_token_id)
+    src[mask] = row[found.ids]
+    with torch.no_grad():
+        masks = torch.tensor(mask).long()
+        expected = encoder(torch.tensor(src), attention_mask=masks).last_hidden_state.numpy()
+    np.testing.assert_allclose(found.states, expected[mask], atol=1e-4)
+    for dtype, tolerance in (("bfloat16", 0.1), ("float32", 1e-4)):
+        inputs = find_inputs([str(tmp_path / "lines")], tmp_path / dtype)
+        export_states(ModelRequest((tmp_path / "run",), "last"), inputs, dtype=dtype)
+        read = load_file(tmp_path / dtype / "lines" / "000000.safetensors")
+        assert str(read["states"].dtype) == f"torch.{dtype}"
+        assert read["offsets"].tolist() == found.offsets.tolist()
+        error = np.abs(read["states"].float().numpy() - expected[mask])
+        assert error.mean() < tolerance * np.abs(expected[mask]).mean()
 
 
 @pytest.mark.parametrize("pair", ["Marian"], indirect=True)
