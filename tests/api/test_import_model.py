@@ -14,7 +14,13 @@ from t2t.data.preparation import fill_tokenizer, make_vocabulary
 from t2t.interop.hugging_face_folder import SourceError
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.storage.atomic_files import write_file
-from tests.interop.foreign_folders import make_config, write_config, write_model, write_nllb_model
+from tests.interop.foreign_folders import (
+    make_config,
+    write_config,
+    write_model,
+    write_nllb_model,
+    write_t5_model,
+)
 
 
 @pytest.fixture
@@ -61,6 +67,19 @@ def test_imported_run_translates_and_scores(source: Path, tmp_path: Path) -> Non
     assert translation
     [score] = run.score([("the queen", translation)])
     assert score < 0
+
+
+def test_imported_t5_fills_gaps(tmp_path: Path) -> None:
+    (tmp_path / "t5").mkdir()
+    write_t5_model(tmp_path / "t5")
+    import_model(str(tmp_path / "t5"), tmp_path / "run")
+    run = t2t.load(tmp_path / "run", checkpoint="last")
+    found = run.fill("the <extra_id_0> and <extra_id_1>.", 2, beam_size=2, max_extra_length=2)
+    for each in found:
+        first, second = each.gaps
+        assert first.log_prob < 0
+        assert each.ids[0] == run.vocabulary.tgt.sentinel_ids[0]
+        assert second.log_prob < 0
 
 
 def refuse(source: Path, tmp_path: Path, match: str) -> None:

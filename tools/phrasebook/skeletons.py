@@ -9,9 +9,10 @@ whatever they mean. The grammar has no parser, so the skeletons of many sentence
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from typing import get_args
 
 from tools.phrasebook.clauses import CONTRACTIONS
-from tools.phrasebook.entries import ADJECTIVES, COMPOUNDS, NOUNS, VERBS, Verb
+from tools.phrasebook.entries import ADJECTIVES, COMPOUNDS, NOUNS, VERBS, Case, Verb
 from tools.phrasebook.lexicon import (
     ADJECTIVE_STEMS,
     FREQUENCIES,
@@ -24,7 +25,6 @@ from tools.phrasebook.lexicon import (
     TIMES,
 )
 from tools.phrasebook.nouns import (
-    DEFINITE,
     DER_WORDS,
     EIN_WORDS,
     german_adjective,
@@ -34,8 +34,7 @@ from tools.phrasebook.nouns import (
 from tools.phrasebook.numbers import german_number
 from tools.phrasebook.verbs import german_predicate
 
-Cell = tuple[str, str]  # gender or "p", and case
-CELLS = [(key, case) for case in DEFINITE for key in "mfnp"]
+Cell = tuple[str, Case]  # gender or "p", and case
 _SPLIT = {short: long.split() for long, short in CONTRACTIONS.items()}
 _NUMBERS = {german_number(n) for n in range(2, 10_000)}
 _NAMES = {name for names in NAMES.values() for name in names}
@@ -46,7 +45,7 @@ _WORDS = ["the", *DER_WORDS, *EIN_WORDS]
 def _list_nouns() -> dict[str, set[Cell]]:
     forms: dict[str, set[Cell]] = {}
     for noun in (*NOUNS, *COMPOUNDS):
-        for case in DEFINITE:
+        for case in get_args(Case):
             singular = noun.gender.replace("w", "m"), case
             forms.setdefault(german_noun(noun, case, False), set()).add(singular)
             if noun.plural:
