@@ -78,7 +78,9 @@ def main() -> None:
     texts = {name: run.generate(prompts, **search) for name, search in SEARCHES.items()}
     train = {german for _, german in generate("train", 40_000)}
     known = list_known(arguments.known)
-    result = {"command": f"python -m experiments.phrasebook_texts --prompts={len(prompts)}"}
+    result: dict[str, Any] = {
+        "command": f"python -m experiments.phrasebook_texts --prompts={len(prompts)}"
+    }
     rows = {
         "sentences of the test split": test,
         "two neighbouring words exchanged": [exchange(text.split(), draw) for text in test],

@@ -115,7 +115,7 @@ def test_output_ends_before_the_first_stop_string_behind_the_prompt(lm: Path) ->
     run = t2t.load(lm)
     [[whole]] = run.generate_n_best(["Zwei"], 1, **SAMPLING)
     behind = whole.text.removeprefix("Zwei")
-    first, second = behind[1:3]
+    first, second = behind[1], behind[2]
     [[[cut]], [[other]]] = (
         run.generate_n_best(["Zwei"], 1, stop=stop, **SAMPLING)
         for stop in ([second, first], ["Zw"])
@@ -309,12 +309,11 @@ def test_score_of_text_alone(lm: Path, masked: Path, tmp_path: Path) -> None:
     """A language model's is log P; that of masked sub-words has each by itself masked."""
     texts = ["Ein Mädchen klettert.", "Zwei Hunde"]
     (tmp_path / "in.de").write_text("".join(f"{text}\n" for text in texts), "utf-8")
-    for workdir in (lm, masked):
-        run = t2t.load(workdir)
-        done = programs.run("t2t.score", f"--workdir={workdir}", f"--tgt={tmp_path}/in.de")
+    other, run = t2t.load(lm), t2t.load(masked)
+    for each in (other, run):
+        done = programs.run("t2t.score", f"--workdir={each.workdir}", f"--tgt={tmp_path}/in.de")
         found = [float(line) for line in done.stdout.splitlines()]
-        np.testing.assert_allclose(found, run.score(texts), atol=1e-5)
-    other = t2t.load(lm)
+        np.testing.assert_allclose(found, each.score(texts), atol=1e-5)
     expected = [compute_log_probs(other, ids).sum() for ids in other.encode(texts)]
     np.testing.assert_allclose(other.score(texts), expected, rtol=1e-5)
 

@@ -1,5 +1,6 @@
 """Creates a run directory like one of training, but with random parameters, in a second."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ def make_run(
     sentinels = {"span_corruption": 14, "masked_lm": 1}.get(objective, 0)
     config = Config(
         seed=1,
-        model=ModelConfig(
-            **({"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2, "kind": kind} | model)
+        model=dataclasses.replace(
+            ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, kind=kind), **model
         ),
         data=DataConfig(
             source="text", train_tgt=(str(tgt),), test_tgt=str(tgt), objective=objective, **sources

@@ -268,9 +268,10 @@ class Run:
             DataError: as in `score`.
         """
         is_text = self.config.data.objective in TEXT_MODELS
-        if is_text and isinstance(pairs, Iterable) and not isinstance(pairs, str | bytes):
-            pairs = [("", each) if isinstance(each, str) else each for each in pairs]
-        encoded = self._encode_pairs(read_pairs(pairs), "split the sentence")
+        given: Any = pairs
+        if is_text and isinstance(given, Iterable) and not isinstance(given, str | bytes):
+            given = [("", each) if isinstance(each, str) else each for each in given]
+        encoded = self._encode_pairs(read_pairs(given), "split the sentence")
         longest = self.config.data.max_length
         longer = sum(max(map(len, both)) > longest for both in encoded)
         warn_of_long_pairs(longer, len(encoded), longest)

@@ -1,6 +1,7 @@
 """Continues texts with a language model: the translator's search, begun after a prompt."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from t2t.config.fields import Config, ConfigError
 from t2t.config.objective_rules import check_continues
@@ -47,7 +48,7 @@ class Continuer(Translator):
         """As in `Translator`."""
         check_continues(config)
 
-    def describe_pieces(self) -> dict[str, object]:
+    def describe_pieces(self) -> dict[str, Any]:
         """What outputs depend on besides the search, as bulk generation records it."""
         return {"task": "continue", "stop": self.stop}
 

@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -243,7 +244,7 @@ class Translator:
             "products": policy.describe_products(),
         }
 
-    def describe_pieces(self) -> dict[str, int | bool]:
+    def describe_pieces(self) -> dict[str, Any]:
         """How lines are cut, as evaluations record it, with what `config` leaves to training."""
         return {
             "longest_piece": self.max_source_length,  # sub-words with EOS

@@ -35,8 +35,9 @@ from t2t.training.provenance import check_plugins, find_versions, hash_code
 # products, the search and the tokenizer. A change of others keeps saved scores and translations.
 TRANSLATING_CODE = (
     "t2t/api/fill_gaps.py", "t2t/decoding", "t2t/model", "t2t/ops", "t2t/data/batch.py",
-    "t2t/data/parts.py", "t2t/data/sentences.py", "t2t/data/tokenizer.py", "t2t/evaluation/load_models.py",
-    "t2t/evaluation/measures.py", "t2t/interop/ctranslate2_export.py",
+    "t2t/data/parts.py", "t2t/data/sentences.py", "t2t/data/tokenizer.py",
+    "t2t/evaluation/load_models.py", "t2t/evaluation/measures.py",
+    "t2t/interop/ctranslate2_export.py",
 )  # fmt: skip
 TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")
 
