@@ -17,11 +17,13 @@ import pytest
 import t2t
 from t2t.api.fill_gaps import encode_marked
 from t2t.api.run import Run
+from t2t.api.text_scorer import TextScorer
 from t2t.config.fields import ConfigError
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
+from t2t.evaluation.load_models import ModelRequest, RunModel
 from t2t.model.interface import merge
 from tests import programs
 from tests.programs import Program, make_environment
@@ -139,26 +141,34 @@ def test_prompts_that_cannot_be_continued_are_refused(lm: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("objective", "flags", "message"),
+    ("name", "call", "message"),
     [
-        ("translation", [], "trains no model to continue a text; use t2t.translate"),
-        ("span_corruption", [], "trains no model to continue a text; use t2t.generate --fill"),
-        ("translation", ["--fill"], "has no sentinels, so its model fills no gaps; use a run of"),
-        ("lm", ["--fill"], "trains no model to fill gaps; use t2t.generate without --fill"),
-        ("lm", ["--fill", "--stop=a"], "--stop is not for --fill; leave it out"),
-        ("lm", ["--n_best=9"], "--n_best=9 does not fit decoding.beam_size="),
-        ("masked_lm", ["--fill", "--beam_size=2"], "decoding.beam_size=2 is not used by"),
-        ("masked_lm", ["--fill"], "text 1 has the gaps (none); write [MASK] in place of each"),
-        ("span_corruption", ["--fill"], "text 1 has the gaps (none); write <extra_id_0>, <ext"),
+        ("run", "generate", "trains no model to continue a text; use t2t.translate, or train one"),
+        ("spans", "generate", "trains no model to continue a text; use t2t.generate --fill"),
+        ("run", "fill", "has no sentinels, so its model fills no gaps; use a run of"),
+        ("lm", "fill", "trains no model to fill gaps; use t2t.generate without --fill"),
+        ("masked", "fill", r"text 1 has the gaps \(none\); write \[MASK\] in place of each"),
+        ("spans", "fill", r"text 1 has the gaps \(none\); write <extra_id_0>, <extra_id_1>, "),
+        ("lm", "translate", "trains no model to translate; t2t.generate uses it, and t2t.evaluate"),
     ],
 )
-def test_runs_and_lines_of_other_kinds_are_refused(
-    request: pytest.FixtureRequest, objective: str, flags: list[str], message: str
+def test_runs_and_texts_of_other_kinds_are_refused(
+    request: pytest.FixtureRequest, name: str, call: str, message: str
 ) -> None:
-    names = {"translation": "run", "span_corruption": "spans", "masked_lm": "masked"}
-    done = generate(request.getfixturevalue(names.get(objective, objective)), *flags, given="Ein\n")
-    assert message in done.stderr
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    run = t2t.load(request.getfixturevalue(name))
+    with pytest.raises((ConfigError, DataError), match=message):
+        getattr(run, call)("Ein" if call == "fill" else ["Ein"])
+
+
+def test_flags_that_do_not_fit_are_refused(lm: Path, masked: Path) -> None:
+    for run, flags, message in (
+        (lm, ["--fill", "--stop=a"], "--stop is not for --fill; leave it out"),
+        (lm, ["--n_best=9"], "--n_best=9 does not fit decoding.beam_size="),
+        (masked, ["--fill", "--beam_size=2"], "decoding.beam_size=2 is not used by"),
+    ):
+        done = generate(run, *flags, given="Ein\n")
+        assert message in done.stderr
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
 def test_program_prints_what_python_returns(lm: Path, masked: Path, spans: Path) -> None:
@@ -205,6 +215,7 @@ def test_terminal_shows_a_text_while_it_grows(lm: Path) -> None:
         os.close(number)
 
 
+@pytest.mark.slow
 def test_killed_bulk_continues_bit_for_bit(lm: Path, tmp_path: Path) -> None:
     lines = [f"{prompt} {word}\n" for word in ("und", "der", "am") for prompt in PROMPTS]
     (tmp_path / "in.txt").write_text("".join(lines), "utf-8")
@@ -327,19 +338,14 @@ def test_score_of_text_alone(lm: Path, masked: Path, tmp_path: Path) -> None:
         run.logits(texts[0], texts[0])
 
 
-@pytest.mark.parametrize(
-    ("objective", "flags", "message"),
-    [
-        ("lm", ["--src=in.de", "--tgt=in.de"], "--src is given, but data.objective='lm' is of"),
-        ("run", ["--tgt=in.de"], "--src is missing; name the file of the source sentences"),
-        ("lm", ["--n_best_list=in.de"], "--src is missing; name the file"),
-    ],
-)
-def test_sources_are_for_models_that_read_them(
-    request: pytest.FixtureRequest, tmp_path: Path, objective: str, flags: list[str], message: str
-) -> None:
-    (tmp_path / "in.de").write_text("Ein\n")
-    run = request.getfixturevalue(objective)
-    done = programs.run("t2t.score", f"--workdir={run}", *flags, folder=tmp_path)
-    assert message in done.stderr
-    assert done.returncode == 2
+def test_sources_are_for_models_that_read_them(lm: Path, run: Path) -> None:
+    of_text, of_pairs = (TextScorer(RunModel(ModelRequest((each,)))) for each in (lm, run))
+    of_text.check_sources(given=False, listed=False)
+    of_text.check_sources(given=True, listed=True)
+    of_pairs.check_sources(given=True, listed=False)
+    with pytest.raises(
+        ConfigError, match=r"--src is given, but data\.objective='lm' is of text al"
+    ):
+        of_text.check_sources(given=True, listed=False)
+    with pytest.raises(ConfigError, match="--src is missing; name the file"):
+        of_pairs.check_sources(given=False, listed=False)
