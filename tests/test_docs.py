@@ -22,7 +22,6 @@ from docs.make_config_page import PAGE, make_page
 from t2t.api.run import Run
 from t2t.config.fields import Config, flatten
 from t2t.config.flags import DECODING
-from tests.tiny_run import make_run
 
 ROOT = Path(__file__).parents[1]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -212,7 +211,8 @@ def list_defined(path: Path, helpers: dict[str, set[str]]) -> set[str]:
 def list_helpers() -> dict[str, set[str]]:
     """Flags by the function of the library that defines them, or calls one above that does."""
     helpers: dict[str, set[str]] = {}
-    for path in (ROOT / "t2t/runtime/command_line.py", ROOT / "t2t/config/flags.py"):
+    shared = "t2t/runtime/command_line.py", "t2t/config/flags.py", "t2t/api/line_program.py"
+    for path in map(ROOT.joinpath, shared):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("define_"):
                 calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
@@ -396,16 +396,3 @@ def test_signatures_on_the_page_of_the_python_interface_are_those_of_the_code() 
         own = [parameter for parameter in parameters if parameter.name != "self"]
         plain = str(signature.replace(parameters=own, return_annotation=signature.empty))
         assert f"({arguments})".replace('"', "'") == plain, name
-
-
-def test_lines_that_continue_a_text_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "runs").mkdir()
-    data = {"objective": "lm", "train_src": (), "test_src": ""}
-    make_run(tmp_path / "runs" / "lm", model={"kind": "decoder_only"}, data=data)
-    monkeypatch.chdir(tmp_path)
-    exec(
-        (ROOT / "docs" / "families.md").read_text("utf-8").split("```python")[1].split("```")[0], {}
-    )
-    assert len(capsys.readouterr().out.strip()) > len("Der Hund")

@@ -262,8 +262,9 @@ class TokenizerConfig(Fields):
     # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too: compare
     # measures that ignore case; the validation BLEU does
     lowercase: bool = False
-    # pieces <extra_id_0>, <extra_id_1>, ... for data.objective: one for each span that a text may
-    # have with span_corruption, one with masked_lm; text with these characters is text
+    # pieces <extra_id_0>, <extra_id_1>, ..., at least those that data.objective needs, which a run
+    # adds: one for each span that a text may have with span_corruption, one with masked_lm; text
+    # with these characters is text
     sentinels: int = 0
 
 

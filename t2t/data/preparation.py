@@ -98,17 +98,21 @@ def _check_same(given: str, vocabulary: Vocabulary, directory: Path) -> None:
 
 
 def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
-    """Returns the config with the fields of `config.tokenizer` that follow from `tokenizer.path`.
+    """Returns the config with the fields of `config.tokenizer` that follow from others.
 
-    If that does not exist any more, the vocabulary that the run `workdir` has is read. `vocab_size`
-    is that of the larger one of two vocabularies.
+    Without `tokenizer.path` there are at least as many sentinels as `data.objective` needs. With it
+    all fields are those of its vocabulary: `vocab_size` is that of the larger one of two. If the
+    path does not exist any more, the vocabulary that the run `workdir` has is read.
 
     Raises:
         ConfigError: the vocabulary cannot be used for this config.
     """
-    given = config.tokenizer.path
+    given, needed = config.tokenizer.path, count_sentinels(config.data)
     if not given:
-        return config
+        if config.tokenizer.sentinels >= needed:
+            return config
+        tokenizer = dataclasses.replace(config.tokenizer, sentinels=needed)
+        return dataclasses.replace(config, tokenizer=tokenizer)
     own = workdir / "vocab" if workdir else None
     if own and Vocabulary.is_saved(own) and not make_path(given).exists():
         vocabulary = Vocabulary.load(own)
@@ -123,12 +127,12 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
             f"tokenizer.path={given} does not fit data.directions={config.data.directions}: "
             f"{error}; leave tokenizer.path out, and a vocabulary with these tags is trained"
         ) from None
-    sentinels, needed = len(vocabulary.tgt.sentinel_ids), count_sentinels(config.data)
+    sentinels = len(vocabulary.tgt.sentinel_ids)
     if sentinels < needed:
         raise ConfigError(
             f"tokenizer.path={given} has {sentinels} sentinels, but data.objective="
-            f"{config.data.objective!r} needs {needed}; leave tokenizer.path out, and set "
-            f"tokenizer.sentinels={needed}"
+            f"{config.data.objective!r} needs {needed}; leave tokenizer.path out, and one "
+            "that has them is trained"
         )
     if len({side.kind for side in sides}) > 1 and config.data.subword_sampling:
         raise ConfigError(

@@ -3,7 +3,8 @@
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import tqdm
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig
 from t2t.config.objective_rules import check_translates
-from t2t.data.batch import EOS_ID, group_by_length, pad_sentences
+from t2t.data.batch import BOS_ID, EOS_ID, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import Constraints, Hypotheses, LengthPenalty
@@ -61,7 +62,7 @@ class Translator:
         Raises:
             ConfigError: the run does not translate, or its model has too few positions.
         """
-        check_translates(config)
+        self.check_run(config)
         self.config = config.decoding
         self.vocabulary = vocabulary
         self.members = members = members or Members((config.model,))
@@ -83,6 +84,17 @@ class Translator:
         self.length_report = LengthReport(self.max_source_length, self.config.max_extra_length)
         self.logs_lengths = True  # after each call; else the caller does it, with `length_report`
         self.shows_progress = False  # a bar of the sentences
+        # Gets the text so far, again and again, of a single line with a single hypothesis.
+        self.watch: Callable[[str], None] | None = None
+
+    @staticmethod
+    def check_run(config: Config) -> None:
+        """Raises ConfigError if the run does not do what this class does with it."""
+        check_translates(config)
+
+    def check_lines(self, sentences: Sequence[str], first: int) -> None:
+        """Raises what `translate_n_best` raises for these lines, without a search."""
+        self._cut_all(sentences, None, first)
 
     def with_vocabulary(self, vocabulary: Vocabulary) -> "Translator":
         """This translator for another direction of the model, with the same compiled functions."""
@@ -244,7 +256,7 @@ class Translator:
             "products": policy.describe_products(),
         }
 
-    def describe_pieces(self) -> dict[str, int | bool]:
+    def describe_pieces(self) -> dict[str, Any]:
         """How lines are cut, as evaluations record it, with what `config` leaves to training."""
         return {
             "longest_piece": self.max_source_length,  # sub-words with EOS
@@ -282,9 +294,9 @@ class Translator:
         def search_batch(batch: tuple[int, int, list[int]]) -> tuple[list[int], Hypotheses]:
             length, num_rows, indices = batch
             sources = self._make_batch([rows[index] for index in indices], num_rows, length)
-            longest = min(length + self.config.max_extra_length, self._max_hypothesis_length)
-            search = self._batches.search
-            return indices, search(params, sources, longest, n_best // samples, penalties)
+            longest = self._find_longest(length)
+            count, watch = n_best // samples, self._make_watch(rows[indices[0]][0], len(rows))
+            return indices, self._batches.search(params, sources, longest, count, penalties, watch)
 
         found: list[list[Translation]] = [[] for _ in rows]
         batches = self._group([piece.ids for piece, _ in rows])
@@ -321,12 +333,26 @@ class Translator:
                 numbers[:, row] = seed, piece.sentence, piece.number, sample
             stream = Stream(*numbers)
         ids = pad_sentences([piece.ids for piece, _ in rows], num_rows, length)
-        return Sources(ids, limits, constraints, stream)
+        first = np.full(num_rows, BOS_ID, np.int32)
+        first[: len(rows)] = [piece.first for piece, _ in rows]
+        begun = first if (first != BOS_ID).any() else None
+        return Sources(ids, limits, constraints, stream, begun)
+
+    def _make_watch(self, piece: Piece, num_rows: int) -> Callable[[np.ndarray], None] | None:
+        """Returns what looks at a search of one piece alone, if somebody watches."""
+        watch, is_beam = self.watch, self.config.strategy == "beam"
+        if watch is None or num_rows > 1 or (is_beam and self.config.beam_size > 1):
+            return None
+        return lambda tokens: watch(self._make_text(piece, tokens[0, 0].tolist()))
 
     def _group(self, sources: Sequence[list[int]]) -> Iterator[tuple[int, int, list[int]]]:
         """(padded length, rows, indices of the sources) of each batch."""
         lengths = [len(ids) for ids in sources]
         return group_by_length(lengths, self.max_source_length, self.config.batch_size)
+
+    def _find_longest(self, padded: int) -> int:
+        """The largest number of tokens of hypotheses whose sources are padded to a length."""
+        return min(padded + self.config.max_extra_length, self._max_hypothesis_length)
 
     def _find_max_tokens(self, source: list[int]) -> int:
         """The largest number of tokens of a source's hypotheses, EOS included."""
@@ -336,11 +362,15 @@ class Translator:
         self, piece: Piece, ids: list[int], score: float, log_prob: float
     ) -> Translation:
         """Converts a hypothesis, which ends in EOS, to a translation of its piece."""
-        [text] = self.vocabulary.tgt.decode([ids])
         at_limit = len(ids) >= self._find_max_tokens(piece.ids)
         return Translation(
-            clean_line(text), score, log_prob, len(ids), is_cut=piece.is_cut, at_limit=at_limit
-        )
+            self._make_text(piece, ids), score, log_prob, len(ids),
+            is_cut=piece.is_cut, at_limit=at_limit, ids=tuple(ids),
+        )  # fmt: skip
+
+    def _make_text(self, piece: Piece, ids: list[int]) -> str:  # noqa: ARG002  (of subclasses)
+        [text] = self.vocabulary.tgt.decode([ids])
+        return clean_line(text)
 
     def _report(self, translations: Sequence[Translation]) -> None:
         """Counts lines by the best translation of each, and logs the counts if it is to."""

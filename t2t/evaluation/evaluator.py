@@ -31,7 +31,7 @@ from t2t.data.corpus import hash_strings
 from t2t.data.sentences import count_empty_references, describe_empty_references
 from t2t.decoding.translation import Translation
 from t2t.evaluation.evaluation_texts import open_texts
-from t2t.evaluation.likelihood import NatsAndTokens, ReferencePerplexity
+from t2t.evaluation.likelihood import NatsAndTokens, PairScorer, ReferencePerplexity
 from t2t.evaluation.load_models import (
     TRANSLATING_PACKAGES,
     ModelRequest,
@@ -354,7 +354,9 @@ class Evaluator:
     def _perplexity(self) -> ReferencePerplexity:
         limit = find_limit(self.config, self._model.members.position_limit)
         pairs = [*zip(self._test_set.sources, self._test_set.references[0], strict=True)]
-        return ReferencePerplexity(self._model.make_scorer(limit), self.config, pairs)
+        scorer = self._model.make_scorer(limit)
+        assert isinstance(scorer, PairScorer)  # a run that translates scores pairs
+        return ReferencePerplexity(scorer, self.config, pairs)
 
     def _save(
         self,

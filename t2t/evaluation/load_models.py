@@ -23,7 +23,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import PairScorer
+from t2t.evaluation.likelihood import MaskedScorer, PairScorer
 from t2t.evaluation.measures import MeasureError, make_measure
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members
@@ -149,14 +149,18 @@ class RunModel:
         """Creates the translator of this model; see `make_translator`."""
         return make_translator(backend, compute_type, self.config, self.vocabulary, self.members)
 
-    def make_scorer(self, limit: int = 2**30) -> PairScorer:
+    def make_scorer(self, limit: int = 2**30) -> PairScorer | MaskedScorer:
         """Creates the scorer of pairs whose sides have at most `limit` sub-words with EOS.
 
         Raises:
             ConfigError: the model gives a pair no probability.
         """
-        check_scores(self.config)
         size = self.config.decoding.batch_size
+        if self.config.data.objective == "masked_lm":
+            if len(self.members.configs) > 1:
+                raise ConfigError("masked sub-words need one model; give one run and checkpoint")
+            return MaskedScorer(self.members, self.vocabulary, size, limit)
+        check_scores(self.config)
         return PairScorer(self.members, self.vocabulary, size, limit)
 
     def translate(

@@ -12,19 +12,18 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import PAD_ID
+from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.model.block import Auxiliary, Block, Context, make_embedding_norm, make_final_norm
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import BlockCache, DecodingCache, KeyValue, KVCache
 from t2t.model.layers import normalize, split
 from t2t.model.masks import (
     ancestor_mask,
-    causal_mask,
+    begun_mask,
     count_prefix,
     padding_mask,
     positions_in_segments,
     prefix_mask,
-    source_mask,
     source_segment_ids,
     target_segment_ids,
 )
@@ -81,15 +80,17 @@ class DecoderOnly(TableGenerator):
     def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> DecodingCache:
         """Computes the keys and values of the source, with room for `max_length` steps.
 
-        A block's cache holds the keys of the S source positions, then those of each step.
+        A row may go on with the beginning of its target, BOS w1 ... wn; the first step then takes
+        the next token instead of BOS. A block's cache holds the keys of the S positions of `src`,
+        then those of each step.
         """
         positions = jnp.arange(src.shape[1])
         bias = self.position.bias(positions, positions)
-        mask = source_mask(source_segment_ids(src), src)
-        if self.is_causal:
-            mask &= causal_mask(source_segment_ids(src))
+        is_target = jnp.cumsum(src == BOS_ID, axis=1) > 0
+        mask = begun_mask(src, is_target, causal=self.is_causal)
         context = Context(mask, self.position, positions, bias)
-        x = normalize(self.embedding_norm, self.position.add(self.embed_src(src), positions))
+        embedded = jnp.where(is_target[..., None], self.embed_tgt(src), self.embed_src(src))
+        x = normalize(self.embedding_norm, self.position.add(embedded, positions))
         blocks = []
         for block in self.decoder:
             x, of_source, _ = block(x, context)

@@ -27,7 +27,7 @@ from t2t.config.fields import (
 )
 from t2t.config.files import check_type, override
 from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.config.objective_rules import is_text_alone
+from t2t.config.objective_rules import count_sentinels, is_text_alone
 from t2t.config.unused_fields import list_unused
 from t2t.data.objectives import choose_objective
 from t2t.model.flops import count_parameters, train_flops
@@ -96,7 +96,8 @@ def count_flops(config: Config, tgt_vocab_size: int) -> int:
     """Counts the FLOPs of the whole training, with full batches of `LENGTH`-long sentences."""
     sides = np.array([LENGTH]), np.array([LENGTH])
     if is_text_alone(config.data):
-        objective = choose_objective(config.data, range(config.tokenizer.sentinels))
+        sentinels = max(config.tokenizer.sentinels, count_sentinels(config.data))
+        objective = choose_objective(config.data, range(sentinels))
         sides = objective.find_lengths((np.ones_like(sides[0]), sides[1]))
     rows = max(config.data.batch_tokens // int(np.max(sides)), 1)
     src, tgt = (np.repeat(side, rows) for side in sides)

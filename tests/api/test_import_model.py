@@ -28,6 +28,7 @@ from tests.interop.foreign_folders import (
     write_madlad_model,
     write_model,
     write_nllb_model,
+    write_t5_model,
 )
 
 
@@ -131,6 +132,19 @@ def test_missing_tokenizer_is_named(source: Path, tmp_path: Path) -> None:
     for name in ("source.spm", "target.spm", "vocab.json"):
         (source / name).unlink()
     refuse(source, tmp_path, r"has no tokenizer: .*tokenizer\.save_pretrained.* --tokenizer")
+
+
+def test_imported_t5_fills_gaps(tmp_path: Path) -> None:
+    (tmp_path / "t5").mkdir()
+    write_t5_model(tmp_path / "t5")
+    import_model(str(tmp_path / "t5"), tmp_path / "run")
+    run = t2t.load(tmp_path / "run", checkpoint="last")
+    found = run.fill("the <extra_id_0> and <extra_id_1>.", 2, beam_size=2, max_extra_length=2)
+    for each in found:
+        first, second = each.gaps
+        assert first.log_prob < 0
+        assert each.ids[0] == run.vocabulary.tgt.sentinel_ids[0]
+        assert second.log_prob < 0
 
 
 def refuse(source: Path, tmp_path: Path, match: str) -> None:

@@ -83,7 +83,7 @@ def test_alpha_ranks_the_hypotheses(run: Run, monkeypatch: pytest.MonkeyPatch) -
     search = BatchSearch.search
 
     def note(*arguments: Any) -> Any:
-        given.append(arguments[-1])
+        given.append(arguments[5])
         if not found:  # each alpha is a program, so one of them searches
             found.append(search(*arguments))
         return found[0]
@@ -213,9 +213,9 @@ def test_options_of_decoding_are_keywords(run: Run) -> None:
         run.translate(sentences, prefixes=["Hunde"])
     with pytest.raises(ConfigError, match=r"decoding\.beams=3: no such field"):
         run.translate(sentences, beams=3)
-    with pytest.raises(ConfigError, match="num_samples=2, but one translation is returned"):
+    with pytest.raises(ConfigError, match="num_samples=2, but one output is returned"):
         run.translate(sentences, strategy="sampling", num_samples=2)
-    with pytest.raises(ConfigError, match="mbr='chrf' chooses one translation"):
+    with pytest.raises(ConfigError, match="mbr='chrf' chooses one output"):
         run.translate_n_best(sentences, 2, mbr="chrf")
 
 

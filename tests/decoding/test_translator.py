@@ -282,7 +282,7 @@ def test_a_translation_at_the_limit_of_its_length_is_counted(
     make_echo(translator, monkeypatch)
     found = translator.translate(params, ["A girl climbs.", "Dogs run."])
     assert [x.at_limit for x in found] == [True, False]
-    assert "1 of 2 lines have a translation that may be incomplete" in caplog.text
+    assert "1 of 2 lines have an output that may be incomplete" in caplog.text
 
 
 def test_joined_pieces_are_sorted_by_the_score_of_the_whole(
@@ -377,4 +377,4 @@ def test_a_model_without_finite_output_is_reported(
     broken = jax.tree.map(lambda x: x * jnp.nan, params)
     found = Translator(make_config(), vocabulary).translate(broken, ["Dogs run.", ""])
     assert [x.text for x in found] == ["", ""]
-    assert "1 of 2 lines have no translation" in caplog.text
+    assert "1 of 2 lines have no output" in caplog.text
