@@ -67,7 +67,7 @@ class GapFiller(Translator):
         check_fills(config)
 
     def describe_pieces(self) -> dict[str, Any]:
-        """What outputs depend on besides the search."""
+        """Returns the task and lengths, on which outputs depend besides the search."""
         return {"task": "fill", "longest_piece": self.max_source_length}
 
     def translate_n_best(

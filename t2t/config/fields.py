@@ -459,7 +459,7 @@ def describe_unknown_field(name: str, known: Collection[str] = ()) -> str:
         return f"this section is a {kind.__name__}; set its fields, such as {name}.{first}"
 
     def similarity(other: str) -> float:
-        """That of the names without their sections, from 0 to 1."""
+        """Returns the similarity, from 0 to 1, of the names without their sections."""
         last, other_last = (each.rpartition(".")[2] for each in (str(name), other))
         return difflib.SequenceMatcher(None, other_last, last).ratio()
 

@@ -49,7 +49,7 @@ class Continuer(Translator):
         check_continues(config)
 
     def describe_pieces(self) -> dict[str, Any]:
-        """What outputs depend on besides the search, as bulk generation records it."""
+        """Returns the settings besides the search that bulk generation records."""
         return {"task": "continue", "stop": self.stop}
 
     def _cut_all(

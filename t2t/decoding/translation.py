@@ -24,7 +24,7 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class Gap(NamedTuple):
-    """What fills one gap of a text."""
+    """The text that fills a gap, and its log-probability."""
 
     text: str
     log_prob: float  # with the end of the gap; -inf: the output says nothing of this gap

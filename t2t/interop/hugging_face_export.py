@@ -47,7 +47,7 @@ _NEAR = 1e-5  # a difference of the norms' epsilons that changes logits less tha
 
 
 class Export(NamedTuple):
-    """What is written of a run."""
+    """The parts of a run that an export writes."""
 
     family: str  # marian, m2m_100, mbart or t5
     model: ModelConfig  # that the import would read
@@ -109,7 +109,7 @@ def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Ex
 def _check_vocabulary(
     config: Config, vocabulary: Vocabulary, family: str, *, imported: bool
 ) -> list[str]:
-    """What keeps a vocabulary from being one of the family."""
+    """Returns the reasons why a vocabulary is none of the family."""
     problems = []
     data, advice = config.data, "is not supported by the export to transformers"
     match family:
