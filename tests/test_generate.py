@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -68,7 +69,9 @@ def predict_masked(run: Run, ids: list[int]) -> np.ndarray:
     """Log P of all sub-words at each place of a text with masks."""
     structure, _ = run._model.members.describe(*run.vocabulary.sizes)
     model = merge(structure, run.params)
-    return np.asarray(jax.nn.log_softmax(model.compute_logits(model.encode(np.array([ids]))[0])))[0]
+    return np.asarray(jax.nn.log_softmax(model.compute_logits(model.encode(jnp.array([ids]))[0])))[
+        0
+    ]
 
 
 @pytest.mark.parametrize(

@@ -388,7 +388,9 @@ class DecodingConfig(Fields):
     # translate each sentence of a line by itself: yes | no | auto (yes, if fewer than 10% of
     # training's source lines hold several sentences); not with a forced prefix
     split_sentences: str = "auto"
-    max_extra_length: int = 50  # an output has at most source length + this many sub-words
+    # an output has at most source length + this many sub-words; what follows a prompt has at most
+    # this many, and EOS
+    max_extra_length: int = 50
     num_samples: int = 1  # strategy="sampling": samples per sentence
     temperature: float = 1.0  # strategy="sampling": divides the logits
     top_k: int = 0  # strategy="sampling": draw from this many most probable sub-words; 0: all

@@ -36,7 +36,8 @@ DECODING = {
     "EOS included. Default: the config's, which is data.max_length if it is 0.",
     "split_sentences": "Translate each sentence of a line by itself; auto: if training had one a "
     "line.",
-    "max_extra_length": "An output has at most source length + this many sub-words.",
+    "max_extra_length": "An output has at most source length + this many sub-words; of a continued "
+    "prompt what follows it has at most this many.",
     "num_samples": "With --strategy=sampling: samples per sentence.",
     "temperature": "With --strategy=sampling: divides the logits.",
     "top_k": "With --strategy=sampling: draw from this many most probable sub-words.",
