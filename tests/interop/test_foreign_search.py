@@ -37,7 +37,7 @@ def read(**given: Any) -> tuple[DecodingConfig, list[str]]:
         ),
         ({"temperature": 0.5, "top_k": 9, "typical_p": 0.5, "do_sample": False}, {}),
         ({"bad_words_ids": [[9]], "forced_bos_token_id": 3, "forced_eos_token_id": 0}, {}),
-        ({"max_length": 600, "eos_token_id": [0], "no_repeat_ngram_size": 0}, {}),
+        ({"max_length": 512, "eos_token_id": [0], "no_repeat_ngram_size": 0}, {}),
         ({"num_beams": None, "max_length": None, "early_stopping": True}, {}),
     ],
 )
