@@ -30,7 +30,6 @@ from t2t.interop.hugging_face_vocabulary import (
 _RENAMED = re.compile(r"<original \d+: (.*)>", re.DOTALL)  # by earlier imports, from this name
 _TAG = re.compile("<2(.+)>")
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
-_FAMILIES = {(0, 1): "marian", (2, 3): "m2m_100"}  # by the rows of EOS and UNK
 _CODES = {"marian": ">>{}<<", "m2m_100": "{}", "mbart": "{}"}  # names of a tag's language
 
 
@@ -48,7 +47,10 @@ def find_family(rows: Rows, table: PieceTable | None) -> str:
     """Returns the family from which a vocabulary was imported, by its special symbols and codes."""
     if table and f"<2{MBART50_LANGUAGES[0]}>" in table.symbols:
         return "mbart"
-    return _FAMILIES.get(tuple(rows.row[[EOS_ID, UNK_ID]].tolist()), "t5")
+    pad, bos, eos, unk = rows.row[[PAD_ID, BOS_ID, EOS_ID, UNK_ID]].tolist()
+    if (bos, pad, eos, unk) == (0, 1, 2, 3):
+        return "m2m_100"
+    return "marian" if (eos, unk) == (0, 1) or bos == rows.row.max() else "t5"
 
 
 def assign_rows(vocabulary: Vocabulary, family: str) -> Rows:

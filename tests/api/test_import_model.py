@@ -25,6 +25,7 @@ from t2t.training.checkpoint import restore_params
 from tests.interop.foreign_folders import (
     make_config,
     write_config,
+    write_m2m100_vocabulary,
     write_madlad_model,
     write_model,
     write_nllb_model,
@@ -208,6 +209,20 @@ def test_directions_of_a_model_of_many_languages_are_asked_for_and_checked(
     run = t2t.load(tmp_path / "run", checkpoint="last", direction="deu_Latn-eng_Latn")
     tags = [run.vocabulary.src.tag_ids, run.vocabulary.tgt.tag_ids]
     assert [run.vocabulary.src.pieces(ids) for ids in tags] == [["<2deu_Latn>"], ["<2eng_Latn>"]]
+
+
+def test_sources_of_small100_begin_with_the_tag_of_the_target(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    settings = {"tokenizer_class": "SMALL100Tokenizer"}
+    (source / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
+    write_nllb_model(source, write_m2m100_vocabulary)
+    config = import_model(str(source), tmp_path / "run", directions=["en-fr"])
+    assert config.data.direction_tags == "target"
+    run = t2t.load(tmp_path / "run", checkpoint="last")
+    [[tag, *text]], [target] = run.encode(["the king"]), run.encode(["the king"], "tgt")
+    assert run.vocabulary.src.pieces([tag]) == ["<2fr>"]
+    assert (text, run.vocabulary.several_sentences) == (target, 0.0)
 
 
 @pytest.mark.slow
