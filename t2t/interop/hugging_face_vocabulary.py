@@ -288,7 +288,7 @@ def read_mbart(folder: Path, vocab_size: int) -> ImportedVocabulary:
         )
     path = folder / "tokenizer.json"
     if path.exists():
-        model, texts = _read_unigram(path)
+        model, texts = _read_pieces(path)
     else:
         path = folder / "sentencepiece.bpe.model"
         model = _read_model(path)
@@ -314,7 +314,7 @@ def read_t5(folder: Path, vocab_size: int) -> ImportedVocabulary:
         SourceError: a file is missing or damaged, or does not fit the table.
     """
     path, saved = folder / "spiece.model", folder / "tokenizer.json"
-    model, texts = _read_unigram(saved) if saved.exists() else (b"", [])
+    model, texts = _read_pieces(saved) if saved.exists() else (b"", [])
     defined: list[str] = []
     if path.exists() or not texts:
         content = _read_model(path)
@@ -337,13 +337,18 @@ def read_t5(folder: Path, vocab_size: int) -> ImportedVocabulary:
     return names.make({path: model}, path, vocab_size, 0.0 if is_madlad else None)
 
 
-def _read_unigram(path: Path) -> tuple[bytes, list[str]]:
-    """Reads a unigram model of `tokenizers`: as one of SentencePiece, and its pieces by row."""
+def _read_pieces(path: Path) -> tuple[bytes, list[str]]:
+    """Reads a model of `tokenizers`: as one of SentencePiece, and its pieces by row."""
     values = read_json(path.parent, path.name)
     try:
         unigram = values["model"]
-        if unigram["type"] != "Unigram":
-            raise SourceError(f"{path} holds a model {unigram['type']!r}; it can be 'Unigram'")
+        kind = unigram.get("type", "BPE" if "merges" in unigram else "Unigram")
+        if kind == "BPE":
+            ids = {str(name): int(row) for name, row in unigram["vocab"].items()}
+            model = _make_bpe(ids, unigram["merges"], _read_charsmap(path, values))
+            return model, sorted(ids, key=ids.__getitem__)
+        if kind != "Unigram":
+            raise SourceError(f"{path} holds a model {kind!r}; it can be 'Unigram' or 'BPE'")
         vocab = [(str(name), float(score)) for name, score in unigram["vocab"]]
         model = _make_model(
             "UNIGRAM",
