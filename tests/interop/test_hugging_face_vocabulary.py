@@ -1,4 +1,5 @@
 import json
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from tests.interop.foreign_folders import (
     write_nllb_vocabulary,
     write_vocabulary,
 )
-from tests.interop.small_vocabularies import list_pieces, make_odd_lines, train_model
+from tests.interop.small_vocabularies import list_pieces, make_odd_lines, make_text, train_model
 
 NEW = ("ŋ", "\0", "\0\0", "ŋ\0")  # pieces that no model has, and one cannot hold
 NEW_LINES = ["theŋqueen ŋ", "a\0b \0\0 ŋ\0", "ŋŋ"]
@@ -270,6 +271,16 @@ def test_vocabulary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "added_tokens.json").write_text('{"<name>": "last"}', "utf-8")
     with pytest.raises(SourceError, match="the list of added tokens is damaged"):
         read_marian(tmp_path, size)
+
+
+def test_t5_may_have_a_bpe_model(tmp_path: Path) -> None:
+    write_nllb_vocabulary(tmp_path, codes=())
+    (tmp_path / "tokenizer_config.json").write_text('{"extra_ids": 0}', "utf-8")
+    tokenizer = read_t5(tmp_path, 300).vocabulary.tgt
+    original = Processor(model_proto=train_model(0, kind="bpe"))
+    lines = [line for line in make_text(1) if unicodedata.is_normalized("NFKC", line)]
+    for ids, line in zip(tokenizer.encode(lines), lines, strict=True):
+        assert tokenizer.pieces(ids) == [*original.encode(line, out_type=str), "</s>"], line
 
 
 @pytest.mark.parametrize("kinds", [["Nmt", "NFKC", "Replace"], ["Lowercase", "Precompiled"]])
