@@ -443,7 +443,7 @@ def format_measures(measures: Mapping[str, Mapping[str, Any]], html: bool = Fals
 
 def is_scores_file(place: Path) -> bool:
     """Returns whether an operand names the .json of an evaluation, and no run directory."""
-    return place.suffix == ".json" and not (place / "config.json").exists()
+    return place.suffix == ".json" and not place.is_dir()
 
 
 def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "") -> Evaluation:

@@ -225,6 +225,9 @@ def test_field_that_the_export_does_not_know_is_refused(vocabulary: Vocabulary) 
     class Variant(ModelConfig):
         logit_cap: float = 0.0
 
-    plan_export(Config(model=Variant()), vocabulary, None)
+    config = Config()
+    vars(config)["model"] = Variant()
+    plan_export(config, vocabulary, None)
+    vars(config)["model"] = Variant(logit_cap=30.0)
     with pytest.raises(ConfigError, match=r"^model\.logit_cap=30\.0 is not supported .* 0\.0$"):
-        plan_export(Config(model=Variant(logit_cap=30.0)), vocabulary, None)
+        plan_export(config, vocabulary, None)
