@@ -15,7 +15,6 @@ from t2t.evaluation.saved_evaluations import (
     list_evaluations,
     load_evaluation,
 )
-from t2t.evaluation.systems import read_system
 from t2t.training.provenance import list_code
 from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
 
@@ -130,16 +129,6 @@ def test_texts_that_are_missing_or_no_files_are_refused(tmp_path: Path) -> None:
     saved.result["texts"]["documents"] = "documents"
     with pytest.raises(EvaluationError, match=r"documents is damaged \(numbers of documents\)"):
         saved.read_test_set()
-
-
-def test_run_whose_name_ends_in_json_is_no_file_of_scores(tmp_path: Path) -> None:
-    run = tmp_path / "run.json"
-    save(run, spoil(3))
-    with pytest.raises(EvaluationError, match=r"run\.json cannot be read: .*Is a directory"):
-        find_evaluation(run, "test")
-    (run / "config.json").write_text("{}")
-    assert find_evaluation(run, "test").name == "test-100"
-    assert not read_system(str(run), "test", "").is_named
 
 
 def test_other_files_in_the_folder_are_left_out_with_a_warning(
