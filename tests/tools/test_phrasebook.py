@@ -12,6 +12,7 @@ from tools.phrasebook.generation import SIZES
 from tools.phrasebook.noun_alignments import find_links
 from tools.phrasebook.noun_phrases import HE, SHE, WE, I, Name, Nominal, NounPhrase
 from tools.phrasebook.numbers import clock_time, english_number, german_number, year
+from tools.phrasebook.skeletons import list_skeletons
 from tools.phrasebook.splits import is_held_out
 from tools.phrasebook.text import Text
 
@@ -180,3 +181,16 @@ def test_links_join_nouns_and_adjectives_that_occur_once() -> None:
         ("tired", "müde"), ("student", "Musikstudent"), ("fresh", "frische"), ("tart.", "Torte"),
     ]  # fmt: skip
     assert find_links("The dog sees the dog.", "Der Hund sieht den Hund.") == set()
+
+
+def test_skeletons_tell_what_agrees_from_what_does_not() -> None:
+    """Other words with the same inflection make no difference."""
+    right = list_skeletons("Der Mann, der den kleinen Hund sieht, schläft.")
+    assert right == list_skeletons("Der Vater, der den großen Stuhl kauft, schläft.")
+    for wrong in (
+        "Der Mann, die den kleinen Hund sieht, schläft.",
+        "Der Mann, der der kleinen Hund sieht, schläft.",
+        "Der Mann, der den kleines Hund sieht, schläft.",
+        "Der Mann, der den kleinen Hund sehen, schläft.",
+    ):
+        assert list_skeletons(wrong) != right
