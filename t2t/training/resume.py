@@ -30,7 +30,8 @@ _CHANGEABLE = tuple(
     """
     mesh. checkpoints. decoding. data.directory data.cache_directory data.train_src data.train_tgt
     data.hf_files data.hf_streaming data.validation_ data.test_ tokenizer.path training.log_every
-    training.validate_every training.bleu_every training.max_nonfinite_steps
+    training.validate_every training.bleu_every training.source_use_pairs
+    training.max_nonfinite_steps
     """.split()
 )
 
