@@ -16,6 +16,7 @@ import numpy as np
 
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
 FIRST_WORD = 4
+GENERATED = 32  # sub-words with which a prompt is continued
 
 Ids = np.ndarray  # int n
 Pair = tuple[Ids, Ids]
@@ -74,6 +75,12 @@ def draw_pairs(size: Size, count: int, seed: int = 0) -> list[Pair]:
 
     lengths = zip(*draw_lengths(size.lengths, count, random), strict=True)
     return [(draw(src), draw(tgt)) for src, tgt in lengths]
+
+
+def draw_prompts(size: Size, count: int) -> list[Ids]:
+    """Draws prompts of 16 words."""
+    random = np.random.default_rng(0)
+    return [random.integers(FIRST_WORD, size.vocab_size, 16) for _ in range(count)]
 
 
 def cut_batches(pairs: Sequence[Pair], max_tokens: int, seed: int = 0) -> list[list[Pair]]:

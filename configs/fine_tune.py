@@ -16,6 +16,8 @@ from t2t.config.files import load_run_config
 def get_config(run: str) -> Config:
     """`run` is a run directory; its data and training are left out, its batches are kept."""
     base = load_run_config(run)
+    # An import adds this bias only to bar ids that are no outputs of the original.
+    only_bars = "output_bias" in base.training.frozen
     kept = (
         "src_language tgt_language directions direction_tags max_length batch_tokens packed_length "
         "length_multiple rows_multiple"
@@ -31,6 +33,7 @@ def get_config(run: str) -> Config:
             learning_rate=0.0001,
             warmup_steps=100,
             clip_norm=1.0,
+            frozen=("output_bias",) if only_bars else (),
             label_smoothing=base.training.label_smoothing,
             validate_every=200,
             log_every=50,

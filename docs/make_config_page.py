@@ -24,8 +24,9 @@ Set a field on the command line as `--config.SECTION.FIELD=VALUE`, for example
 
 - **Defaults** are the paper's base model; each recipe in [`configs/`](../configs) changes what it
   needs.
-- **Several values**: repeat the flag of a field that is a tuple, or join numbers by commas; `'()'`
-  is none. Any other flag with two different values is refused.
+- **Several values**: repeat the flag of a field that is a tuple, or join numbers by commas.
+  Nothing is an empty tuple: `--config.data.filters=`. Any other flag with two different values is
+  refused.
 - **Errors** come before any device work, and say what is allowed: a wrong name, type or
   combination and, in new runs, a field without effect, such as `model.d_ff` with
   `model.feed_forward=none`.

@@ -27,7 +27,7 @@ def attend_by_cosine(
     query: Float[Array, "B T H K"],
     key_value: KeyValue | KVCache,
     mask: Bool[Array, "#B 1 #T S"],
-    bias: Float[Array, "#B H T S"] | None = None,
+    bias: Float[Array, "*#B #H #T #S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,
@@ -35,19 +35,23 @@ def attend_by_cosine(
 ) -> Float[Array, "B T H U"]:
     """Ten times the cosine of query and key is the logit (Henry et al. 2020, with a fixed factor).
 
-    `scaled` has no effect, since cosines do not grow with d_k.
+    `scaled` has no effect, since cosines do not grow with d_k. With model.dtype=bfloat16 queries,
+    keys and values are in bfloat16; cosines and the softmax are computed in float32.
     """
     del scaled
     # With fewer key/value heads than heads (model.num_kv_heads), several heads share one.
     keys, values = (repeat_heads(x, query.shape[2]) for x in (key_value.keys, key_value.values))
-    query, keys = (
-        x * jax.lax.rsqrt(jnp.sum(x * x, axis=-1, keepdims=True) + 1e-6) for x in (query, keys)
-    )
+    query, keys = (normalize(x.astype(jnp.float32)) for x in (query, keys))
     logits = 10 * einsum("BTHK,BSHK->BHTS", query, keys)
     if bias is not None:  # of relative positions, for example
         logits += bias
     weights = dropout(masked_softmax(logits, mask), dropout_rate, key)
-    return einsum("BHTS,BSHU->BTHU", weights, values)
+    return einsum("BHTS,BSHU->BTHU", weights.astype(values.dtype), values)
+
+
+def normalize(x: Float[Array, "B T H K"]) -> Float[Array, "B T H K"]:
+    """Divides vectors by their length."""
+    return x * jax.lax.rsqrt(jnp.sum(x * x, axis=-1, keepdims=True) + 1e-6)
 
 
 @register("model.attention", "learned_temperature")

@@ -23,8 +23,10 @@ class SquaredReLU(nnx.Module):
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         self.policy, sizes = policy, (config.d_model, config.d_ff)
         inner_key, outer_key = jax.random.split(key)
-        self.inner = init_glorot(inner_key, sizes, *sizes, "d_model", "d_ff")
-        self.outer = init_glorot(outer_key, sizes[::-1], *sizes, "d_ff", "d_model")
+        # `matrix`: dimensions of inputs and outputs. Muon, the quickstart's optimiser, updates such
+        # weights, and leaves all others to Adam.
+        self.inner = init_glorot(inner_key, sizes, *sizes, "d_model", "d_ff", matrix=(0, 1))
+        self.outer = init_glorot(outer_key, sizes[::-1], *sizes, "d_ff", "d_model", matrix=(0, 1))
 
     def __call__(
         self, x: Float[Array, "B T D"], key: jax.Array | None = None

@@ -21,6 +21,7 @@ class ScaleNorm(nnx.Module):
         self.scale = nnx.Param(jnp.full((), config.d_model**0.5, jnp.float32))
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """Normalises each position."""
-        norm = jnp.sqrt(jnp.square(x).sum(axis=-1, keepdims=True) + 1e-6)
-        return self.scale[...] * x / norm
+        """Normalises each position, in float32 even if x is in bfloat16."""
+        x32 = x.astype(jnp.float32)
+        norm = jnp.sqrt(jnp.square(x32).sum(axis=-1, keepdims=True) + 1e-6)
+        return (self.scale[...] * x32 / norm).astype(x.dtype)

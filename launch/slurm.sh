@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Runs any t2t program on SLURM, one process per GPU:
+# Runs any t2t program on SLURM: on one node one process for all GPUs, on several one for each GPU.
 #
+#   sbatch --gpus-per-node=8 launch/slurm.sh \
+#       t2t.train --config=configs/big.py --workdir=/shared/runs/big
 #   sbatch --nodes=2 --gpus-per-node=8 --ntasks-per-node=8 launch/slurm.sh \
 #       t2t.train --config=configs/big.py --workdir=/shared/runs/big
 #
-# Submit it from the checkout; all nodes must see the checkout and the run directory. On one node
-# without --ntasks-per-node there is one process, as t2t.sweep and others need it; in a job array
-# t2t.sweep gets its --index.
+# Submit it from the checkout; all nodes must see the checkout and the run directory. t2t.sweep and
+# others are for one process; in a job array t2t.sweep gets its --index.
 #
 #   PYTHON=FILE     the Python to run; by default that of the environment .venv
 #   T2T_IMAGE=IMAGE runs in a container (enroot and pyxis) with the image's Python, but this checkout

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from t2t.config.fields import ConfigError
 from t2t.config.measure_names import MEASURES
 from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
@@ -24,6 +25,11 @@ def main(operands: Sequence[str]) -> None:
     values = flags.FLAGS
     import_plugins(values.plugins)  # for measures
     if values.verify:
+        ignored = [
+            name for name in ("measure", "plot", "forest", "may_differ") if values[name].value
+        ]
+        if ignored:
+            raise ConfigError(f"--verify checks every score; leave out --{', --'.join(ignored)}")
         print(verify(operands, values.split, values.evaluation, values.checkpoint))
         return
     plot, forest = (make_path(each) if each else None for each in (values.plot, values.forest))

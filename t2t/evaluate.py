@@ -14,7 +14,7 @@ from typing import Any
 
 from absl import flags
 
-from t2t.config.fields import ConfigError
+from t2t.config.fields import ConfigError, DecodingConfig
 from t2t.config.flags import define_decoding, define_metricx, read_decoding
 from t2t.config.measure_names import MEASURES, METRICX, ON_REQUEST
 from t2t.config.variants import import_plugins
@@ -53,6 +53,7 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
     for name in ("output", "save_params"):
         if given and values[name]:
             raise ConfigError(f"--{name} is for one evaluation, but --{given[0]} makes several")
+    ignored: list[str] = []
     for wrong, message in (
         (values["average"] and values["checkpoint"], "--average chooses: leave out --checkpoint"),
         (values["src"] and values["split"], "--src replaces the split: leave out --split"),
@@ -66,9 +67,9 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
         ),
         (values["metricx_input"] and not values["metricx"], "--metricx_input is for --metricx=RUN"),
         (
-            values["segment_scores"] and (given or any(values[name] for name in _TEXTS)),
-            "--segment_scores adds to a saved evaluation: the newest of --split and --checkpoint, "
-            f"or the one that --output names; leave out --{', --'.join((*_TEXTS, *_MODES))}",
+            values["segment_scores"] and (ignored := _list_unheeded(values)),
+            "--segment_scores adds to a saved evaluation of one run: the newest of --split and "
+            f"--checkpoint, or the one that --output names; leave out --{', --'.join(ignored)}",
         ),
     ):
         if wrong:
@@ -76,6 +77,15 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
     for name in ("patience", "watch_timeout"):
         if values[name] and not values["watch"]:
             raise ConfigError(f"--{name} is for --watch; add --watch or leave it out")
+
+
+def _list_unheeded(values: Mapping[str, Any]) -> list[str]:
+    """Returns the flags with a value that only a new evaluation heeds."""
+    decoding = (field.name for field in dataclasses.fields(DecodingConfig))
+    heeded = *_TEXTS, *_MODES, "tgt_language", "metricx", "compute_type", "weights", *decoding
+    found = [name for name in heeded if values.get(name)]
+    found += ["measures"] * (values["measures"] != ["default"])
+    return found + ["workdir of further runs"] * (len(values.get("workdir") or ()) > 1)
 
 
 def _register_measures(values: Mapping[str, Any]) -> None:
@@ -125,8 +135,8 @@ def main() -> int:
     given["checkpoint"] = given["checkpoint"] or ("last" if values["watch"] else "best")
     request = EvaluationRequest(**given)
     is_ensemble = request.others or (not values["watch"] and "," in request.checkpoint)
-    if is_ensemble and (selected or request.save_params):
-        raise ConfigError("an ensemble is one evaluation; leave out --save_params and selections")
+    if is_ensemble and selected:
+        raise ConfigError(f"an ensemble is one evaluation; leave out --{selected[0]}")
     sizes, alphas = (
         command_line.read_numbers(name, values[name], kind)
         for name, kind in (("beam_sizes", int), ("alphas", float))
@@ -225,8 +235,8 @@ def define_modes() -> None:
     flags.DEFINE_integer(
         "patience",
         0,
-        "With --watch: tell training to stop after this many checkpoints without a better score; "
-        "0: never.",
+        "With --watch: tell training to stop after this many checkpoints without a better score, "
+        "counted from the first one that translates (1 BLEU); 0: never.",
         lower_bound=0,
     )
     flags.DEFINE_float(
@@ -258,7 +268,8 @@ def define_modes() -> None:
         "measure",
         None,
         "The score by which --watch, --average, --beam_sizes and --alphas choose the best; "
-        "default: bleu, or bleu_lowercase with tokenizer.lowercase.",
+        "default: bleu, or bleu_lowercase with tokenizer.lowercase. perplexity is that of the "
+        "references.",
     )
 
 

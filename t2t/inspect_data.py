@@ -2,7 +2,8 @@
 
 The report has sentence lengths, length ratios, duplicates, the overlap of the splits with train,
 unknown sub-words, and the pairs that the filters drop. `--vocabulary=RUN/vocab` uses a run's
-vocabulary; without it a vocabulary is trained on the corpus, and discarded afterwards.
+vocabulary; without it that of `tokenizer.path` is used, or else a vocabulary is trained on the
+corpus, and discarded afterwards.
 `--output=FILE.json` saves the figures.
 """
 
@@ -33,7 +34,7 @@ def print_report(config: Config, vocabulary: Path | None, output: Path | None) -
         if output.is_dir():
             raise DataError(f"{output} is a folder; --output names the file to write")
         with explain_write_errors(DataError, output):
-            check_writable(output.parent)
+            check_writable(output.parent, output.name)
     report = inspect_data(config, vocabulary)
     print(format_report(report))
     if output:
@@ -51,7 +52,9 @@ def main() -> None:
 if __name__ == "__main__":
     define_config()
     flags.DEFINE_string(
-        "vocabulary", None, "A vocabulary folder such as RUN/vocab; default: train a vocabulary."
+        "vocabulary",
+        None,
+        "A vocabulary folder such as RUN/vocab; default: tokenizer.path, or else train one.",
     )
     flags.DEFINE_string("output", None, "Also write the figures to this JSON file.")
     command_line.run(main)

@@ -36,7 +36,7 @@ def report_plan(config: Config, topology: str, output: Path | None = None, **opt
     if output:  # before the work, which takes minutes
         with explain_write_errors(ConfigError, output, "--output sets the path"):
             make_folder(output.parent)
-            check_writable(output.parent)
+            check_writable(output.parent, output.name)
             if output.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "it is a folder")
     found = plan(config, topology, **options)

@@ -28,6 +28,7 @@ from t2t.config.objective_rules import is_text_alone
 from t2t.config.recipes import find_recipe
 from t2t.config.variants import choices
 from t2t.runtime import command_line
+from t2t.storage.paths import check_new_run_path
 
 if TYPE_CHECKING:
     from t2t.sweeps.sweep_rows import Run
@@ -46,8 +47,7 @@ def main() -> int:
 
     values = flags.FLAGS
     base, workdir = read_config(), command_line.read_workdir()
-    if "," in str(workdir):  # which separates the runs of an ensemble or of a system
-        raise ConfigError(f"--workdir={workdir} may not contain a comma")
+    check_new_run_path(workdir)
     tokenizer = fill_tokenizer(base).tokenizer
     measure = choose_measure(
         values.measure,

@@ -13,69 +13,24 @@ source and target words in Pharaoh format follow the text.
 process that was killed goes on where it was if it is started again.
 """
 
-import contextlib
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 from absl import flags
 
+from t2t.api.line_program import define_lines, process_lines
 from t2t.config.fields import ConfigError
 from t2t.config.flags import define_decoding, define_metricx, read_decoding
-from t2t.decoding.bulk import BATCHES_TOGETHER, Part, find_inputs, read_part
 from t2t.runtime import command_line
-from t2t.storage.open_text import open_text, unpack
-from t2t.storage.paths import make_local_path, make_path, make_run_path
-
-
-def prompt_lines() -> Iterator[bytes]:
-    """Yields the lines typed on a terminal, until Ctrl-D or Ctrl-C."""
-    while True:
-        print("> ", end="", file=sys.stderr, flush=True)
-        try:
-            line = sys.stdin.buffer.readline()
-        except KeyboardInterrupt:
-            line = b""
-        if not line:
-            print(file=sys.stderr)
-            return
-        yield line
-
-
-def read_files() -> tuple[dict[Path, Path], Part]:
-    """Returns the files of --input and the part of them that this process translates.
-
-    Raises:
-        ConfigError: flags exclude each other, or name files that do not exist.
-    """
-    values = flags.FLAGS
-    if not values.input:
-        raise ConfigError("--input is empty; name files, or leave it out for standard input")
-    if not values.output:
-        raise ConfigError(f"--input={','.join(values.input)} needs --output=DIR")
-    for name in ("prefixes", "read_ahead"):
-        if values[name].value:
-            raise ConfigError(f"--{name} is for standard input; leave it out with --input")
-    part = read_part(values.part)
-    for name in (*values.input, values.output):
-        make_local_path(name, "--input and --output are local or shared folders; copy them")
-    return find_inputs(values.input, Path(values.output).expanduser()), part
+from t2t.storage.paths import make_run_path
 
 
 def main() -> int:
     """Translates as the flags say; returns the exit status."""
-    from t2t.api.line_translator import LineTranslator, translate_bulk, translate_lines
-    from t2t.decoding.translation import format_lines
+    from t2t.api.line_translator import LineTranslator
     from t2t.evaluation.load_models import ModelRequest
     from t2t.runtime.jax_settings import enable_compilation_cache
 
     values = flags.FLAGS
     if values.alignment_layer is not None and not values.alignments:
         raise ConfigError("--alignment_layer is for --alignments; add it, or leave this out")
-    in_bulk = values["input"].present
-    for name in ("output", "part", "shard_lines"):
-        if values[name].present and not in_bulk:
-            raise ConfigError(f"--{name} is for --input; add it, or leave this out")
     enable_compilation_cache()
     if values.metricx:
         from t2t.evaluation.metricx import use_metricx
@@ -83,42 +38,14 @@ def main() -> int:
         use_metricx(make_run_path(values.metricx, "--metricx"), values.metricx_input or "")
     request = ModelRequest(checkpoint=values.checkpoint, **command_line.read_models())
     layer = values.alignment_layer or 0 if values.alignments else None
-    with contextlib.ExitStack() as stack:
-        files = read_files() if in_bulk else None
-        prefixes = values.prefixes and stack.enter_context(open_text(make_path(values.prefixes)))
-        translator = LineTranslator(
+
+    def make() -> LineTranslator:
+        return LineTranslator(
             request, read_decoding(), n_best=values.n_best, backend=values.backend,
             compute_type=values.compute_type, alignment_layer=layer,
         )  # fmt: skip
-        if files:
-            translate_bulk(translator, *files, values.shard_lines, values.scores)
-            return 0
-        interactive = sys.stdin.isatty()
-        translations = translate_lines(
-            translator,
-            prompt_lines() if interactive else unpack(sys.stdin.buffer, "standard input"),
-            read_ahead=1 if interactive else values.read_ahead,
-            prefixes=prefixes or None,
-        )
-        for number, found in enumerate(translations, start=1):
-            text = format_lines(number, found, translator.is_numbered, values.scores)
-            sys.stdout.buffer.write(text.encode())
-            sys.stdout.buffer.flush()
-    return 0
 
-
-def define_bulk() -> None:
-    """Defines the flags of translation in bulk."""
-    flags.DEFINE_list(
-        "input", [], "Files to translate, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'."
-    )
-    flags.DEFINE_string("output", "", "With --input: the folder of the translated files.")
-    flags.DEFINE_integer(
-        "shard_lines", 10_000, "With --input: lines that are saved together.", lower_bound=1
-    )
-    flags.DEFINE_string(
-        "part", "1/1", "With --input: I/N does the I-th of N parts; start N processes."
-    )
+    return process_lines(make, prefixes=values.prefixes)
 
 
 if __name__ == "__main__":
@@ -126,21 +53,9 @@ if __name__ == "__main__":
     command_line.define_direction()
     command_line.define_backend()
     command_line.define_checkpoint()
-    flags.DEFINE_integer(
-        "n_best", 1, "Translations per line; above 1 each is preceded by the line's number."
-    )
-    flags.DEFINE_bool(
-        "scores", False, "Print log-probability divided by length penalty before the text."
-    )
+    define_lines()
     flags.DEFINE_string(
         "prefixes", "", "A file of prefixes: line n is the beginning of the translation of line n."
-    )
-    flags.DEFINE_integer(
-        "read_ahead",
-        None,
-        "Lines that are read before they are translated together; 1: each line from a pipe is "
-        f"answered at once. Default: {BATCHES_TOGETHER} batches, or 1 on a terminal.",
-        lower_bound=1,
     )
     flags.DEFINE_bool(
         "alignments", False, "Print a tab and the links of words after the text: 0-0 1-2 ..."
@@ -151,7 +66,6 @@ if __name__ == "__main__":
         "With --alignments: decoder layer, from 1; default: last but one.",
         lower_bound=1,
     )
-    define_bulk()
     define_decoding()
     define_metricx()
     command_line.run(main, alone="each of several processes translates a --part")

@@ -167,6 +167,8 @@ def activate(kind: str, x: float) -> float:
             return max(x, 0.0)
         case "gelu" | "geglu":  # the tanh approximation of Hendrycks and Gimpel (2016)
             return x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+        case "gelu_exact":
+            return x / 2 * (1 + math.erf(x / math.sqrt(2)))
         case "silu" | "swiglu":
             return x / (1 + math.exp(-x))
         case _:
@@ -214,14 +216,14 @@ def add_residual(
 def embed(
     parameters: Parameters, side: str, config: ModelConfig, ids: list[int], first: int = 0
 ) -> Rows:
-    """Scaled embeddings plus positions from `first` on, sections 3.4 and 3.5."""
+    """Scaled embeddings plus positions from `first` on, sections 3.4 and 3.5, normalised or not."""
+    scale = math.sqrt(config.d_model) if config.embedding_scale else 1.0
     tied = side == "tgt" or config.tie_embeddings in ("all", "input")
     table = parameters["tgt_embedding" if tied else "src_embedding"]["table"]
     rows = []
     for position, token in enumerate(ids, start=first):
-        if token == BOS_ID and config.decoder_start == "eos":
-            token = EOS_ID
-        row = math.sqrt(config.d_model) * table[token]
+        starts_with_eos = token == BOS_ID and config.decoder_start == "eos"
+        row = scale * table[EOS_ID if starts_with_eos else token]
         if config.position.startswith("sinusoidal"):
             encoding = encode_sinusoidal(position, config.d_model)
             if config.position == "sinusoidal_halves":
@@ -233,9 +235,10 @@ def embed(
             row = row + encoding
         elif config.position == "learned":
             learned = parameters[f"{side}_position"]["table"][position]
-            row = row + math.sqrt(config.d_model) * learned
+            row = row + scale * learned
         rows.append(row)
-    return np.array(rows)
+    norm = parameters.get(f"{side}_embedding_norm", parameters.get("embedding_norm"))
+    return normalize(norm, config, np.array(rows))
 
 
 def encode(parameters: Parameters, config: ModelConfig, src: list[int]) -> Rows:

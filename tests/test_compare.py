@@ -91,6 +91,17 @@ def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
     assert "perplexity per sub-word: first 2.036, second 2.077" in text
     assert "second is worse than first: 0.7311 nats per sub-word against 0.7111, +0.02 (" in text
     assert "a run was evaluated without it" in report(tmp_path, "first", "third")
+    assert "neutral" not in text
+    config = {"training.loss": "poly1", "training.label_smoothing": 0.0}
+    path = save(tmp_path / "fourth", spoil(8), nats=0.7, config=config).path
+    log_probs = path.with_suffix(".log_probs.txt")
+    log_probs.write_text(log_probs.read_text().replace("\n", "\nnan 0\n", 1).rpartition("-")[0])
+    text = report(tmp_path, "first", "fourth")
+    assert "1 of 48 references have no finite log-probability under some run, or no" in text
+    assert (
+        "neutral judges where the loss of training differs from that of first (fourth: "
+        "training.loss cross_entropy -> poly1, training.label_smoothing 0.1 -> 0.0)"
+    ) in text
 
 
 def test_runs_on_text_alone_are_compared_by_what_they_predict(tmp_path: Path) -> None:
@@ -192,7 +203,16 @@ def test_program_takes_flags_before_and_behind_its_operands(runs: Path) -> None:
     assert (status, messages) == (0, "")
     assert "one_head is worse than" in output
     assert call() == (2, "", "RUN is missing; see --help\n")
+    _, _, refused = call("--verify", f"{runs}/base-0", "--measure=ter", "--may_differ=seed")
+    assert refused == "--verify checks every score; leave out --measure, --may_differ\n"
     assert "--measure: The score to compare: bleu, chrf, ter," in call("--help")[1]
+
+
+def test_run_is_opened_whatever_its_name_looks_like(tmp_path: Path) -> None:
+    for number, name in enumerate(["lr=0.003,seed=1", "a.json", "22:36:05"]):
+        save(tmp_path / name, spoil(3 + number))
+        assert f"{tmp_path}/{name} " in compare([f"{tmp_path}/{name}"], "bleu", "test", "", None)
+        assert verify([f"{tmp_path}/{name}"], "test", "")
 
 
 def test_checkpoint_chooses_among_the_evaluations_of_a_run(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import importlib
+import inspect
 import json
 import os
 import re
@@ -16,7 +17,9 @@ from typing import Any
 
 import pytest
 
+import t2t
 from docs.make_config_page import PAGE, make_page
+from t2t.api.run import Run
 from t2t.config.fields import Config, flatten
 from t2t.config.flags import DECODING
 
@@ -208,7 +211,8 @@ def list_defined(path: Path, helpers: dict[str, set[str]]) -> set[str]:
 def list_helpers() -> dict[str, set[str]]:
     """Flags by the function of the library that defines them, or calls one above that does."""
     helpers: dict[str, set[str]] = {}
-    for path in (ROOT / "t2t/runtime/command_line.py", ROOT / "t2t/config/flags.py"):
+    shared = "t2t/runtime/command_line.py", "t2t/config/flags.py", "t2t/api/line_program.py"
+    for path in map(ROOT.joinpath, shared):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("define_"):
                 calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
@@ -380,3 +384,15 @@ def test_commands_for_other_sequences_run(tmp_path: Path) -> None:
     assert not re.search(r"^(bleu|chrf)", output, re.MULTILINE), "they count words"
     assert "entropy of the grammar: 0.5430 nats per event" in output
     assert len(re.findall(r"^perplexity +\d", output, re.MULTILINE)) == 3, output
+
+
+def test_signatures_on_the_page_of_the_python_interface_are_those_of_the_code() -> None:
+    block = (ROOT / "docs" / "api.md").read_text("utf-8").split("```text")[1].split("```")[0]
+    shown = re.findall(r"^(t2t|run)\.(\w+)\((.*?)\) ->", block, re.MULTILINE)
+    assert {name for owner, name, _ in shown if owner == "t2t"} == {*t2t.__all__}
+    for owner, name, arguments in shown:
+        signature = inspect.signature(getattr(t2t if owner == "t2t" else Run, name))
+        parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        own = [parameter for parameter in parameters if parameter.name != "self"]
+        plain = str(signature.replace(parameters=own, return_annotation=signature.empty))
+        assert f"({arguments})".replace('"', "'") == plain, name

@@ -17,6 +17,7 @@ from jax.experimental import multihost_utils
 from configs import base, big
 from t2t.api import machine_checks as checks
 from t2t.config.fields import Config
+from tests import programs
 
 
 def test_healthy_machine_has_no_problem(tmp_path: Path) -> None:
@@ -126,9 +127,14 @@ def test_versions_that_were_not_tested_are_named(
     )
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     installed = importlib.metadata.version("jax")
-    (tmp_path / f"{python}.txt").write_text("# dated\njax==0.1\nnot-installed==1.0\n")
+    pins = (
+        "# dated\njax==0.1\nnot-installed==1.0\nsetuptools==0.1\npytest==0.1\n"  # two are not t2t's
+    )
+    (tmp_path / f"{python}.txt").write_text(pins)
     value = checks.find_untested_versions().value
-    assert value.startswith(f"jax {installed} instead of 0.1; to install tested ones: pip install ")
+    before, _, command = value.partition("; to install tested ones: ")
+    assert before == f"jax {installed} instead of 0.1"
+    assert command.replace(python, "python3.13") in (programs.ROOT / "README.md").read_text("utf-8")
     (tmp_path / f"{python}-oldest.txt").write_text(f"jax=={installed}\n")
     assert checks.find_untested_versions().value == "none"
     monkeypatch.setattr(checks, "CONSTRAINTS", tmp_path / "nowhere")  # as after `pip install .`

@@ -13,15 +13,17 @@ import pytest
 
 import t2t
 from t2t.api.compare_runs import verify
-from t2t.api.evaluate_run import describe, evaluate
+from t2t.api.evaluate_run import describe, evaluate, scan_averages
 from t2t.api.line_translator import LineTranslator, translate_lines
+from t2t.config import variants
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.measure_names import ON_REQUEST, list_measures
+from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST, list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import ModelRequest, make_utility
+from t2t.evaluation.measures import make_measure
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
@@ -123,7 +125,12 @@ def test_measures_are_chosen_and_enough_sentences_have_intervals(
     assert "no 95% intervals" not in describe(found)
     assert result["num_empty_references"] == 2
     assert "2 references are empty" in caplog.text
-    with pytest.raises(ConfigError, match="--measures=comet is unknown; use some of default"):
+    both = dataclasses.replace(request, ref=(str(src), str(ref)), measures=("chrf",))
+    assert evaluate(both).result["num_empty_references"] == 0
+    assert "2 references of text 2 are empty, but not their sources" in caplog.text
+    with pytest.raises(
+        ConfigError, match=r"measure comet is unknown; use some of default, .*, perplexity;"
+    ):
         evaluate(dataclasses.replace(request, measures=("bleu", "comet")))
 
 
@@ -143,11 +150,14 @@ def test_perplexities_share_the_loss_and_count_sub_words_or_words(
     assert "vocabulary" not in word["definition"]
 
 
-def test_pairs_that_the_model_cannot_take_are_left_out_and_counted(
-    run: Path, tmp_path: Path
+def test_pairs_that_are_left_out_of_the_perplexity_or_scored_whole_are_counted(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    run = shutil.copytree(run, tmp_path / "run")
+    vocabulary = dataclasses.replace(Vocabulary.load(run / "vocab"), several_sentences=0.01)
+    vocabulary.save(run / "vocab")
     src, ref = tmp_path / "long.en", tmp_path / "long.de"
-    lines = {src: ["Dogs climb.", "Dogs"], ref: ["Hunde klettern.", "Hunde " * 1100]}
+    lines = {src: ["Dogs climb. A girl climbs.", "Dogs"], ref: ["Hunde klettern.", "Hunde " * 1100]}
     for path, text in lines.items():
         path.write_text("".join(f"{line}\n" for line in text))
     request = EvaluationRequest(
@@ -156,7 +166,11 @@ def test_pairs_that_the_model_cannot_take_are_left_out_and_counted(
     result = evaluate(dataclasses.replace(request, decoding={"beam_size": 1})).result
     assert result["num_sentences"] == 2
     perplexity = result["measures"]["perplexity_word"]
-    assert perplexity["definition"].endswith("1 pairs of more than 1024 sub-words left out")
+    assert perplexity["definition"].endswith(
+        "1 pairs of more than 1024 sub-words left out; 1 pairs of several sentences scored whole"
+    )
+    assert "1 of 2 pairs have a side of more than 1024 sub-words with EOS; the perp" in caplog.text
+    assert "1 of 2 pairs have several sentences; they are scored whole, though" in caplog.text
     assert perplexity["detail"].endswith(" 2 words")
 
 
@@ -370,10 +384,26 @@ def test_invalid_request_is_refused(
         evaluate(dataclasses.replace(EvaluationRequest(run), **request_))
 
 
-def test_output_that_cannot_be_written_is_found_out_first(run: Path, tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_found_out_first(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match=r"cannot be written: .*; --output sets the path"):
+    monkeypatch.setattr(Evaluator, "_translate", None)
+    with pytest.raises(RunError, match=r"cannot be written: .*; --output and the name of --src"):
         evaluate(EvaluationRequest(run, output=str(tmp_path / "file" / "scores.json")))
+    long = tmp_path / f"{'a' * 230}.en"
+    long.write_text("Dogs climb.\n")
+    for names in ({"output": f"{'b' * 230}.json"}, {"src": str(long), "ref": (str(long),)}):
+        with pytest.raises(RunError, match=r"[ab]{230}\S* cannot be written: File name too"):
+            evaluate(EvaluationRequest(run, **names))
+    monkeypatch.setattr(variants, "_registered", {})
+    for name, error, message in (
+        ("a" * 230, RunError, r"averages-300\S*\.a{230}\.svg cannot be written: File name too"),
+        ("a/b", ConfigError, "measure 'a/b' is a part of file names, which have no /"),
+    ):
+        variants.register(MEASURE_FIELD, name)(lambda *_: make_measure("chrf", "de"))
+        with pytest.raises(error, match=message):
+            scan_averages(EvaluationRequest(run), [1], name)
 
 
 def test_output_replaces_no_text(run: Path, tmp_path: Path) -> None:

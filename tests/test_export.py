@@ -107,8 +107,8 @@ def test_folder_for_transformers_has_model_search_and_tokenizer(run: Path, tmp_p
     """`test_against_transformers.py` loads such a folder."""
     export(run, "avg:3", tmp_path / "models" / "hf", engine="hf")
     assert sorted(path.name for path in (tmp_path / "models" / "hf").iterdir()) == [
-        "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm",
-        "tokenizer_config.json", "vocab.json",
+        "config.json", "generation_config.json", "lines.json", "model.safetensors", "source.spm",
+        "target.spm", "tokenizer_config.json", "vocab.json",
     ]  # fmt: skip
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["hf"]
     settings = json.loads((tmp_path / "models" / "hf" / "generation_config.json").read_text())

@@ -131,9 +131,13 @@ def test_extension_continues_steps_moments_and_ledger(extended: Path) -> None:
 @pytest.mark.slow
 def test_flags_may_change_the_schedule_and_nothing_else(config: Config, run: Path) -> None:
     schedule = {"schedule": "inverse_sqrt", "learning_rate": 0.002, "cooldown_steps": 5}
-    other = change(config, training=schedule, model={"d_ff": 64})
-    with pytest.raises(RunError, match=r"another config:\n  model\.d_ff: 32 -> 64\nchoose another"):
-        train_run.train(extend(run, MORE, other), run)
+    for section, fields, message in (
+        ("model", {"d_ff": 64}, r"model\.d_ff: 32 -> 64"),
+        ("training", {"scheduled_sampling": 0.3}, r"training\.scheduled_sampling: 0\.0 -> 0\.3"),
+    ):
+        other = change(change(config, training=schedule), **{section: fields})
+        with pytest.raises(RunError, match=f"another config:\n  {message}\nchoose another .*s$"):
+            open_run(run, extend(run, MORE, other))
     assert train_run.train(extend(run, MORE, change(config, training=schedule)), run)
     rates = read_rates(run)
     assert max(rates[STEPS:]) == pytest.approx(0.002, rel=1e-5)

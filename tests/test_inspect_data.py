@@ -2,13 +2,12 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from t2t.api.inspect_corpus import inspect_data
 from t2t.config import Config, DataConfig, TokenizerConfig
 from t2t.data.corpus_report import (
     EXAMPLE_WIDTH,
@@ -19,7 +18,9 @@ from t2t.data.corpus_report import (
 )
 from t2t.data.tokenizer import train_vocabulary
 from t2t.inspect_data import print_report
+from tests import programs
 from tests.data.small_corpus import CORPUS
+from tests.tiny_training import write_recipe
 
 TRAINING = [
     ("the girl sees tea.", "das Mädchen sieht Tee."),
@@ -34,7 +35,7 @@ TRAINING = [
 TEST = [
     ("the girl sees tea.", "das Mädchen sieht Tee."),  # a training pair
     ("the girl sees tea.", "ein Mädchen sieht Tee."),  # a training source
-    ("no girl sees tea.", "das Mädchen sieht den Tee."),  # a training target
+    ("no girl sees tea.", " das Mädchen  sieht den Tee."),  # a training target
     ("two houses", "zwei Häuser"),
 ]
 
@@ -105,7 +106,7 @@ def test_forms_of_text_and_missing_characters_are_counted(tmp_path: Path) -> Non
     assert split.not_nfc == {"src": 1, "tgt": 0}
     assert split.equal_sides == 1
     assert split.control == {"src": 1, "tgt": 2}
-    assert split.lacking["src"] == {"\u0308": 1, "1": 1, "2": 1, "\r": 1, "\t": 1}
+    assert split.lacking["src"] == {"\u0308": 1, "1": 1, "2": 1, "\t": 1}
     *_, last = format_report(report).splitlines()
     assert "pairs of train with equal sides: 1; " in last
     assert "sentences of train that are not in Unicode's NFC: 1; " in last
@@ -144,23 +145,22 @@ def test_report_is_printed_and_written(
 
 
 def test_program_trains_a_vocabulary_if_none_is_named(config: Config, tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe.py"
-    chosen = f"data={config.data!r}, tokenizer={config.tokenizer!r}"
-    recipe.write_text(f"from t2t.config import *\ndef get_config():\n    return Config({chosen})\n")
-    arguments = [
-        f"--config={recipe}",
-        "--config.data.batch_tokens=1000",
-        f"--output={tmp_path}/a.json",
-    ]
-    result = subprocess.run(
-        [sys.executable, "-m", "t2t.inspect_data", *arguments],
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    write_recipe(config, tmp_path / "recipe.py")
+    arguments = f"--config={tmp_path}/recipe.py", f"--output={tmp_path}/a.json"
+    result = programs.run("t2t.inspect_data", *arguments, "--config.data.batch_tokens=1000")
     assert result.stdout.startswith("vocabulary: 290 for both sides")
     assert json.loads((tmp_path / "a.json").read_text())["vocab_size"]["tgt"] == 290
+
+
+def test_report_is_of_the_vocabulary_that_the_config_names(config: Config, tmp_path: Path) -> None:
+    """Its size is too large for this text, as that of the old run is in fine-tuning."""
+    train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500, lowercase=True), tmp_path)
+    tokenizer = TokenizerConfig(path=f"{tmp_path}/joint.model", vocab_size=37_000)
+    data = dataclasses.replace(config.data, filters=("duplicates",))
+    report = inspect_data(dataclasses.replace(config, data=data, tokenizer=tokenizer))
+    assert report.vocab_size["src"] == 500
+    given = inspect_data(dataclasses.replace(config, data=data), tmp_path)
+    assert report == given
 
 
 def test_filters_by_text_are_counted_with_examples(config: Config, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from t2t.config.files import differences, save_config
 from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.rules import validate
 from t2t.model.flops import count_parameters
+from tests import programs
 
 RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 
@@ -113,6 +114,28 @@ def test_fine_tuning_keeps_what_the_parameters_depend_on(tmp_path: Path) -> None
     save_config(base, tmp_path / "config.json")
     config = fine_tune.get_config(str(tmp_path))
     assert (config.data.src_language, config.data.tgt_language) == ("en", "de")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        path.stem
+        for path in sorted(programs.ROOT.glob("t2t/*.py"))
+        if "read_config(" in path.read_text()
+    ],
+)
+def test_every_program_that_reads_a_recipe_reads_its_vocabulary(
+    program: str, tmp_path: Path
+) -> None:
+    own = {"plan": ["--topology=cpu:1"], "sweep": ["--sweep=configs/sweeps/modern.py"]}
+    done = programs.run(
+        f"t2t.{program}", "--config=configs/quickstart.py",
+        f"--config.tokenizer.path={tmp_path}/gone",
+        *([] if program in ("inspect_data", "plan") else [f"--workdir={tmp_path}/run"]),
+        *own.get(program, ()),
+    )  # fmt: skip
+    assert done.returncode
+    assert f"tokenizer.path: {tmp_path}/gone cannot be read: No such file" in done.stderr
 
 
 def test_recurrent_baseline_differs_only_in_model_optimiser_and_batches() -> None:

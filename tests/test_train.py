@@ -296,8 +296,7 @@ def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
 ) -> None:
     """Kills at random times; T2T_SEED=... repeats those of a failure, up to timing."""
     kind = "decoder_only" if data.get("objective") == "lm" else "transformer"
-    sentinels = 2 if data.get("objective") == "span_corruption" else 0
-    config = change(config, data=data, model={"kind": kind}, tokenizer={"sentinels": sentinels})
+    config = change(config, data=data, model={"kind": kind})
     other = change(config, data={"cache_directory": f"{tmp_path}/cache"})
     assert train_run.train(other, tmp_path / "uninterrupted")
     seed = int(os.environ.get("T2T_SEED", time.time_ns() % 10**6))

@@ -1,6 +1,7 @@
 """Validation during training: what it scores, and that it never ends a run."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -53,7 +54,9 @@ def test_end_tells_the_last_and_the_best_score(tmp_path: Path) -> None:
     losses = {5: 2.5, 10: 1.5, 15: None, 20: 1.75}
     lines = [json.dumps({"step": step, "validation/loss": loss}) for step, loss in losses.items()]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
-    text = train_run.describe_end(tmp_path, Config(), 20)
+    workdir = tmp_path.rename(tmp_path.with_name("a run's"))
+    text = train_run.describe_end(workdir, Config(), 20)
+    assert shlex.split(text)[-1] == f"--workdir={workdir}"
     assert text.startswith("finished at step 20; ")  # whatever training.steps is now
     assert "last 1.75 at step 20, best 1.5 at step 10;" in text
 

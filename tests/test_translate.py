@@ -244,7 +244,7 @@ def test_files_are_translated_as_through_a_pipe_and_a_second_start_does_nothing(
     flags = ["--strategy=sampling", "--num_samples=2", "--scores", "--shard_lines=2"]
     bulk = [*flags, f"--input={tmp_path}/*.txt*", f"--output={output}"]
     errors = [call(run, *bulk).stderr for _ in range(2)]
-    assert "a.txt, shard 3: 5 lines translated, " in errors[0]
+    assert "a.txt, shard 3: 5 lines done, " in errors[0]
     assert "shard" not in errors[1]
     found = (output / "a.txt").read_text("utf-8").splitlines()
     assert [line.split("\t")[0] for line in found] == [*"112334455"]

@@ -30,9 +30,10 @@ from t2t.config.fields import (
 from t2t.config.files import load_config, override
 from t2t.config.rules import validate
 from t2t.config.variants import register
-from t2t.data.batch import DeviceBatch
+from t2t.data.batch import EOS_ID, PAD_ID, DeviceBatch
 from t2t.data.corpus import DataError
 from t2t.data.corpus_sources import open_split
+from t2t.data.loader import put_batch
 from t2t.data.objectives import Sentences
 from t2t.decoding.attention_weights import capture_weights
 from t2t.evaluation.evaluation_texts import open_texts
@@ -40,21 +41,28 @@ from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.measures import make_measure
 from t2t.inspect_data import print_report
 from t2t.interop.ctranslate2_export import check_support
+from t2t.model import loss as loss_formulas
+from t2t.model.attention import dot_product_attention
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.model.interface import Model, Params, Prediction, merge
 from t2t.model.position import Position, find_offsets
-from t2t.runtime.mesh import spec
+from t2t.ops.build_model import describe_model
+from t2t.runtime.mesh import reshard, spec
 from t2t.training.checkpoint import restore_params
-from t2t.training.optimizer import make_optimizer
+from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
-from t2t.training.step import sum_smoothed_losses
+from t2t.training.state import init_state
+from t2t.training.step import make_train_step, sum_smoothed_losses
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import pair
-from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, draw_params
+from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, TGT_OUT, draw_params
 from tests.tiny_training import make_config, read_figures
+from tests.training.test_step import VOCAB_SIZE, make_batch
+from tests.training.test_step_pairs import make_config as make_pair_config
+from tests.training.test_step_pairs import place, trace
 
 STEPS = 6
 
@@ -165,6 +173,188 @@ def test_weights_of_an_attention_with_parameters_are_captured() -> None:
     assert float(jnp.abs(others - 1 / 3).max()) > 0.1
 
 
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "attention": {"model.attention": "cosine"},
+    "attention with parameters": {"model.attention": "learned_temperature"},
+    "feed_forward": {"model.feed_forward": "squared_relu"},
+    "norm": {"model.norm": "scale"},
+    "loss": {"training.loss": "poly1"},
+    "optimizer": {"training.optimizer": "averaged_lion"},
+}
+# Those train on a mesh in bfloat16 in slow tests below; nothing is trained with a measure.
+OF_DATA = {"objective", "source", "measure"}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_trains_in_bfloat16_on_a_mesh(name: str) -> None:
+    use_example(name.split()[0])
+    row: dict[str, Any] = {
+        "mesh": (2, 2, 2),
+        "model.dtype": "bfloat16",
+        "training.optimizer": "muon",
+    }
+    row |= {"training.accumulation_steps": 2, "model.norm_position": "pre", "model.num_layers": 1}
+    config, mesh = make_pair_config(row | EXAMPLES[name]), place(row)
+    with jax.set_mesh(mesh):
+        structure, state = init_state(config, VOCAB_SIZE, VOCAB_SIZE)
+        batch = put_batch(make_batch(), mesh)
+
+        def find_activations(params: Params) -> Any:
+            model = merge(structure, params)
+            return model.compute_hidden(batch.src, batch.tgt_in)[0], model.init_cache(
+                batch.src, 2, 4
+            )
+
+        activations = jax.tree.leaves(jax.eval_shape(find_activations, state.params))
+        dtypes = {str(x.dtype) for x in activations if jnp.issubdtype(x.dtype, jnp.floating)}
+        assert dtypes == {"bfloat16"}
+        before = jax.tree.map(jnp.copy, state.params)
+        state, metrics = make_train_step(structure, config)(state, batch)
+    assert int(metrics.skipped) == 0
+    assert jax.tree.all(jax.tree.map(lambda x: x.dtype == jnp.float32, state.params))
+    moved = jax.tree.map(lambda x, y: bool(jnp.any(x != y)), before, state.params)
+    assert any(jax.tree.leaves(moved))
+
+
+def test_every_example_is_trained() -> None:
+    files = {path.stem for path in Path("examples").glob("*.py")}
+    assert files == {name.split()[0] for name in EXAMPLES} | OF_DATA
+
+
+def register_float32() -> None:
+    """Parts that compute in float32 and do not round their results."""
+
+    @register("model.norm", "float32")
+    class Norm(nnx.Module):
+        def __init__(self, config: ModelConfig, *_: Any):
+            self.scale = nnx.Param(jnp.ones(config.d_model, out_sharding=spec(None)))
+
+        def __call__(self, x: jax.Array) -> jax.Array:
+            return x * self.scale[...]
+
+    @register("model.feed_forward", "float32")
+    class Scale(nnx.Module):
+        def __init__(self, config: ModelConfig, *_: Any):
+            self.scale = nnx.Param(jnp.ones(config.d_model, out_sharding=spec(None)))
+
+        def __call__(self, x: jax.Array, *_: Any) -> jax.Array:
+            return x * self.scale[...]
+
+    @register("model.attention", "float32")
+    def attend(query: jax.Array, key_value: Any, *others: Any, **named: Any) -> jax.Array:
+        found: jax.Array = dot_product_attention(query, key_value, *others, **named)
+        return found.astype(jnp.float32)
+
+    @register("model.position", "float32")
+    class Shift(Position):
+        def __init__(self, *_: Any):
+            pass
+
+        def add(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+            return x + jnp.sin(positions)[..., None].astype(jnp.float32)
+
+        def rotate(self, x: jax.Array, _: jax.Array) -> jax.Array:
+            return x * jnp.ones(x.shape[-1], jnp.float32)
+
+
+@pytest.mark.parametrize("field", ["norm", "feed_forward", "attention", "position"])
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("kind", ["transformer", "decoder_only"])
+def test_float32_result_of_a_part_is_rounded_to_the_dtype_of_the_model(
+    field: str, norm_position: str, kind: str
+) -> None:
+    register_float32()
+    fields: dict[str, Any] = {field: "float32", "norm_position": norm_position, "kind": kind}
+    config = dataclasses.replace(SMALL, dtype="bfloat16", **fields)
+    structure, params = describe_model(config, *SIZES)
+
+    def find_activations(params: Params) -> Any:
+        model = merge(structure, params)
+        cache = model.init_cache(SRC, 1, 4)
+        tokens = TGT_IN[:, :1]
+        _, after = model.decode_step(tokens, jnp.zeros_like(tokens), cache)
+        return model.compute_hidden(SRC, TGT_IN)[0], cache, after
+
+    found = jax.tree.leaves(jax.eval_shape(find_activations, params))
+    assert not any(x.dtype == jnp.float32 for x in found)
+
+
+def test_registered_mixture_is_told_which_positions_are_tokens() -> None:
+    seen = []
+
+    @register("model.feed_forward", "counting")
+    class Counting(nnx.Module):
+        def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
+            del config, policy, key
+
+        def __call__(
+            self, x: jax.Array, key: jax.Array | None = None, is_token: jax.Array | None = None
+        ) -> tuple[jax.Array, Any]:
+            del key
+            seen.append(is_token)
+            return x, {"loss": jnp.float32(0.5)}
+
+    structure, params = draw_params(dataclasses.replace(SMALL, feed_forward="counting"))
+    weights = jnp.asarray(TGT_OUT == EOS_ID, jnp.float32)
+    batch = DeviceBatch(SRC, TGT_IN, TGT_OUT, weights)
+    model = merge(structure, params)
+    auxiliary = model.predict(batch).auxiliary
+    np.testing.assert_array_equal(seen[0], SRC != PAD_ID)
+    np.testing.assert_array_equal(seen[1], TGT_IN != PAD_ID)
+    assert float(auxiliary["loss"]) == 1.0  # 0.5 in each layer
+    loss, (tokens, others) = sum_smoothed_losses(model, batch, 0.1)
+    hidden, table, targets, _, _ = model.predict(batch)
+    plain, _ = loss_formulas.smoothed_cross_entropy(hidden, table, targets, weights, 0.1)
+    assert float(loss) == pytest.approx(float(plain) + 1.0 * float(tokens), rel=1e-5)
+    assert not others
+
+
+def read_example_of_shardings() -> dict[str, Any]:
+    page = Path("docs/extending.md").read_text("utf-8").split("### On a mesh")[1]
+    names: dict[str, Any] = {"jnp": jnp}
+    exec(page.split("```python")[1].split("```")[0], names)
+    return names
+
+
+def test_example_of_shardings_runs_on_any_mesh() -> None:
+    look_back = read_example_of_shardings()["look_back"]
+    ids = jnp.arange(8 * 4).reshape(8, 4) % 12
+    x, table = (jnp.sin(jnp.arange(float(np.prod(s)))).reshape(s) for s in ((8, 4, 16), (12, 16)))
+    wanted = look_back(x, table, ids)
+    with jax.set_mesh(place({"mesh": (2, 2, 2)})):
+        x, ids = reshard(x, "batch", None, None), reshard(ids, "batch", None)
+        found = jax.jit(look_back)(x, reshard(table, "vocabulary", "d_model"), ids)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+WRONG_ON_A_MESH: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "concatenation": lambda x: jnp.concatenate(
+        [jnp.zeros((len(x), 1, x.shape[-1])), x[:, 1:]], axis=1
+    ),
+    "gather": lambda x: jnp.ones((x.shape[-1], x.shape[-1]), out_sharding=spec(None, "d_model"))[
+        jnp.argmax(x, axis=-1)
+    ],
+    "scan": lambda x: jax.lax.scan(
+        lambda total, row: (total + row, row), jnp.zeros((len(x), x.shape[-1])), x.swapaxes(0, 1)
+    )[1].swapaxes(0, 1),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG_ON_A_MESH)
+def test_error_of_shardings_in_a_variant_names_its_line_and_the_page(fault: str) -> None:
+    @register("model.norm", "wrong")
+    class Wrong(nnx.Module):
+        def __init__(self, config: ModelConfig, policy: Policy):
+            del config, policy
+
+        def __call__(self, x: jax.Array) -> jax.Array:
+            return WRONG_ON_A_MESH[fault](x)
+
+    row = {"mesh": (2, 2, 2), "model.norm": "wrong"}
+    with pytest.raises(ConfigError, match=r"test_variants, line \d+: .*extending.md#on-a-mesh"):
+        trace(row)
+
+
 def register_relu_alone() -> None:
     @register("model.feed_forward", "relu_alone")
     class ReLU(nnx.Module):
@@ -209,23 +399,26 @@ def test_operations_of_a_registered_family_are_counted_as_those_of_its_base() ->
         count_sequential_operations(other, 5, 5)
 
 
-def test_muon_leaves_what_variants_add_to_adam() -> None:
-    """The matrices of this feed-forward have the names of the library's own."""
+def test_muon_updates_the_matrices_that_variants_declare_and_the_log_names_the_rest() -> None:
     use_example("feed_forward")
     use_example("attention")
-    parts: dict[str, Any] = {
-        "feed_forward": "squared_relu",
-        "attention": "learned_temperature",
-    }
-    model = dataclasses.replace(SMALL, **parts)
-    _, params = draw_params(model)
-    optimizer = make_optimizer(Config(model=model, training=TrainingConfig(optimizer="muon")))
-    state = jax.eval_shape(optimizer.init, params)
-    updates = jax.eval_shape(lambda x, state: optimizer.update(x, state, x)[0], params, state)
+    parts: dict[str, Any] = {"feed_forward": "squared_relu", "attention": "learned_temperature"}
+    config = Config(model=dataclasses.replace(SMALL, **parts))
+    config.training.optimizer = "muon"
+    _, params = draw_params(config.model)
+    state = jax.eval_shape(make_optimizer(config).init, params)
     moments = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(state)]
-    for name in ("['factor']", "['inner']"):
-        assert sum(name in moment for moment in moments if "adam" in moment) > 0, name
-    assert jax.tree.map(jnp.shape, updates) == jax.tree.map(jnp.shape, params)
+    of_adam = [moment for moment in moments if "adam" in moment]
+    assert any("['factor']" in moment for moment in of_adam)
+    assert not any("['inner']" in moment or "['outer']" in moment for moment in of_adam)
+    total = sum(leaf.size for leaf in jax.tree.leaves(params))
+    [line] = describe_optimizer(config, params)
+    assert line == (
+        f"training.optimizer='muon' leaves 192 of {total} parameters in arrays of two or more "
+        "dimensions to Adam: tgt_embedding.table (192)"
+    )
+    config.training.frozen = ("tgt_embedding.*",)
+    assert "Adam" not in " ".join(describe_optimizer(config, params))
 
 
 def test_gradients_are_clipped_before_a_registered_optimizer() -> None:
@@ -305,6 +498,7 @@ def test_registered_objective_and_loss_train_on_text_alone(tmp_path: Path) -> No
     config = make_small_config(
         tmp_path,
         {"data.objective": "split_text", "training.loss": "poly1", "data.train_src": ()}
+        | {"model.dtype": "bfloat16"}
         | {"data.validation_src": ""},
     )
     workdir = tmp_path / "run"
@@ -391,6 +585,7 @@ def test_all_that_is_registered_trains_together(tmp_path: Path) -> None:
     values: dict[str, Any] = {f"model.{field}": name for field, name in parts.items()}
     values |= {"training.optimizer": "lion", "training.adam_b2": 0.99, "training.clip_norm": 1.0}
     values |= {"training.schedule": "linear", "training.learning_rate": 0.05}
+    values |= {"model.dtype": "bfloat16"}
     config = make_small_config(tmp_path, values | write_json_lines(tmp_path))
     workdir = tmp_path / "run"
     noted: list[int] = []

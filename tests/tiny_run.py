@@ -1,6 +1,8 @@
 """Creates a run directory like one of training, but with random parameters, in a second."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -29,27 +31,31 @@ PAIRS = [
 STEPS = {100: 3.0, 200: 1.0, 300: 2.0}  # checkpoints with their validation losses
 
 
-def make_run(workdir: Path) -> Path:
-    """Creates config.json, vocab/ and checkpoints/, and two text files as the test split."""
+def make_run(workdir: Path, objective: str = "translation", **changes: dict[str, Any]) -> Path:
+    """Creates config.json, vocab/ and checkpoints/, and two text files as the test split.
+
+    `changes` are fields of sections of the config.
+    """
     workdir.mkdir()
     src, tgt = workdir / "toy.en", workdir / "toy.de"
     for path, lines in zip((src, tgt), zip(*PAIRS, strict=True), strict=True):
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    is_pair = objective == "translation"
+    sources: dict[str, Any] = {"train_src": (str(src),), "test_src": str(src)} if is_pair else {}
+    sentinels = {"span_corruption": 14, "masked_lm": 1}.get(objective, 0)
     config = Config(
         seed=1,
         model=ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2),
         data=DataConfig(
-            source="text",
-            train_src=(str(src),),
-            train_tgt=(str(tgt),),
-            test_src=str(src),
-            test_tgt=str(tgt),
+            source="text", train_tgt=(str(tgt),), test_tgt=str(tgt), objective=objective, **sources
         ),
-        tokenizer=TokenizerConfig(vocab_size=400),
+        tokenizer=TokenizerConfig(vocab_size=400, sentinels=sentinels),
         training=TrainingConfig(validate_every=100),
         decoding=DecodingConfig(max_extra_length=4),  # one stage: at most 16 tokens
         checkpoints=CheckpointConfig(every=100, keep_last=3),
     )
+    for section, fields in changes.items():
+        setattr(config, section, dataclasses.replace(getattr(config, section), **fields))
     save_config(config, workdir / "config.json")
     vocabulary = train_vocabulary([ListCorpus("toy", PAIRS)], config.tokenizer, workdir / "vocab")
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size

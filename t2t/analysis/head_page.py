@@ -144,7 +144,7 @@ def find_output(request: HeadRequest) -> Path:
     if path.is_dir():
         raise ConfigError(f"--output={path} is a folder; name a file such as {path / 'heads.html'}")
     with explain_write_errors(RunError, path.parent, "--output sets the path"):
-        check_writable(path.parent)
+        check_writable(path.parent, path.name)
     return path
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
-from t2t.data.sentences import count_empty_references
+from t2t.data.sentences import describe_empty_references
 from t2t.evaluation import verification
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.measures import (
@@ -36,9 +36,9 @@ from t2t.evaluation.systems import (
     read_statistics,
     read_system,
 )
-from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same
+from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same, warn_of_losses
 from t2t.runtime.text_tables import format_table
-from t2t.storage.paths import make_path
+from t2t.storage.paths import split_run_paths
 
 
 class Comparison(str):
@@ -112,7 +112,9 @@ def compare(
     rows: list[ForestRow] = []
     if len(systems) > 1:
         by_likelihood = None
-        if not is_text_alone:  # whose perplexity is that of the same nats
+        if is_text_alone:  # its perplexity is that of the same nats
+            lines += warn_of_losses(systems)
+        else:
             by_likelihood, described = judge_log_probs(systems, test_set)
             lines += ["", *described]
         rows, left_out = list_rows(systems, test_set, chosen, judgement, by_likelihood)
@@ -154,8 +156,7 @@ def _describe_circumstances(
     """Describes test set and measure, and how the systems were evaluated where it differs."""
     split = systems[0].evaluations[0].result["split"]
     lines = [f"{split}, {describe_size(test_set)}, {measure.name}: {measure.definition}"]
-    if empty := count_empty_references(test_set.sources, test_set.references[0]):
-        lines.append(f"{empty} references are empty, but not their sources; nothing matches them")
+    lines += describe_empty_references(test_set.sources, test_set.references)
     for name, values in list_circumstances(systems).items():
         own = "; ".join(
             f"{value} ({each.name})" for value, each in zip(values, systems, strict=True)
@@ -171,9 +172,9 @@ def verify(operands: Sequence[str], split: str, evaluation: str, checkpoint: str
         EvaluationError: a number, a definition or a file is not as it was saved.
     """
     found = [
-        find_evaluation(make_path(place), split, evaluation, checkpoint)
+        find_evaluation(place, split, evaluation, checkpoint)
         for operand in operands
-        for place in operand.split(",")
+        for place in split_run_paths(operand)
     ]
     return "\n\n".join(map(verification.verify, found))
 

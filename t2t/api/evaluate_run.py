@@ -17,7 +17,7 @@ from t2t.config.objective_rules import is_text_alone
 from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import override_decoding
-from t2t.evaluation.measures import MIN_SENTENCES, format_score, make_measure
+from t2t.evaluation.measures import MIN_SENTENCES, format_score, is_higher_better
 from t2t.evaluation.plots import draw_by_setting, write_figure
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -27,34 +27,46 @@ from t2t.evaluation.saved_evaluations import (
 )
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
-from t2t.storage.atomic_files import explain_write_errors
-from t2t.storage.paths import make_run_path
-from t2t.training.checkpoint import average_params, find_average_steps, restore_params, save_params
+from t2t.storage.atomic_files import check_writable, explain_write_errors
+from t2t.storage.paths import check_new_run_path, make_run_path
+from t2t.training.checkpoint import (
+    average_params,
+    find_average_steps,
+    rank,
+    restore_params,
+    save_params,
+)
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
 
-def evaluate(request: EvaluationRequest) -> Evaluation:
+def evaluate(
+    request: EvaluationRequest, held: tuple[Params, list[str]] | None = None
+) -> Evaluation:
     """Translates, scores and saves.
 
-    A run on text alone (`data.objective`) is scored by what it predicts.
+    `held` are the parameters of a loaded run and the labels of their checkpoints, which are scored
+    instead of those that the request names. A run on text alone (`data.objective`) is scored by
+    what it predicts.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
             not exist, does not fit the run, or cannot be written.
     """
+    if request.save_params and len(request.models.members) > 1:
+        raise ConfigError("an ensemble is one evaluation; leave out --save_params")
     if is_text_alone(load_config(request.workdir / "config.json").data):
         from t2t.evaluation.predictions import evaluate_predictions  # it imports training
 
-        return evaluate_predictions(request)
+        return evaluate_predictions(request, held)
     evaluator = Evaluator(request)
     if evaluator.config.tokenizer.lowercase:
         _log.info(
             "outputs are lower-case (tokenizer.lowercase): %s count that as errors",
             ", ".join(CASED_MEASURES),
         )
-    params, label = evaluator.restore()
+    params, label = evaluator.restore(held)
     evaluator.prepare_output(label)
     if request.save_params:
         save_run(request, params, label)
@@ -67,6 +79,7 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
     target = make_run_path(request.save_params, "--save_params")
     if target.exists():
         raise ConfigError(f"--save_params={target} exists already; choose a new directory")
+    check_new_run_path(target, "--save_params")
     with explain_write_errors(RunError, f"--save_params={target}"):
         save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
 
@@ -74,9 +87,11 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
 def describe(evaluation: Evaluation) -> str:
     """Returns a summary of the evaluation as text."""
     result, unit = evaluation.result, evaluation.unit
+    left_out = result.get("num_left_out", 0)
     lines = [
         f"{result['split']}, checkpoint {result['checkpoint']}, {describe_search(result)}: "
-        f"{result['num_sentences']} sentences in "
+        f"{result['num_sentences']} sentences"
+        f"{f', {left_out} of them left out,' * bool(left_out)} in "
         f"{result['seconds']:.1f} s ({result['sentences_per_second']:.1f} sentences/s, "
         f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
         "compilation"
@@ -173,7 +188,10 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
     measure, request = add_measure(request, measure)
     evaluator = Evaluator(request)
     steps = find_average_steps(request.workdir, max(counts))
-    saved = evaluator.list_saved(measure)
+    plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
+    with explain_write_errors(RunError, plot):
+        check_writable(plot.parent, plot.name)
+    saved = evaluator.list_saved()
     found = {}
     for count in sorted(set(counts)):
         label = make_label(steps[-1], count)
@@ -183,7 +201,6 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
             params = average_params(request.workdir, steps[-count:])
             [saved[label]] = evaluator.evaluate(params, label)
         found[count] = saved[label]
-    plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
     write_figure(draw_by_setting(found, measure, "checkpoints averaged"), plot)
     rows = [
         [count, format_score(each.value(measure)), each.interval(measure)]
@@ -220,7 +237,7 @@ def scan_search(
     params, label = restore_params(request.workdir, request.checkpoint)
     found: dict[tuple[int, float], Evaluation] = {}
     for size, evaluator in zip(sizes, evaluators, strict=True):
-        saved = {alpha: evaluator.list_saved(measure, alpha).get(label) for alpha in alphas}
+        saved = {alpha: evaluator.list_saved(alpha).get(label) for alpha in alphas}
         for evaluation in filter(None, saved.values()):
             report_reuse(evaluation)
         missing = [alpha for alpha, evaluation in saved.items() if evaluation is None]
@@ -233,8 +250,8 @@ def scan_search(
     ]
     header = ["beam", *(f"alpha {alpha:g}" for alpha in alphas)]
     table = format_table(rows, header, align="r" * len(header))
-    higher_is_better = make_measure(measure, evaluators[0].tgt_language).higher_is_better
-    choose = max if higher_is_better else min
-    best = choose(found.values(), key=lambda each: each.value(measure))
+    higher_is_better = is_higher_better(measure, evaluators[0].tgt_language)
+    scores = {setting: evaluation.value(measure) for setting, evaluation in found.items()}
+    best = found[rank(scores, higher_is_better=higher_is_better)[0]]
     title = f"{evaluators[0].split}, checkpoint {label}, {measure} by beam size and alpha"
     return f"{title}\n{table}\nbest: {best.path}"

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import logging
 import shlex
 import sys
 import tempfile
@@ -11,14 +12,19 @@ from typing import Any
 
 import jax
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
+from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import save_config
 from t2t.config.rules import validate
+from t2t.interop.foreign_config import START_IDS
 from t2t.interop.foreign_model import ForeignModel, read_model
+from t2t.interop.foreign_search import ForeignSearch, list_unknown, read_search
 from t2t.interop.hugging_face_folder import find_folder, hash_file, open_tensors, read_json
+from t2t.interop.import_report import describe_import
 from t2t.interop.t5_family import METRICX_ARCHITECTURES
+from t2t.interop.verify_import import check_installed, compare_with_original
 from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.paths import check_new_run_path
 from t2t.training.checkpoint import write_run
 from t2t.training.provenance import (
     IMPORTED,
@@ -30,7 +36,9 @@ from t2t.training.provenance import (
 )
 from t2t.training.run_directory import RunError
 
+_GENERATION = "generation_config.json"
 _LONGEST = 512  # sub-words of a source: a longer one is cut into pieces
+_log = logging.getLogger(__name__)
 
 
 def import_model(
@@ -40,6 +48,8 @@ def import_model(
     tgt_language: str = "",
     directions: Sequence[str] = (),
     tokenizer: str = "",
+    ignore_fields: Sequence[str] = (),
+    verify: bool = False,
 ) -> Config:
     """Writes a run directory with config, vocabulary, one checkpoint and provenance.
 
@@ -52,26 +62,41 @@ def import_model(
         tgt_language: likewise.
         directions: of a model of many languages, such as eng_Latn-deu_Latn.
         tokenizer: the folder of the vocabulary, named like `source`; empty: that of the source.
+        ignore_fields: fields of config.json that are not understood, to be ignored.
+        verify: compare sub-words and logits with those of `transformers`.
 
     Returns:
-        The config of the run.
+        The config of the run. What was understood is in `import.json` (`read_import`).
 
     Raises:
-        SourceError: the model is not supported, damaged or incomplete.
-        ConfigError: the run directory exists, or the directions do not fit the model.
+        SourceError: the model is not supported, damaged or incomplete, or differs from the
+            original.
+        ConfigError: the run directory exists, the directions do not fit the model, or
+            `transformers` is not installed.
         RunError: it cannot be written.
     """
     if workdir.exists():
         raise ConfigError(f"--workdir={workdir} exists already; choose a new directory")
+    check_new_run_path(workdir)
+    if verify:
+        check_installed()
     folder = find_folder(source)
+    tensors = open_tensors(folder)  # first: GGUF, for example, has no config.json
     values = read_json(folder, "config.json")
-    tensors = open_tensors(folder)
     vocabulary = find_folder(tokenizer, "tokenizer", weights=False) if tokenizer else folder
-    model = read_model(vocabulary, values, tensors)
-    config = _make_config(model, folder, values)
+    model = read_model(vocabulary, values, tensors, ignore_fields)
+    has_file = (folder / _GENERATION).exists()
+    given = read_json(folder, _GENERATION) if has_file else values
+    rows = model.vocabulary.rows
+    start = int(rows.row[START_IDS[model.config.decoder_start]])
+    search = read_search(given, rows, _LONGEST, start, _find_forced(model, directions))
+    config = _make_config(model, search, vocabulary)
     config.data.src_language = src_language or config.data.src_language
     config.data.tgt_language = tgt_language or config.data.tgt_language
     _set_directions(config, model, directions)
+    warnings = _list_warnings(model, search, list_unknown(given) if has_file else {})
+    for warning in warnings:
+        _log.warning("%s", warning)
     # All devices together hold the parameters, if their number divides d_model.
     shards = jax.device_count() if model.config.d_model % jax.device_count() == 0 else 1
     with jax.set_mesh(make_mesh(MeshConfig(fsdp=shards))):
@@ -79,9 +104,39 @@ def import_model(
         origin = _describe_source(source, folder, values)
         if tokenizer:
             origin["tokenizer"] = {"source": tokenizer, "files": _hash_files(vocabulary)}
+        origin["ignored_fields"] = {name: values[name] for name in ignore_fields}
+        origin["warnings"] = warnings
+        origin["understood"] = describe_import(config, model, search)
+        if verify:
+            origin["verified"] = compare_with_original(folder, vocabulary, config, model, params)
         with explain_write_errors(RunError, f"--workdir={workdir}"):
             write_run(workdir, params, 0, _list_files(config, model, origin))
     return config
+
+
+def _list_warnings(
+    model: ForeignModel, search: ForeignSearch, unknown: Mapping[str, Any]
+) -> list[str]:
+    """Lists what is not understood or not taken, one line each."""
+    return [
+        *(
+            f"{file}: {name}={value!r} is not known and is ignored"
+            for file, fields in (("config.json", model.unknown), (_GENERATION, unknown))
+            for name, value in fields.items()
+        ),
+        *(f"the search of the source: {warning}" for warning in search.warnings),
+    ]
+
+
+def _find_forced(model: ForeignModel, directions: Sequence[str]) -> list[int]:
+    """The original's ids of the tags with which outputs begin."""
+    if not model.tags_both:
+        return []
+    tokenizer = model.vocabulary.vocabulary.tgt
+    codes = {direction.partition("-")[2] for direction in directions}
+    known = sorted(codes.intersection(model.vocabulary.languages))
+    ids = [tokenizer.with_tag(f"<2{code}>").tag_ids[0] for code in known]
+    return [int(row) for row in model.vocabulary.rows.row[ids]]
 
 
 def is_metricx(workdir: Path) -> bool:
@@ -90,24 +145,18 @@ def is_metricx(workdir: Path) -> bool:
     return bool(origin and origin["config"].get("architectures") == METRICX_ARCHITECTURES)
 
 
-def _make_config(model: ForeignModel, folder: Path, values: Mapping[str, Any]) -> Config:
-    """The config of the run: the search is the source's, with its penalty length ** alpha."""
+def _make_config(model: ForeignModel, search: ForeignSearch, folder: Path) -> Config:
+    """The config of the run; `folder` is that of the tokenizer."""
     vocabulary = model.vocabulary.vocabulary
-    generation = _read_optional(folder, "generation_config.json")
-    given = {**values, **generation}
-    beam_size: Any = given.get("num_beams")
-    alpha: Any = given.get("length_penalty")
-    decoding = DecodingConfig(length_penalty="length", alpha=1.0)
-    if type(beam_size) is int and beam_size > 1:
-        decoding.beam_size = beam_size
-    if type(alpha) in (int, float) and alpha >= 0:
-        decoding.alpha = float(alpha)
-    config = Config(model=model.config, decoding=decoding)
+    config = Config(model=model.config, decoding=search.decoding)
     config.tokenizer.kind = vocabulary.src.kind
     config.tokenizer.vocab_size = vocabulary.tgt.vocab_size
     config.tokenizer.byte_fallback = vocabulary.src.has_bytes
-    config.data.max_length = _LONGEST
-    tokenizer = _read_optional(folder, "tokenizer_config.json")
+    config.data.max_length = min(_LONGEST, model.config.position_limit or _LONGEST)
+    if model.config.output_bias and not model.has_bias:
+        config.training.frozen = ("output_bias",)  # a fine-tuned one could not be exported
+    settings = "tokenizer_config.json"
+    tokenizer = read_json(folder, settings) if (folder / settings).exists() else {}
     config.data.src_language = str(tokenizer.get("source_lang") or "")
     config.data.tgt_language = str(tokenizer.get("target_lang") or "")
     return validate(config)
@@ -137,10 +186,6 @@ def _set_directions(config: Config, model: ForeignModel, directions: Sequence[st
                     f"--directions={direction}: this model has no language {code}; perhaps "
                     f"{', '.join(close)}"
                 )
-
-
-def _read_optional(folder: Path, name: str) -> dict[str, Any]:
-    return read_json(folder, name) if (folder / name).exists() else {}
 
 
 def _describe_source(source: str, folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,23 +4,24 @@ import codecs
 import dataclasses
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
-from t2t.decoding.bulk import BATCHES_TOGETHER, Part, translate_files
+from t2t.decoding.bulk import BATCHES_TOGETHER, Part, process_files
 from t2t.decoding.translation import Translation, format_lines
+from t2t.decoding.translator import Translator
 from t2t.decoding.word_alignments import WordAligner, format_links
 from t2t.evaluation.load_models import (
-    TRANSLATING_CODE,
     TRANSLATING_PACKAGES,
     ModelRequest,
     RunModel,
     hash_params,
     identify_code,
 )
+from t2t.storage.open_text import unpack
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class LineTranslator:
         backend: str = "jax",
         compute_type: str | None = None,
         alignment_layer: int | None = None,
+        make: Callable[[RunModel], Translator] | None = None,
     ):
         """Loads the models.
 
@@ -47,6 +49,7 @@ class LineTranslator:
             backend: jax or ctranslate2.
             compute_type: of ctranslate2; None: float32.
             alignment_layer: of the decoder; 0: the last but one; None: no alignment.
+            make: creates what continues prompts or fills gaps; None: the backend's translator.
 
         Raises:
             ConfigError, RunError, VocabularyError: something is missing or inconsistent.
@@ -55,7 +58,8 @@ class LineTranslator:
         search = model.config.decoding
         if n_best > 1 and search.mbr != "none":
             raise ConfigError(f"--mbr={search.mbr} chooses one; leave out --n_best")
-        if search.strategy == "beam" and not 1 <= n_best <= search.beam_size:
+        has_search = model.config.data.objective != "masked_lm"
+        if has_search and search.strategy == "beam" and not 1 <= n_best <= search.beam_size:
             raise ConfigError(
                 f"--n_best={n_best} does not fit decoding.beam_size={search.beam_size}; "
                 f"use 1 to {search.beam_size}, or a wider beam"
@@ -69,7 +73,8 @@ class LineTranslator:
             if len(model.members.configs) > 1:
                 raise ConfigError("--alignments need one model; give one run and checkpoint")
             self._aligner = WordAligner(model.config, model.vocabulary, alignment_layer)
-        self._translator = model.make_translator(backend, compute_type)
+        self._translator = make(model) if make else model.make_translator(backend, compute_type)
+        self._refuses_lines = make is not None
         self._translator.logs_lengths = False  # `log_lengths` does it once for all lines
         self._restored, self._labels = model.restore()
         self._params = model.place(self._restored)
@@ -78,6 +83,7 @@ class LineTranslator:
     def describe_settings(self) -> dict[str, Any]:
         """Returns what the translations depend on, as JSON, with a hash of all parameters."""
         model, engine = self._model, self._translator.describe()
+        modules = __name__, type(self._translator).__module__
         return {
             "runs": [workdir.resolve().name for workdir, _ in model.request.members],
             "checkpoints": self._labels,
@@ -87,12 +93,31 @@ class LineTranslator:
             # The number of threads changes nothing, and differs between hosts.
             "engine": {k: v for k, v in engine.items() if k != "threads"},
             **self._translator.describe_pieces(),
-            **identify_code(model.config.plugins, TRANSLATING_CODE, TRANSLATING_PACKAGES),
+            **identify_code(model.config.plugins, modules, TRANSLATING_PACKAGES),
             "n_best": self._n_best,
             "alignment_layer": self._alignment_layer,
             **dataclasses.asdict(model.config.decoding),
             "parameters": hash_params(self._restored),
         }
+
+    def watch(self, show: Callable[[str], None]) -> None:
+        """Shows the text so far, again and again, of a line that is translated alone."""
+        self._translator.watch = show
+
+    def check_file(self, path: Path) -> None:
+        """Raises what the lines of a file raise, before the first one is translated.
+
+        Raises:
+            DataError: a line is no prompt, or has no gaps.
+        """
+        if not self._refuses_lines:
+            return
+        with path.open("rb") as raw, unpack(raw, f"--input: {path}") as lines:
+            for number, line in enumerate(lines):
+                try:
+                    self._translator.check_lines([line.decode(errors="replace")], number)
+                except DataError as error:
+                    raise DataError(f"--input: {path}: {error}") from None
 
     def log_lengths(self) -> None:
         """Warns of the lines that were translated in pieces, reached a limit or failed."""
@@ -205,6 +230,8 @@ def translate_bulk(
             for number, each in enumerate(found, start=first + 1)
         )
 
+    for path in inputs:
+        translator.check_file(path)
     settings = translator.describe_settings() | {"scores": scored}
-    translate_files(inputs, settings, translate, shard_lines, part)
+    process_files(inputs, settings, translate, shard_lines, part)
     translator.log_lengths()

@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec
 
 from t2t.config.fields import Config, MeshConfig
 from t2t.config.recipes import PACKAGE
+from t2t.data.preparation import fill_tokenizer
 from t2t.model.flops import count_parameters
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.jax_settings import has_gpu, has_tpu
@@ -56,7 +57,12 @@ class Finding(NamedTuple):
 
 
 def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:
-    """Runs the checks of this process one by one; the disk has to hold the config's checkpoints."""
+    """Runs the checks of this process one by one; the disk has to hold the config's checkpoints.
+
+    Raises:
+        ConfigError: the vocabulary of `tokenizer.path` cannot be used for the config.
+    """
+    config = config and fill_tokenizer(config, workdir)
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     yield Finding("versions", f"Python {platform.python_version()}, {versions}")
     yield find_untested_versions()
@@ -78,7 +84,7 @@ def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Find
 
 
 def find_untested_versions() -> Finding:
-    """Lists packages that the tests did not run with; requirements.txt allows them."""
+    """Lists packages of t2t that the tests did not run with; requirements.txt allows them."""
     title, python = "untested versions", f"python{sys.version_info.major}.{sys.version_info.minor}"
     if not CONSTRAINTS.is_dir():
         return Finding(title, "unknown: scripts/constraints/ exists only in the checkout")
@@ -89,13 +95,33 @@ def find_untested_versions() -> Finding:
     if not tested:
         return Finding(title, f"all: scripts/constraints/ has no file for {python}")
     untested = []
-    for name, versions in tested.items():
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            if (installed := importlib.metadata.version(name)) not in versions:
-                untested.append(f"{name} {installed} instead of {' or '.join(sorted(versions))}")
-    remedy = f"pip install -r requirements.txt -c scripts/constraints/{python}.txt"
+    for name, installed in sorted(find_packages().items()):
+        versions = tested.get(name, {installed})
+        if installed not in versions:
+            untested.append(f"{name} {installed} instead of {' or '.join(sorted(versions))}")
+    remedy = f"pip install -e . -c scripts/constraints/{python}.txt"
     value = f"{', '.join(untested)}; to install tested ones: {remedy}" if untested else "none"
     return Finding(title, value)
+
+
+def find_packages() -> dict[str, str]:
+    """Finds the installed packages that t2t requires, and what these require, with their versions.
+
+    Others in the environment, such as setuptools, are not t2t's, and the command of the README does
+    not change them.
+    """
+    found: dict[str, str] = {}
+    left = (PACKAGE.parent / "requirements.txt").read_text("utf-8").splitlines()
+    while left:
+        if not (match := re.match(r"[\w.-]+", left.pop())):
+            continue
+        name = re.sub(r"[-_.]+", "-", match[0]).lower()
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            if name not in found:
+                found[name] = importlib.metadata.version(name)
+                required = importlib.metadata.requires(name) or ()
+                left += [each for each in required if not re.search(r";.*\bextra\b", each)]
+    return found
 
 
 def find_process() -> Finding:

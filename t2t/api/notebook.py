@@ -3,17 +3,19 @@
 Imports of JAX are inside the functions, because every program imports `t2t`.
 """
 
+import typing
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from t2t.api.compare_runs import Comparison
     from t2t.api.run import Run
     from t2t.config.fields import Config
-    from t2t.evaluation.evaluator import EvaluationRequest
-    from t2t.evaluation.load_models import ModelRequest
     from t2t.evaluation.saved_evaluations import Evaluation
+
+
+_MODELS = ("checkpoint", "weights", "mean", "others")  # options that choose parameters
 
 
 def load(
@@ -43,18 +45,25 @@ def load(
     """
     import jax
 
-    from t2t.api.run import Run
+    from t2t.api.run import Run, check_process
     from t2t.config.fields import ConfigError
+    from t2t.config.files import read_argument
     from t2t.evaluation.load_models import ModelRequest, RunModel
     from t2t.runtime.jax_settings import check_precision
     from t2t.storage.paths import make_run_path
 
-    given = [workdir] if isinstance(workdir, str | PathLike) else workdir
-    workdirs = tuple(map(make_run_path, given))
+    check_process()
+    given = read_argument("workdir", workdir, tuple[str, ...])
+    if not given:
+        raise ConfigError("workdir is empty; name a run directory, or several for an ensemble")
+    request = ModelRequest(
+        tuple(make_run_path(each, "workdir") for each in given),
+        str(read_argument("checkpoint", checkpoint, str | int)),
+        read_argument("weights", weights, tuple[float, ...]),
+        read_argument("mean", mean, str),
+        read_argument("direction", direction, str),
+    )
     check_precision(jax.config.values["jax_enable_x64"])
-    if mean not in ("probabilities", "log_probs"):
-        raise ConfigError(f"mean={mean!r} is unknown; use probabilities or log_probs")
-    request = ModelRequest(workdirs, str(checkpoint), tuple(weights), mean, direction)
     return Run(RunModel(request))
 
 
@@ -77,38 +86,42 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
             directory holds another run.
     """
     from t2t.api import train_run
+    from t2t.api.run import check_process
+    from t2t.config.files import check_config, read_argument
     from t2t.config.new_run_rules import check_effect, check_new_run
-    from t2t.config.rules import validate
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
     from t2t.training.checkpoint import list_scored_measures
 
-    path = make_run_path(workdir)
-    validate(config)
+    check_process()
+    path = make_run_path(read_argument("workdir", workdir, str), "workdir")
+    names = read_argument("writers", writers, tuple[str, ...])
+    config = check_config(config)
     if not (path / "config.json").exists():
         check_new_run(config)
         check_effect([config], ())
     enable_compilation_cache()
-    train_run.train(config, path, writers)
+    train_run.train(config, path, names)
     is_scored = config.checkpoints.best_metric in list_scored_measures(path)
     return load(path, "best" if is_scored else "last")
 
 
 def evaluate(
     run: "str | PathLike[str] | Run",
-    split: str = "test",
+    split: str | None = None,
     *,
-    checkpoint: str | int = "best",
+    checkpoint: str | int | None = None,
     **options: Any,
 ) -> "Evaluation":
     """Translates and scores a test set, and saves the evaluation, like the program `t2t.evaluate`.
 
     Args:
-        run: a run directory; or a run that is loaded, which is evaluated with its checkpoint.
-        split: of the run's corpus.
-        checkpoint: as in `t2t.load`.
+        run: a run directory; or a run that is loaded, of which the parameters that it holds are
+            evaluated, whatever its directory holds by now.
+        split: of the run's corpus; by default test.
+        checkpoint: as in `t2t.load`; not with a run that is loaded.
         options: other fields of `t2t.evaluation.evaluator.EvaluationRequest`, such as
-            `src="mine.en", ref=("mine.de",)` or `decoding={"beam_size": 1}`.
+            `src="mine.en", ref="mine.de"` in place of a split, or `decoding={"beam_size": 1}`.
 
     Returns:
         The saved evaluation: `value("bleu")`, `interval("bleu")`, `read_lines("hypotheses")`.
@@ -117,52 +130,87 @@ def evaluate(
         ConfigError, DataError, RunError, VocabularyError: something is missing or does not fit.
     """
     from t2t.api import evaluate_run
+    from t2t.api.run import Run, check_process
+    from t2t.config.fields import ConfigError
+    from t2t.config.files import read_argument
     from t2t.evaluation.evaluator import EvaluationRequest
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
 
-    enable_compilation_cache()
-    if isinstance(run, str | PathLike):
-        request = EvaluationRequest(make_run_path(run), str(checkpoint), split, **options)
+    check_process()
+    for name in ("src", "testset"):
+        if split is not None and options.get(name):
+            raise ConfigError(f"{name} replaces the split: leave out split")
+    given = {"split": "test" if split is None else split, **options}
+    if checkpoint is not None:
+        given["checkpoint"] = checkpoint
+    types = typing.get_type_hints(EvaluationRequest)
+    types |= {"checkpoint": str | int, "others": tuple[str, ...]}
+    fields = {
+        name: read_argument(name, value, types[name]) if name in types else value
+        for name, value in given.items()
+    }
+    if isinstance(run, Run):
+        if named := [name for name in _MODELS if name in fields]:
+            raise ConfigError(
+                f"{named[0]}={fields[named[0]]!r} chooses parameters, but {run!r} is evaluated "
+                "with those that it holds; leave it out, or name the run directory"
+            )
+        models = dict(vars(run.request))
+        workdirs, fields = models.pop("workdirs"), models | fields
     else:
-        request = make_request(run.request, split, **options)
-    return evaluate_run.evaluate(request)
-
-
-def make_request(models: "ModelRequest", split: str, **options: Any) -> "EvaluationRequest":
-    """Returns the request to evaluate the checkpoints of a loaded run, or an ensemble."""
-    from t2t.evaluation.evaluator import EvaluationRequest
-
-    workdir, *others = models.workdirs
-    fields: dict[str, Any] = {"others": tuple(others), "weights": models.weights}
-    fields |= {"mean": models.mean, "direction": models.direction} | options
-    return EvaluationRequest(workdir, models.checkpoint, split, **fields)
+        given_paths = read_argument("run", run, str), *fields.pop("others", ())
+        workdirs = tuple(make_run_path(each, "run") for each in given_paths)
+    fields["checkpoint"] = str(fields.get("checkpoint", "best"))
+    request = EvaluationRequest(workdir=workdirs[0], others=workdirs[1:], **fields)
+    enable_compilation_cache()
+    return evaluate_run.evaluate(request, run.held if isinstance(run, Run) else None)
 
 
 def compare(
     *systems: "str | PathLike[str] | Run | Evaluation",
     measure: str | None = None,
     split: str = "test",
-    checkpoint: str = "",
+    checkpoint: str | int = "",
 ) -> "Comparison":
-    """Compares the newest evaluations of runs, with verdicts, like the program `t2t.compare`.
+    """Compares evaluations of runs, with verdicts, like the program `t2t.compare`.
 
     Args:
-        systems: run directories, runs or evaluations; seeds of one system are joined by commas,
-            "runs/a1,runs/a2". The first one is what the others are compared with.
+        systems: run directories, of which the newest evaluations are taken; runs that are loaded,
+            of which it is the newest evaluation of the parameters that they hold; or evaluations.
+            Seeds of one system are joined by commas, "runs/a1,runs/a2". The first system is what
+            the others are compared with.
         measure: by default bleu.
         split: of the evaluations.
-        checkpoint: of the evaluations; empty: of the newest one.
+        checkpoint: of the newest evaluations of run directories; empty: of any.
 
     Raises:
         ConfigError, EvaluationError: evaluations are missing or not comparable.
     """
     from t2t.api import compare_runs
+    from t2t.api.run import Run
+    from t2t.config.fields import ConfigError, show
+    from t2t.config.files import read_argument
+    from t2t.evaluation.saved_evaluations import Evaluation
 
-    def name(system: "str | PathLike[str] | Run | Evaluation") -> str:
-        if isinstance(system, str | PathLike):
-            return str(system)
-        return str(getattr(system, "path", None) or cast("Run", system).workdir)
-
-    operands = [name(system) for system in systems]
-    return compare_runs.compare(operands, measure, split, "", None, checkpoint=checkpoint)
+    split = read_argument("split", split, str)
+    measure = read_argument("measure", measure, str | None)
+    chosen = str(read_argument("checkpoint", checkpoint, str | int))
+    if not systems:
+        raise ConfigError("systems is empty; name run directories, runs or evaluations")
+    operands = []
+    for number, system in enumerate(systems):
+        if chosen and isinstance(system, Run | Evaluation):
+            raise ConfigError(
+                f"checkpoint={chosen} chooses among the evaluations of a run directory, but "
+                f"systems[{number}]={show(system)} is given; leave it out"
+            )
+        found = system.find_evaluation(split) if isinstance(system, Run) else system
+        path = found.path if isinstance(found, Evaluation) else found
+        if not isinstance(path, str | PathLike):
+            raise ConfigError(
+                f"systems[{number}]={show(system)} is no run directory, run or evaluation; give "
+                "each as an argument of its own"
+            )
+        operands.append(str(path))
+    return compare_runs.compare(operands, measure, split, "", None, checkpoint=chosen)

@@ -1,9 +1,10 @@
 """`prepare`: downloads data, and makes the vocabulary and the tokens of a run."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from t2t.config.fields import Config, DataConfig
+from t2t.config.fields import Config
 from t2t.data import corpus_sources
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
@@ -11,6 +12,7 @@ from t2t.data.parts import list_directions
 from t2t.data.preparation import fill_tokenizer, make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
 from t2t.runtime.distributed import is_first, process_0_first, wait_for_all
+from t2t.storage.paths import check_new_run_path
 from t2t.training.resume import check_corpora, keep_source, open_run
 from t2t.training.run_directory import lock_run
 
@@ -19,22 +21,24 @@ def prepare(
     config: Config, workdir: Path | None, report: Callable[[str], object] = lambda line: None
 ) -> None:
     """Prepares the data, and a run's vocabulary and tokens; process 0 reports what there is."""
+    if workdir is not None and not (workdir / "config.json").exists():
+        check_new_run_path(workdir)
     config = fill_tokenizer(config if workdir is None else keep_source(workdir, config), workdir)
     corpus_sources.check_paths(config.data)
     with process_0_first():
         corpus_sources.prepare(config.data)
     with process_0_first():  # process 0 reads large files first
-        describe_splits(config.data, report)
+        describe_splits(config, report)
     if workdir is not None:
         with lock_run(workdir):
             prepare_run(config, workdir, report)
 
 
-def describe_splits(data: DataConfig, report: Callable[[str], object]) -> None:
+def describe_splits(config: Config, report: Callable[[str], object]) -> None:
     """Opens each split, and reports its size in process 0."""
-    for each in list_directions(data):
+    for each in list_directions(config.data):
         for split in corpus_sources.list_splits(each):
-            corpus = corpus_sources.open_split(each, split)
+            corpus = corpus_sources.open_split(each, split, config.tokenizer)
             if is_first():
                 report(f"{split}: {len(corpus):,} pairs ({corpus.name})")
 
@@ -42,7 +46,7 @@ def describe_splits(data: DataConfig, report: Callable[[str], object]) -> None:
 def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) -> None:
     """Makes the vocabulary and the tokens of a run, and reports their sizes in process 0."""
     data = config.data
-    corpora = corpus_sources.open_training(data)
+    corpora = corpus_sources.open_training(data, config.tokenizer)
     check_corpora(workdir, {"train": corpora})
     open_run(workdir, config)
     vocabulary = make_vocabulary(config, workdir, corpora)
@@ -64,5 +68,6 @@ def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) 
         f"{data.cache_directory}\n"
         f"first epoch: {plan.steps_per_epoch:,} batches in {len(plan.shapes)} shapes; dropped: "
         f"{plan.describe_dropped(corpora)}\n"
-        f"next: python -m t2t.train with the same --config, flags and --workdir={workdir}"
+        "next: python -m t2t.train with the same --config, flags and --workdir="
+        f"{shlex.quote(str(workdir))}"
     )

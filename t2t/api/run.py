@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import html
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, SupportsInt
 
 import jax
@@ -12,17 +13,42 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
 from t2t.analysis.attention_map import AttentionMap, map_attention
+from t2t.api.encoder_states import EncoderStates, StateEncoder, warn_of_long_sentences
+from t2t.api.fill_gaps import make_filler
 from t2t.config.fields import Config, ConfigError
-from t2t.config.files import override
+from t2t.config.objective_rules import TEXT_MODELS, check_scores
 from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Tokenizer
+from t2t.decoding.continuation import Continuer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import PairScorer, warn_of_long_pairs
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.likelihood import (
+    MaskedScorer,
+    PairScorer,
+    count_several,
+    warn_of_whole_pairs,
+)
+from t2t.evaluation.load_models import ModelRequest, RunModel, hash_params, override_decoding
 from t2t.evaluation.plots import draw_by_step, embed_figure
-from t2t.training.run_directory import read_curve
+from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, list_evaluations
+from t2t.model.interface import Params
+from t2t.training.run_directory import RunError, read_curve
+
+
+@functools.cache
+def _find_process() -> int:
+    """Returns the process that first asked for it, also in its forks."""
+    return os.getpid()
+
+
+def check_process() -> None:
+    """Raises `RunError` in a fork of a process that has used JAX, where JAX would wait for ever."""
+    if os.getpid() != _find_process():
+        raise RunError(
+            "this process is a fork of one that has used JAX, which cannot compute in it; start it "
+            "with multiprocessing.get_context('spawn'), and call t2t.load in it"
+        )
 
 
 class Run:
@@ -47,21 +73,64 @@ class Run:
             ConfigError, RunError: a checkpoint does not exist, or does not fit config and
                 vocabulary.
         """
-        self._model, self.workdir = model, model.request.workdirs[0]
+        self._loaded, self.workdir = model, model.request.workdirs[0]
         self.config, self.vocabulary = model.config, model.vocabulary
         self.params, labels = model.restore()
         self.checkpoint = ",".join(labels)
         self._placed = model.place(self.params)
         self._translators: dict[tuple[Any, ...], Translator] = {}  # by fields of config.decoding
+        self._state_encoders: dict[str | None, StateEncoder] = {}  # by dtype
+        self._scorer: PairScorer | MaskedScorer | None = None
+
+    def __reduce__(self) -> Any:
+        raise RunError(f"{self!r} cannot be sent to another process; call t2t.load there")
+
+    @property
+    def _model(self) -> RunModel:
+        check_process()
+        return self._loaded
 
     @property
     def request(self) -> ModelRequest:
         """The run directories and checkpoints, as they were asked for."""
-        return self._model.request
+        return self._loaded.request
 
-    @functools.cached_property
-    def _scorer(self) -> PairScorer:
-        return self._model.make_scorer()
+    @property
+    def held(self) -> tuple[Params, list[str]]:
+        """The parameters with which it computes, and the labels of their checkpoints."""
+        return self._placed, self.checkpoint.split(",")
+
+    def find_evaluation(self, split: str) -> Evaluation:
+        """Returns the newest evaluation, in the run directory, of the parameters that it holds.
+
+        Raises:
+            EvaluationError: there is none of this split.
+        """
+        members, digest = self._loaded.members, hash_params(self._placed)
+        combined = ([*members.weights], members.mean) if len(members.weights) > 1 else ([], "")
+
+        def is_own(result: Mapping[str, Any]) -> bool:
+            saved = result.get("ensemble", {"members": [], "mean": ""})
+            weights = [member["weight"] for member in saved["members"]]
+            direction = self.request.direction or result.get("direction", "")
+            return (
+                (result["split"], result.get("parameters")) == (split, digest)
+                and (weights, saved["mean"]) == combined
+                and result.get("direction", "") == direction
+            )
+
+        found = [each for each in list_evaluations(self.workdir) if is_own(each.result)]
+        if not found:
+            raise EvaluationError(
+                f"{self.workdir} holds no evaluation of {split} with the parameters of {self!r}; "
+                f"create one: t2t.evaluate(run, {split!r})"
+            )
+        return found[-1]
+
+    def _find_scorer(self) -> PairScorer | MaskedScorer:
+        model = self._model
+        self._scorer = self._scorer or model.make_scorer()
+        return self._scorer
 
     def __repr__(self) -> str:
         return f"Run({str(self.workdir)!r}, checkpoint={self.checkpoint!r})"
@@ -127,14 +196,7 @@ class Run:
                 many prefixes.
         """
         decoding |= {"beam_size": beam_size, "alpha": alpha}
-        texts, starts, translator = self._prepare(sentences, prefixes, decoding)
-        if (count := translator.config.num_samples) > 1 and translator.config.mbr == "none":
-            raise ConfigError(
-                f"num_samples={count}, but one translation is returned; use translate_n_best, or "
-                "mbr to choose one"
-            )
-        found = self._model.translate(translator, self._placed, texts, prefixes=starts)
-        return [best.text for best, *_ in found]
+        return self._find_best(*self._prepare(sentences, prefixes, decoding))
 
     def translate_n_best(
         self,
@@ -149,10 +211,89 @@ class Run:
         With strategy="sampling" these are `n_best` samples, in the order of their numbers. For the
         other arguments and errors see `translate`; `mbr`, which chooses one, is refused.
         """
-        texts, starts, translator = self._prepare(sentences, prefixes, decoding)
+        return self._find_n_best(n_best, *self._prepare(sentences, prefixes, decoding))
+
+    def generate(
+        self, prompts: Iterable[str], *, stop: Iterable[str] = (), **decoding: float | str | None
+    ) -> list[str]:
+        """Continues each prompt, like `t2t.generate`; returns prompts with what follows.
+
+        Args:
+            prompts: the beginnings of texts, as the sentences of `translate`.
+            stop: texts before the first of which an output ends.
+            decoding: as in `translate`; lengths are of what follows a prompt.
+
+        Raises:
+            ConfigError: as in `translate`, or the run's model continues no text.
+            DataError: as in `translate`, or a prompt is empty or exceeds the model's positions.
+        """
+        return self._find_best(*self._prepare_prompts(prompts, stop, decoding))
+
+    def generate_n_best(
+        self,
+        prompts: Iterable[str],
+        n_best: int,
+        *,
+        stop: Iterable[str] = (),
+        **decoding: float | str | None,
+    ) -> list[list[Translation]]:
+        """Finds `n_best` continuations of each prompt, best first, or draws as many samples.
+
+        Scores, lengths and ids are those of what follows the prompt. For the arguments and errors
+        see `generate`.
+        """
+        return self._find_n_best(n_best, *self._prepare_prompts(prompts, stop, decoding))
+
+    def fill(self, text: str, n_best: int = 1, **decoding: float | str | None) -> list[Translation]:
+        """Fills the gaps of a text, like `t2t.generate --fill`; returns the `n_best`, best first.
+
+        Args:
+            text: gaps are <extra_id_0>, <extra_id_1>, ..., or [MASK] for each masked sub-word.
+            n_best: of masks, output n has the n-th most probable sub-word of each.
+            decoding: as in `translate`; masks take `batch_size` alone.
+
+        Returns:
+            Outputs with the whole text, and `gaps`, what fills each one with its log P.
+
+        Raises:
+            ConfigError: as in `translate`, or the run's model fills no gaps.
+            DataError: the text has no gaps or others, or is too long.
+        """
+        texts = read_texts("text", [text])
+        make = functools.partial(make_filler, self._model, given=decoding)
+        translator = self._find_translator(override_decoding(self.config, decoding), make, "fill")
+        [found] = self._find_n_best(n_best, texts, None, translator)
+        return found
+
+    def _find_best(
+        self, texts: list[str], prefixes: list[str] | None, translator: Translator
+    ) -> list[str]:
+        if (count := translator.config.num_samples) > 1 and translator.config.mbr == "none":
+            raise ConfigError(
+                f"num_samples={count}, but one output is returned; use translate_n_best or "
+                "generate_n_best, or mbr to choose one"
+            )
+        found = self._model.translate(translator, self._placed, texts, prefixes=prefixes)
+        return [best.text for best, *_ in found]
+
+    def _find_n_best(
+        self, n_best: int, texts: list[str], prefixes: list[str] | None, translator: Translator
+    ) -> list[list[Translation]]:
         if (mbr := translator.config.mbr) != "none":
-            raise ConfigError(f"mbr={mbr!r} chooses one translation; use translate, or mbr='none'")
-        return self._model.translate(translator, self._placed, texts, n_best, prefixes=starts)
+            raise ConfigError(f"mbr={mbr!r} chooses one output; leave it out, or ask for one text")
+        return self._model.translate(translator, self._placed, texts, n_best, prefixes=prefixes)
+
+    def _prepare_prompts(
+        self,
+        prompts: Iterable[str],
+        stop: Iterable[str],
+        decoding: Mapping[str, float | str | None],
+    ) -> tuple[list[str], None, Translator]:
+        """Checks the arguments of a continuation; returns them in the order of `_prepare`."""
+        texts, stops = read_texts("prompts", prompts), read_texts("stop", stop)
+        config, members = override_decoding(self.config, decoding), self._model.members
+        make = functools.partial(Continuer, vocabulary=self.vocabulary, members=members, stop=stops)
+        return texts, None, self._find_translator(config, make, *stops)
 
     def _prepare(
         self,
@@ -168,14 +309,15 @@ class Run:
                 f"{len(starts)} prefixes for {len(texts)} sentences; give one for each, or "
                 '"" for none'
             )
-        given = {f"decoding.{k}": v for k, v in decoding.items() if v is not None}
-        return texts, starts, self._find_translator(override(self.config, given))
+        return texts, starts, self._find_translator(override_decoding(self.config, decoding))
 
     def score(self, pairs: Iterable[Iterable[str]]) -> Float[np.ndarray, "n"]:
         """Computes log p(tgt | src) of each pair (source, target) in nats, EOS included.
 
         Computes in float32 under teacher forcing, like the program `t2t.evaluate`. A pair is scored
-        whole, even if it is longer than those of training.
+        whole, even if it is longer than those of training. A run of data.objective="lm" takes texts
+        instead, and so does one of "masked_lm", whose score is the pseudo-log-likelihood without
+        EOS (Salazar et al. 2020).
 
         Raises:
             DataError: an element is not a pair of strings, or a sentence has more sub-words than
@@ -190,12 +332,45 @@ class Run:
         Raises:
             DataError: as in `score`.
         """
-        encoded = self._encode_pairs(read_pairs(pairs), "split the sentence")
+        is_text = self.config.data.objective in TEXT_MODELS
+        given: Any = pairs
+        if is_text and isinstance(given, Iterable) and not isinstance(given, str | bytes):
+            given = [("", each) if isinstance(each, str) else each for each in given]
+        texts = read_pairs(given)
+        encoded = self._encode_pairs(texts, "split the sentence")
         longest = self.config.data.max_length
         longer = sum(max(map(len, both)) > longest for both in encoded)
-        warn_of_long_pairs(longer, len(encoded), longest)
+        several = count_several(self.config, self.vocabulary, [src for src, _ in texts])
+        warn_of_whole_pairs(longer, several, len(encoded), longest)
         with jax.set_mesh(self._model.mesh):
-            return self._scorer.score(self._placed, encoded)
+            return self._find_scorer().score(self._placed, encoded)
+
+    def encode_states(self, sentences: Iterable[str], dtype: str | None = None) -> EncoderStates:
+        """Computes the encoder's output for each sentence, to which a decoder attends.
+
+        The states of a sentence do not depend on the others, but for rounding. A sentence is
+        encoded whole, even if it is longer than those of training.
+
+        Args:
+            sentences: as in `translate`.
+            dtype: of the computation and the states, float32 or bfloat16; None: that of
+                `config.model.dtype`.
+
+        Raises:
+            ConfigError: the model has no encoder, or this is an ensemble.
+            DataError: as in `translate`, or a sentence has more sub-words than the model has
+                positions.
+        """
+        texts = read_texts("sentences", sentences)
+        if dtype not in self._state_encoders:
+            self._state_encoders[dtype] = StateEncoder(self._model, dtype)
+        encoder, encoded = self._state_encoders[dtype], self.vocabulary.src.encode(texts)
+        for text, ids in zip(texts, encoded, strict=True):
+            _check_length(text, ids, encoder.limit, "split the sentence")
+        longest = self.config.data.max_length
+        warn_of_long_sentences(sum(len(ids) > longest for ids in encoded), len(encoded), longest)
+        with jax.set_mesh(self._model.mesh):
+            return encoder.encode(self._placed, encoded)
 
     def attention(self, src: str, tgt: str | None = None, stack: str = "cross") -> AttentionMap:
         """Computes the attention weights of every head for one pair, on the default device.
@@ -238,6 +413,7 @@ class Run:
             DataError: the shapes, dtypes or values of the ids are invalid, or a row is longer than
                 the model has positions.
         """
+        check_scores(self.config)
         if isinstance(src, str) or isinstance(tgt, str):
             [(src_ids, tgt_ids)] = self.vocabulary.encode_pairs(read_pairs([(src, tgt)]))
             src, tgt = [src_ids], [[BOS_ID, *tgt_ids[:-1]]]
@@ -247,21 +423,19 @@ class Run:
             raise DataError(
                 f"src has {len(sources)} rows and tgt {len(targets)}; row i of both is one pair"
             )
-        logits: Float[Array, "B T V"] = self._scorer.compute_logits(self.params, sources, targets)
+        scorer = self._find_scorer()
+        assert isinstance(scorer, PairScorer)
+        logits: Float[Array, "B T V"] = scorer.compute_logits(self.params, sources, targets)
         return logits
 
     def _encode_pairs(
         self, pairs: list[tuple[str, str]], remedy: str
     ) -> list[tuple[list[int], list[int]]]:
         """Returns the ids of pairs, if the model has positions for all sub-words with EOS."""
-        encoded, limit = self.vocabulary.encode_pairs(pairs), self._scorer.limit
+        encoded, limit = self.vocabulary.encode_pairs(pairs), self._find_scorer().limit
         for pair, both in zip(pairs, encoded, strict=True):
             for sentence, ids in zip(pair, both, strict=True):
-                if len(ids) > limit:
-                    raise DataError(
-                        f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model "
-                        f"has model.max_positions={limit}; {remedy}"
-                    )
+                _check_length(sentence, ids, limit, remedy)
         return encoded
 
     def _find_tokenizer(self, side: str) -> Tokenizer:
@@ -269,10 +443,15 @@ class Run:
             raise ConfigError(f"side={side!r} is unknown; use src or tgt")
         return self.vocabulary.src if side == "src" else self.vocabulary.tgt
 
-    def _find_translator(self, config: Config) -> Translator:
-        key = dataclasses.astuple(config.decoding)
+    def _find_translator(
+        self, config: Config, make: Callable[[Config], Translator] | None = None, *named: str
+    ) -> Translator:
+        """The translator, or what `make` creates and `named` tells apart, with these fields."""
+        key = make and named, dataclasses.astuple(config.decoding)
         if key not in self._translators:
-            self._translators[key] = Translator(config, self.vocabulary, self._model.members)
+            members = self._model.members
+            own = make(config) if make else Translator(config, self.vocabulary, members)
+            self._translators[key] = own
         return self._translators[key]
 
     def _check_ids(self, name: str, ids: ArrayLike, tokenizer: Tokenizer) -> Int[np.ndarray, "B T"]:
@@ -287,10 +466,10 @@ class Run:
                 f"{name} is {array.dtype}{list(array.shape)}; give integer ids, one row for each "
                 "sentence"
             )
-        if array.shape[1] > self._scorer.limit:
+        if array.shape[1] > self._find_scorer().limit:
             raise DataError(
                 f"{name} has {array.shape[1]} positions, but the model has "
-                f"model.max_positions={self._scorer.limit}; give shorter rows"
+                f"model.max_positions={self._find_scorer().limit}; give shorter rows"
             )
         wrong = array[(array < 0) | (array >= tokenizer.vocab_size)]
         if wrong.size:
@@ -336,6 +515,14 @@ def read_pairs(pairs: object) -> list[tuple[str, str]]:
             _check_text(f"pairs[{index}][{side}]", text)
         found.append((sides[0], sides[1]))
     return found
+
+
+def _check_length(sentence: str, ids: list[int], limit: int, remedy: str) -> None:
+    if len(ids) > limit:
+        raise DataError(
+            f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model has "
+            f"model.max_positions={limit}; {remedy}"
+        )
 
 
 def _check_text(place: str, text: object) -> None:

@@ -1,6 +1,7 @@
 """Describes a run's config, history, progress and scores, and plots its curves."""
 
 import math
+import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ def describe_run(workdir: Path) -> str:
         "starts": "\n".join(describe_starts(read_ledger(workdir), read_import(workdir))),
         "progress": "\n".join(describe_progress(workdir, config.training.steps)),
         "evaluations": "\n".join(evaluations)
-        or f"none yet: python -m t2t.evaluate --workdir={workdir}",
+        or f"none yet: python -m t2t.evaluate --workdir={shlex.quote(str(workdir))}",
     }
     parts = [f"{title}\n{textwrap.indent(text, '  ')}" for title, text in sections.items()]
     return "\n\n".join([str(workdir), *parts])

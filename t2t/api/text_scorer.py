@@ -11,12 +11,13 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import ConfigError
+from t2t.config.objective_rules import TEXT_MODELS
 from t2t.data.batch import find_limit
 from t2t.data.corpus import TextFile
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.translation import Translation, clean_line, drop_repeated
-from t2t.evaluation.likelihood import warn_of_long_pairs
+from t2t.evaluation.likelihood import count_several, warn_of_whole_pairs
 from t2t.evaluation.load_models import RunModel
 from t2t.model.interface import Params
 
@@ -35,6 +36,20 @@ class TextScorer:
         self.penalty = LengthPenalty(config.decoding.length_penalty, config.decoding.alpha)
         self._scorer = model.make_scorer(find_limit(config, model.members.position_limit))
         self._longest = config.data.max_length
+        self.is_of_text = config.data.objective in TEXT_MODELS  # and sources are not read
+
+    def check_sources(self, given: bool, listed: bool) -> None:
+        """Raises ConfigError if sources are missing, or are of no use.
+
+        The sources of a list tell whose translations stand in a line.
+        """
+        if self.is_of_text and given and not listed:
+            raise ConfigError(
+                f"--src is given, but data.objective={self._model.config.data.objective!r} is of "
+                "text alone; leave it out"
+            )
+        if not (self.is_of_text or given):
+            raise ConfigError("--src is missing; name the file of the source sentences")
 
     @functools.cached_property
     def _params(self) -> Params:
@@ -48,9 +63,10 @@ class TextScorer:
         Raises:
             RunError: a checkpoint does not exist or cannot be read.
         """
-        total = too_long = longer = 0
+        total = too_long = longer = several = 0
         while chunk := list(itertools.islice(pairs, CHUNK)):
-            encoded = self.vocabulary.encode_pairs(chunk)
+            texts = [("", tgt) for _, tgt in chunk] if self.is_of_text else chunk
+            encoded = self.vocabulary.encode_pairs(texts)
             with jax.set_mesh(self._model.mesh):
                 scores = self._scorer.score(self._params, encoded)
             total += len(chunk)
@@ -58,8 +74,10 @@ class TextScorer:
             longer += sum(
                 self._longest < max(map(len, pair)) <= self._scorer.limit for pair in encoded
             )
-            yield from zip(chunk, [tgt for _, tgt in encoded], scores, strict=True)
-        warn_of_long_pairs(longer, total, self._longest)
+            several += count_several(self._model.config, self.vocabulary, [src for src, _ in texts])
+            ids = [tgt[: len(own)] for (_, tgt), own in zip(encoded, scores, strict=True)]
+            yield from zip(chunk, ids, scores, strict=True)  # of masked sub-words without EOS
+        warn_of_whole_pairs(longer, several, total, self._longest)
         if too_long:
             _log.warning(
                 "%d pairs have the score nan: a side exceeds %d sub-words with EOS, or the model's "

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import logging
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,7 +40,9 @@ from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
+from t2t.storage.paths import check_new_run_path
 from t2t.training import loop
+from t2t.training.checkpoint import rank_steps
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.early_stopping import is_stop_requested, record_stop
@@ -73,6 +76,8 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
         Whether the last step was reached.
     """
     check_writers(writers)
+    if not (workdir / "config.json").exists():
+        check_new_run_path(workdir)
     check_precision(jax.config.values["jax_enable_x64"])
     check_paths(config.data)
     with explain_write_errors(RunError, workdir):
@@ -86,7 +91,7 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     check_prepared(config, workdir)
     # Process 0 reads, filters and copies what is not in the cache; the others find it there.
     with process_0_first():
-        corpora = open_training(config.data)
+        corpora = open_training(config.data, config.tokenizer)
     with process_0_first():
         validation = open_validation(config.data)
         check_test_files(config.data)  # errors come before the training
@@ -251,7 +256,7 @@ def describe_end(workdir: Path, config: Config, step: int) -> str:
     metric = config.checkpoints.best_metric
     scores = dict(read_curve(workdir, f"validation/{metric}"))
     finished = f"finished at step {step}"
-    command = f"python -m t2t.evaluate --workdir={workdir}"
+    command = f"python -m t2t.evaluate --workdir={shlex.quote(str(workdir))}"
     if len(config.data.directions) > 1:
         command += f" --direction={config.data.directions[0]}"
     splits = list_splits(config.data)
@@ -260,7 +265,7 @@ def describe_end(workdir: Path, config: Config, step: int) -> str:
     if not scores:
         return f"{finished}; to evaluate: {command} --checkpoint=last"
     last = max(scores)
-    best = (max if metric == "bleu" else min)(scores, key=scores.__getitem__)
+    best = rank_steps(scores, metric)[0]
     return (
         f"{finished}; validation {metric}: last {scores[last]:.4g} at step {last}, "
         f"best {scores[best]:.4g} at step {best}; to evaluate: {command}"

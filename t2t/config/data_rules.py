@@ -19,6 +19,7 @@ def data_problems(data: DataConfig) -> list[str]:
         *(_text_problems(data) if "text" in sources else ()),
         *(_hf_problems(data) if "hf" in sources else ()),
         *_weight_problems(data, sources),
+        *_language_problems(data),
         *_direction_problems(data, sources),
         *_batch_problems(data),
     ]
@@ -54,6 +55,12 @@ def _batch_problems(data: DataConfig) -> Iterator[str]:
             f"data.subword_sampling={data.subword_sampling} needs packed rows, whose shape is the "
             f"same in all epochs; set data.packed_length to {data.max_length} or more"
         )
+
+
+def _language_problems(data: DataConfig) -> Iterator[str]:
+    for name in ("src_language", "tgt_language"):
+        if (code := getattr(data, name)).lower() == "none":
+            yield f"data.{name}={code!r} is no language; leave it empty if it is unknown"
 
 
 def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:

@@ -6,15 +6,38 @@ JAX.
 """
 
 import dataclasses
-from typing import Any
+import difflib
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Self
 
 
 class ConfigError(ValueError):
     """An invalid configuration; the message names the field, the rule and the remedy."""
 
 
+class Fields:
+    """Base of dataclasses that have no other attributes, so a misspelt one is an error at once.
+
+    A section of the config is a dataclass of its own class, not a dictionary: that would set the
+    fields which it does not name to their defaults.
+    """
+
+    if not TYPE_CHECKING:  # type checkers know the fields, and would take any name from here on
+
+        def __new__(cls, *_: Any, **given: Any) -> Self:
+            """Checks the names of keywords before `__init__`, which would raise a TypeError."""
+            for name, value in given.items():
+                _check_attribute(cls, name, value)
+            return super().__new__(cls)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Sets a field."""
+            _check_attribute(type(self), name, value)
+            super().__setattr__(name, value)
+
+
 @dataclasses.dataclass
-class ModelConfig:
+class ModelConfig(Fields):
     """The architecture; the defaults are the paper's base model (table 3)."""
 
     # transformer (encoder and decoder) | decoder_only (source and target in one sequence) |
@@ -50,8 +73,9 @@ class ModelConfig:
     norm_epsilon: float = 1e-6  # added to the variance, or to the mean square, in a norm
     norm_position: str = "post"  # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
     residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
-    # relu | gelu | silu | swiglu | geglu | moe (a mixture of experts, each relu without biases:
-    # Shazeer et al. 2017) | none, or a registered variant
+    # relu | gelu (its approximation by tanh) | gelu_exact (BART's) | silu | swiglu | geglu | moe (a
+    # mixture of experts, each relu without biases: Shazeer et al. 2017) | none, or a registered
+    # variant
     feed_forward: str = "relu"
     feed_forward_bias: bool = True  # the biases b1 and b2 of the feed-forward (equation 2)
     num_experts: int = 8  # feed_forward="moe": experts, each of width d_ff
@@ -64,7 +88,10 @@ class ModelConfig:
     # all: one table for source, target and output (logits) | decoder: one for target and output |
     # input: one for source and target, another for output | none: three tables
     tie_embeddings: str = "all"
-    decoder_start: str = "bos"  # the first input of the decoder: bos | eos (NLLB's)
+    embedding_scale: bool = True  # multiply embeddings by sqrt(d_model) (section 3.4)
+    embedding_norm: bool = False  # normalise the sums of embeddings and positions (BART's)
+    # the first input of the decoder: bos | eos (NLLB's) | unk (MADLAD-400's)
+    decoder_start: str = "bos"
     output_bias: bool = False  # add a trained bias to the logit of each sub-word
     # dropout rate in [0, 1) of every sub-layer's output and of the sums of embeddings and positions
     dropout: float = 0.1
@@ -115,7 +142,7 @@ class ModelConfig:
 
 
 @dataclasses.dataclass
-class DataConfig:
+class DataConfig(Fields):
     """The corpus, the pairs of it that are used, and the size of batches."""
 
     # phrasebook (embedded, synthetic) | multi30k | tfds | hf (Hugging Face datasets) | text (your
@@ -136,17 +163,17 @@ class DataConfig:
     # training on "wmt17_translate/de-en"; empty: tfds_name
     tfds_held_out_name: str = ""
     # source="hf": a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with
-    # "@REVISION" at its end; empty: the files of hf_files
+    # "@REVISION" at its end, or a folder that save_to_disk wrote; empty: the files of hf_files
     hf_name: str = ""
-    # source="hf": files that hold both sides, each as "SPLIT=FILE": .parquet, or .tsv, .csv, .jsonl
-    # or .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
+    # source="hf": files that hold both sides, each as "SPLIT=FILE": .parquet or .arrow, or .tsv,
+    # .csv, .jsonl or .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
     hf_files: tuple[str, ...] = ()
     # source="hf": read the Hub's files while they are copied; False: through the cache of
     # `datasets` on this machine
     hf_streaming: bool = True
     # source="hf": column of source sentences; "translation.en": key "en" in the column
-    # "translation"; a number: column of a file without a line of names, from 0; empty: the
-    # language, in the column "translation" if there is one
+    # "translation"; "translation.0": item of a list; a number: column of a file without a line of
+    # names, from 0; empty: the language, in the column "translation" if there is one
     src_column: str = ""
     tgt_column: str = ""  # source="hf": column of their translations
     # source="text": files of source sentences for training, one sentence per line, plain or packed
@@ -155,7 +182,7 @@ class DataConfig:
     train_tgt: tuple[str, ...] = ()  # source="text": their translations, line by line
     # for each training corpus (each source is one, source="text" one for each file of train_src),
     # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
-    # with subword_sampling); empty: once
+    # with subword_sampling), at least one pair; empty: once
     train_weights: tuple[float, ...] = ()
     # with T above 0, corpora have shares of an epoch that grow as size ** (1 / T), and the largest
     # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019); sizes
@@ -167,7 +194,8 @@ class DataConfig:
     test_tgt: str = ""  # source="text": their translations
     # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |
     # identical (both sides equal) | script (most letters of a side are of another script than
-    # usual) | overlap (a side is a sentence of another split of the same direction)
+    # usual) | overlap (a side is a sentence of another split of the same direction). Text is
+    # compared as the vocabulary spells it: single spaces, lower case with tokenizer.lowercase
     filters: tuple[str, ...] = ()
     # several directions in one model, such as en-de and en-fr; each source sentence gets the tag of
     # its target language, "<2de>". Each source is opened once for each, with these languages; in
@@ -216,7 +244,7 @@ class DataConfig:
 
 
 @dataclasses.dataclass
-class TokenizerConfig:
+class TokenizerConfig(Fields):
     """SentencePiece, trained on the training split only, unless `path` names a vocabulary."""
 
     # an existing vocabulary in place of a trained one, copied into the run: a SentencePiece model
@@ -234,13 +262,14 @@ class TokenizerConfig:
     # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too: compare
     # measures that ignore case; the validation BLEU does
     lowercase: bool = False
-    # pieces <extra_id_0>, <extra_id_1>, ... for data.objective: one for each span that a text may
-    # have with span_corruption, one with masked_lm; text with these characters is text
+    # pieces <extra_id_0>, <extra_id_1>, ..., at least those that data.objective needs, which a run
+    # adds: one for each span that a text may have with span_corruption, one with masked_lm; text
+    # with these characters is text
     sentinels: int = 0
 
 
 @dataclasses.dataclass
-class TrainingConfig:
+class TrainingConfig(Fields):
     """Section 5 of the paper: optimiser, schedule, regularisation; and intervals of reports."""
 
     steps: int = 100_000  # length of training in steps, one batch each
@@ -322,7 +351,7 @@ class TrainingConfig:
 
 
 @dataclasses.dataclass
-class CheckpointConfig:
+class CheckpointConfig(Fields):
     """The checkpoints that are written, and those that are kept."""
 
     every: int = 1000  # steps between checkpoints
@@ -333,7 +362,7 @@ class CheckpointConfig:
 
 
 @dataclasses.dataclass
-class MeshConfig:
+class MeshConfig(Fields):
     """Sizes of the device mesh; their product is the number of devices.
 
     One of them may be -1: the number of devices divided by the other sizes.
@@ -345,7 +374,7 @@ class MeshConfig:
 
 
 @dataclasses.dataclass
-class DecodingConfig:
+class DecodingConfig(Fields):
     """Beam search, section 6.1 of the paper, or sampling."""
 
     strategy: str = "beam"  # beam (beam search) | sampling (draws from the model's distribution)
@@ -362,7 +391,9 @@ class DecodingConfig:
     # translate each sentence of a line by itself: yes | no | auto (yes, if fewer than 10% of
     # training's source lines hold several sentences); not with a forced prefix
     split_sentences: str = "auto"
-    max_extra_length: int = 50  # an output has at most source length + this many sub-words
+    # an output has at most source length + this many sub-words; what follows a prompt has at most
+    # this many, and EOS
+    max_extra_length: int = 50
     num_samples: int = 1  # strategy="sampling": samples per sentence
     temperature: float = 1.0  # strategy="sampling": divides the logits
     top_k: int = 0  # strategy="sampling": draw from this many most probable sub-words; 0: all
@@ -397,7 +428,7 @@ class DecodingConfig:
 
 
 @dataclasses.dataclass
-class Config:
+class Config(Fields):
     """The whole configuration of a run."""
 
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
@@ -422,3 +453,53 @@ def flatten(config: Config) -> dict[str, Any]:
         else:
             flat[section] = fields
     return flat
+
+
+def describe_unknown_field(name: str, known: Collection[str] = ()) -> str:
+    """Says what to write for a name that is no single field; `known`: by default the config's."""
+    sections = {field.name: field.type for field in dataclasses.fields(Config)}
+    kind = sections.get(name)
+    if isinstance(kind, type) and issubclass(kind, Fields) and not known:
+        first = dataclasses.fields(kind)[0].name  # type: ignore[arg-type]  # all are dataclasses
+        return f"this section is a {kind.__name__}; set its fields, such as {name}.{first}"
+
+    def similarity(other: str) -> float:
+        """Returns the similarity, from 0 to 1, of the names without their sections."""
+        last, other_last = (each.rpartition(".")[2] for each in (str(name), other))
+        return difflib.SequenceMatcher(None, other_last, last).ratio()
+
+    names = known or [*sections, *flatten(Config())]
+    if name in names:  # of a section, but set as one of the config itself
+        return f"write config.{name}"
+    close = sorted(names, key=similarity, reverse=True)[:3]
+    return f"no such field; perhaps {', '.join(close)}"
+
+
+def show(value: object) -> str:
+    """The beginning of a value, in one line, for an error message."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _check_attribute(kind: type[Fields], name: str, value: Any) -> None:
+    """Raises `ConfigError` if a class has no such field, or the field is a section of another."""
+    own: dict[str, dataclasses.Field[Any]] = getattr(kind, "__dataclass_fields__", {})
+    wanted = own[name].type if name in own else None
+    if wanted is None or (dataclasses.is_dataclass(wanted) and type(value) is not wanted):
+        raise _make_field_error(kind, name, f"={show(value)}")
+
+
+def explain_attribute(error: AttributeError) -> ConfigError | None:
+    """The error for a field that is read but does not exist; None: for another attribute."""
+    if isinstance(error.obj, Fields):
+        return _make_field_error(type(error.obj), str(error.name))
+    return None
+
+
+def _make_field_error(kind: type[Fields], name: str, written: str = "") -> ConfigError:
+    """The error for a name that is no field of a class; `written` is what followed it."""
+    sections = {field.type: f"{field.name}." for field in dataclasses.fields(Config)}
+    place = f"{sections.get(kind, '')}{name}"
+    own = dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses
+    known = [] if kind in (Config, *sections) else [field.name for field in own]
+    return ConfigError(f"{place}{written}: {describe_unknown_field(place, known)}")

@@ -1,13 +1,15 @@
 """Builds a config from plain values, saves and loads it as JSON, and compares two configs."""
 
+import contextlib
 import dataclasses
 import json
+import os
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.fields import Config, ConfigError, Fields, describe_unknown_field, flatten, show
 from t2t.config.languages import fill_languages
 from t2t.config.rules import validate
 from t2t.config.variants import open_plugins
@@ -20,8 +22,8 @@ Section = TypeVar("Section")
 def build_config(values: Any, where: str = "") -> Config:
     """Builds a config from {"model": {"d_model": 512, ...}, "seed": 0, ...}, and checks its types.
 
-    Values of recipes, of the command line and of JSON all pass through here: recipes are unchecked
-    code, the command line accepts tuples of any type, and JSON has no tuples.
+    Values of recipes, of Python, of the command line and of JSON all pass through here: Python
+    checks no types, the command line accepts tuples of any type, and JSON has no tuples.
     Missing fields get their defaults. Lists become tuples, and integers floats, where the field's
     type asks for it. `where` is a prefix of every error message.
 
@@ -50,20 +52,74 @@ def _build(
             built[name] = _build(typing.cast(type, hint), value, f"{name}.", problems)
             continue
         try:
-            built[name] = _convert(value, hint)
-        except TypeError:
-            expected = hint.__name__ if isinstance(hint, type) else hint
-            problems.append(f"{section}{name}={value!r} is not of type {expected}")
+            built[name] = check_type(f"{section}{name}", value, hint)
+        except ConfigError as error:
+            problems.append(str(error))
     return kind(**built)
 
 
+def check_config(config: object) -> Config:
+    """Returns a copy of a config that Python has made, with checked types and rules.
+
+    Raises:
+        ConfigError: it is no `Config`, or as `build_config` and `validate`.
+    """
+    if type(config) is not Config:
+        raise ConfigError(f"config={show(config)} is not of type t2t.config.Config; make one")
+    values: dict[str, Any] = {  # anew, for what was set past `Fields`
+        name: type(value)(**vars(value)) if isinstance(value, Fields) else value
+        for name, value in vars(config).items()
+    }
+    sections = vars(Config(**values)).items()
+    return validate(
+        build_config(
+            {n: vars(value) if isinstance(value, Fields) else value for n, value in sections}
+        )
+    )
+
+
+def read_argument(name: str, value: Any, hint: Any) -> Any:
+    """Returns an argument of a Python function with the type of a config's field, `hint`.
+
+    Paths become text, and numbers of NumPy those of Python. One text or number is a tuple of one.
+
+    Raises:
+        ConfigError: the value has the wrong type; the message has the argument's `name`.
+    """
+    plain = _simplify(value)
+    if typing.get_origin(hint) is tuple and not isinstance(plain, list):
+        with contextlib.suppress(TypeError):
+            return _convert((plain,), hint)
+    return check_type(name, plain, hint)
+
+
+def _simplify(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_simplify(each) for each in value]
+    if hasattr(value, "tolist"):  # an array or a number of NumPy
+        return value.tolist()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def check_type(name: str, value: Any, hint: Any) -> Any:
+    """Returns the value of a field with the type `hint`, for example a list as a tuple.
+
+    Raises:
+        ConfigError: it has another type; the message has the field's `name`.
+    """
+    try:
+        return _convert(value, hint)
+    except (TypeError, OverflowError):
+        expected = hint.__name__ if isinstance(hint, type) else hint
+        raise ConfigError(f"{name}={show(value)} is not of type {expected}") from None
+
+
 def _convert(value: Any, hint: Any) -> Any:
-    """Converts a value to the field type `hint`; raises TypeError if it cannot."""
-    options = typing.get_args(hint) or (hint,)
-    if typing.get_origin(hint) is tuple:
-        if isinstance(value, list | tuple):
+    origin, options = typing.get_origin(hint), typing.get_args(hint) or (hint,)
+    if origin in (tuple, Sequence):
+        if isinstance(value, list | tuple | range):
             return tuple(_convert(item, options[0]) for item in value)
-    elif type(value) in options:
+    elif isinstance(value, Mapping) if origin is Mapping else type(value) in options:
         return value
     elif type(value) is int and float in options:
         return float(value)
@@ -94,13 +150,12 @@ def override(config: Config, values: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: a field does not exist, or its value has the wrong type or breaks a rule.
     """
-    sections = dataclasses.asdict(config)
+    sections, known = dataclasses.asdict(config), flatten(config)
     for name, value in values.items():
+        if name not in known:
+            raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name)}")
         section, _, field = name.rpartition(".")
-        target = sections.get(section) if section else sections
-        if not isinstance(target, dict) or field not in target:
-            raise ConfigError(f"{name}={value!r}: no such field")
-        target[field] = value
+        (sections[section] if section else sections)[field] = value
     return validate(build_config(sections))
 
 
@@ -140,7 +195,7 @@ def read_saved_config(path: Path) -> Config:
     """
     try:
         values = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{path} does not exist; is this a run directory?") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None

@@ -13,11 +13,10 @@ from ml_collections import config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 from ml_collections.config_flags.tuple_parser import TupleParser
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig
-from t2t.config.files import build_config
+from t2t.config.fields import Config, ConfigError, DecodingConfig, explain_attribute
+from t2t.config.files import check_config
 from t2t.config.measure_names import METRICX_INPUTS
 from t2t.config.recipes import find_recipe
-from t2t.config.rules import validate
 from t2t.config.variants import CHOICES
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
@@ -37,7 +36,8 @@ DECODING = {
     "EOS included. Default: the config's, which is data.max_length if it is 0.",
     "split_sentences": "Translate each sentence of a line by itself; auto: if training had one a "
     "line.",
-    "max_extra_length": "An output has at most source length + this many sub-words.",
+    "max_extra_length": "An output has at most source length + this many sub-words; of a continued "
+    "prompt what follows it has at most this many.",
     "num_samples": "With --strategy=sampling: samples per sentence.",
     "temperature": "With --strategy=sampling: divides the logits.",
     "top_k": "With --strategy=sampling: draw from this many most probable sub-words.",
@@ -58,6 +58,8 @@ class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
         try:
             return super().parse(find_recipe(recipe))
         except AttributeError as error:
+            if fault := explain_attribute(error):
+                raise fault from None
             if error.name != "get_config":
                 raise
             raise ConfigError("the recipe has no function get_config()") from None
@@ -98,8 +100,33 @@ class _TextsParser(TupleParser):  # type: ignore[misc]
         return values if all(isinstance(each, str) for each in values) else (argument,)
 
 
+class _NumbersParser(TupleParser):  # type: ignore[misc]
+    """Reads a tuple of numbers; nothing and None are an empty one."""
+
+    def parse(self, argument: Any) -> tuple[Any, ...]:
+        """Returns a tuple; `build_config` checks its elements."""
+        return () if argument in ("", "None") else tuple(super().parse(argument))
+
+
+class _SectionParser(flags.ArgumentParser[Any]):
+    """Refuses a value for a whole section."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def parse(self, argument: Any) -> Any:
+        """Returns the recipe's section, the default of the flag."""
+        if isinstance(argument, str):
+            raise ConfigError(f"write --config.{self._name}.FIELD=VALUE")
+        return argument
+
+
 config_flags.register_flag_parser_for_type(int, _IntegerParser())
 config_flags.register_flag_parser_for_type(tuple[str, ...], _TextsParser())
+config_flags.register_flag_parser_for_type(tuple[float, ...], _NumbersParser())
+for _field in dataclasses.fields(Config):
+    if dataclasses.is_dataclass(_field.type):
+        config_flags.register_flag_parser_for_type(_field.type, _SectionParser(_field.name))
 
 
 def define_config(required: bool = True) -> None:
@@ -121,15 +148,14 @@ def read_config(steps: int | None = None) -> Config:
     recipe = config_flags.get_config_filename(flags.FLAGS["config"])
     if not Path(find_recipe(recipe).split(":")[0]).is_file():
         raise ConfigError(f"--config={recipe} is no file; name a recipe, such as configs/base.py")
-    chosen = flags.FLAGS["config"].value
-    if not isinstance(chosen, Config):
+    config = flags.FLAGS["config"].value
+    if not isinstance(config, Config):
         raise ConfigError(
-            f"get_config() of the recipe returned {type(chosen).__name__}, not t2t.config.Config"
+            f"get_config() of the recipe returned {type(config).__name__}, not t2t.config.Config"
         )
-    config = build_config(dataclasses.asdict(chosen))
     if steps is not None:
         config.training.steps = steps
-    return validate(config)
+    return check_config(config)
 
 
 def read_recipe() -> tuple[str, dict[str, Any]]:
@@ -141,6 +167,11 @@ def read_recipe() -> tuple[str, dict[str, Any]]:
 def define_scoring() -> None:
     """Adds flags that override the fields of `config.decoding` on which scores depend."""
     _define_fields("alpha", "length_penalty", "batch_size")
+
+
+def define_batch_size() -> None:
+    """Adds the flag that overrides `config.decoding.batch_size`."""
+    _define_fields("batch_size")
 
 
 def define_decoding() -> None:

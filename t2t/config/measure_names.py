@@ -14,6 +14,8 @@ MEASURES = CHOICES[MEASURE_FIELD]
 ON_REQUEST = ("ter", "chrf++", "spbleu")
 # Of runs on text alone (`data.objective`), the main one first.
 PREDICTION_MEASURES = ("perplexity", "accuracy")
+# Of the references of translations, the main one first; every evaluation has them.
+REFERENCE_MEASURES = ("perplexity", "perplexity_word")
 # These count lower-case outputs as errors.
 CASED_MEASURES = ("bleu", "chrf", "exact_match", "bleu_paper", "chrf++", "spbleu")
 

@@ -17,6 +17,8 @@ KINDS = {  # objective -> values of model.kind that can be trained with it
     "masked_lm": ("encoder_only",),
 }
 
+TEXT_MODELS = ("lm", "masked_lm")  # whose models give a text by itself a score
+
 
 def find_kinds(objective: str) -> tuple[str, ...]:
     """Returns the library's kinds of model that an objective trains, registered ones included."""
@@ -61,9 +63,38 @@ def count_sentinels(data: DataConfig) -> int:
 def check_translates(config: Config) -> None:
     """Raises ConfigError if the config does not train a model to translate."""
     if is_text_alone(config.data):
+        use = "t2t.generate" if config.data.objective == "lm" else "t2t.generate --fill"
         raise ConfigError(
-            f"data.objective={config.data.objective!r} trains no model to translate; its measures "
-            "are perplexity and accuracy on held-out text: t2t.evaluate with a split alone"
+            f"data.objective={config.data.objective!r} trains no model to translate; {use} uses "
+            "it, and t2t.evaluate with a split alone measures perplexity and accuracy"
+        )
+
+
+def check_continues(config: Config) -> None:
+    """Raises ConfigError if the config trains no model to continue a text."""
+    objective, kind = config.data.objective, config.model.kind
+    if objective != "lm":
+        use = "t2t.generate --fill" if is_text_alone(config.data) else "t2t.translate"
+        raise ConfigError(
+            f"data.objective={objective!r} trains no model to continue a text; use {use}, or train "
+            "one with data.objective='lm'"
+        )
+    if kind != "decoder_only":
+        raise ConfigError(
+            f"model.kind={kind!r} is not known to take a prompt; use model.kind='decoder_only'"
+        )
+
+
+def check_fills(config: Config) -> None:
+    """Raises ConfigError if the config trains no model to fill gaps, or one to do so and more.
+
+    A translation model may be an imported T5, which does both; its vocabulary tells.
+    """
+    if (objective := config.data.objective) not in ("span_corruption", "masked_lm", "translation"):
+        use = "t2t.generate without --fill" if objective == "lm" else "t2t.evaluate"
+        raise ConfigError(
+            f"data.objective={objective!r} trains no model to fill gaps; use {use}, or a run of "
+            "data.objective='span_corruption' or 'masked_lm'"
         )
 
 
@@ -95,13 +126,6 @@ def objective_problems(config: Config) -> Iterator[str]:
         return
     if not is_text_alone(data):
         return
-    needed = count_sentinels(data)
-    if config.tokenizer.sentinels < needed and not config.tokenizer.path:  # whose are not known
-        yield (
-            f"tokenizer.sentinels={config.tokenizer.sentinels} is less than the {needed} that "
-            f"data.objective={objective!r} needs for texts of data.max_length={data.max_length}; "
-            f"set it to {needed} or more"
-        )
     reads = f"data.objective={objective!r} reads text alone, which has no"
     unused = {
         "data.max_length_ratio": (data.max_length_ratio, "other side", 0.0),

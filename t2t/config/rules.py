@@ -42,7 +42,7 @@ _PROBABILITIES = """
 # Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
 # schedule depends on it, and a registered one may.
 OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
-_MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
+MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
 
 
 def validate(config: Config) -> Config:
@@ -220,9 +220,9 @@ def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
             f"decoding.top_p={decoding.top_p} must be more than 0, or no sub-word could be drawn, "
             "and at most 1, which draws from all"
         )
-    if decoding.alpha > _MAX_ALPHA:
+    if decoding.alpha > MAX_ALPHA:
         yield (
-            f"decoding.alpha={decoding.alpha} must be at most {_MAX_ALPHA}: more makes the length "
+            f"decoding.alpha={decoding.alpha} must be at most {MAX_ALPHA}: more makes the length "
             "penalty of a long output overflow"
         )
     if 0 < decoding.max_source_length < 3:

@@ -62,9 +62,9 @@ _REFUSED = (
         "model.kind",
         _is("rnn"),
         "d_ff num_heads num_kv_heads d_k d_v attention attention_scale attention_bias position "
-        "max_positions norm norm_epsilon norm_position feed_forward feed_forward_bias prefix "
-        "attention_dropout feed_forward_dropout scan_layers num_experts experts_per_token "
-        "load_balance",
+        "max_positions norm norm_epsilon norm_position embedding_norm feed_forward "
+        "feed_forward_bias prefix attention_dropout feed_forward_dropout scan_layers num_experts "
+        "experts_per_token load_balance",
         _LEAVE,
     ),
     *(

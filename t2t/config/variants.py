@@ -10,11 +10,14 @@ A module outside t2t registers one with a decorator, and the config names that m
 if the user names them by --plugins, or trusts the run's own copies by --trust_plugins.
 """
 
+import contextlib
 import functools
 import importlib
 import inspect
+import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,10 +34,10 @@ CHOICES = {
     ),
     "model.norm": ("layer", "rms", "none"),
     "model.norm_position": ("post", "pre"),
-    "model.feed_forward": ("relu", "gelu", "silu", *GATED, "moe", "none"),
+    "model.feed_forward": ("relu", "gelu", "gelu_exact", "silu", *GATED, "moe", "none"),
     "model.rnn_cell": ("gru", "lstm"),
     "model.tie_embeddings": ("all", "decoder", "input", "none"),
-    "model.decoder_start": ("bos", "eos"),
+    "model.decoder_start": ("bos", "eos", "unk"),
     "model.dtype": ("auto", "float32", "bfloat16", "mixed"),
     "model.kernels": ("auto", "textbook"),
     "data.objective": ("translation", "lm", "span_corruption", "masked_lm"),
@@ -63,7 +66,8 @@ EXTENSIBLE = {
     # A function; or a class of modules with parameters, of which each MultiHeadAttention has one.
     "model.attention": "as t2t.model.attention.dot_product_attention, or an nnx.Module class "
     "(ModelConfig, Policy, key) of modules called so",
-    # May also return (y, auxiliary), see t2t.model.block.Auxiliary.
+    # May also return (y, auxiliary), see t2t.model.block.Auxiliary. If it has an argument is_token
+    # (False at padding, or None), it gets that, too.
     "model.feed_forward": "(ModelConfig, Policy, key) -> nnx.Module, called as (x, key)",
     "model.norm": "(ModelConfig, Policy) -> nnx.Module, called as (x)",
     "model.position": "(ModelConfig, Policy, key, causal) -> t2t.model.position.Position",
@@ -91,6 +95,8 @@ Variant = TypeVar("Variant", bound=Callable[..., Any])
 _registered: dict[tuple[str, str], Callable[..., Any]] = {}
 _trusted: set[str] = set()  # modules that a run's config may name (`trust_plugins`)
 _trusts_copies = False
+# In JAX's messages: a word, or a type such as float32[8@data,16].
+_SHARDING = re.compile(r"sharding|PartitionSpec|unreduced|\d@", re.IGNORECASE)
 COPIES = "plugins"  # folder of a run directory with copies of its plugins
 
 
@@ -259,3 +265,29 @@ def _import_copy(folder: Path, module: str) -> None:
 
 def _qualified_name(variant: Callable[..., Any]) -> str:
     return f"{variant.__module__}.{getattr(variant, '__qualname__', repr(variant))}"
+
+
+@contextlib.contextmanager
+def explain_shardings() -> Iterator[None]:
+    """Replaces errors of JAX's shardings in the code of a registered variant by one line.
+
+    Raises:
+        ConfigError: names the line of the variant's module, and the page that says what to do.
+    """
+    try:
+        yield
+    except Exception as error:
+        fault = " ".join(str(error).split())
+        modules = {variant.__module__ for variant in _registered.values()}
+        lines = [
+            (frame.f_globals["__name__"], line)
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if frame.f_globals.get("__name__") in modules
+        ]
+        if isinstance(error, ConfigError) or not (lines and _SHARDING.search(fault)):
+            raise
+        module, line = lines[-1]
+        raise ConfigError(
+            f"plugins: {module}, line {line}: {fault[:300]}; docs/extending.md#on-a-mesh shows how "
+            "new arrays, concatenations and gathers are sharded"
+        ) from error

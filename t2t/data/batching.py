@@ -10,6 +10,7 @@ after the other.
 
 import dataclasses
 import itertools
+import math
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -59,9 +60,11 @@ class PlannedBatch(NamedTuple):
     shape: BatchShape
     indices: Int[np.ndarray, "n"]  # of the pairs, over all corpora
     rows: Int[np.ndarray, "n"]  # the row of each pair, in ascending order
+    # The index of each pair in its first use of an epoch, and numbers beyond all indices in others.
+    uses: Int[np.ndarray, "n"]
 
 
-# The shape of a batch, and what fills it: the numbers of pairs, or of packed rows.
+# The shape of a batch, and what fills it: uses of pairs, or the numbers of packed rows.
 Planned = tuple[BatchShape, Int[np.ndarray, "_"]]
 
 
@@ -86,7 +89,7 @@ class BatchPlan:
         each pair of each corpus; by default once.
 
         Raises:
-            DataError: the filters drop every pair.
+            DataError: the filters drop every pair, or an epoch uses less than one of a corpus.
         """
         self.seed = seed
         self.src_lengths, self.tgt_lengths = (  # of one corpus without a copy, to save memory
@@ -102,8 +105,20 @@ class BatchPlan:
                 f"none of {len(kept)} sentence pairs is left to train on: {self.describe_dropped()}"
                 "; check the corpus, or raise data.max_length or data.max_length_ratio"
             )
-        starts = np.cumsum([0, *(len(src) for src, _ in corpora)])
-        self._arrange(kept, starts.tolist(), data, weights or [1.0] * len(corpora))
+        starts = np.cumsum([0, *(len(src) for src, _ in corpora)]).tolist()
+        weights = weights or [1.0] * len(corpora)
+        for number, ((start, stop), weight) in enumerate(
+            zip(itertools.pairwise(starts), weights, strict=True), start=1
+        ):
+            if 0 < (count := int(kept[start:stop].sum())) * weight < 1:
+                raise DataError(
+                    f"an epoch uses less than one of the {count:,} pairs of training corpus "
+                    f"{number}, whose weight is {weight:g}: with data.train_weights give it "
+                    f"{1.05 / count:.2g} or more, or leave it out; with data.temperature raise that"
+                )
+        # Uses of pairs beyond the first have further numbers, so that each can be told apart.
+        self._use_type = np.int32 if len(kept) * (max(weights) + 1) < 1 << 31 else np.int64
+        self._arrange(kept, starts, data, weights)
         self._epoch: tuple[int, list[Planned]] | None = None  # (number, plan) of the last one used
         self._lock = threading.Lock()  # so that only one thread plans an epoch
         self.steps_per_epoch = len(self._find_epoch(0))
@@ -120,15 +135,48 @@ class BatchPlan:
         self.shapes = choose_shapes(counts, data)
         shape_of = assign_shapes(self.src_lengths, self.tgt_lengths, self.shapes)
         shape_of[~kept] = -1
-        # _members[shape][corpus]: the corpus's pairs of this shape, and the corpus's weight.
-        corpora = [*zip(itertools.pairwise(starts), weights, strict=True)]
+        # _members[corpus][shape]: the pairs of a corpus; _pools: those that a fraction draws from.
+        self._weights = [divmod(weight, 1) for weight in weights]
         self._members = [
             [
-                ((np.flatnonzero(shape_of[start:stop] == number) + start).astype(np.int32), weight)
-                for (start, stop), weight in corpora
+                (np.flatnonzero(shape_of[start:stop] == number) + start).astype(np.int32)
+                for number in range(len(self.shapes))
             ]
-            for number in range(len(self.shapes))
+            for start, stop in itertools.pairwise(starts)
         ]
+        self._pools = [
+            self._pool(members, fraction) if fraction else []
+            for members, (_, fraction) in zip(self._members, self._weights, strict=True)
+        ]
+
+    def _pool(
+        self, members: Sequence[Int[np.ndarray, "_"]], fraction: float
+    ) -> list[Int[np.ndarray, "_"]]:
+        """The pairs of each shape, of which an epoch draws a fraction: at least one pair, or none.
+
+        Where that would be less than one, the pairs move to the next larger shape. The largest
+        shape gets as many further pairs as it needs.
+        """
+        pools = list(members)
+        for number in range(len(pools)):
+            larger = self._list_larger(number)
+            if larger and fraction * len(pools[number]) < 1:
+                pools[larger[0]] = np.concatenate([pools[larger[0]], pools[number]])
+                pools[number] = pools[number][:0]
+        for number in reversed(range(len(pools) - 1)):
+            needed = math.ceil(1 / fraction) - len(pools[-1])
+            if not len(pools[-1]) or needed <= 0:
+                break
+            if fraction * (len(pools[number]) - needed) < 1:
+                needed = len(pools[number])
+            pools[-1] = np.concatenate([pools[-1], pools[number][:needed]])
+            pools[number] = pools[number][needed:]
+        return pools
+
+    def _list_larger(self, number: int) -> list[int]:
+        """The shapes that hold each pair of this one, except itself."""
+        later = range(number + 1, len(self.shapes))
+        return [n for n in later if self.shapes[n].holds(self.shapes[number])]
 
     def batch(self, step: int) -> PlannedBatch:
         """The batch of a step; steps are counted from 0 over all epochs."""
@@ -164,39 +212,47 @@ class BatchPlan:
         carried: list[list[np.ndarray]] = [[] for _ in self.shapes]
         batches = []
         for number, shape in enumerate(self.shapes):
-            drawn = [self._draw(number, corpus, epoch) for corpus in range(len(self._members[0]))]
-            indices = random.permutation(np.concatenate(drawn + carried[number]))
-            larger = [n for n in range(number + 1, len(self.shapes)) if self.shapes[n].holds(shape)]
-            whole = len(indices) if not larger else len(indices) - len(indices) % shape.rows
+            drawn = [self._draw(number, corpus, epoch) for corpus in range(len(self._members))]
+            uses = random.permutation(np.concatenate(drawn + carried[number]))
+            larger = self._list_larger(number)
+            whole = len(uses) if not larger else len(uses) - len(uses) % shape.rows
             for start in range(0, whole, shape.rows):
-                batches.append((shape, indices[start : start + shape.rows]))
+                batches.append((shape, uses[start : start + shape.rows]))
             if larger:
-                carried[larger[0]].append(indices[whole:])
+                carried[larger[0]].append(uses[whole:])
         return [batches[index] for index in random.permutation(len(batches))]
 
-    def _make_batch(self, shape: BatchShape, indices: Int[np.ndarray, "n"]) -> PlannedBatch:
-        return PlannedBatch(shape, indices, np.arange(len(indices)))
+    def _make_batch(self, shape: BatchShape, uses: Int[np.ndarray, "n"]) -> PlannedBatch:
+        return PlannedBatch(shape, uses % len(self.src_lengths), np.arange(len(uses)), uses)
+
+    def _number_uses(
+        self, indices: Int[np.ndarray, "n"], earlier: int | Int[np.ndarray, "n"]
+    ) -> Int[np.ndarray, "n"]:
+        """Numbers the uses of pairs, of which an epoch has so many others before."""
+        return indices.astype(self._use_type) + np.asarray(
+            earlier * len(self.src_lengths), self._use_type
+        )
 
     def _draw(self, shape: int, corpus: int, epoch: int) -> Int[np.ndarray, "n"]:
-        """The pairs of one corpus and shape that an epoch uses.
+        """The uses of the pairs of one corpus and shape in an epoch.
 
-        Each of the n pairs is used floor(weight) times. The fractional part of the weight adds
-        round(fraction * n) pairs: each epoch takes the next ones, cyclically, of a fixed random
-        order.
+        Each pair is used floor(weight) times. The fractional part of the weight adds
+        round(fraction * n) of n pairs: each epoch takes the next ones, cyclically, of a fixed
+        random order.
         """
-        members, weight = self._members[shape][corpus]
-        whole, fraction = divmod(weight, 1)
-        if not fraction:
-            return np.tile(members, int(whole))
-        order = np.random.default_rng((self.seed, shape, corpus, 1)).permutation(members)
-        return np.concatenate([np.tile(members, int(whole)), take_next(order, fraction, epoch)])
+        members, (whole, fraction) = self._members[corpus][shape], self._weights[corpus]
+        uses = [self._number_uses(members, earlier) for earlier in range(int(whole))]
+        if fraction:
+            random = np.random.default_rng((self.seed, shape, corpus, 1))
+            order = random.permutation(self._pools[corpus][shape])
+            uses.append(self._number_uses(take_next(order, fraction, epoch), int(whole)))
+        return np.concatenate(uses)
 
 
 def take_next(cycle: Int[np.ndarray, "n"], fraction: float, epoch: int) -> Int[np.ndarray, "_"]:
     """The part of a fixed order that an epoch uses: the next round(fraction * n), cyclically.
 
-    At least one, so that a pair that is alone in its shape is used at all. So a small fraction
-    takes at least one pair of each shape in each epoch.
+    At least one, if there are any.
     """
     if not len(cycle):
         return cycle

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from jaxtyping import Num
 
-from t2t.config.fields import Config, DataConfig
+from t2t.config.fields import Config
 from t2t.data.batch import UNK_ID
 from t2t.data.batching import CorpusLengths, find_dropped
 from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
-from t2t.data.filters import FILTERS, FilteredCorpus
+from t2t.data.filters import FILTERS, FilteredCorpus, is_identical
 from t2t.data.objectives import make_objective
 from t2t.data.parts import list_directions
-from t2t.data.sentences import clean_sentence
+from t2t.data.spelling import SpelledCorpus, Spelling
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.text_tables import format_table
@@ -45,6 +45,7 @@ NOTHING_UNUSUAL = (
 _SENTENCE = np.dtype(
     [("words", np.int32), ("hash", np.uint64), ("not_nfc", bool), ("control", bool)]
 )
+_PAIR = np.dtype([("hash", np.uint64), ("identical", bool)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,12 +71,13 @@ class SplitReport:
     words: dict[str, Histogram]  # separated by white space
     subwords: dict[str, Histogram]  # with EOS
     ratio: Histogram | None  # target sub-words / source sub-words
+    # Sentences and pairs are equal if the vocabulary spells them alike (`spelling`).
     repeated: dict[str, int]  # equal to an earlier sentence or pair of the split
     in_training: dict[str, int]  # equal to one of the training split; empty for "train" itself
     unknown: dict[str, float]  # fraction of the sub-words that are UNK
     bytes: dict[str, float]  # fraction that are byte pieces: characters the vocabulary lacks
     lacking: dict[str, dict[str, int]]  # side -> these characters, most frequent first -> count
-    equal_sides: int  # pairs whose target is their source
+    equal_sides: int  # pairs whose target is their source, apart from case
     not_nfc: dict[str, int]  # sentences with characters in parts, such as "a" and a diaeresis
     control: dict[str, int]  # sentences with control characters or line separators
     dropped: dict[str, int]  # filter -> pairs that it drops; empty except for "train"
@@ -95,47 +97,48 @@ class DataReport:
 def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
     """Computes the figures of all splits; memory grows with the number of pairs, not their length.
 
+    `config.tokenizer` describes the vocabulary.
+
     Raises:
         DataError: a corpus is missing or malformed.
     """
     splits: dict[str, SplitReport] = {}
-    is_language = config.tokenizer.kind != "symbols"
-    unit, divide = ("characters", list) if is_language else ("symbols", str.split)
     for data in list_directions(config.data):
         training: dict[str, np.ndarray] = {}  # hashes
+        own = dataclasses.replace(config, data=data)
         for split in sorted(list_splits(data), key=lambda name: name != "train"):
-            corpus = open_split(data, split)
             name = "/".join([split, *data.directions])
-            _log.info("tokenizing and counting %s: %d pairs", name, len(corpus))
-            splits[name] = _describe_split(data, split, corpus, vocabulary, training, divide)
+            splits[name] = _describe_split(own, split, name, vocabulary, training)
     sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
+    unit = "symbols" if vocabulary.tgt.kind == "symbols" else "characters"
     return DataReport(sizes, vocabulary.shared, splits, unit)
 
 
 def _describe_split(
-    data: DataConfig,
+    config: Config,
     split: str,
-    corpus: Corpus,
+    name: str,
     vocabulary: Vocabulary,
     training: dict[str, np.ndarray],
-    divide: Callable[[str], Iterable[str]],
 ) -> SplitReport:
-    """Computes the figures of a split; fills `training` with the hashes of the training split.
-
-    `divide` gives the characters or symbols of a text.
-    """
+    """Computes the figures of a split; fills `training` with the hashes of the training split."""
+    data, corpus = config.data, open_split(config.data, split, config.tokenizer)
+    _log.info("tokenizing and counting %s: %d pairs", name, len(corpus))
+    spelled = SpelledCorpus(corpus, Spelling.of(vocabulary))
     tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
     both, sides = tokenized.lengths, [SIDES[n] for n in corpus.sides]
     lengths = {side: both[SIDES.index(side)] for side in sides}
     planned = make_objective(data, vocabulary.tgt).find_lengths(both)
     is_training = split == "train"
-    dropped, examples = _count_dropped(data, corpus, planned) if is_training else ({}, {})
+    dropped, examples = _count_dropped(config, corpus, planned) if is_training else ({}, {})
     facts, unknown, byte_pieces, lacking = {}, {}, {}, {}
     for number, side in zip(corpus.sides, sides, strict=True):
         characters = Counter[str]()
-        sentences = (_describe_sentence(pair[number], divide, characters) for pair in corpus)
-        facts[side] = np.fromiter(sentences, _SENTENCE, len(corpus))
         tokenizer = getattr(vocabulary, side)
+        divide = str.split if tokenizer.kind == "symbols" else list
+        texts = ((pair[number], seen[number]) for pair, seen in zip(corpus, spelled, strict=True))
+        sentences = (_describe_sentence(*each, divide, characters) for each in texts)
+        facts[side] = np.fromiter(sentences, _SENTENCE, len(corpus))
         counts = tokenized.count_ids(side, tokenizer.vocab_size)
         is_byte = [tokenizer.is_byte(token) for token in range(tokenizer.vocab_size)]
         unknown[side] = float(counts[UNK_ID] / counts.sum())
@@ -146,8 +149,9 @@ def _describe_split(
             if any(i == UNK_ID or is_byte[i] for i in tokenizer.encode_words([character])[0])
         }
     hashes = {side: facts[side]["hash"] for side in sides}
-    pairs = (_hash_text("\0".join(pair)) for pair in corpus)
-    hashes["pair"] = np.fromiter(pairs, np.uint64, len(corpus))
+    described = ((_hash_text("\0".join(pair)), is_identical(pair)) for pair in spelled)
+    pairs = np.fromiter(described, _PAIR, len(corpus))
+    hashes["pair"] = pairs["hash"]
     report = SplitReport(
         pairs=len(corpus),
         words={side: make_histogram(facts[side]["words"], LENGTH_EDGES) for side in sides},
@@ -158,7 +162,7 @@ def _describe_split(
         unknown=unknown,
         bytes=byte_pieces,
         lacking=lacking,
-        equal_sides=int((hashes["src"] == hashes["tgt"]).sum()) if len(sides) > 1 else 0,
+        equal_sides=int(pairs["identical"].sum()) if len(sides) > 1 else 0,
         not_nfc={side: int(facts[side]["not_nfc"].sum()) for side in sides},
         control={side: int(facts[side]["control"].sum()) for side in sides},
         dropped=dropped,
@@ -170,12 +174,12 @@ def _describe_split(
 
 
 def _describe_sentence(
-    text: str, divide: Callable[[str], Iterable[str]], characters: Counter[str]
+    text: str, seen: str, divide: Callable[[str], Iterable[str]], characters: Counter[str]
 ) -> tuple[int, int, bool, bool]:
-    """The fields of `_SENTENCE`; counts the characters."""
-    characters.update(divide(text))
+    """The fields of `_SENTENCE`, of a text and its spelling; counts the characters."""
+    characters.update(divide(seen))
     is_nfc, control = unicodedata.is_normalized("NFC", text), CONTROL.search(text)
-    return len(clean_sentence(text).split()), _hash_text(text), not is_nfc, control is not None
+    return len(seen.split()), _hash_text(seen), not is_nfc, control is not None
 
 
 def _hash_text(text: str) -> int:
@@ -183,18 +187,18 @@ def _hash_text(text: str) -> int:
 
 
 def _count_dropped(
-    data: DataConfig, corpus: Corpus, lengths: CorpusLengths
+    config: Config, corpus: Corpus, lengths: CorpusLengths
 ) -> tuple[dict[str, int], dict[str, list[Pair]]]:
     """Returns the number of training pairs that each filter drops, and the first of them."""
     counts: Counter[str] = Counter()
     examples: dict[str, list[Pair]] = {}
-    for part in open_training(data):
+    for part in open_training(config.data, config.tokenizer):
         if isinstance(part, FilteredCorpus):
             counts.update(part.dropped)
             for name in part.dropped:
                 found = examples.setdefault(name, [])
                 found += part.read_dropped(name, NUM_EXAMPLES - len(found))
-    by_length = find_dropped(*lengths, data)
+    by_length = find_dropped(*lengths, config.data)
     for rule, indices in by_length.items():
         counts[rule] = len(indices)
         examples[rule] = [corpus[index] for index in indices[:NUM_EXAMPLES].tolist()]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from t2t.config.fields import DataConfig
+from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import call_variant
 from t2t.data import hugging_face, multi30k, phrasebook, tfds_corpus
@@ -15,6 +15,8 @@ from t2t.data.parts import Part, choose_direction, find_tag, list_directions, li
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.open_text import PACKED_SUFFIXES
 from t2t.storage.paths import make_path, measure_size
+
+_CASED = TokenizerConfig()  # by default text is spelled as it is written
 
 
 def check_paths(data: DataConfig) -> None:
@@ -31,13 +33,18 @@ def check_paths(data: DataConfig) -> None:
         check_bucket(cache)
 
 
-def open_training(data: DataConfig) -> list[Corpus]:
+def open_training(data: DataConfig, tokenizer: TokenizerConfig = _CASED) -> list[Corpus]:
     """Opens the training corpora, with their weights.
 
+    Filters compare text as the vocabulary of `tokenizer` spells it.
+
     Raises:
+        ConfigError: filters need the vocabulary that `tokenizer.path` names, which is not there.
         DataError: A corpus is missing or invalid.
     """
-    corpora = [corpus for each in list_directions(data) for corpus in _open_direction(each)]
+    corpora = [
+        corpus for each in list_directions(data) for corpus in _open_direction(each, tokenizer)
+    ]
     weights = [part.weight for part in list_parts(data) if part.weight is not None]
     if data.temperature:
         weights = find_weights([len(corpus) for corpus in corpora], data.temperature)
@@ -46,7 +53,7 @@ def open_training(data: DataConfig) -> list[Corpus]:
     return corpora
 
 
-def _open_direction(data: DataConfig) -> list[Corpus]:
+def _open_direction(data: DataConfig, tokenizer: TokenizerConfig) -> list[Corpus]:
     """Opens the training corpora of one direction, without the pairs that filters drop."""
     corpora = []
     for part in list_parts(data):
@@ -56,7 +63,8 @@ def _open_direction(data: DataConfig) -> list[Corpus]:
             corpora.append(corpus)
     others = [split for split in list_splits(data) if split != "train"]
     held_out = [open_split(data, each) for each in others] if "overlap" in data.filters else []
-    return filter_corpora(corpora, data.filters, held_out, make_path(data.cache_directory))
+    cache = make_path(data.cache_directory)
+    return filter_corpora(corpora, data.filters, held_out, cache, tokenizer)
 
 
 def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
@@ -72,19 +80,21 @@ def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
     return [max(round(weight, 9), 1e-9) for weight in weights]
 
 
-def open_split(data: DataConfig, split: str) -> Corpus:
+def open_split(data: DataConfig, split: str, tokenizer: TokenizerConfig = _CASED) -> Corpus:
     """Opens one split; of several sources it is the first one's that has the split.
 
     Text files that the config names come before the splits of other sources. "train" holds every
-    pair that training uses once, whatever the weights of the corpora.
+    pair that training uses once, whatever the weights of the corpora; for `tokenizer` see
+    `open_training`.
 
     Raises:
-        ConfigError: The config has several directions; `list_directions` gives one of each.
+        ConfigError: The config has several directions; `list_directions` gives one of each. Or as
+            in `open_training`.
         DataError: The split is unknown or invalid.
     """
     data = choose_direction(data)
     if split == "train":
-        corpora = _open_direction(data)
+        corpora = _open_direction(data, tokenizer)
         return corpora[0] if len(corpora) == 1 else ConcatenatedCorpus(corpora)
     for part in sorted(list_parts(data), key=lambda part: part.config.source != "text"):
         if (corpus := open_part(part, split)) is not None:

@@ -1,8 +1,9 @@
 """Filters of training pairs by their text (`data.filters`); filters by length are in `batching`.
 
-A filtered corpus is a corpus of the pairs that are kept, so vocabulary, tokens and batches know
-nothing of filters. The text is read once: which filter drops which pair is kept in the cache, under
-a hash of all texts that decide it.
+Filters see sentences as the vocabulary spells them (`spelling`): pairs that differ only in what a
+model does not see are equal. A filtered corpus is a corpus of the pairs that are kept, so
+vocabulary, tokens and batches know nothing of filters. The text is read once: which filter drops
+which pair is kept in the cache, under a hash of all that decides it.
 """
 
 import functools
@@ -18,13 +19,14 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from t2t.config.fields import TokenizerConfig
 from t2t.data.cache_folders import show_progress
 from t2t.data.corpus import Corpus, DataError, Pair, hash_strings
+from t2t.data.spelling import SpelledCorpus, find_spelling
 from t2t.storage.atomic_files import explain_write_errors, write_file
 
 _log = logging.getLogger(__name__)
 
-_FORMATS = {"script": 2}  # increase the number, which is 1 at first, when a filter changes
 _SAMPLE = 10_000  # pairs by which the script of a side is found
 # Scripts that one language mixes, by the first word of their characters' Unicode names, after the
 # width: "HALFWIDTH KATAKANA LETTER TE".
@@ -47,8 +49,13 @@ def drop_duplicates(_: Sequence[Corpus], __: Sequence[Corpus]) -> Filter:
 
 
 def drop_identical(_: Sequence[Corpus], __: Sequence[Corpus]) -> Filter:
-    """Drops pairs whose sides are equal, apart from case and space at the ends."""
-    return lambda pair: pair[0].strip().casefold() == pair[1].strip().casefold()
+    """Drops pairs whose sides are equal, apart from case."""
+    return is_identical
+
+
+def is_identical(pair: Pair) -> bool:
+    """Returns whether the sides of a pair are equal, apart from case."""
+    return pair[0].casefold() == pair[1].casefold()
 
 
 def drop_foreign_scripts(corpora: Sequence[Corpus], _: Sequence[Corpus]) -> Filter:
@@ -86,8 +93,8 @@ def drop_overlap(_: Sequence[Corpus], held_out: Sequence[Corpus]) -> Filter:
     known: dict[int, set[str]] = {side: set() for side in _find_sides(held_out)}
     for pair in itertools.chain.from_iterable(held_out):
         for side, texts in known.items():
-            texts.add(pair[side].strip())
-    return lambda pair: any(pair[side].strip() in texts for side, texts in known.items())
+            texts.add(pair[side])
+    return lambda pair: any(pair[side] in texts for side, texts in known.items())
 
 
 def _find_sides(corpora: Sequence[Corpus]) -> tuple[int, ...]:
@@ -95,12 +102,13 @@ def _find_sides(corpora: Sequence[Corpus]) -> tuple[int, ...]:
     return corpora[0].sides if corpora else Corpus.sides
 
 
-# By name; a pair counts for the first of `data.filters` that drops it.
-FILTERS: Mapping[str, Callable[[Sequence[Corpus], Sequence[Corpus]], Filter]] = {
-    "duplicates": drop_duplicates,
-    "identical": drop_identical,
-    "script": drop_foreign_scripts,
-    "overlap": drop_overlap,
+# By name; a pair counts for the first of `data.filters` that drops it. Increase the number of a
+# filter when it drops other pairs than before: caches keep what it drops.
+FILTERS: Mapping[str, tuple[int, Callable[[Sequence[Corpus], Sequence[Corpus]], Filter]]] = {
+    "duplicates": (2, drop_duplicates),
+    "identical": (2, drop_identical),
+    "script": (3, drop_foreign_scripts),
+    "overlap": (2, drop_overlap),
 }
 
 
@@ -167,25 +175,31 @@ def filter_corpora(
     names: Sequence[str],
     held_out: Sequence[Corpus],
     cache: Path,
+    tokenizer: TokenizerConfig,
 ) -> list[Corpus]:
     """Returns the training corpora without the pairs that the filters of these names drop.
 
     `held_out` are the corpora of the splits other than train, for "overlap"; else there are none.
 
     Raises:
+        ConfigError: the vocabulary that `tokenizer.path` names cannot be read.
         DataError: the filters drop all pairs of a corpus, or the cache cannot be written.
     """
     if not names:
         return [*corpora]
+    spelling = find_spelling(tokenizer)
     texts = [corpus.fingerprint() for corpus in (*corpora, *held_out)]
-    version = max(_FORMATS.get(name, 1) for name in names)
-    identity = hash_strings(str(version), *names, str(len(corpora)), *texts)
+    versions = [f"{name} {FILTERS[name][0]}" for name in names]
+    identity = hash_strings(spelling.identity, *versions, str(len(corpora)), *texts)
     stem = cache / "filters" / identity[:32]
     paths = [stem.with_suffix(f".{number}.npy") for number in range(len(corpora))]
     known = [_read_marks(path, len(each)) for path, each in zip(paths, corpora, strict=True)]
     marks = [each for each in known if each is not None]
     if len(marks) < len(corpora):
-        marks = [*_mark(corpora, names, held_out)]
+        spelled, others = (
+            [SpelledCorpus(corpus, spelling) for corpus in side] for side in (corpora, held_out)
+        )
+        marks = [*_mark(spelled, others, names)]
         with explain_write_errors(DataError, f"data.cache_directory={cache}"):
             for path, each in zip(paths, marks, strict=True):
                 np.save(file := io.BytesIO(), each)
@@ -214,10 +228,10 @@ def _read_marks(path: Path, length: int) -> UInt8[np.ndarray, "pairs"] | None:
 
 
 def _mark(
-    corpora: Sequence[Corpus], names: Sequence[str], held_out: Sequence[Corpus]
+    corpora: Sequence[Corpus], held_out: Sequence[Corpus], names: Sequence[str]
 ) -> Iterator[UInt8[np.ndarray, "pairs"]]:
     """Yields the marks of each corpus's pairs."""
-    filters = [FILTERS[name](corpora, held_out) for name in names]
+    filters = [FILTERS[name][1](corpora, held_out) for name in names]
     with show_progress("filtering", sum(map(len, corpora))) as bar:
         for corpus in corpora:
             marks = np.zeros(len(corpus), np.uint8)

@@ -5,22 +5,24 @@ Each split is copied to the cache as text (`cache_folders`).
 
 import glob
 import importlib.util
+import json
 import logging
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t.data.cache_folders import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.data.corpus import Corpus, DataError, TextCorpus, hash_strings
 from t2t.data.parts import Part
-from t2t.data.row_files import SUFFIXES, Row, describe_columns, find_suffix, read_rows
+from t2t.data.row_files import SUFFIXES, Row, describe_columns, find_suffix, read_rows, shorten
 from t2t.storage.open_text import PACKED_SUFFIXES, TextError, check_regular
-from t2t.storage.paths import find_version, measure_size
+from t2t.storage.paths import describe_error, find_version, measure_size
 
 # Increase one when rows are read differently: caches keep copies.
 _HUB_FORMAT, _FILE_FORMAT = 3, 4
+_STATE, _SPLITS = "state.json", "dataset_dict.json"  # of a Dataset and a DatasetDict on disk
 _BLOCK = 1000  # rows that are read together from columns
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -33,6 +35,8 @@ def list_hf_splits(part: Part) -> tuple[str, ...]:
     """
     if part.files:
         return tuple(part.files)
+    if saved := _find_saved(part):
+        return tuple(saved)
     if (splits := read_splits(_splits_path(part))) is None:
         raise _unprepared(part)
     return tuple(splits)
@@ -44,7 +48,7 @@ def prepare_hf(part: Part) -> None:
     Raises:
         DataError: the Hub cannot be reached, or the data set is invalid.
     """
-    if part.dataset and not _splits_path(part).exists():
+    if part.dataset and not _find_saved(part) and not _splits_path(part).exists():
         datasets, names = _import_datasets(), _read_name(part.dataset)
         try:
             splits = datasets.get_dataset_split_names(names.pop("path"), names.pop("name"), **names)
@@ -60,7 +64,7 @@ def open_hf(part: Part, split: str) -> Corpus:
     """Opens a split; files are copied to the cache if they are not there, the Hub is not asked.
 
     Raises:
-        DataError: a file or a row is invalid, or the data set of the Hub was not prepared.
+        DataError: a file or a row is invalid, or the data set was not prepared.
     """
     copy = find_copy(part, split)
     if not is_copied(copy):
@@ -85,10 +89,33 @@ def find_copy(part: Part, split: str) -> Path:
         DataError: a file does not exist.
     """
     versions = [f"{path} {_find_version(path)}" for path in part.files.get(split, ())]
+    if folder := _find_saved(part).get(split):
+        versions = [_read_saved(folder / _STATE)]
     number = str(_HUB_FORMAT if part.dataset else _FILE_FORMAT)
     columns = *_name_columns(part), *part.languages
     name = hash_strings("hf", number, part.dataset, split, *columns, *versions)[:32]
     return part.cache / "hf" / name
+
+
+def _find_saved(part: Part) -> dict[str, Path]:
+    """The folder of each split, if the data set is one that `save_to_disk` wrote; else nothing."""
+    folder = Path(part.dataset).expanduser()
+    if part.dataset and (folder / _STATE).is_file():  # a Dataset
+        return {"train": folder}
+    if not part.dataset or not (folder / _SPLITS).is_file():
+        return {}
+    return {split: folder / split for split in json.loads(_read_saved(folder / _SPLITS))["splits"]}
+
+
+def _read_saved(path: Path) -> str:
+    try:
+        text = path.read_text("utf-8")
+        json.loads(text)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} cannot be read: {describe_error(error)}; save the data set anew"
+        ) from None
+    return text
 
 
 def _name_columns(part: Part) -> tuple[str, str]:
@@ -119,7 +146,10 @@ def _unprepared(part: Part) -> DataError:
 def _import_datasets() -> Any:
     """Returns the package `datasets`, which is not installed with t2t; silences it."""
     if importlib.util.find_spec("datasets") is None:
-        raise DataError("the Hub and Parquet need the package datasets; pip install -e '.[hf]'")
+        raise DataError(
+            "the Hub, data sets that were saved to disk, Parquet and Arrow need the package "
+            "datasets; pip install -e '.[hf]'"
+        )
     import datasets  # here because it is slow and only this source needs it
 
     datasets.disable_progress_bars()
@@ -139,7 +169,11 @@ def _read_split(part: Part, split: str) -> Iterator[tuple[str, str]]:
     """Yields the pairs of a split of the Hub, or those of files, one file after the other."""
     if part.dataset:
         origin = f"{part.dataset}, {split}"
-        rows = _load_rows(origin, part.config.hf_streaming, split=split, **_read_name(part.dataset))
+        if folder := _find_saved(part).get(split):
+            rows = _list_rows(origin, _import_datasets().load_from_disk(str(folder)))
+        else:
+            options = {"split": split, **_read_name(part.dataset)}
+            rows = _load_rows(origin, part.config.hf_streaming, **options)
         yield from _read_pairs(part, origin, rows)
         return
     copy, files = find_copy(part, split), part.files[split]
@@ -152,31 +186,40 @@ def _read_split(part: Part, split: str) -> Iterator[tuple[str, str]]:
 
 def _load_rows(origin: str, streaming: bool, **options: Any) -> Iterator[Row]:
     """Yields the rows of what `datasets.load_dataset` opens with these options."""
-    datasets, number = _import_datasets(), 0
+    datasets = _import_datasets()
     with tempfile.TemporaryDirectory() as scratch:  # for locks that `datasets` leaves behind
         if streaming:
             options["cache_dir"] = scratch
-        rows = datasets.load_dataset(**options, streaming=streaming)
-        for columns in rows.iter(batch_size=_BLOCK):
-            for cells in zip(*columns.values(), strict=True):
-                number += 1
-                yield Row(f"{origin}, row {number}", dict(zip(columns, cells, strict=True)))
+        yield from _list_rows(origin, datasets.load_dataset(**options, streaming=streaming))
+
+
+def _list_rows(origin: str, dataset: Any) -> Iterator[Row]:
+    number = 0
+    for columns in dataset.iter(batch_size=_BLOCK):
+        for cells in zip(*columns.values(), strict=True):
+            number += 1
+            yield Row(f"{origin}, row {number}", dict(zip(columns, cells, strict=True)))
 
 
 def _read_file(part: Part, path: Path) -> Iterator[Row]:
+    if path.is_dir():
+        raise DataError(
+            f"{path} is a folder; name its files, or set data.hf_name to a folder that "
+            "save_to_disk of datasets wrote"
+        )
     if not measure_size(path):
         raise DataError(f"{path} is empty; remove it from data.hf_files")
     match find_suffix(path):
-        case ".parquet":
+        case ".parquet" | ".arrow" as suffix:
             files = [glob.escape(str(path))]  # else "[1]" in a name is a pattern
-            return _load_rows(str(path), True, path="parquet", data_files=files, split="train")
+            return _load_rows(str(path), True, path=suffix[1:], data_files=files, split="train")
         case suffix if suffix in SUFFIXES:
             names = zip(_name_columns(part), part.languages, strict=True)
             return read_rows(path, [column or language for column, language in names])
         case _:
             raise DataError(
-                f"{path}: data.hf_files takes .parquet and {', '.join(SUFFIXES)}, these also "
-                f"with {', '.join(PACKED_SUFFIXES)}; rename the file by its format"
+                f"{path}: data.hf_files takes .parquet, .arrow and {', '.join(SUFFIXES)}, these "
+                f"also with {', '.join(PACKED_SUFFIXES)}; rename the file by its format"
             )
 
 
@@ -209,21 +252,37 @@ def _read_side(part: Part, side: int, row: Row, columns: Mapping[str, None], ori
     if name not in columns:
         found = describe_columns("" if part.dataset else origin, list(columns))
         raise DataError(f"{origin} has no column {name!r}; {found}; set {field}")
-    value, place = row.cells.get(name), f"{row.place}, column {column!r}"
-    for key in keys:
-        if not isinstance(value, Mapping | None):
-            raise DataError(f"{place}: {value!r} has no keys; set {field}")
-        value = value.get(key) if value else None
-    if value is None:
-        raise DataError(f"{place}: there is no value; correct the row or remove it")
+    place = f"{row.place}, column {column!r}"
+    value = _find_value(row.cells.get(name), keys, place, field)
+    if isinstance(value, list):
+        raise DataError(
+            f"{place}: {shorten(repr(value))} is a list; set {field} with the number of an item, "
+            f"such as {name}.0"
+        )
     if not isinstance(value, str):
         kind = type(value).__name__
-        raise DataError(f"{place}: {value!r} is no text but {kind}; set {field}")
+        raise DataError(f"{place}: {shorten(repr(value))} is no text but {kind}; set {field}")
     if half := _SURROGATE.search(value):
         raise DataError(
             f"{place}: U+{ord(half[0]):04X} is half of a character (a lone surrogate), which "
             "is not UTF-8; correct the row or remove it"
         )
+    return value
+
+
+def _find_value(value: Any, keys: Sequence[str], place: str, field: str) -> Any:
+    """Goes from the value of a column to one within it, by keys of objects and numbers of items."""
+    others = ""
+    for key in keys:
+        if isinstance(value, list) and key.isdecimal():
+            value = value[int(key)] if int(key) < len(value) else None
+        elif isinstance(value, Mapping):
+            others = f" (but of {shorten(', '.join(value))})" if value and key not in value else ""
+            value = value.get(key)
+        elif value is not None and not isinstance(value, list):
+            raise DataError(f"{place}: {shorten(repr(value))} has no keys; set {field}")
+    if value is None:
+        raise DataError(f"{place}: there is no value{others}; correct the row or remove it")
     return value
 
 
@@ -237,7 +296,9 @@ def _explain(part: Part, origin: str, error: Exception, count: int = 0) -> DataE
     if not part.dataset:
         place = f" after row {count}" if count else ""
         return DataError(f"{origin} cannot be read{place}: {reason}")
+    if Path(part.dataset).expanduser().exists():
+        return DataError(f"{origin} cannot be read: {reason}; check the files of data.hf_name")
     return DataError(
         f"{origin} cannot be read: {reason}; check the network, and data.hf_name: "
-        "OWNER/NAME:CONFIGURATION@REVISION"
+        "OWNER/NAME:CONFIGURATION@REVISION, or a folder that exists"
     )

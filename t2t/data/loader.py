@@ -73,7 +73,8 @@ class Loader:
         # The pairs of a row follow each other.
         src_offsets = _find_offsets(self.plan.src_lengths[indices], row_numbers, shape.src_length)
         tgt_offsets = _find_offsets(self.plan.tgt_lengths[indices], row_numbers, shape.tgt_length)
-        keys = make_keys(self.plan.seed, step // self.plan.steps_per_epoch, indices)
+        epoch = step // self.plan.steps_per_epoch
+        keys = make_keys(self.plan.seed, epoch, planned.uses[mine])
         destinations = (src_offsets, src.reshape(-1)), (tgt_offsets, tgt.reshape(-1))
         self._objective.fill(self._tokens, indices, keys, *destinations)
         batch = make_batch(src, tgt)

@@ -259,10 +259,10 @@ def choose_objective(
             return objective
 
 
-def make_keys(seed: int, epoch: int, indices: Int[np.ndarray, "n"]) -> Keys:
-    """Returns a key for the random numbers of each example of an epoch."""
+def make_keys(seed: int, epoch: int, uses: Int[np.ndarray, "n"]) -> Keys:
+    """Returns a key for the random numbers of each example of an epoch (`PlannedBatch.uses`)."""
     first = np.random.SeedSequence((seed, epoch)).generate_state(1, np.uint64)
-    return draw(np.broadcast_to(first, indices.shape), indices, 0)
+    return draw(np.broadcast_to(first, uses.shape), uses, 0)
 
 
 def draw(keys: Keys, places: Int[np.ndarray, "n"], purpose: int) -> UInt64[np.ndarray, "n"]:

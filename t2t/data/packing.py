@@ -23,6 +23,7 @@ from t2t.data.batching import (
     count_rows,
     take_next,
 )
+from t2t.data.token_cache import find_ragged
 
 _WINDOW = 256  # similar rows, and similar pairs, that `pack_rows` matches with each other
 
@@ -44,7 +45,7 @@ class PackedBatchPlan(BatchPlan):
     `BLOCK` pairs. floor(weight) copies of each pair are in rows that every epoch uses. If the
     weight has a fractional part, each pair is also in one row that holds only pairs of its corpus,
     and each epoch takes the next round(fraction * n) of these n rows, cyclically, of a fixed random
-    order.
+    order. Where that would be less than one row, each row holds one pair.
     """
 
     def _arrange(
@@ -56,27 +57,35 @@ class PackedBatchPlan(BatchPlan):
     ) -> None:
         length, fullest = data.packed_length, (0, 0)  # positions of rows
         whole, fractions = np.divmod(np.array(weights, float), 1)
-        # For each group of rows: how many copies of a pair it holds, by the pair's corpus, and the
-        # range of its pairs. Every epoch uses the whole first group, and a part of each other one.
-        groups = [(whole.astype(int), range(len(kept)))]
+        whole = whole.astype(int)
+        # For each group of rows: how many copies of a pair it holds, by the pair's corpus, the
+        # range of its pairs, and the share of the rows that an epoch uses.
+        groups = [(whole, range(len(kept)), 1.0)]
         for number in np.flatnonzero(fractions).tolist():
             once = (np.arange(len(weights)) == number).astype(int)
-            groups.append((once, range(starts[number], starts[number + 1])))
+            own = range(starts[number], starts[number + 1])
+            groups.append((once, own, fractions[number]))
         packed, sizes, group_ends = [], [np.zeros(1, np.int32)], []  # row 0 begins at 0
-        for copies, members in groups:
+        for copies, members, share in groups:
             for start in range(members.start, members.stop, BLOCK):
                 pairs = np.arange(start, min(start + BLOCK, members.stop))
                 corpus_of = np.searchsorted(starts, pairs, side="right") - 1
-                pairs = np.repeat(pairs, copies[corpus_of] * kept[pairs])
+                counts = copies[corpus_of] * kept[pairs]
+                earlier = find_ragged(np.zeros_like(counts), counts)  # copies of the same pair
+                if copies is not whole:
+                    earlier += np.repeat(whole[corpus_of], counts)
+                pairs = np.repeat(pairs, counts)
                 lengths = self.src_lengths[pairs], self.tgt_lengths[pairs]
                 rows = pack_rows(*lengths, length, self.seed)
+                if share * (rows.max(initial=-1) + 1) < 1:
+                    rows = np.arange(len(pairs))
                 fullest = measure_fullest(rows, *lengths, fullest)
-                packed.append(pairs[np.argsort(rows, kind="stable")].astype(np.int32))
+                packed.append(self._number_uses(pairs, earlier)[np.argsort(rows, kind="stable")])
                 sizes.append(np.bincount(rows).astype(np.int32))
             group_ends.append(sum(map(len, sizes)) - 1)  # number of rows so far
         self.shapes = [make_packed_shape(fullest, data)]
-        self._pairs = np.concatenate(packed)
-        # Row i holds _pairs[_bounds[i] : _bounds[i + 1]].
+        self._uses = np.concatenate(packed)
+        # Row i holds _uses[_bounds[i] : _bounds[i + 1]].
         self._bounds = np.cumsum(np.concatenate(sizes), dtype=np.int64)
         self._num_whole = group_ends[0]  # every epoch uses these first rows
         # Of each fractional weight: the rows of its group in a random order, and the fraction.
@@ -100,7 +109,8 @@ class PackedBatchPlan(BatchPlan):
         numbers = np.repeat(np.arange(len(rows)), counts)  # each pair's row in the batch
         # Each pair's place in its row: 0, 1, ..., count - 1.
         places = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return PlannedBatch(shape, self._pairs[starts[numbers] + places], numbers)
+        uses = self._uses[starts[numbers] + places]
+        return PlannedBatch(shape, uses % len(self.src_lengths), numbers, uses)
 
 
 def make_packed_shape(fullest: tuple[int, int], data: DataConfig) -> BatchShape:

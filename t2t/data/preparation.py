@@ -19,11 +19,10 @@ from t2t.data.corpus_sources import find_training_text, measure_training_text, o
 from t2t.data.parts import find_tag, list_directions, list_tags
 from t2t.data.token_cache import TokenizedCorpus, count_shards, is_tokenized, tokenize_corpus
 from t2t.data.tokenizer import (
-    SpecialIdsError,
-    Tokenizer,
     Vocabulary,
     VocabularyError,
     measure_several,
+    open_given,
     train_vocabulary,
 )
 from t2t.runtime.distributed import process_0_first, wait_for_all
@@ -98,39 +97,22 @@ def _check_same(given: str, vocabulary: Vocabulary, directory: Path) -> None:
         )
 
 
-def open_given(given: str) -> Vocabulary:
-    """Reads the vocabulary that `tokenizer.path` names: a SentencePiece model, or a vocab/ folder.
-
-    Raises:
-        ConfigError: it cannot be read, or its special tokens have other ids than t2t's.
-    """
-    path = make_path(given)
-    try:
-        if path.is_dir():
-            return Vocabulary.load(path)
-        tokenizer = Tokenizer.load(path)
-        return Vocabulary(tokenizer, tokenizer)
-    except SpecialIdsError as error:
-        raise ConfigError(
-            f"tokenizer.path: {error}, or one that SentencePiece trained with pad_id=0, bos_id=1, "
-            "eos_id=2 and unk_id=3"
-        ) from None
-    except VocabularyError as error:
-        raise ConfigError(f"tokenizer.path: {error}") from None
-
-
 def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
-    """Returns the config with the fields of `config.tokenizer` that follow from `tokenizer.path`.
+    """Returns the config with the fields of `config.tokenizer` that follow from others.
 
-    If that does not exist any more, the vocabulary that the run `workdir` has is read. `vocab_size`
-    is that of the larger one of two vocabularies.
+    Without `tokenizer.path` there are at least as many sentinels as `data.objective` needs. With it
+    all fields are those of its vocabulary: `vocab_size` is that of the larger one of two. If the
+    path does not exist any more, the vocabulary that the run `workdir` has is read.
 
     Raises:
         ConfigError: the vocabulary cannot be used for this config.
     """
-    given = config.tokenizer.path
+    given, needed = config.tokenizer.path, count_sentinels(config.data)
     if not given:
-        return config
+        if config.tokenizer.sentinels >= needed:
+            return config
+        tokenizer = dataclasses.replace(config.tokenizer, sentinels=needed)
+        return dataclasses.replace(config, tokenizer=tokenizer)
     own = workdir / "vocab" if workdir else None
     if own and Vocabulary.is_saved(own) and not make_path(given).exists():
         vocabulary = Vocabulary.load(own)
@@ -145,12 +127,12 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
             f"tokenizer.path={given} does not fit data.directions={config.data.directions}: "
             f"{error}; leave tokenizer.path out, and a vocabulary with these tags is trained"
         ) from None
-    sentinels, needed = len(vocabulary.tgt.sentinel_ids), count_sentinels(config.data)
+    sentinels = len(vocabulary.tgt.sentinel_ids)
     if sentinels < needed:
         raise ConfigError(
             f"tokenizer.path={given} has {sentinels} sentinels, but data.objective="
-            f"{config.data.objective!r} needs {needed}; leave tokenizer.path out, and set "
-            f"tokenizer.sentinels={needed}"
+            f"{config.data.objective!r} needs {needed}; leave tokenizer.path out, and one "
+            "that has them is trained"
         )
     if len({side.kind for side in sides}) > 1 and config.data.subword_sampling:
         raise ConfigError(
@@ -228,4 +210,7 @@ def is_prepared(config: Config, workdir: Path) -> bool:
     if any(recall(cache / "files", path) is None for path in find_training_text(config.data)):
         return False
     vocabulary = Vocabulary.load(workdir / "vocab")
-    return all(is_tokenized(corpus, vocabulary, cache) for corpus in open_training(config.data))
+    return all(
+        is_tokenized(corpus, vocabulary, cache)
+        for corpus in open_training(config.data, config.tokenizer)
+    )

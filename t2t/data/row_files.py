@@ -9,7 +9,7 @@ import itertools
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -21,7 +21,8 @@ _log = logging.getLogger(__name__)
 MANY_BREAKS = 10  # line breaks of a row, from which on a quote of it may not be closed
 _SEPARATORS = {".tsv": "\t", ".csv": ","}
 SUFFIXES = (*_SEPARATORS, ".jsonl", ".json")
-_NAME_WIDTH = 40  # characters shown of a column's name, which may be a sentence
+_WIDTH = 40  # characters shown of a column's name, which may be a sentence, and of a value
+_KINDS = {list: "a list", str: "text", bool: "true or false", type(None): "null"}  # of JSON
 
 
 class Row(NamedTuple):
@@ -55,14 +56,14 @@ def read_rows(path: Path, names: Sequence[str]) -> Iterator[Row]:
                 has_names = not all(name.isdecimal() for name in names)
                 yield from _read_delimited(path, file, _SEPARATORS[suffix], has_names)
             else:
-                yield from _read_json(path, file)
+                yield from _read_json(path, file, names)
     except TextError as error:
         raise DataError(str(error)) from None
 
 
 def describe_columns(file: str, names: Sequence[str]) -> str:
     """Lists the columns of a file that lacks one, with what may be the reason."""
-    found = f"it has {', '.join(_shorten(name) for name in names)}"
+    found = f"it has {', '.join(shorten(name) for name in names)}"
     if find_suffix(Path(file)) not in _SEPARATORS:
         return found
     if len(names) == 1 and (hint := _find_separator(names[0])):
@@ -93,9 +94,13 @@ def _read_delimited(path: Path, file: IO[bytes], separator: str, has_names: bool
     start = 1  # line in which the next row begins
     long = []  # lines in which rows of many lines begin
     try:
-        names = (next(reader, []) or [""]) if has_names else []
+        names = next(reader, [""]) if has_names else []
+        if has_names and not names:
+            raise DataError(
+                f"{path}, line 1 is blank; it has to name the columns, such as en and de"
+            )
         if repeated := {name for name in names if names.count(name) > 1}:
-            raise DataError(f"{path} has several columns {_shorten(min(repeated))!r}; rename them")
+            raise DataError(f"{path} has several columns {shorten(min(repeated))!r}; rename them")
         start = reader.line_num + 1
         for row in reader:
             names = names or [str(number) for number in range(max(len(row), 1))]
@@ -148,22 +153,53 @@ def _find_separator(line: str) -> str:
     return ""
 
 
-def _read_json(path: Path, file: IO[bytes]) -> Iterator[Row]:
-    """Rows of a file of JSON lines, or of one list of objects."""
-    lines = _read_lines(path, file)
-    first = next(lines, "")
-    rows: Iterator[tuple[int, Any]]
-    if first.lstrip().startswith("["):
-        unit, rows = "row", enumerate(_parse_json(str(path), first + "".join(lines)), start=1)
+def _read_json(path: Path, file: IO[bytes], names: Sequence[str]) -> Iterator[Row]:
+    """Rows of a file of JSON lines, or of one list of objects; blank lines are skipped."""
+    lines = enumerate(_read_lines(path, file), start=1)
+    filled = ((number, text) for number, text in lines if text.strip())
+    start, first = next(filled, (1, "[]"))
+    second, whole = None, None
+    try:
+        whole = _parse_json(f"{path}, line {start}", first)
+        second = next(filled, None)
+    except DataError as error:  # the first line may be the beginning of one value
+        rest = "".join(text for _, text in lines)
+        try:
+            whole = _parse_json(str(path), "\n" * (start - 1) + first + rest)
+        except DataError as of_file:
+            raise of_file if first.lstrip().startswith("[") else error from None
+    rows: Iterable[tuple[str, Any]]
+    if second:
+        numbered = itertools.chain([(start, first), second], filled)
+        places = ((f"{path}, line {number}", text) for number, text in numbered)
+        rows = ((place, _parse_json(place, text)) for place, text in places)
+    elif isinstance(whole, list):
+        rows = ((f"{path}, row {number}", row) for number, row in enumerate(whole, start=1))
     else:
-        numbered = enumerate(itertools.chain([first], lines), start=1)
-        texts = ((number, text) for number, text in numbered if text.strip())
-        unit, rows = "line", ((n, _parse_json(f"{path}, line {n}", text)) for n, text in texts)
-    for number, row in rows:
-        place = f"{path}, {unit} {number}"
+        _check_single(path, whole, names)
+        rows = [(f"{path}, line {start}", whole)]
+    for place, row in rows:
         if not isinstance(row, dict):
-            raise DataError(f"{place} is no object but {type(row).__name__}; correct it")
+            raise DataError(
+                f"{place} is {_KINDS.get(type(row), 'a number')}, not an object; write each row as "
+                'an object, such as {"en": "a dog", "de": "ein Hund"}'
+            )
         yield Row(place, row)
+
+
+def _check_single(path: Path, value: Any, names: Sequence[str]) -> None:
+    """Raises `DataError` if the only value of a file is an object that holds rows or columns."""
+    if not isinstance(value, dict) or not any(isinstance(x, list | dict) for x in value.values()):
+        return
+    for name in (*names, *(f"translation.{language}" for language in names)):
+        key, _, rest = name.partition(".")
+        kind = str if not rest else list | dict if rest[0].isdecimal() else dict
+        if isinstance(value.get(key), kind):
+            return  # it is a row
+    raise DataError(
+        f"{path} is one object, not a list of rows; it has {shorten(', '.join(value))}: write the "
+        "rows alone, as a list of objects or one object a line"
+    )
 
 
 def _parse_json(place: str, text: str) -> Any:
@@ -182,5 +218,6 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _shorten(name: str) -> str:
-    return name if len(name) <= _NAME_WIDTH else name[: _NAME_WIDTH - 3] + "..."
+def shorten(text: str) -> str:
+    """Cuts a text that a message shows, unless it is short."""
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."

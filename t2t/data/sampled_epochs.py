@@ -18,9 +18,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from t2t.config.fields import Config
-from t2t.config.files import load_config
+from t2t.config.files import read_saved_config
+from t2t.config.variants import COPIES, open_plugins, trust_plugins
 from t2t.data.batch import HostBatch
-from t2t.data.corpus import Corpus, hash_strings
+from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import open_training
 from t2t.data.loader import Loader
 from t2t.data.subword_sampling import sample_vocabulary
@@ -61,12 +62,15 @@ class SampledEpochs:
         data = config.data
         sizes = data.packed_length, data.batch_tokens, data.rows_multiple, data.max_length_ratio
         texts = [corpus.fingerprint() for corpus in corpora]
-        self._key = hash_strings(first, *texts, repr((sizes, data.train_weights, data.temperature)))
-        known = {}
+        known = [repr((sizes, data.train_weights, data.temperature))]
+        if data.objective not in ("translation", "lm"):  # else pairs are as long as their text
+            known.append(repr((data.objective, data.noise_density, data.mean_span_length)))
+        self._key = hash_strings(first, *texts, *known)
+        saved = {}
         with contextlib.suppress(FileNotFoundError, ValueError):  # damaged: counted again
-            known = json.loads((workdir / _FILE).read_text("utf-8"))
+            saved = json.loads((workdir / _FILE).read_text("utf-8"))
         # Counts of another config, possible until the first checkpoint, are ignored.
-        self._batch_counts: list[int] = known["batches"] if known.get("key") == self._key else []
+        self._batch_counts: list[int] = saved["batches"] if saved.get("key") == self._key else []
         self._opened: tuple[int, Loader] | None = None  # the epoch that was opened last
         self._is_closing = False
 
@@ -101,8 +105,16 @@ class SampledEpochs:
         tokenized = tokenize_epoch(self._config, self._corpora, self._vocabulary, epoch)
         loader = self._make_loader(tokenized)
         self._opened = epoch, loader
+        size = loader.plan.steps_per_epoch
+        before = self._batch_counts[epoch : epoch + 1]
+        if before not in ([], [size]):
+            raise DataError(
+                f"{self._workdir / _FILE} has {before[0]} batches in epoch {epoch}, but there are "
+                f"{size}: something that it does not name has changed, such as code "
+                "of a plugin; restore that, or choose another --workdir"
+            )
         if epoch == len(self._batch_counts):
-            self._batch_counts.append(loader.plan.steps_per_epoch)
+            self._batch_counts.append(size)
             if is_first():
                 known = {"key": self._key, "batches": self._batch_counts}
                 write_file(self._workdir / _FILE, json.dumps(known))
@@ -133,10 +145,11 @@ class SampledEpochs:
             "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
             "from t2t.data.sampled_epochs import main; main()"
         )
-        paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = os.pathsep.join([str(_ROOT), *filter(None, sys.path)])
+        arguments = str(self._workdir), str(epoch), *self._list_own_plugins()
         child = subprocess.Popen(
-            [sys.executable, "-c", code, str(self._workdir), str(epoch)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"},
+            [sys.executable, "-c", code, *arguments],
+            env={**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -154,6 +167,16 @@ class SampledEpochs:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+
+    def _list_own_plugins(self) -> list[str]:
+        """The plugins that this process has not imported from the copies in the run directory."""
+        copies = str(self._workdir / COPIES)
+        modules = {name: sys.modules.get(name) for name in self._config.plugins}
+        return [
+            name
+            for name, module in modules.items()
+            if not str(getattr(module, "__file__", "")).startswith(copies)
+        ]
 
     def _open_after(self, child: "subprocess.Popen[str]", epoch: int) -> Loader:
         """Opens an epoch when the process that tokenises it has ended."""
@@ -192,13 +215,18 @@ def find_sampled_cache(config: Config) -> Path:
 
 
 def main() -> None:
-    """Tokenises an epoch; the arguments are the run directory and the epoch's number.
+    """Tokenises an epoch, with the plugins of the process that asks for it.
+
+    The arguments are the run directory, the epoch's number, and the plugins that are to be imported
+    from the path; the others are imported from the run directory, as that process has done.
 
     A SIGINT removes what is unfinished. A SIGTERM to all processes of a job is left to training,
     which sends a SIGINT when it ends.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     workdir, epoch = make_run_path(sys.argv[1]), int(sys.argv[2])
-    config = load_config(workdir / "config.json")
-    corpora = open_training(config.data)
+    trust_plugins(sys.argv[3:], copies=True)
+    config = read_saved_config(workdir / "config.json")
+    open_plugins(config.plugins, workdir)
+    corpora = open_training(config.data, config.tokenizer)
     tokenize_epoch(config, corpora, Vocabulary.load(workdir / "vocab"), epoch)

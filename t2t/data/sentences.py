@@ -79,6 +79,21 @@ def count_empty_references(sources: Sequence[str], references: Sequence[str]) ->
     return sum(bool(clean_sentence(src)) and not clean_sentence(tgt) for src, tgt in pairs)
 
 
+def describe_empty_references(
+    sources: Sequence[str], references: Sequence[Sequence[str]]
+) -> list[str]:
+    """Says how many references are empty though their source is not, of each text of them."""
+    several = len(references) > 1
+    return [
+        f"{count} references{f' of text {number}' * several} are empty, but not their sources; "
+        "nothing matches them"
+        + ", and BLEU and TER count each as a reference of length 0"
+        * several
+        for number, lines in enumerate(references, 1)
+        if (count := count_empty_references(sources, lines))
+    ]
+
+
 def find_sentence_ends(text: str) -> list[int]:
     """Returns the places behind the sentences of a line, except one at the end of the line.
 

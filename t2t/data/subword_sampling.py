@@ -21,7 +21,8 @@ from jaxtyping import Int
 
 from t2t.config.fields import Config
 from t2t.data.batch import EOS_ID
-from t2t.data.tokenizer import SPACE, Tokenizer, Vocabulary
+from t2t.data.piece_table import SPACE
+from t2t.data.tokenizer import Tokenizer, Vocabulary
 
 # Increase it when a sampler draws something else from the same numbers: caches keep samples.
 _VERSION = 2
@@ -52,13 +53,13 @@ class SampledTokenizer(Tokenizer):
     """A tokenizer that samples, with random numbers named by `stream` and the text.
 
     A sentence is not sampled if it, or the sample, has more than `max_length` sub-words: so the
-    same sentences are too long for training in every epoch. Nor is a sentence sampled that contains
-    "▁", which SentencePiece treats as a space of another kind.
+    same sentences are too long for training in every epoch. Nor is a sentence sampled that is not
+    segmented word by word (`Tokenizer.is_plain`).
     """
 
     def __init__(self, plain: Tokenizer, kind: str, sampling: float, stream: str, max_length: int):
         """`kind` and `sampling` are `tokenizer.kind` and `data.subword_sampling`."""
-        super().__init__(plain.model, "the vocabulary")
+        super().__init__(plain.model, "the vocabulary", plain.table)
         self._plain, self._kind, self._sampling = plain, kind, sampling
         self._max_length, self.stream = max_length, f"{stream} {max_length}".encode()
 
@@ -72,7 +73,7 @@ class SampledTokenizer(Tokenizer):
         chosen = [
             place
             for place, (sentence, ids) in enumerate(zip(sentences, encoded, strict=True))
-            if len(ids) <= self._max_length and SPACE not in sentence
+            if len(ids) <= self._max_length and self._plain.is_plain(sentence)
         ]
         sampled = self._sampler.sample([sentences[place] for place in chosen], random)
         for place, ids in zip(chosen, sampled, strict=True):

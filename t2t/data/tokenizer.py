@@ -26,20 +26,26 @@ import sentencepiece
 
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.data.corpus import Corpus
+from t2t.data.corpus import Corpus, DataError
+from t2t.data.piece_table import SPACE, PieceTable, TableProcessor
 from t2t.data.sentences import clean_sentence, split_sentences
 from t2t.storage.atomic_files import explain_write_errors, write_file
-from t2t.storage.paths import describe_error
+from t2t.storage.paths import describe_error, make_path
 
-SPACE = "\u2581"  # "▁", which SentencePiece writes for a space
 SENTINEL = "<extra_id_{}>"  # as T5 names them; control symbols, which no text is tokenised to
 _MAX_TRAINING_PAIRS = 5_000_000  # of a larger corpus, only every second, third, ... pair is used
 _SAMPLED_LINES, _BLOCK = 20_000, 100  # lines whose sentences are counted, and those read together
-_FILES = {"joint.model", "src.model", "tgt.model"}
+_MODEL, _TABLE = ".model", ".pieces.json"  # ends of a tokenizer's files
+_FILES = {name + end for name in ("joint", "src", "tgt") for end in (_MODEL, _TABLE)}
 # In the vocab/ of an imported model: the original's ids, for the way out (t2t/interop).
 ORIGINAL_IDS = "original_ids.json"
-_LINES = "lines.json"  # about the text on which a vocabulary was trained
+LINES = "lines.json"  # about the text on which a vocabulary was trained
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+_SYMBOL = re.compile(r"<(?:/?s|pad|unk|mask|extra_id_\d+)>")
+# The task at the beginning of a text of T5, or the target language of MADLAD-400.
+_TASK = re.compile(r"\s*(?:(?:translate\b[^:]{0,60}|summarize): |<2[A-Za-z_]+>)", re.IGNORECASE)
+# The code of a language at the beginning of a text, as the original models have it.
+_CODE = re.compile(r">>(\S+?)<<|__(\w+?)__(?=\s)|([a-z]{3}_[A-Z][a-z]{3})(?=\s)")
 
 
 class Piece(NamedTuple):
@@ -58,34 +64,50 @@ class SpecialIdsError(VocabularyError):
 
 
 class Tokenizer:
-    """A SentencePiece model, from the bytes of its file; `origin` names it in error messages."""
+    """A SentencePiece model, from the bytes of its file; `origin` names it in error messages.
+
+    With a table, the ids are the table's, as those of an imported vocabulary.
+    """
 
     tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`parts`)
+    _has_warned = False  # of special symbols in a text
     stream: bytes = b""  # names the random numbers of one that samples (`subword_sampling`)
 
-    def __init__(self, model: bytes, origin: str):
+    def __init__(self, model: bytes, origin: str, table: PieceTable | None = None):
         try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError:
             raise VocabularyError(
                 f"{origin} is damaged: SentencePiece cannot read its {len(model)} bytes; "
                 "restore it from a copy of the run directory"
             ) from None
+        if table is not None:
+            self._processor = TableProcessor(self._processor, table)
         for piece, expected in _SPECIAL_IDS.items():
             if (found := getattr(self._processor, f"{piece}_id")()) != expected:
                 raise SpecialIdsError(
                     f"{origin} gives {piece.upper()} the id {found} instead of {expected}; use a "
                     "vocabulary that this project trained"
                 )
-        self.model = model
+        self.model, self.table = model, table
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
-        """Reads a model file."""
+        """Reads a model file, and the table beside it if there is one."""
         try:
-            return cls(path.read_bytes(), str(path))
+            model = path.read_bytes()
         except OSError as error:
             raise VocabularyError(f"{path} cannot be read: {describe_error(error)}") from None
+        table = path.with_suffix(_TABLE)
+        if not table.exists():
+            return cls(model, str(path))
+        try:
+            return cls(model, str(path), PieceTable.parse(table.read_bytes()))
+        except PieceTable.ERRORS as error:
+            raise VocabularyError(
+                f"{table} cannot be read: {describe_error(error)}; restore it from a copy of the "
+                "run directory"
+            ) from None
 
     def with_tag(self, tag: str) -> Self:
         """The tokenizer that puts a tag in front of each sentence, except an empty one.
@@ -106,7 +128,9 @@ class Tokenizer:
     @property
     def identity(self) -> bytes:
         """Tells apart tokenizers that may encode the same text differently."""
-        return self.model + self.stream + (str(self.tag_ids).encode() if self.tag_ids else b"")
+        table = self.table.dump() if self.table else b""
+        tag = str(self.tag_ids).encode() if self.tag_ids else b""
+        return self.model + table + self.stream + tag
 
     @property
     def kind(self) -> str:
@@ -128,9 +152,47 @@ class Tokenizer:
         return int(self._processor.vocab_size())
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Ids of each sentence, from a tag to EOS; an empty sentence is EOS alone."""
+        """Ids of each sentence, from a tag to EOS; an empty sentence is EOS alone.
+
+        Raises:
+            DataError: a sentence begins with the code of a language, for which a tag stands.
+        """
+        if self.table:
+            self._check_typed(sentences)
         rows = self._segment(sentences)
         return [[*self.tag_ids, *row] if len(row) > 1 else row for row in rows]
+
+    def _check_typed(self, sentences: Sequence[str]) -> None:
+        """Warns of special symbols that a text spells, and refuses codes before it."""
+        for sentence in sentences:
+            if not self._has_warned and (symbol := _SYMBOL.search(sentence)):
+                logging.warning(
+                    "%r spells the special symbol %s, which is text here, and a symbol in "
+                    "transformers; other such lines are not named", sentence[:40], symbol[0],
+                )  # fmt: skip
+                self._has_warned = True
+            found = _CODE.match(sentence.lstrip()) if self.tag_ids else None
+            language = next(filter(None, found.groups())) if found else ""
+            if found and self._processor.piece_to_id(f"<2{language}>") != UNK_ID:
+                raise DataError(
+                    f"{sentence[:40]!r} begins with the code of a language; remove {found[0]} from "
+                    "the text: the tag of the direction stands for it (--direction, "
+                    "data.directions)"
+                )
+
+    def find_task(self, sentence: str) -> str:
+        """Returns what a text of an imported model begins with to say what to do with it."""
+        found = _TASK.match(sentence) if self.table else None
+        return found[0] if found else ""
+
+    def is_plain(self, sentence: str) -> bool:
+        """Returns whether a sentence is segmented word by word.
+
+        It is not with "▁", which SentencePiece treats as a space of another kind, or with added
+        pieces.
+        """
+        is_cut = isinstance(self._processor, TableProcessor) and self._processor.has_added(sentence)
+        return SPACE not in sentence and not is_cut
 
     def _segment(self, sentences: Sequence[str]) -> list[list[int]]:
         return self.encode_words([*map(clean_sentence, sentences)])
@@ -146,8 +208,7 @@ class Tokenizer:
 
     def split_words(self, sentences: Sequence[str]) -> list[list[str]]:
         """The words between spaces, as the vocabulary spells them: lower-case, if it is."""
-        normalized: list[str] = self._processor.normalize([*map(clean_sentence, sentences)])
-        return [[*filter(None, text.split(SPACE))] for text in normalized]
+        return split_words(self._processor, sentences)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The text of each piece; "▁" stands for a space, "<0xE2>" for a byte."""
@@ -156,10 +217,11 @@ class Tokenizer:
     def list_pieces(self) -> dict[str, Piece]:
         """The pieces that text is made of, without special pieces and bytes."""
         model = self._processor
+        kinds = model.is_control, model.is_unknown, model.is_byte, model.is_unused
         return {
             model.id_to_piece(i): Piece(i, model.get_score(i))
             for i in range(self.vocab_size)
-            if not (model.is_control(i) or model.is_unknown(i) or model.is_byte(i))
+            if not any(is_kind(i) for is_kind in kinds)
         }
 
     @property
@@ -179,8 +241,17 @@ class Tokenizer:
         return bool(self._processor.is_byte(token))
 
     def is_control(self, token: int) -> bool:
-        """Returns whether a piece stands for no text: BOS, EOS, PAD, a tag or a sentinel."""
+        """Returns whether an id stands for no text: BOS, EOS, PAD, tags, sentinels, spare rows."""
         return bool(self._processor.is_control(token))
+
+
+def split_words(
+    rules: sentencepiece.SentencePieceProcessor | sentencepiece.SentencePieceNormalizer,
+    sentences: Sequence[str],
+) -> list[list[str]]:
+    """The words of each sentence, as a model or its rules of normalisation spell them."""
+    normalized: list[str] = rules.normalize([*map(clean_sentence, sentences)])
+    return [[*filter(None, text.split(SPACE))] for text in normalized]
 
 
 def _strip_special(row: Sequence[int]) -> list[int]:
@@ -248,19 +319,21 @@ class Vocabulary:
     def save(self, directory: Path) -> None:
         """Writes `joint.model`, or `src.model` and `tgt.model`, and `lines.json`; atomically each.
 
+        The table of an imported one is written beside its model, as `joint.pieces.json`.
+
         Raises:
             VocabularyError: The folder cannot be written.
         """
-        models = {"src.model": self.src.model, "tgt.model": self.tgt.model}
-        files = {"joint.model": self.src.model} if self.shared else models
+        sides = {"joint": self.src} if self.shared else {"src": self.src, "tgt": self.tgt}
+        files = {name + _TABLE: each.table.dump() for name, each in sides.items() if each.table}
+        # Last, since with them a vocabulary is complete.
+        files |= {name + _MODEL: each.model for name, each in sides.items()}
         with explain_write_errors(VocabularyError, directory):
-            for stale in {*_FILES, _LINES} - files.keys():
+            for stale in _FILES - files.keys():
                 (directory / stale).unlink(missing_ok=True)
-            if self.several_sentences is not None:
-                facts = {"several_sentences": self.several_sentences}
-                write_file(directory / _LINES, json.dumps(facts) + "\n")
-            for name, model in files.items():  # last, since with them a vocabulary is complete
-                write_file(directory / name, model)
+            write_share(directory / LINES, self.several_sentences)
+            for name, content in files.items():
+                write_file(directory / name, content)
 
     @classmethod
     def load(cls, directory: Path) -> "Vocabulary":
@@ -276,7 +349,7 @@ class Vocabulary:
             )
         names = ["joint"] if (directory / "joint.model").exists() else ["src", "tgt"]
         tokenizers = [Tokenizer.load(directory / f"{name}.model") for name in names]
-        return cls(tokenizers[0], tokenizers[-1], _read_share(directory / _LINES))
+        return cls(tokenizers[0], tokenizers[-1], read_share(directory / LINES))
 
     @staticmethod
     def is_saved(directory: Path) -> bool:
@@ -285,7 +358,15 @@ class Vocabulary:
         return "joint.model" in names or {"src.model", "tgt.model"} <= names
 
 
-def _read_share(path: Path) -> float | None:
+def write_share(path: Path, share: float | None) -> None:
+    """Writes `Vocabulary.several_sentences`; removes the file if it is not known."""
+    if share is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_file(path, json.dumps({"several_sentences": share}) + "\n")
+
+
+def read_share(path: Path) -> float | None:
     """Reads `Vocabulary.several_sentences`; None if it was not saved.
 
     Raises:
@@ -300,6 +381,27 @@ def _read_share(path: Path) -> float | None:
             f"{path} cannot be read: {describe_error(error)}; remove it, and lines are no longer "
             "split into sentences unless decoding.split_sentences says so"
         ) from None
+
+
+def open_given(given: str) -> Vocabulary:
+    """Reads the vocabulary that `tokenizer.path` names: a SentencePiece model, or a vocab/ folder.
+
+    Raises:
+        ConfigError: it cannot be read, or its special tokens have other ids than t2t's.
+    """
+    path = make_path(given)
+    try:
+        if path.is_dir():
+            return Vocabulary.load(path)
+        tokenizer = Tokenizer.load(path)
+        return Vocabulary(tokenizer, tokenizer)
+    except SpecialIdsError as error:
+        raise ConfigError(
+            f"tokenizer.path: {error}, or one that SentencePiece trained with pad_id=0, bos_id=1, "
+            "eos_id=2 and unk_id=3"
+        ) from None
+    except VocabularyError as error:
+        raise ConfigError(f"tokenizer.path: {error}") from None
 
 
 def train_vocabulary(
@@ -370,10 +472,11 @@ def _train(
     text: str, sentences: Iterator[str], config: TokenizerConfig, tags: Sequence[str]
 ) -> Tokenizer:
     model, is_symbols = io.BytesIO(), config.kind == "symbols"
+    rules = make_normalizer(config.lowercase)
     special_ids: dict[str, Any] = {f"{piece}_id": i for piece, i in _SPECIAL_IDS.items()}
     symbols: dict[str, None] = {}
     if is_symbols:
-        sentences = _collect_symbols(sentences, symbols)
+        sentences = _collect_symbols(sentences, symbols, rules)
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=sentences,
@@ -383,7 +486,7 @@ def _train(
             # SentencePiece cuts symbols at characters that are not covered.
             character_coverage=1.0 if is_symbols else config.character_coverage,
             byte_fallback=config.byte_fallback and not is_symbols,
-            normalizer=_make_normalizer(config.lowercase),
+            normalizer=rules,
             control_symbols=[*tags, *map(SENTINEL.format, range(config.sentinels))],
             **special_ids,
             max_sentence_length=2**30,  # bytes; SentencePiece silently skips longer sentences
@@ -403,14 +506,18 @@ def _train(
     return tokenizer
 
 
-def _collect_symbols(sentences: Iterator[str], symbols: dict[str, None]) -> Iterator[str]:
-    """Yields the sentences; collects what stands between their spaces."""
+def _collect_symbols(
+    sentences: Iterator[str], symbols: dict[str, None], rules: sentencepiece.SentencePieceNormalizer
+) -> Iterator[str]:
+    """Yields the sentences; collects their symbols, as the vocabulary spells them."""
     for sentence in sentences:
-        symbols |= dict.fromkeys(filter(None, sentence.split(" ")))
+        [found] = split_words(rules, [sentence])
+        symbols |= dict.fromkeys(found)
         yield sentence
 
 
-def _make_normalizer(lowercase: bool) -> sentencepiece.SentencePieceNormalizer:
+def make_normalizer(lowercase: bool) -> sentencepiece.SentencePieceNormalizer:
+    """Makes the rules by which a vocabulary that is trained here spells text."""
     if not lowercase:
         return sentencepiece.SentencePieceNormalizer(rule_name="identity")
     sentencepiece.set_min_log_level(2)

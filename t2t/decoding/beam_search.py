@@ -112,6 +112,7 @@ def start_search(
     beam_size: int,
     n_best: int,
     num_penalties: int = 1,
+    first: Int[Array, "B"] | None = None,
     constraints: Constraints | None = None,
     stream: Stream | None = None,
 ) -> Search:
@@ -125,6 +126,7 @@ def start_search(
         beam_size: W.
         n_best: R, the number of hypotheses to return. With a smaller R the search ends sooner.
         num_penalties: the number of length penalties to rank by.
+        first: the token that each sentence's first step takes; None: BOS.
         constraints: prefixes and the minimum length of the hypotheses.
         stream: names of the random numbers, for a search that samples with a beam of one.
     """
@@ -139,7 +141,7 @@ def start_search(
     slots = fill((beam_size,), 0, integer) + jnp.arange(beam_size, dtype=integer)
     alive = Beam(
         tokens=fill((beam_size, capacity), PAD_ID, integer),
-        last=jnp.full_like(slots, BOS_ID),
+        last=jnp.full_like(slots, BOS_ID) if first is None else slots * 0 + first[:, None],
         parents=slots,
         log_probs=jnp.where((slots == 0) & (limits > 0), 0.0, -jnp.inf),
     )
@@ -159,6 +161,7 @@ def continue_search(
     penalties: Sequence[LengthPenalty],
     pause_at: Int[Array, ""] | int = 0,
     sampler: Sampler | None = None,
+    until: Int[Array, ""] | None = None,
 ) -> Search:
     """Searches for the Y with the highest log P(Y) / lp(Y); pauses when the capacity is full.
 
@@ -176,13 +179,15 @@ def continue_search(
     search, continued until it ends for every penalty, finds the same as a separate search for each.
 
     `search` is the result of `start_search`, or of an earlier call. The search pauses once
-    `pause_at` sentences, or fewer, are unfinished. With a sampler the beam size must be 1.
+    `pause_at` sentences, or fewer, are unfinished, or at the length `until`. With a sampler the
+    beam size must be 1.
     """
     beam_size, capacity = search.alive.tokens.shape[1:]
     num_candidates = 2 * beam_size if beam_size > 1 else 1
+    longest = capacity if until is None else jnp.minimum(capacity, until)
 
     def should_continue(search: Search) -> Bool[Array, ""]:
-        return (is_unfinished(search).sum() > pause_at) & (search.length < capacity)
+        return (is_unfinished(search).sum() > pause_at) & (search.length < longest)
 
     def advance(search: Search) -> Search:
         length = search.length + 1

@@ -1,10 +1,10 @@
-"""Translates files in shards, so that a killed process loses at most the shard it was at.
+"""Processes files in shards, so that a killed process loses at most the shard it was at.
 
-Each input file becomes a file of the same name in the output folder. Until it is complete, its
-shards are in `.NAME.shards/`, each written whole or not at all. Several processes may share the
-work: process i of n translates the shards i, i + n, i + 2n, ... and whoever finishes last joins
-them and removes their folder. The result is the same, byte by byte, however often the work was
-interrupted.
+Each input file becomes a file of the same name in the output folder; or a folder of this name, if
+shards stay files of their own. Until it is complete, its shards are in `.NAME.shards/`, each
+written whole or not at all. Several processes may share the work: process i of n does the shards i,
+i + n, i + 2n, ... and whoever finishes last joins them, or renames their folder. The result is the
+same, byte by byte, however often the work was interrupted.
 """
 
 import contextlib
@@ -22,17 +22,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t.config.fields import ConfigError
-from t2t.storage.atomic_files import atomic_path, explain_write_errors, write_file
+from t2t.storage.atomic_files import (
+    atomic_path,
+    check_writable,
+    explain_write_errors,
+    write_file,
+)
 from t2t.storage.open_text import TextError, check_regular, pack, unpack
-from t2t.storage.paths import find_version
+from t2t.storage.paths import find_version, make_local_path
 
 _log = logging.getLogger(__name__)
 
 BATCHES_TOGETHER = 16  # their sentences are sorted by length, then batched
 SETTINGS = "settings.json"  # what the files of an output folder were made with
+_NO_BUCKET = "--input and --output are local or shared folders; copy them"
 
-# Maps the lines of a shard and the number of its first line to the text of their output lines.
-TranslateShard = Callable[[list[bytes], int], str]
+# Maps the lines of a shard and the number of its first line to its content. Text is packed as the
+# input file was.
+ProcessShard = Callable[[list[bytes], int], str | bytes]
 
 
 class Part(NamedTuple):
@@ -58,25 +65,25 @@ class Progress:
     """Reports lines per second and the time left, by the share of the input's bytes."""
 
     def __init__(self, files: Sequence[Path], part: Part):
-        """`files` are still to be translated."""
+        """`files` are still to be processed."""
         self._total = sum(path.stat().st_size for path in files)
-        self._part, self._done, self._position = part, 0, 0
+        self.part, self._done, self._position = part, 0, 0
         self._lines, self._bytes, self._started = 0, 0, time.perf_counter()
 
     def skip(self, position: int) -> None:
-        """Counts what precedes byte `position` of the current file as not to be translated."""
+        """Counts what precedes byte `position` of the current file as not to be processed."""
         self._position = position
 
     def add(self, name: str, lines: int, position: int) -> None:
-        """Counts a shard that was translated and ended at byte `position` of the current file."""
+        """Counts a shard that was processed and ended at byte `position` of the current file."""
         seconds = time.perf_counter() - self._started
         self._lines += lines
         self._bytes += max(position - self._position, 0)
         self._position = position
-        left = max(self._total - self._done - position, 0) / self._part.total
+        left = max(self._total - self._done - position, 0) / self.part.total
         remaining = timedelta(seconds=round(seconds * left / max(self._bytes, 1)))
         _log.info(
-            "%s: %d lines translated, %.1f lines/s, about %s left",
+            "%s: %d lines done, %.1f lines/s, about %s left",
             name, self._lines, self._lines / seconds, remaining,
         )  # fmt: skip
 
@@ -86,53 +93,69 @@ class Progress:
         self._position = 0
 
 
-def find_inputs(patterns: Sequence[str], output: Path) -> dict[Path, Path]:
-    """Returns the output file of each input file; a pattern may have wildcards.
+def find_inputs(patterns: Sequence[str], output: str | Path) -> dict[Path, Path]:
+    """Returns the path in the output folder for each input file; a pattern may have wildcards.
 
     Raises:
-        ConfigError: a pattern matches nothing, or two outputs would be one file.
+        ConfigError: there is no pattern or no output folder, which cannot be written, a pattern
+            matches nothing, or two outputs would be one file.
+        PathError: a path is in a bucket.
     """
-    inputs: dict[Path, Path] = {}
+    if not patterns:
+        raise ConfigError("--input is empty; name files")
+    if not output:
+        raise ConfigError(f"--input={','.join(patterns)} needs --output=DIR")
+    folder, inputs = make_local_path(output, _NO_BUCKET), dict[Path, Path]()
+    made = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    with explain_write_errors(ConfigError, f"--output={folder}"):
+        check_writable(made)
     for pattern in patterns:
-        path = Path(pattern).expanduser()
-        if path.exists():
-            try:
-                check_regular(path)
-            except TextError as error:
-                raise ConfigError(f"--input: {error}; or use standard input") from None
-        found = [path] if path.is_file() else sorted(path.parent.glob(path.name))
-        found = [each for each in found if each.is_file()]
-        if not found:
-            raise ConfigError(f"--input={pattern} is no file; name files, or give a pattern")
-        for each in found:
-            target = output / each.name
+        for each in _match(pattern):
+            target = folder / each.name
             if each.name == SETTINGS:
-                raise ConfigError(f"--input={each}: rename it; {target} describes the translations")
+                raise ConfigError(f"--input={each}: rename it; {target} describes the output")
             same = next((old for old, new in inputs.items() if new == target), None)
             if same is not None and same != each:
                 raise ConfigError(f"--input: {same} and {each} would both become {target}")
             if target.exists() and target.samefile(each):
-                raise ConfigError(f"--output={output} is the folder of {each}; choose another")
+                raise ConfigError(f"--output={folder} is the folder of {each}; choose another")
             inputs[each] = target
     return inputs
 
 
-def translate_files(
+def _match(pattern: str) -> list[Path]:
+    """Returns the files of a pattern, which may be a name."""
+    path = make_local_path(pattern, _NO_BUCKET)
+    if path.exists():
+        try:
+            check_regular(path)
+        except TextError as error:
+            raise ConfigError(f"--input: {error}") from None
+    found = [path] if path.is_file() else sorted(path.parent.glob(path.name))
+    found = [each for each in found if each.is_file()]
+    if not found:
+        raise ConfigError(f"--input={pattern} is no file; name files, or give a pattern")
+    return found
+
+
+def process_files(
     inputs: Mapping[Path, Path],
     settings: Mapping[str, Any],
-    translate: TranslateShard,
+    process: ProcessShard,
     shard_lines: int,
     part: Part = Part(),  # noqa: B008  (immutable)
+    suffix: str = "",
 ) -> None:
-    """Translates this process's part of the files that are not yet complete.
+    """Processes this process's part of the files that are not yet complete.
 
-    `inputs` has the output file of each input file, all in one folder. `settings` are what the
+    `inputs` has the output path of each input file, all in one folder. `settings` are what the
     result depends on, as JSON; the folder may not have others. A shard has `shard_lines` lines,
-    except the last of a file.
+    except the last of a file. With a `suffix` shards stay files of their own, which have it in
+    their names.
 
     Raises:
         ConfigError: the output folder was made with other settings or cannot be written, or a file
-            is damaged or changed while it was translated.
+            is damaged or changed while it was read.
         OSError: a file cannot be read or written.
     """
     versions = {path: find_version(path) for path in inputs}
@@ -148,11 +171,11 @@ def translate_files(
             shutil.rmtree(_shards_of(target), ignore_errors=True)
     progress = Progress([*unfinished], part)
     for path, target in unfinished.items():
-        count = _translate_shards(path, target, translate, shard_lines, part, progress)
+        shards = _process_shards(path, target, process, shard_lines, suffix, progress)
         if find_version(path) != versions[path]:
             raise ConfigError(f"--input: {path} changed while it was read; use another --output")
         with explain_write_errors(ConfigError, target):
-            _join_shards(target, count)
+            _finish(target, shards, joins=not suffix)
         progress.finish(path)
 
 
@@ -210,7 +233,7 @@ def check_settings(folder: Path, settings: Mapping[str, Any], hashes: Mapping[st
             )
         if name not in known and (folder / name).exists():
             raise ConfigError(
-                f"{folder / name} exists, and is no translation of --input={name}; use another "
+                f"{folder / name} exists, and was not made from --input={name}; use another "
                 "--output"
             )
     new = {"settings": settings, "inputs": {**known, **hashes}}
@@ -219,25 +242,26 @@ def check_settings(folder: Path, settings: Mapping[str, Any], hashes: Mapping[st
             write_file(path, json.dumps(new, indent=2) + "\n")
 
 
-def _translate_shards(
+def _process_shards(
     path: Path,
     target: Path,
-    translate: TranslateShard,
+    process: ProcessShard,
     shard_lines: int,
-    part: Part,
+    suffix: str,
     progress: Progress,
-) -> int:
-    """Translates this process's missing shards of a file; returns the number of all shards."""
-    shards = _shards_of(target)
+) -> list[Path]:
+    """Processes this process's missing shards of a file; returns the paths of all shards."""
+    folder, part, shards = _shards_of(target), progress.part, []
     if not target.exists():
-        shards.mkdir(exist_ok=True)
-    number = 0
+        folder.mkdir(exist_ok=True)
     for number, (lines, position) in enumerate(_read_shards(path, shard_lines)):
-        shard = shards / f"{number:06d}"
+        shards.append(shard := folder / f"{number:06d}{suffix}")
         if number % part.total != part.number or shard.exists() or target.exists():
             progress.skip(position)
             continue
-        content = pack(translate(lines, number * shard_lines).encode(), target.suffix)
+        content = process(lines, number * shard_lines)
+        if isinstance(content, str):
+            content = pack(content.encode(), target.suffix)
         try:
             with explain_write_errors(ConfigError, shard):
                 write_file(shard, content)
@@ -245,7 +269,7 @@ def _translate_shards(
             if not target.exists():  # or the same part in another process was faster
                 raise
         progress.add(f"{path.name}, shard {number + 1}", len(lines), position)
-    return number + 1
+    return shards
 
 
 def _read_shards(path: Path, shard_lines: int) -> Iterator[tuple[list[bytes], int]]:
@@ -262,27 +286,34 @@ def _read_shards(path: Path, shard_lines: int) -> Iterator[tuple[list[bytes], in
         raise ConfigError(str(error)) from None
 
 
-def _join_shards(target: Path, count: int) -> None:
-    """Joins the shards if all are there; another process may do so at the same time."""
-    shards = _shards_of(target)
+def _finish(target: Path, shards: Sequence[Path], *, joins: bool) -> None:
+    """Joins the shards, or renames their folder, if all are there.
+
+    Another process may do so at the same time.
+    """
+    folder = _shards_of(target)
     if target.exists():
-        shutil.rmtree(shards, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         return
-    parts = [shards / f"{number:06d}" for number in range(count)]
-    if not all(part.exists() for part in parts):
+    if not all(shard.exists() for shard in shards):
         _log.info("%s: other processes are still at work", target.name)
         return
-    whole = shards / "whole"
     try:
-        with atomic_path(whole) as draft, draft.open("wb") as file:
-            for part in parts:
-                with part.open("rb") as read:
-                    shutil.copyfileobj(read, file)
-        whole.replace(target)
+        if joins:
+            whole = folder / "whole"
+            with atomic_path(whole) as draft, draft.open("wb") as file:
+                for shard in shards:
+                    with shard.open("rb") as read:
+                        shutil.copyfileobj(read, file)
+            whole.replace(target)
+        else:
+            folder.replace(target)
+            for draft in target.glob(".*"):  # of a process that was killed
+                draft.unlink(missing_ok=True)
     except FileNotFoundError:
-        if not target.exists():  # or another process has just joined them
+        if not target.exists():  # or another process has just done so
             raise
-    shutil.rmtree(shards, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _shards_of(target: Path) -> Path:

@@ -158,10 +158,11 @@ class CTranslate2Translator(Translator):
         """The hypotheses of one sentence with their log-probabilities."""
         end = self._pieces[1][EOS_ID]
         hypotheses = []
-        for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True):
-            if tokens[-1:] != [end]:  # stopped at the limit: add EOS and score it, too
-                [scored] = self._engine.score_batch([source], [tokens], max_input_length=0)
-                tokens, log_prob = [*tokens, end], sum(scored.log_probs)
+        for found, score in zip(result.hypotheses, result.scores, strict=True):
+            tokens, log_prob = found, score
+            if found[-1:] != [end]:  # stopped at the limit: add EOS and score it, too
+                [scored] = self._engine.score_batch([source], [found], max_input_length=0)
+                tokens, log_prob = [*found, end], sum(scored.log_probs)
             ids = [self._ids[token] for token in tokens]
             # Banned tokens are filtered here, because CTranslate2 would renormalise the others'
             # probabilities if it suppressed them.

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from t2t.config.fields import DecodingConfig
+from t2t.config.variants import explain_shardings
 from t2t.data.batch import PAD_ID, round_up_to_devices
 from t2t.decoding.beam_search import (
     Constraints,
@@ -38,6 +39,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _SHRUNK_ROWS = 16  # of a batch whose unfinished sentences fit into so many
+_WATCHED_STEPS = 4  # of a search that is watched, between two looks
 _NUM_THREADS = 2  # three are no faster on two cores (benchmarks/LOG.md)
 
 
@@ -49,6 +51,7 @@ class Sources(NamedTuple):
     limits: Any
     constraints: Constraints | None = None
     stream: Stream | None = None  # if the search samples
+    first: Any = None  # int B: the token that the first step takes; None: BOS
 
 
 class CompileClock:
@@ -104,6 +107,7 @@ class BatchSearch:
         max_length: int,
         n_best: int,
         penalties: tuple[LengthPenalty, ...],
+        watch: Callable[[Int[np.ndarray, "B W L"]], None] | None = None,
     ) -> Hypotheses:
         """Finds the `n_best` hypotheses of each source for each length penalty.
 
@@ -115,6 +119,7 @@ class BatchSearch:
         A stage pauses as soon as the unfinished sentences fit into a smaller batch, in which they
         continue. The only host syncs are those between stages. `max_length` is an upper bound of
         the limits of the sources, and `n_best` at most the beam size, or 1 if the search samples.
+        `watch` is called every few steps with the tokens of the alive hypotheses.
         """
         src = sources.ids
         shape = len(src), n_best * len(penalties)
@@ -132,9 +137,10 @@ class BatchSearch:
         # value needs no other program.
         shrunk = round_up_to_devices(_SHRUNK_ROWS)
         smaller = np.int32(shrunk if shrunk < len(src) else 0)
+        until = np.int32(_WATCHED_STEPS) if watch else None  # the length at which a stage pauses
         with self.clock.count(searching=1):
             search, *outputs = self._run(
-                self._start, params, placed, smaller,
+                self._start, params, placed, smaller, until,
                 n_best=n_best, penalties=penalties, capacity=capacity,
             )  # fmt: skip
             while True:
@@ -142,6 +148,8 @@ class BatchSearch:
                 found.tokens[src_rows, :, :capacity] = finished.tokens
                 for array, rows in zip(found[1:], finished[1:], strict=True):
                     array[src_rows] = rows
+                if watch:
+                    watch(jax.device_get(search.alive.tokens))
                 if not unfinished.any():
                     return found
                 if unfinished.sum() <= smaller:
@@ -149,11 +157,14 @@ class BatchSearch:
                     kept = np.argsort(~unfinished, kind="stable")[:smaller]
                     search, src_rows = self._run(take_rows, search, kept), src_rows[kept]
                     smaller = np.int32(0)  # the batch shrinks only once
-                else:  # the search has paused because its capacity is full
+                elif until is None or until >= capacity:  # the search's capacity is full
                     capacity = min(2 * capacity, max_length)
+                if until is not None:
+                    until = np.int32(min(until + _WATCHED_STEPS, capacity))
                 search, *outputs = self._run(
-                    self._resume, params, search, smaller, penalties=penalties, capacity=capacity
-                )
+                    self._resume, params, search, smaller, until,
+                    penalties=penalties, capacity=capacity,
+                )  # fmt: skip
 
     def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Calls a pure function, compiled once per combination of argument shapes and options.
@@ -166,7 +177,9 @@ class BatchSearch:
             with self.clock.count(searching=-1, compiling=1), self._compiling:
                 if key not in self._compiled:  # no other thread has compiled it meanwhile
                     names = tuple(options)
-                    lowered = jax.jit(function, static_argnames=names).lower(*arguments, **options)
+                    with explain_shardings():
+                        jitted = jax.jit(function, static_argnames=names)
+                        lowered = jitted.lower(*arguments, **options)
                     self._compiled[key] = lowered.compile()
         return self._compiled[key](*arguments)
 
@@ -175,6 +188,7 @@ class BatchSearch:
         params: Params,
         sources: Sources,
         pause_at: Int[Array, ""],
+        until: Int[Array, ""] | None = None,
         *,
         n_best: int,
         penalties: tuple[LengthPenalty, ...],
@@ -190,17 +204,19 @@ class BatchSearch:
             beam_size=self._beam_size,
             n_best=n_best,
             num_penalties=len(penalties),
+            first=sources.first,
             constraints=sources.constraints,
             stream=sources.stream,
         )
-        step = model.decode_step
-        return _make_result(continue_search(step, search, penalties, pause_at, self._sampler))
+        step, sampler = model.decode_step, self._sampler
+        return _make_result(continue_search(step, search, penalties, pause_at, sampler, until))
 
     def _resume(
         self,
         params: Params,
         search: Search,
         pause_at: Int[Array, ""],
+        until: Int[Array, ""] | None = None,
         *,
         penalties: tuple[LengthPenalty, ...],
         capacity: int,
@@ -208,8 +224,8 @@ class BatchSearch:
         """Extends the capacity to `capacity`, unless it is that already, and runs another stage."""
         model = merge(self._structure, params)
         search = extend_search(search, model.extend_cache(search.cache, capacity), capacity)
-        step = model.decode_step
-        return _make_result(continue_search(step, search, penalties, pause_at, self._sampler))
+        step, sampler = model.decode_step, self._sampler
+        return _make_result(continue_search(step, search, penalties, pause_at, sampler, until))
 
 
 def search_concurrently(

@@ -1,4 +1,4 @@
-"""`Translation`, one result of a search; how long sources are cut, and their pieces joined."""
+"""`Translation`, one output of a model; how long sources are cut, and their pieces joined."""
 
 import codecs
 import dataclasses
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from t2t.data.batch import BOS_ID
 from t2t.data.sentences import UNSPACED, find_sentence_ends
 from t2t.decoding.beam_search import LengthPenalty
 
@@ -22,19 +23,28 @@ _UNSPACED_CLAUSE_MARKS = "、，；：､"  # noqa: RUF001
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
+class Gap(NamedTuple):
+    """The text that fills a gap, and its log-probability."""
+
+    text: str
+    log_prob: float  # with the end of the gap; -inf: the output says nothing of this gap
+
+
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """One translation of one sentence.
+    """One output for one line: a translation, a continued prompt, or a text with its gaps filled.
 
     Attributes:
         text: one line.
         score: log_prob / length penalty, by which beam search ranks translations.
-        log_prob: natural logarithm of the model's probability.
-        length: sub-words, EOS included.
+        log_prob: natural logarithm of the model's probability of the output's sub-words.
+        length: sub-words, EOS included; of a continued prompt those behind the prompt.
         num_pieces: number of pieces in which the source was translated.
         is_cut: a sentence of the source was longer than a piece may be.
         at_limit: a piece has as many sub-words as an output may have.
         alignment: links of words as "0-0 1-2", if they were asked for.
+        ids: the output's sub-words, EOS included; those of pieces one after the other.
+        gaps: of a text with gaps what fills each.
     """
 
     text: str
@@ -45,6 +55,8 @@ class Translation:
     is_cut: bool = False
     at_limit: bool = False
     alignment: str | None = None
+    ids: tuple[int, ...] = dataclasses.field(default=(), repr=False)
+    gaps: tuple[Gap, ...] = ()
 
 
 class Piece(NamedTuple):
@@ -55,6 +67,7 @@ class Piece(NamedTuple):
     sentence: int = 0  # number of the sentence in the whole input
     number: int = 0  # of the piece in the sentence
     is_cut: bool = False  # it is a part of a sentence that is too long
+    first: int = BOS_ID  # the token that the first step takes
 
 
 def join_pieces(
@@ -72,7 +85,9 @@ def join_pieces(
         score = log_prob / float(penalty(length))
         text = join_translations([x.text for x in ranked])
         is_cut, at_limit = any(x.is_cut for x in ranked), any(x.at_limit for x in ranked)
-        joined.append(Translation(text, score, log_prob, length, len(ranked), is_cut, at_limit))
+        found = Translation(text, score, log_prob, length, len(ranked), is_cut, at_limit)
+        ids = tuple(itertools.chain.from_iterable(x.ids for x in ranked))
+        joined.append(dataclasses.replace(found, ids=ids))
     return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]
 
 
@@ -109,10 +124,10 @@ class LengthReport:
             ),
             (
                 "at_limit",
-                "have a translation that may be incomplete: it has as many sub-words as it may "
-                f"have, decoding.max_extra_length={self._max_extra_length} more than its source",
+                "have an output that may be incomplete: it has as many sub-words as it may have, "
+                f"by decoding.max_extra_length={self._max_extra_length}",
             ),
-            ("failed", "have no translation: the model's output is not finite"),
+            ("failed", "have no output: the model's output is not finite"),
         ):
             if counts[kind]:
                 _log.warning("%d of %d lines %s", counts[kind], counts["lines"], effect)
@@ -199,11 +214,12 @@ def _grade_cuts(subwords: Sequence[str]) -> list[int]:
 def format_lines(
     number: int, translations: Sequence[Translation], numbered: bool, scored: bool
 ) -> str:
-    """Formats the translations of source line `number`: number, score, text and alignment."""
+    """Formats the outputs for line `number`: number, score, text, alignment and scored gaps."""
 
     def format_line(found: Translation) -> str:
         columns = [str(number)] * numbered + [f"{found.score:.4f}"] * scored + [found.text]
         columns += [] if found.alignment is None else [found.alignment]
+        columns += [x for gap in found.gaps * scored for x in (f"{gap.log_prob:.4f}", gap.text)]
         return "\t".join(columns) + "\n"
 
     return "".join(map(format_line, translations))

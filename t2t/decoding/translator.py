@@ -3,15 +3,16 @@
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 import tqdm
 
-from t2t.config.fields import Config, ConfigError
+from t2t.config.fields import Config, ConfigError, DecodingConfig
 from t2t.config.objective_rules import check_translates
-from t2t.data.batch import EOS_ID, group_by_length, pad_sentences
+from t2t.data.batch import BOS_ID, EOS_ID, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import Constraints, Hypotheses, LengthPenalty
@@ -37,6 +38,14 @@ SEVERAL = 0.1
 _MIN_PREFIX_LENGTH = 8  # prefixes are padded to 8, 16, 32, ...
 
 
+def splits_sentences(config: DecodingConfig, vocabulary: Vocabulary) -> bool:
+    """Returns whether the sentences of a line are translated one by one."""
+    if config.split_sentences != "auto":
+        return config.split_sentences == "yes"
+    share = vocabulary.several_sentences
+    return share is not None and share < SEVERAL
+
+
 class Translator:
     """Translates sentences; compiles the search once per batch shape and stage.
 
@@ -53,7 +62,7 @@ class Translator:
         Raises:
             ConfigError: the run does not translate, or its model has too few positions.
         """
-        check_translates(config)
+        self.check_run(config)
         self.config = config.decoding
         self.vocabulary = vocabulary
         self.members = members = members or Members((config.model,))
@@ -71,15 +80,21 @@ class Translator:
                 )
             self.max_source_length = min(self.max_source_length, longest)
             self._max_hypothesis_length = longest
-        match config.decoding.split_sentences:
-            case "auto":
-                share = vocabulary.several_sentences
-                self.splits_sentences = share is not None and share < SEVERAL
-            case choice:
-                self.splits_sentences = choice == "yes"
+        self.splits_sentences = splits_sentences(config.decoding, vocabulary)
         self.length_report = LengthReport(self.max_source_length, self.config.max_extra_length)
         self.logs_lengths = True  # after each call; else the caller does it, with `length_report`
         self.shows_progress = False  # a bar of the sentences
+        # Gets the text so far, again and again, of a single line with a single hypothesis.
+        self.watch: Callable[[str], None] | None = None
+
+    @staticmethod
+    def check_run(config: Config) -> None:
+        """Raises ConfigError if the run does not do what this class does with it."""
+        check_translates(config)
+
+    def check_lines(self, sentences: Sequence[str], first: int) -> None:
+        """Raises what `translate_n_best` raises for these lines, without a search."""
+        self._cut_all(sentences, None, first)
 
     def with_vocabulary(self, vocabulary: Vocabulary) -> "Translator":
         """This translator for another direction of the model, with the same compiled functions."""
@@ -99,18 +114,22 @@ class Translator:
     def compile(self, params: Params, sentences: Sequence[str]) -> None:
         """Compiles before `translate`, by searching one batch of each shape of these sentences.
 
-        A search that fails or runs out of memory does so here. A later `translate` only compiles
-        stages that these batches did not reach.
+        With sampling it draws `decoding.num_samples` of each sentence. A search that fails or runs
+        out of memory does so here. A later `translate` only compiles stages that these batches did
+        not reach.
         """
         check_params(self._expected, params)
+        samples = self.config.num_samples if self.config.strategy == "sampling" else 1
         pieces = [*itertools.chain.from_iterable(self._cut_all(sentences, None, 0))]
         by_shape: dict[tuple[int, int], list[int]] = {}
-        for length, rows, indices in self._group([piece.ids for piece in pieces]):
-            by_shape.setdefault((length, rows), indices)
+        rows = [piece.ids for piece in pieces for _ in range(samples)]
+        for length, num_rows, indices in self._group(rows):
+            by_shape.setdefault((length, num_rows), indices)
         # `search` groups these pieces again and gets the same batches, since they are still in
         # order of length and only the last batch is not full.
-        chosen = [pieces[index] for indices in by_shape.values() for index in indices]
-        self.search(params, chosen, 1, (self._penalty(self.config.alpha),))
+        chosen = [row // samples for indices in by_shape.values() for row in indices]
+        chosen_pieces = [pieces[index] for index in dict.fromkeys(chosen)]
+        self.search(params, chosen_pieces, samples, (self._penalty(self.config.alpha),))
 
     def translate_n_best(
         self,
@@ -179,18 +198,23 @@ class Translator:
     ) -> list[list[Piece]]:
         """The pieces of each line; a prefix belongs to the first piece.
 
-        A line with a prefix is not split into sentences: the prefix may hold several of them.
+        A line with a prefix is not split into sentences: the prefix may hold several of them. All
+        pieces of a line begin with its task (`Tokenizer.find_task`).
         """
-        texts = prefixes or [""] * len(sentences)
-        given = self.vocabulary.tgt.encode(texts)
+        texts, src = prefixes or [""] * len(sentences), self.vocabulary.src
+        given, tasks = self.vocabulary.tgt.encode(texts), [*map(src.find_task, sentences)]
         parts = [
-            split_sentences(line) if self.splits_sentences and prefix == [EOS_ID] else [line]
-            for line, prefix in zip(sentences, given, strict=True)
+            [task + part for part in split_sentences(line[len(task) :])] or [line]
+            if self.splits_sentences and prefix == [EOS_ID]
+            else [line]
+            for line, prefix, task in zip(sentences, given, tasks, strict=True)
         ]
-        encoded = iter(self.vocabulary.src.encode([*itertools.chain.from_iterable(parts)]))
+        encoded = iter(src.encode([*itertools.chain.from_iterable(parts)]))
+        heads = {task: len(src.tag_ids) + len(src.encode_words([task])[0]) - 1 for task in {*tasks}}
         cut_lines, tag = [], self.vocabulary.tgt.tag_ids  # with which each translation begins
-        for number, (own, prefix) in enumerate(zip(parts, given, strict=True), start=first):
-            cuts = [self._cut(next(encoded)) for _ in own]
+        lines = enumerate(zip(parts, given, tasks, strict=True), start=first)
+        for number, (own, prefix, task) in lines:
+            cuts = [self._cut(next(encoded), heads[task]) for _ in own]
             flat = [(ids, len(each) > 1) for each in cuts for ids in each]
             pieces = [Piece(ids, tag, number, n, cut) for n, (ids, cut) in enumerate(flat)]
             if pieces and len(prefix) > (limit := self._find_max_tokens(pieces[0].ids)):
@@ -232,23 +256,25 @@ class Translator:
             "products": policy.describe_products(),
         }
 
-    def describe_pieces(self) -> dict[str, int | bool]:
+    def describe_pieces(self) -> dict[str, Any]:
         """How lines are cut, as evaluations record it, with what `config` leaves to training."""
         return {
             "longest_piece": self.max_source_length,  # sub-words with EOS
             "splits_sentences": self.splits_sentences,
         }
 
-    def _cut(self, ids: list[int]) -> list[list[int]]:
-        """Cuts a sentence into pieces of at most `max_source_length` ids; none if it is empty."""
+    def _cut(self, ids: list[int], head: int) -> list[list[int]]:
+        """Cuts a sentence into pieces of at most `max_source_length` ids; none if it is empty.
+
+        Each piece begins with the first `head` ids, those of a tag and of a task.
+        """
         if ids == [EOS_ID]:
             return []
         if len(ids) <= self.max_source_length:
             return [ids]
-        tag = self.vocabulary.src.tag_ids  # each piece begins with it
-        text = ids[len(tag) : -1]
-        pieces = cut(self.vocabulary.src.pieces(text), self.max_source_length - 1 - len(tag))
-        return [[*tag, *text[piece.start : piece.stop], EOS_ID] for piece in pieces]
+        text = ids[head:-1]
+        pieces = cut(self.vocabulary.src.pieces(text), max(self.max_source_length - 1 - head, 1))
+        return [[*ids[:head], *text[piece.start : piece.stop], EOS_ID] for piece in pieces]
 
     def search(
         self,
@@ -268,9 +294,9 @@ class Translator:
         def search_batch(batch: tuple[int, int, list[int]]) -> tuple[list[int], Hypotheses]:
             length, num_rows, indices = batch
             sources = self._make_batch([rows[index] for index in indices], num_rows, length)
-            longest = min(length + self.config.max_extra_length, self._max_hypothesis_length)
-            search = self._batches.search
-            return indices, search(params, sources, longest, n_best // samples, penalties)
+            longest = self._find_longest(length)
+            count, watch = n_best // samples, self._make_watch(rows[indices[0]][0], len(rows))
+            return indices, self._batches.search(params, sources, longest, count, penalties, watch)
 
         found: list[list[Translation]] = [[] for _ in rows]
         batches = self._group([piece.ids for piece, _ in rows])
@@ -307,12 +333,26 @@ class Translator:
                 numbers[:, row] = seed, piece.sentence, piece.number, sample
             stream = Stream(*numbers)
         ids = pad_sentences([piece.ids for piece, _ in rows], num_rows, length)
-        return Sources(ids, limits, constraints, stream)
+        first = np.full(num_rows, BOS_ID, np.int32)
+        first[: len(rows)] = [piece.first for piece, _ in rows]
+        begun = first if (first != BOS_ID).any() else None
+        return Sources(ids, limits, constraints, stream, begun)
+
+    def _make_watch(self, piece: Piece, num_rows: int) -> Callable[[np.ndarray], None] | None:
+        """Returns what looks at a search of one piece alone, if somebody watches."""
+        watch, is_beam = self.watch, self.config.strategy == "beam"
+        if watch is None or num_rows > 1 or (is_beam and self.config.beam_size > 1):
+            return None
+        return lambda tokens: watch(self._make_text(piece, tokens[0, 0].tolist()))
 
     def _group(self, sources: Sequence[list[int]]) -> Iterator[tuple[int, int, list[int]]]:
         """(padded length, rows, indices of the sources) of each batch."""
         lengths = [len(ids) for ids in sources]
         return group_by_length(lengths, self.max_source_length, self.config.batch_size)
+
+    def _find_longest(self, padded: int) -> int:
+        """The largest number of tokens of hypotheses whose sources are padded to a length."""
+        return min(padded + self.config.max_extra_length, self._max_hypothesis_length)
 
     def _find_max_tokens(self, source: list[int]) -> int:
         """The largest number of tokens of a source's hypotheses, EOS included."""
@@ -322,11 +362,15 @@ class Translator:
         self, piece: Piece, ids: list[int], score: float, log_prob: float
     ) -> Translation:
         """Converts a hypothesis, which ends in EOS, to a translation of its piece."""
-        [text] = self.vocabulary.tgt.decode([ids])
         at_limit = len(ids) >= self._find_max_tokens(piece.ids)
         return Translation(
-            clean_line(text), score, log_prob, len(ids), is_cut=piece.is_cut, at_limit=at_limit
-        )
+            self._make_text(piece, ids), score, log_prob, len(ids),
+            is_cut=piece.is_cut, at_limit=at_limit, ids=tuple(ids),
+        )  # fmt: skip
+
+    def _make_text(self, piece: Piece, ids: list[int]) -> str:  # noqa: ARG002  (of subclasses)
+        [text] = self.vocabulary.tgt.decode([ids])
+        return clean_line(text)
 
     def _report(self, translations: Sequence[Translation]) -> None:
         """Counts lines by the best translation of each, and logs the counts if it is to."""

@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from t2t.config.files import load_config
+from t2t.config.measure_names import REFERENCE_MEASURES
 from t2t.evaluation.evaluator import Evaluator
-from t2t.evaluation.measures import format_score, make_measure
+from t2t.evaluation.measures import format_score, is_higher_better
 from t2t.evaluation.saved_evaluations import Evaluation
+from t2t.evaluation.verdict import translates
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import (
@@ -28,7 +30,7 @@ from t2t.storage.atomic_files import (
     write_link,
 )
 from t2t.storage.paths import choose_interval
-from t2t.training.checkpoint import average_params, save_params
+from t2t.training.checkpoint import average_params, rank, save_params
 from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.run_directory import (
     RunError,
@@ -86,7 +88,7 @@ class Watch:
         """
         self._workdir, self._folder = workdir, folder
         self._counts, self._measure, self._patience = counts, measure, patience
-        self._higher_is_better = make_measure(measure, tgt_language).higher_is_better
+        self._higher_is_better = is_higher_better(measure, tgt_language)
         self._rows: dict[Candidate, Evaluation] = {}
         self._skipped: set[Candidate] = set()
 
@@ -136,7 +138,7 @@ class Watch:
 
     def _load_saved(self, scorer: Evaluator) -> None:
         """Reads the scores of an earlier watch, and updates the files that depend on them."""
-        saved = scorer.list_saved(self._measure)
+        saved = scorer.list_saved()
         for label, evaluation in saved.items():
             prefix, _, step = label.rpartition("-")  # of labels such as "3000" and "avg5-3000"
             count = int(prefix.removeprefix("avg")) if prefix.startswith("avg") else 1
@@ -212,9 +214,15 @@ class Watch:
         self._write_table(best)
         self._save_best(best, best_params)
         start = load_config(self._workdir / "config.json").training.schedule_start
-        # Checkpoints after the best one, without a better score. In a run that was extended only
-        # those of the extension count: its schedule begins at `start`.
-        stale = len({step for step, _ in self._rows if step > max(best[0], start)})
+        translating = [step for (step, _), each in self._rows.items() if self._translates(each)]
+        if self._patience and not translating:
+            _log.info("patience counts from the first checkpoint that translates")
+            return
+        # Checkpoints after the best one, without a better score, and after the first one that
+        # translates. In a run that was extended only those of the extension count: its schedule
+        # begins at `start`.
+        begin = max(best[0], start, min(translating, default=0))
+        stale = len({step for step, _ in self._rows if step > begin})
         if self._patience and stale >= self._patience and not self._is_trained():
             value = self._rows[best].value(self._measure)
             reason = (
@@ -222,6 +230,10 @@ class Watch:
                 f"of {make_label(*best)} (t2t.evaluate --watch --patience={self._patience})"
             )
             request_stop(self._workdir, reason)
+
+    def _translates(self, evaluation: Evaluation) -> bool:
+        """Returns whether a score says something, as a loss does long before any BLEU."""
+        return self._measure in REFERENCE_MEASURES or translates(evaluation)
 
     def _write_table(self, best: Candidate) -> None:
         rows = [
@@ -266,11 +278,8 @@ class Watch:
 
     def _find_best(self) -> Candidate | None:
         """Returns the candidate with the best score, the earliest of equal ones."""
-        sign = 1 if self._higher_is_better else -1
-        order = sorted(self._rows)
-        return max(
-            order, key=lambda each: sign * self._rows[each].value(self._measure), default=None
-        )
+        scores = {each: evaluation.value(self._measure) for each, evaluation in self._rows.items()}
+        return next(iter(rank(scores, higher_is_better=self._higher_is_better)), None)
 
 
 def _pause(workdir: Path, poll: float) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from sacrebleu.dataset import DATASETS
 from sacrebleu.utils import SACREBLEU_DIR
 
-from t2t.config.fields import ConfigError, DataConfig
+from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.languages import normalize_language
 from t2t.data.corpus import TextCorpus, TextFile, hash_strings
 from t2t.data.corpus_sources import open_split
@@ -23,6 +23,9 @@ from t2t.evaluation.measures import TestSet
 from t2t.evaluation.saved_evaluations import short_hash
 
 OWN_DOCUMENTS = "testset"  # value of --segments: the documents that the test set itself names
+
+
+Documents = Int[np.ndarray, "n"] | None  # number of each sentence's document, from 0
 
 
 class EvaluationTexts(NamedTuple):
@@ -42,6 +45,7 @@ def open_texts(
     ref: Sequence[str] = (),
     testset: str = "",
     segments: str = "",
+    tokenizer: TokenizerConfig = TokenizerConfig(),  # noqa: B008  (only filters of train read it)
 ) -> EvaluationTexts:
     """Opens a split, the text files `src` and `ref`, or a standard test set such as wmt24:en-de.
 
@@ -53,33 +57,36 @@ def open_texts(
         ConfigError: the arguments contradict each other, or name no test set or no documents.
         DataError: a text is missing, or the texts have different numbers of lines.
     """
-    name, language = "", ""
+    name, language, is_own = "", "", segments == OWN_DOCUMENTS
     if testset:
         if src or ref:
             raise ConfigError(f"--testset={testset} has its own texts; leave out --src and --ref")
-        src, ref, documents = find_test_set(testset, data)
+        src, ref, named = find_test_set(testset, data)
         standard, _, pair = testset.rpartition(":")
         name, language = f"{standard.replace('/', '_')}-{pair}", pair.partition("-")[2]
-        if segments == OWN_DOCUMENTS:
-            segments = documents
-            if not documents:
+        if is_own:
+            segments = named
+            if not named:
                 raise ConfigError(
                     f"--segments={OWN_DOCUMENTS}: {testset} names no documents; leave it out, or "
                     "name a file"
                 )
-    elif segments == OWN_DOCUMENTS:
+    elif is_own:
         raise ConfigError(f"--segments={OWN_DOCUMENTS} is for --testset; name a file")
     if bool(src) != bool(ref):
         raise ConfigError(f"--src={src!r} and --ref={','.join(ref)!r} go together; give both")
-    corpora = [TextCorpus(src, each) for each in ref] if src else [open_split(data, split)]
+    corpora = (
+        [TextCorpus(src, each) for each in ref] if src else [open_split(data, split, tokenizer)]
+    )
     fingerprints = [each.fingerprint() for each in corpora]
     fingerprint = hash_strings("references", *fingerprints) if corpora[1:] else fingerprints[0]
     sources = [text for text, _ in corpora[0]]
     references = [[text for _, text in each] for each in corpora]
+    documents = read_documents(segments, [sources, *references], is_own=is_own)
     return EvaluationTexts(
         f"{name or Path(src).stem}{short_hash(fingerprint)}" if src else split,
         fingerprint,
-        TestSet(sources, references, read_documents(segments, len(sources))),
+        TestSet(sources, references, documents),
         language,
     )
 
@@ -127,35 +134,49 @@ def find_test_set(testset: str, data: DataConfig) -> tuple[str, Sequence[str], s
     return source, references, str(files.get("docid", ""))
 
 
-def read_documents(path: str, num_sentences: int) -> Int[np.ndarray, "n"] | None:
+def read_documents(path: str, texts: Sequence[Sequence[str]], *, is_own: bool = False) -> Documents:
     """Reads the document of each sentence; without a path there are none.
 
-    The file has a document's id for each sentence, line by line; or the sentences, with blank lines
-    between documents.
+    The file has a document's id for each sentence, line by line; or one of `texts`, the sources or
+    references, with blank lines between documents. Blank lines at its end do not count. The file is
+    the test set's own (`is_own`), or one that a user names.
 
     Raises:
-        ConfigError: the file does not fit the sentences, or each is a document of its own.
+        ConfigError: the file does not fit the sentences, has another text instead of ids, or has
+            one document, or as many as sentences.
     """
     if not path:
         return None
-    file = TextFile(path)
-    lines = [line.strip() for line in file.read(0, len(file))]
-    filled = [bool(line) for line in lines]
-    if all(filled) and len(lines) == num_sentences:
+    file, count = TextFile(path), len(texts[0])
+    lines = [_normalize(line) for line in file.read(0, len(file))]
+    while lines and not lines[-1]:
+        lines.pop()
+    filled = [line for line in lines if line]
+    if filled in ([*map(_normalize, text)] for text in texts):
+        begins = [bool(now and not before) for before, now in itertools.pairwise(["", *lines])]
+        found = (np.cumsum(begins) - 1)[[bool(line) for line in lines]].tolist()
+    elif len(filled) == len(lines) == count:
         numbers = {name: number for number, name in enumerate(dict.fromkeys(lines))}
         found = [numbers[line] for line in lines]
-    elif sum(filled) == num_sentences:
-        begins = [now and not before for before, now in itertools.pairwise([False, *filled])]
-        found = (np.cumsum(begins) - 1)[filled].tolist()
     else:
         raise ConfigError(
-            f"--segments={path} has {len(lines)} lines, {sum(filled)} of them not blank, but the "
-            f"test set has {num_sentences} sentences; write the id of each sentence's document, "
-            "line by line, or the sentences with blank lines between documents"
+            f"--segments={path} has {len(lines)} lines, {len(filled)} of them not blank, but the "
+            f"test set has {count} sentences, and the lines are not its sources or references; "
+            "write the id of each sentence's document, line by line, or the sentences with blank "
+            "lines between documents"
         )
-    if max(found) == num_sentences - 1 > 0:
+    sizes = np.bincount(found)
+    if len(sizes) in (1, count) and count > 1:
+        described = "one document" if len(sizes) == 1 else "each a document of its own"
+        raise ConfigError(f"--segments={path}: the {count} sentences are {described}; leave it out")
+    if (alone := int((sizes == 1).sum())) > count / 2 and not is_own:
         raise ConfigError(
-            f"--segments={path}: each of the {num_sentences} sentences is a document of its own; "
-            "leave it out"
+            f"--segments={path}: {alone} of {count} lines are there once, as in a text that is not "
+            "this test set; write the id of each sentence's document, line by line, or the "
+            "sentences of the test set with blank lines between documents"
         )
     return np.array(found)
+
+
+def _normalize(line: str) -> str:
+    return " ".join(line.split())

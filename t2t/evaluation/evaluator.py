@@ -6,9 +6,10 @@ import hashlib
 import itertools
 import json
 import logging
+import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,21 @@ import jax
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import overrides
 from t2t.config.languages import normalize_language
-from t2t.config.measure_names import MEASURE_FIELD, METRICX, ON_REQUEST, list_measures
+from t2t.config.measure_names import (
+    MEASURE_FIELD,
+    METRICX,
+    ON_REQUEST,
+    REFERENCE_MEASURES,
+    list_measures,
+)
 from t2t.config.variants import choices
 from t2t.data.batch import find_limit
 from t2t.data.corpus import hash_strings
-from t2t.data.sentences import count_empty_references
+from t2t.data.sentences import count_empty_references, describe_empty_references
 from t2t.decoding.translation import Translation
 from t2t.evaluation.evaluation_texts import open_texts
-from t2t.evaluation.likelihood import NatsAndTokens, ReferencePerplexity
+from t2t.evaluation.likelihood import NatsAndTokens, PairScorer, ReferencePerplexity
 from t2t.evaluation.load_models import (
-    TRANSLATING_CODE,
     TRANSLATING_PACKAGES,
     ModelRequest,
     RunModel,
@@ -56,11 +62,8 @@ from t2t.storage.paths import make_path
 from t2t.training.provenance import find_revision, find_start, find_versions, now, summarize_ledger
 from t2t.training.run_directory import RunError
 
-# Files, folders and packages on which scores depend, besides the config and the texts.
-SCORING_CODE = (
-    *TRANSLATING_CODE, "t2t/config/languages.py", "t2t/evaluation/evaluation_texts.py",
-    "t2t/evaluation/evaluator.py", "t2t/evaluation/likelihood.py", "t2t/evaluation/metricx.py",
-)  # fmt: skip
+# On which scores depend; programs import metricx if it is asked for.
+MODULES = (__name__, "t2t.evaluation.metricx")
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 
 _log = logging.getLogger(__name__)
@@ -123,6 +126,7 @@ class Evaluator:
         self._texts = open_texts(
             self.config.data, request.split, src=request.src, ref=request.ref,
             testset=request.testset, segments=request.segments,
+            tokenizer=self.config.tokenizer,
         )  # fmt: skip
         self.split, self._test_set = self._texts.name, self._texts.test_set
         languages = request.tgt_language, self.config.data.tgt_language, self._texts.tgt_language
@@ -133,13 +137,15 @@ class Evaluator:
         self._spaces = have_spaces(self.tgt_language, self._test_set.references[0])
         self._measures = self._choose_measures(request.measures)
 
-    def restore(self) -> tuple[Params, str]:
+    def restore(self, held: tuple[Params, list[str]] | None = None) -> tuple[Params, str]:
         """Restores the parameters that the request names; returns them and their label.
+
+        `held` are those that a loaded run holds, and the labels of their checkpoints, instead.
 
         Raises:
             RunError: a checkpoint does not exist or cannot be read.
         """
-        params, labels = self._model.restore()
+        params, labels = held or self._model.restore()
         if len(labels) == 1:
             return params, labels[0]
         members = [
@@ -186,23 +192,18 @@ class Evaluator:
         name = "-".join([self.split, *directions, label, decoding.label])
         if request.backend != "jax":
             name += f"-{request.backend}-{request.compute_type or 'float32'}"
-        path = make_path(request.output or request.workdir / "evaluations" / f"{name}.json")
-        if path.suffix != ".json":
-            raise ConfigError(
-                f"--output={path} must end in .json; the hypotheses get the same name in .txt"
-            )
-        hypotheses = path.with_suffix(".txt")
-        # In the run's own folder they are what an evaluation that was cut off left behind.
-        is_own = path.parent == request.workdir / "evaluations"
-        if not is_own and hypotheses.exists() and not path.exists():
-            raise ConfigError(
-                f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; "
-                "choose another name, or remove it"
-            )
-        with explain_write_errors(RunError, path.parent, "--output sets the path"):
-            make_folder(path.parent)
-            check_writable(path.parent)
-        return path
+        return prepare_output(request, name, self._name_texts)
+
+    def _name_texts(self, path: Path) -> dict[str, str]:
+        """Returns the names of the texts beside the scores at `path`."""
+        return name_texts(
+            path,
+            self.split,
+            self._texts.fingerprint,
+            len(self._test_set.references),
+            has_documents=self._test_set.documents is not None,
+            stored=[name for name, measure in self._measures.items() if measure.is_stored],
+        )
 
     def _choose_measures(self, asked: Sequence[str]) -> dict[str, Measure]:
         """Returns the measures to compute, by name.
@@ -218,16 +219,18 @@ class Evaluator:
             lowercase=self.config.tokenizer.lowercase,
             kind=self.config.tokenizer.kind,
         )
-        known = "default", *choices(MEASURE_FIELD)
+        computed = REFERENCE_MEASURES[0]  # whatever is asked for
+        known = "default", *choices(MEASURE_FIELD), computed
         if METRICX in asked and METRICX not in known:
             raise ConfigError(
-                f"--measures={METRICX} needs --metricx=RUN, an imported MetricX (t2t.import_model)"
+                f"measure {METRICX} needs --metricx=RUN, an imported MetricX (t2t.import_model)"
             )
         if unknown := [name for name in asked if name not in known]:
             raise ConfigError(
-                f"--measures={','.join(unknown)} is unknown; use some of {', '.join(known)}; "
+                f"measure {','.join(unknown)} is unknown; use some of {', '.join(known)}; "
                 "--plugins names the module that registers another"
             )
+        asked = [name for name in asked if name != computed]
         default = [name for name in possible if name not in ON_REQUEST]
         listed = [default if name == "default" else [name] for name in asked]
         chosen = tuple(dict.fromkeys(itertools.chain.from_iterable(listed)))
@@ -236,26 +239,33 @@ class Evaluator:
                 f"measure {meaningless[0]} means nothing for this run with --tgt_language="
                 f"{self.tgt_language}; use one of {', '.join(possible)}"
             )
+        if named := [name for name in chosen if "/" in name]:
+            raise ConfigError(
+                f"measure {named[0]!r} is a part of file names, which have no /; register another"
+            )
         return {name: self._make_measure(name) for name in chosen}
 
     def _make_measure(self, name: str) -> Measure:
         return make_measure(name, self.tgt_language, len(self._test_set.references))
 
-    def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
+    def list_saved(self, alpha: float | None = None) -> dict[str, Evaluation]:
         """Returns the run's saved evaluations that are still valid, by checkpoint label.
 
-        They have the key of an evaluation by this evaluator, and its definition of `measure`.
+        They have the key of an evaluation by this evaluator, and all of its measures as they are
+        defined here.
         """
         config = override_decoding(self.config, {"alpha": alpha})
-        definition = self._make_measure(measure).definition
         make_key = functools.cache(lambda label: self._make_key(label, config))
 
         def is_current(evaluation: Evaluation) -> bool:
             result = evaluation.result
-            label = result["checkpoint"]
+            label, saved = result["checkpoint"], result["measures"]
             return (
                 label.rpartition("-")[-1].isdecimal()
-                and result["measures"].get(measure, {}).get("definition") == definition
+                and all(
+                    saved.get(name, {}).get("definition") == measure.definition
+                    for name, measure in self._measures.items()
+                )
                 and result.get("key") == make_key(label)
             )
 
@@ -297,7 +307,7 @@ class Evaluator:
             # The number of threads changes nothing.
             "backend": {name: value for name, value in engine if name != "threads"},
             "devices": [device.device_kind for device in jax.devices()],
-            **identify_code(config.plugins, SCORING_CODE, PACKAGES),
+            **identify_code(config.plugins, MODULES, PACKAGES),
         }
         if self._test_set.documents is not None:  # on which the intervals depend
             key["documents"] = hash_strings(*map(str, self._test_set.documents))
@@ -344,7 +354,9 @@ class Evaluator:
     def _perplexity(self) -> ReferencePerplexity:
         limit = find_limit(self.config, self._model.members.position_limit)
         pairs = [*zip(self._test_set.sources, self._test_set.references[0], strict=True)]
-        return ReferencePerplexity(self._model.make_scorer(limit), self.config, pairs)
+        scorer = self._model.make_scorer(limit)
+        assert isinstance(scorer, PairScorer)  # a run that translates scores pairs
+        return ReferencePerplexity(scorer, self.config, pairs)
 
     def _save(
         self,
@@ -373,10 +385,8 @@ class Evaluator:
         segments = {name: each.collect(hypotheses, test_set) for name, each in stored.items()}
         if not self._spaces:
             perplexities = {k: v for k, v in perplexities.items() if k != "perplexity_word"}
-        if empty := count_empty_references(sources, references[0]):
-            _log.warning(
-                "%d references are empty, but not their sources; nothing matches them", empty
-            )
+        for described in describe_empty_references(sources, references):
+            _log.warning(described)
         result: dict[str, Any] = {
             **{name: scores[name].value for name in ("bleu", "chrf") if name in scores},
             **({"signature": scores["bleu"].definition} if "bleu" in scores else {}),
@@ -387,7 +397,7 @@ class Evaluator:
             "interval": describe_intervals(test_set.unit),
             "num_sentences": len(hypotheses),
             **({} if documents is None else {"num_documents": int(documents.max()) + 1}),
-            "num_empty_references": empty,
+            "num_empty_references": count_empty_references(sources, references[0]),
             # Sentences that were translated in pieces, and those whose translation was ended by the
             # limit of the output.
             "num_cut": sum(translation.num_pieces > 1 for translation in translations),
@@ -404,14 +414,7 @@ class Evaluator:
             "tgt_language": self.tgt_language,
             "corpus": key["corpus"],
             **({"testset": self._request.testset} if self._request.testset else {}),
-            "texts": name_texts(
-                output,
-                self.split,
-                key["corpus"],
-                len(test_set.references),
-                has_documents=documents is not None,
-                stored=stored,
-            ),
+            "texts": self._name_texts(output),
             "key": key,
         }
         for name, measure in stored.items():  # by which they are compared without its model
@@ -435,6 +438,36 @@ class Evaluator:
         }
         with explain_write_errors(RunError, output):
             return save_evaluation(output, result, texts)
+
+
+def prepare_output(
+    request: EvaluationRequest, name: str, name_texts: Callable[[Path], Mapping[str, str]]
+) -> Path:
+    """Returns the path of the scores, by default `name` in the run; makes its folder.
+
+    Raises:
+        ConfigError, RunError: the scores, or the texts that `name_texts` names for the path, cannot
+            be written there.
+    """
+    path = make_path(request.output or request.workdir / "evaluations" / f"{name}.json")
+    if path.suffix != ".json":
+        raise ConfigError(f"--output={path} must end in .json; texts get the same name in .txt")
+    texts = name_texts(path)
+    longest = max([path.name, *texts.values()], key=lambda each: len(os.fsencode(each)))
+    with explain_write_errors(
+        RunError, path.with_name(longest), "--output and the name of --src set the path"
+    ):
+        make_folder(path.parent)
+        check_writable(path.parent, longest)
+    hypotheses = path.with_suffix(".txt")
+    # In the run's own folder they are what an evaluation that was cut off left behind.
+    is_own = path.parent == request.workdir / "evaluations"
+    if "hypotheses" in texts and not is_own and hypotheses.exists() and not path.exists():
+        raise ConfigError(
+            f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; choose "
+            "another name, or remove it"
+        )
+    return path
 
 
 def record_run(workdir: Path, config: Config, packages: Sequence[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import CASED_MEASURES
+from t2t.config.measure_names import CASED_MEASURES, REFERENCE_MEASURES
 from t2t.evaluation.measures import Measure, MeasureError, TestSet, make_likelihood
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import Comparison, Judgement, judge
@@ -24,6 +24,11 @@ class ForestRow(NamedTuple):
     measure: Measure
     system: str
     comparison: Comparison
+
+    @property
+    def label(self) -> str:
+        """The measure, and whether a negative difference is the better one."""
+        return self.measure.name + ", less is better" * (not self.measure.higher_is_better)
 
     @property
     def bounds(self) -> tuple[float, float, float]:
@@ -53,8 +58,11 @@ def list_rows(
     for name in evaluations[0].result["measures"]:
         is_of_case = name not in CASED_MEASURES if is_lowercase else "_lowercase" not in name
         have_all = all(name in each.result["measures"] for each in evaluations)
-        is_likelihood = not systems[0].objective and name in ("perplexity", "perplexity_word")
-        if name == measure.name or not have_all or not is_of_case or is_likelihood:
+        is_likelihood = not systems[0].objective and name in REFERENCE_MEASURES
+        if name == measure.name or not is_of_case or is_likelihood:
+            continue
+        if not have_all:
+            left_out.append(f"{name} is left out of the plot: not all evaluations have it")
             continue
         try:
             other = evaluations[0].open_measure(name)
@@ -65,12 +73,17 @@ def list_rows(
         judged.append((other, judge(statistics, other, test_set)))
     if by_likelihood:
         judged.append((make_likelihood("token"), by_likelihood))
-    return [
+    rows = [
         ForestRow(each, system, comparison)
         for each, judgement in judged
         for system, comparison in judgement.comparisons.items()
-        if math.isfinite(comparison.difference)
-    ], left_out
+    ]
+    left_out += [
+        f"{row.measure.name} of {row.system} is left out of the plot: a score is not finite"
+        for row in rows
+        if not math.isfinite(row.comparison.difference)
+    ]
+    return [row for row in rows if math.isfinite(row.comparison.difference)], left_out
 
 
 def format_forest(rows: Sequence[ForestRow], first: str) -> str:
@@ -81,7 +94,7 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
         widest[row.measure.name] = max(widest.get(row.measure.name, 0.0), edge)
     cells = [
         [
-            row.measure.name,
+            row.label,
             row.system,
             f"{row.comparison.difference:+.4g}",
             "[{:+.4g}, {:+.4g}]".format(*row.comparison.interval)

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,8 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
-from t2t.data.batch import batch_pairs
+from t2t.data.batch import batch_pairs, group_by_length, pad_sentences
+from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.translator import splits_sentences
 from t2t.evaluation.measures import Score
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import Members
@@ -27,13 +29,29 @@ _LENGTH = 64  # padded length up to which batches have all their rows
 NatsAndTokens = Float[np.ndarray, "n 2"]
 
 
-def warn_of_long_pairs(count: int, total: int, longest: int) -> None:
-    """Warns of pairs that are scored whole though training had none of their length."""
-    if count:
+def count_several(config: Config, vocabulary: Vocabulary, sources: Sequence[str]) -> int:
+    """Counts the sources whose sentences a search translates one by one."""
+    if not splits_sentences(config.decoding, vocabulary):
+        return 0
+    return sum(len(split_sentences(source)) > 1 for source in sources)
+
+
+def warn_of_whole_pairs(longer: int, several: int, total: int, longest: int) -> None:
+    """Warns of pairs that are scored whole, unlike those of training or of a search.
+
+    `longer` is the number of pairs longer than `longest`, `several` that of `count_several`.
+    """
+    if longer:
         _log.warning(
             "%d of %d pairs have a side of more than data.max_length=%d sub-words with EOS; they "
             "are scored whole, though training had none as long",
-            count, total, longest,
+            longer, total, longest,
+        )  # fmt: skip
+    if several:
+        _log.warning(
+            "%d of %d pairs have several sentences; they are scored whole, though a search "
+            "translates the sentences one by one (decoding.split_sentences)",
+            several, total,
         )  # fmt: skip
 
 
@@ -84,6 +102,64 @@ class PairScorer:
         return scores
 
 
+class MaskedScorer:
+    """Computes log P of masked sub-words; compiles once for each batch shape."""
+
+    def __init__(
+        self, members: Members, vocabulary: Vocabulary, batch_size: int, limit: int = 2**30
+    ):
+        """As `PairScorer`, for one model of masked sub-words."""
+        members = members.with_dtype(DTYPE)
+        structure, _ = members.describe(*vocabulary.sizes)
+        self.vocabulary, self._batch_size = vocabulary, batch_size
+        [self.mask] = vocabulary.tgt.sentinel_ids[:1]  # as in training (t2t/data/objectives.py)
+        self.limit = min(limit, members.position_limit or limit)  # of a text, EOS included
+
+        def compute(
+            params: Params, src: Int[Array, "B S"], places: Int[Array, "B 1"]
+        ) -> Float[Array, "B V"]:
+            model = merge(structure, params)
+            hidden = jnp.take_along_axis(model.encode(src)[0], places[..., None], axis=1)
+            logits = reshard(model.compute_logits(hidden), None)[:, 0]
+            return jax.nn.log_softmax(logits.astype(jnp.float32))
+
+        self._compute = jax.jit(compute)
+
+    def predict(
+        self, params: Params, masks: Sequence[tuple[list[int], int]]
+    ) -> Iterator[tuple[int, Float[np.ndarray, "V"]]]:
+        """Yields the index of each (text, place), and log P of all sub-words at this masked place.
+
+        Texts end in EOS, and have at most `limit` ids.
+        """
+        lengths = [len(ids) for ids, _ in masks]
+        for length, rows, chosen in group_by_length(lengths, self.limit, self._batch_size):
+            texts, places = [[*masks[n][0]] for n in chosen], np.zeros((rows, 1), np.int32)
+            for row, n in enumerate(chosen):
+                places[row] = masks[n][1]
+                texts[row][masks[n][1]] = self.mask
+            batch = pad_sentences(texts, rows, length), places
+            placed = (jax.device_put(x, spec("batch", None)) for x in batch)
+            yield from zip(chosen, np.asarray(self._compute(params, *placed)), strict=False)
+
+    def score(
+        self, params: Params, pairs: Sequence[tuple[list[int], list[int]]]
+    ) -> list[Float[np.ndarray, "T"]]:
+        """Computes the terms of the pseudo-log-likelihood of the targets (Salazar et al. 2020).
+
+        They are log P of each sub-word where it alone is masked. EOS has none, since no training
+        predicts it. Sources are not used. A text longer than `limit` has NaN.
+        """
+        texts = [tgt for _, tgt in pairs]
+        scores = [np.full(len(ids) - 1, np.nan, np.float32) for ids in texts]
+        fits = [n for n, ids in enumerate(texts) if len(ids) <= self.limit]
+        masks = [(n, place) for n in fits for place in range(len(scores[n]))]
+        for index, log_probs in self.predict(params, [(texts[n], place) for n, place in masks]):
+            n, place = masks[index]
+            scores[n][place] = log_probs[texts[n][place]]
+        return scores
+
+
 class CorpusLoss(NamedTuple):
     """The loss of a corpus."""
 
@@ -117,7 +193,14 @@ class ReferencePerplexity:
         lengths = np.array([max(map(len, pair)) for pair in self._pairs])
         self._fits, longest = lengths <= scorer.limit, config.data.max_length
         longer = int(((lengths > longest) & self._fits).sum())
-        warn_of_long_pairs(longer, len(lengths), longest)
+        self._several = count_several(config, scorer.vocabulary, [src for src, _ in texts])
+        warn_of_whole_pairs(longer, self._several, len(lengths), longest)
+        if skipped := int((~self._fits).sum()):
+            _log.warning(
+                "%d of %d pairs have a side of more than %d sub-words with EOS; the perplexity and "
+                "verdicts by log-probability leave them out",
+                skipped, len(lengths), scorer.limit,
+            )  # fmt: skip
         pairs = zip(texts, self._fits, strict=True)
         self._num_words = sum(len(tgt.split()) for (_, tgt), fit in pairs if fit)
         if not self._num_words:
@@ -147,6 +230,8 @@ class ReferencePerplexity:
         )
         if skipped := int((~self._fits).sum()):
             definition += f"; {skipped} pairs of more than {self._scorer.limit} sub-words left out"
+        if self._several:
+            definition += f"; {self._several} pairs of several sentences scored whole"
         if not self._tokenizer.byte_fallback:
             definition += "; an unknown piece counts as one sub-word"
         detail = f"{loss.nats:.1f} nats, {loss.tokens} sub-words, {words} words"

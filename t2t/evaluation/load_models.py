@@ -23,22 +23,15 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import PairScorer
+from t2t.evaluation.likelihood import MaskedScorer, PairScorer
 from t2t.evaluation.measures import MeasureError, make_measure
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
-from t2t.training.provenance import check_plugins, find_versions, hash_code
+from t2t.training.provenance import check_plugins, find_versions, hash_code, list_code
 
-# Files, folders and packages on which translations depend, besides the config: the model, its
-# products, the search and the tokenizer. A change of others keeps saved scores and translations.
-TRANSLATING_CODE = (
-    "t2t/decoding", "t2t/model", "t2t/ops", "t2t/data/batch.py", "t2t/data/parts.py",
-    "t2t/data/sentences.py", "t2t/data/tokenizer.py", "t2t/evaluation/load_models.py",
-    "t2t/evaluation/measures.py", "t2t/interop/ctranslate2_export.py",
-)  # fmt: skip
-TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")
+TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")  # on which translations depend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +49,10 @@ class ModelRequest:
         """Run directory and checkpoint of each model.
 
         Raises:
-            ConfigError: their numbers or the weights do not fit together.
+            ConfigError: their numbers or the weights do not fit together, or the mean is unknown.
         """
+        if self.mean not in ("probabilities", "log_probs"):
+            raise ConfigError(f"mean={self.mean!r} is unknown; use probabilities or log_probs")
         checkpoints = self.checkpoint.split(",")
         workdirs = list(self.workdirs)
         count = max(len(workdirs), len(checkpoints))
@@ -154,14 +149,18 @@ class RunModel:
         """Creates the translator of this model; see `make_translator`."""
         return make_translator(backend, compute_type, self.config, self.vocabulary, self.members)
 
-    def make_scorer(self, limit: int = 2**30) -> PairScorer:
+    def make_scorer(self, limit: int = 2**30) -> PairScorer | MaskedScorer:
         """Creates the scorer of pairs whose sides have at most `limit` sub-words with EOS.
 
         Raises:
             ConfigError: the model gives a pair no probability.
         """
-        check_scores(self.config)
         size = self.config.decoding.batch_size
+        if self.config.data.objective == "masked_lm":
+            if len(self.members.configs) > 1:
+                raise ConfigError("masked sub-words need one model; give one run and checkpoint")
+            return MaskedScorer(self.members, self.vocabulary, size, limit)
+        check_scores(self.config)
         return PairScorer(self.members, self.vocabulary, size, limit)
 
     def translate(
@@ -277,16 +276,16 @@ def require_ctranslate2() -> None:
 
 
 def identify_code(
-    plugins: Sequence[str], parts: Sequence[str], packages: Sequence[str]
+    plugins: Sequence[str], modules: Sequence[str], packages: Sequence[str]
 ) -> dict[str, Any]:
     """Returns the code that translates and scores, as saved results record it.
 
-    It is {"code", "plugins"}, the SHA-256 of `parts`, files and folders of t2t, and of the plugins'
-    source, and {"versions"} of the packages on which results depend.
+    It is {"code", "plugins"}, the SHA-256 of `modules` with all that they import of t2t, and of the
+    plugins' source, and {"versions"} of the packages on which results depend.
     """
     versions = find_versions(packages)
     return {
-        "code": hash_code((), parts),
+        "code": hash_code((), list_code(*modules)),
         "plugins": hash_code(plugins, ()),
         "versions": {name: versions[name] for name in packages},
     }

@@ -33,13 +33,14 @@ from t2t.config.languages import (
     normalize_language,
     writes_spaces,
 )
-from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.measure_names import MEASURE_FIELD, REFERENCE_MEASURES
 from t2t.config.variants import call_variant, make_variant_error
 
 _log = logging.getLogger(__name__)
 
 LEVEL = 0.05  # significance level; intervals are 95%
 RESAMPLES = 1000  # bootstrap resamples of the test set's sentences, sacreBLEU's default
+LEFT_OUT = "; left out: "  # begins the end of a definition that names texts without a score
 MIN_SENTENCES = 30  # resamples of fewer hold too few different sentences to show how scores vary
 
 Interval = tuple[float, float]
@@ -109,7 +110,6 @@ class Measure:
     higher_is_better: bool = True
     limits: Interval = (-math.inf, math.inf)  # of the score
     is_stored: bool = False  # evaluations keep the scores of the sentences: a model computes them
-    unit: str = ""  # behind a score in a sentence; empty: the name
     is_share: bool = False  # statistics are (1 if a sentence is right else 0, 1), the score percent
     describe: Callable[[Float[np.ndarray, "_"]], str] | None = None  # `Score.detail`, from sums
     metric: Metric | None = None  # sacreBLEU's, if it is one
@@ -212,9 +212,12 @@ def resample_sentences(
 def draw_sentences(count: int) -> Float[np.ndarray, "R n"]:
     """Returns how often each resample holds each sentence.
 
-    The generator's seed is fixed, so all systems get the same resamples, which pairs them.
+    The generator's seed is fixed, so all systems get the same resamples, which pairs them. NumPy
+    may change the draws of `Generator`, but not those of `RandomState` (NEP 19), which are equal so
+    far. So saved intervals stay verifiable.
     """
-    draws = np.random.default_rng(12345).multinomial(count, [1 / count] * count, size=RESAMPLES)
+    random = np.random.RandomState(np.random.PCG64(12345))
+    draws = random.multinomial(count, [1 / count] * count, size=RESAMPLES)
     return draws.astype(float)
 
 
@@ -262,14 +265,22 @@ def make_measure(name: str, tgt_language: str, num_references: int = 1) -> Measu
             return dataclasses.replace(found, name=name)
 
 
+def is_higher_better(name: str, tgt_language: str) -> bool:
+    """Returns whether more is better by the measure that chooses a checkpoint or a setting.
+
+    Raises:
+        ConfigError, MeasureError: as in `make_measure`.
+    """
+    return name not in REFERENCE_MEASURES and make_measure(name, tgt_language).higher_is_better
+
+
 def make_likelihood(token: str) -> Measure:
     """Returns the mean negative log-likelihood of the references per token, such as a sub-word.
 
     The statistics, (nats, tokens) of each reference, come from the model.
     """
     return Measure(
-        "likelihood", f"nats per {token}", higher_is_better=False, limits=(0.0, math.inf),
-        unit=f"nats per {token}",
+        f"nats per {token}", f"nats per {token}", higher_is_better=False, limits=(0.0, math.inf),
     )  # fmt: skip
 
 

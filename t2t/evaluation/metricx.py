@@ -27,7 +27,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import register
 from t2t.data.batch import BOS_ID, Batch, group_by_length, pad_sentences
-from t2t.evaluation.load_models import TRANSLATING_CODE, ModelRequest, RunModel, identify_code
+from t2t.evaluation.load_models import ModelRequest, RunModel, identify_code
 from t2t.evaluation.measures import Measure, count_scores
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.t5_family import METRICX_ARCHITECTURES
@@ -40,7 +40,6 @@ from t2t.training.provenance import read_import
 COLUMN = 250_089  # the original's id of `<extra_id_10>`, whose logit is the score
 LIMITS = (0.0, 25.0)
 DTYPE = "float32"  # of the computation, so that scores can be compared between devices
-SCORES = "metricx_scores.json"  # in the run of the metric: the scores computed so far
 _REPORT = 30.0  # seconds between reports, at least; each also saves the scores
 
 _log = logging.getLogger(__name__)
@@ -103,7 +102,7 @@ class MetricX:
         origin = _read_origin(workdir)
         version = _choose_input(version, str(origin["source"]), workdir)
         self.format = INPUTS[version]
-        self._workdir, self._column = workdir, _find_column(workdir)
+        self._column = _find_column(workdir)
         self._model = RunModel(ModelRequest((workdir,), "last"))
         files = origin["files"].items()
         weights = [x["sha256"] for name, x in files if name.endswith((".safetensors", ".bin"))]
@@ -113,10 +112,10 @@ class MetricX:
             f"MetricX-{version}, errors from 0 to 25, mean of the sentences, in {DTYPE}, inputs of "
             f"at most {self.format.limit} sub-words, weights and vocabulary {digest[:8]}"
         )
-        # Scores of other code, weights or devices are not used again.
-        code = identify_code((), (*TRANSLATING_CODE, "t2t/evaluation/metricx.py"), ("jax", "flax"))
-        device = jax.devices()[0].device_kind
-        self._identity = hashlib.sha256(json.dumps([digest, device, code]).encode()).hexdigest()
+        # Scores of other code, weights or devices are not used again, and stay in their own files.
+        code = identify_code((), [__name__], ("jax", "flax"))
+        identity = _hash(json.dumps([digest, jax.devices()[0].device_kind, code]))
+        self._path = workdir / f"metricx_scores-{identity}.json"
         self._scores = self._read_scores()
         self._params: Params | None = None
         # Since the last report: sentences that were scored, those that had been, seconds.
@@ -192,9 +191,9 @@ class MetricX:
         if jax.process_count() > 1:
             return {}
         try:
-            saved = json.loads((self._workdir / SCORES).read_text("utf-8"))
-            return dict(saved["scores"]) if saved["identity"] == self._identity else {}
-        except (OSError, ValueError, KeyError, TypeError):  # none yet, or damaged
+            saved = json.loads(self._path.read_text("utf-8"))
+            return {str(key): float(score) for key, score in saved.items()}
+        except (OSError, ValueError, AttributeError, TypeError):  # none yet, or damaged
             return {}
 
     def _report(self) -> None:
@@ -208,9 +207,8 @@ class MetricX:
             new, seconds, new / seconds, known,
         )  # fmt: skip
         scores = self._read_scores() | self._scores  # another program may have added some
-        content = json.dumps({"identity": self._identity, "scores": scores})
         with warn_of_write_errors("the scores of metricx are not kept for other programs"):
-            write_file(self._workdir / SCORES, content)
+            write_file(self._path, json.dumps(scores))
 
 
 def _hash(text: str) -> str:

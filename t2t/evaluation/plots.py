@@ -42,14 +42,15 @@ def draw_by_setting(evaluations: Mapping[int, Evaluation], measure: str, varied:
     more certain than overlapping intervals suggest; `t2t.compare` tests them.
     """
     numbers = sorted(evaluations)
-    scores = [evaluations[number].result["measures"][measure] for number in numbers]
+    chosen = [evaluations[number] for number in numbers]
+    scores = [(each.value(measure), each.find_interval(measure)) for each in chosen]
     from matplotlib.ticker import MaxNLocator
 
     figure, axes = _make_axes(6, 4)
     axes.errorbar(
         numbers,
-        [score["value"] for score in scores],
-        yerr=_find_errors([(score["value"], score["interval"]) for score in scores]),
+        [value for value, _ in scores],
+        yerr=_find_errors(scores),
         marker="o",
         capsize=3,
     )
@@ -154,7 +155,7 @@ def draw_forest(rows: Sequence[ForestRow], first: str) -> "Figure":
     panels = figure.subplots(len(strips), squeeze=False, gridspec_kw={"height_ratios": heights})[
         :, 0
     ]
-    for axes, (name, strip) in zip(panels, strips.items(), strict=True):
+    for axes, strip in zip(panels, strips.values(), strict=True):
         for place, row in enumerate(strip):
             comparison, number = row.comparison, systems.index(row.system)
             errors = _find_errors([(comparison.difference, comparison.interval)])
@@ -167,7 +168,7 @@ def draw_forest(rows: Sequence[ForestRow], first: str) -> "Figure":
         axes.set_xlim((-edge, edge) if strip[0].measure.higher_is_better else (edge, -edge))
         axes.set_ylim(-len(strip) + 0.4, 0.6)
         axes.set_yticks([])
-        axes.set_ylabel(name, rotation=0, ha="right", va="center")
+        axes.set_ylabel(strip[0].label.replace(", ", "\n"), rotation=0, ha="right", va="center")
         axes.grid(alpha=0.3)
     panels[-1].set_xlabel(f"difference from {first}; right is better")
     handles = {each.get_label(): each for axes in panels for each in axes.containers}

@@ -6,6 +6,7 @@ left out of it, or its masked tokens. Which ones is drawn once for all, as in va
 
 import dataclasses
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,31 +16,34 @@ from jaxtyping import Float
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.corpus_sources import open_split
 from t2t.data.objectives import make_objective
-from t2t.data.preparation import tokenize
-from t2t.evaluation.evaluator import EvaluationRequest, record_run
+from t2t.evaluation.evaluator import EvaluationRequest, prepare_output, record_run
 from t2t.evaluation.likelihood import DTYPE
 from t2t.evaluation.load_models import RunModel, hash_params, identify_code
 from t2t.evaluation.measures import (
+    LEFT_OUT,
     Score,
     TestSet,
     describe_intervals,
     make_prediction_measure,
 )
 from t2t.evaluation.saved_evaluations import Evaluation, name_texts, save_evaluation
-from t2t.evaluation.validation_scores import CorpusScorer
+from t2t.evaluation.validation_scores import make_scorer
+from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
-from t2t.storage.paths import make_path
+from t2t.storage.atomic_files import explain_write_errors
 from t2t.training.run_directory import RunError
 
-_CODE = ("t2t/data", "t2t/evaluation/predictions.py", "t2t/model", "t2t/ops")
 _PACKAGES = ("jax", "flax", "sentencepiece")
 
 Counts = Float[np.ndarray, "n 3"]  # nats, predicted tokens and right ones of each text
 
 
-def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
+def evaluate_predictions(
+    request: EvaluationRequest, held: tuple[Params, list[str]] | None = None
+) -> Evaluation:
     """Scores a split of the run's text, and saves the scores and those of each text.
+
+    `held` are parameters and label, instead of those that the request names.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
@@ -48,20 +52,21 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
     _check_request(request)
     model = RunModel(request.models)
     config = model.config
-    corpus = open_split(config.data, request.split)
-    params, [label] = model.restore()
-    path = make_path(
-        request.output or request.workdir / "evaluations" / f"{request.split}-{label}.json"
-    )
-    if path.suffix != ".json":
-        raise ConfigError(f"--output={path} must end in .json")
-    with explain_write_errors(RunError, path.parent, "--output sets the path"):
-        make_folder(path.parent)
-        check_writable(path.parent)
-    tokens = tokenize(corpus, model.vocabulary, config.data)
+    corpus = open_split(config.data, request.split, config.tokenizer)
+    params, [label] = held or model.restore()
+
+    def list_names(path: Path) -> dict[str, str]:
+        """Returns the names of the texts beside the scores at `path`."""
+        names = name_texts(path, request.split, corpus.fingerprint())
+        kept = {text: names[text] for text in ("log_probs", "references")}
+        return kept | {"right": f"{path.stem}.right.txt"}
+
+    path = prepare_output(request, f"{request.split}-{label}", list_names)
     placed = model.place(params)
     with jax.set_mesh(model.mesh):
-        scorer = CorpusScorer(config, model.vocabulary, tokens, model.mesh, count_right=True)
+        scorer = make_scorer(
+            config, model.vocabulary, corpus, model.mesh, request.split, count_right=True
+        )
         started = time.perf_counter()
         scorer.compile(placed)
         compiled = time.perf_counter()
@@ -70,7 +75,7 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
     texts = [text.replace("\n", " ") for _, text in corpus]
     scored = counts[counts[:, 1] > 0]
     predicted = make_objective(config.data, model.vocabulary.tgt).predicted
-    scores = score_predictions(config.data, predicted, scored)
+    scores = score_predictions(config.data, predicted, scored, scorer.num_left_out)
     result: dict[str, Any] = {
         "measures": {name: dataclasses.asdict(score) for name, score in scores.items()},
         "interval": describe_intervals(),
@@ -89,13 +94,8 @@ def evaluate_predictions(request: EvaluationRequest) -> Evaluation:
         "split": request.split,
         "tgt_language": config.data.tgt_language,
         "corpus": corpus.fingerprint(),
-        "texts": {
-            name: file
-            for name, file in name_texts(path, request.split, corpus.fingerprint()).items()
-            if name in ("log_probs", "references")
-        }
-        | {"right": f"{path.stem}.right.txt"},
-        "key": identify_code(config.plugins, _CODE, _PACKAGES),
+        "texts": list_names(path),
+        "key": identify_code(config.plugins, [__name__], _PACKAGES),
     }
     if not is_first():
         return Evaluation(path, result)
@@ -113,11 +113,13 @@ def _check_request(request: EvaluationRequest) -> None:
     given = {
         "--src": request.src,
         "--ref": request.ref,
+        "--tgt_language": request.tgt_language,
         "--testset": request.testset,
         "--segments": request.segments,
         "--measures": request.measures != EvaluationRequest.measures,
         "--save_params": request.save_params,
         "--backend": request.backend != EvaluationRequest.backend,
+        "--compute_type": request.compute_type,
         "an ensemble": request.others or "," in request.checkpoint,
         **{f"--{name}": value is not None for name, value in request.decoding.items()},
     }
@@ -128,9 +130,16 @@ def _check_request(request: EvaluationRequest) -> None:
         )
 
 
-def score_predictions(data: DataConfig, predicted: str, counts: Counts) -> dict[str, Score]:
-    """Computes perplexity and accuracy of what is predicted, with intervals over the texts."""
+def score_predictions(
+    data: DataConfig, predicted: str, counts: Counts, num_left_out: int = 0
+) -> dict[str, Score]:
+    """Computes perplexity and accuracy of what is predicted, with intervals over the texts.
+
+    The texts of `counts` are those that are not too long for the model.
+    """
     definition = f"{data.objective}: {predicted}; teacher forcing in JAX in {DTYPE}, no smoothing"
+    if num_left_out:
+        definition += f"{LEFT_OUT}{num_left_out} texts that are too long for the model"
     formulas = {
         "perplexity": "exp(nats / sub-words)",
         "accuracy": "percent predicted as most probable",

@@ -13,13 +13,15 @@ Line n of each text belongs to sentence n. The folder needs no other file, so ev
 copied and compared anywhere.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import html
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from jaxtyping import Float
 from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.variants import choices
 from t2t.evaluation.measures import (
+    Interval,
     Measure,
     TestSet,
     count_scores,
@@ -41,12 +44,6 @@ from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
 
 _log = logging.getLogger(__name__)
-
-# Fields that every version of t2t.evaluate has written.
-_REQUIRED = {
-    "measures", "num_sentences", "split", "checkpoint", "beam_size", "alpha", "tgt_language",
-    "config", "texts", "date",
-}  # fmt: skip
 
 
 class EvaluationError(ValueError):
@@ -86,12 +83,17 @@ class Evaluation:
         return "documents" if "num_documents" in self.result else "sentences"
 
     def value(self, measure: str) -> float:
-        """The score by a measure."""
-        return float(self.result["measures"][measure]["value"])
+        """The score by a measure; NaN if it was not finite, or not asked for."""
+        return float(self.result["measures"].get(measure, {}).get("value", math.nan))
 
     def interval(self, measure: str) -> str:
         """The score's 95% interval over sentences or documents as text; empty without one."""
-        return format_interval(self.result["measures"][measure]["interval"])
+        return format_interval(self.find_interval(measure))
+
+    def find_interval(self, measure: str) -> Interval | None:
+        """The score's 95% interval over sentences or documents; None without one."""
+        found = self.result["measures"].get(measure, {}).get("interval")
+        return found and (float(found[0]), float(found[1]))
 
     def read_lines(self, text: str) -> list[str]:
         """Reads `hypotheses`, `sources`, `references` or `log_probs`, one line per sentence.
@@ -103,11 +105,13 @@ class Evaluation:
             raise EvaluationError(
                 f"{self.path} has no {text}: its run was trained on text alone, and translates "
                 "nothing; t2t.compare judges its perplexity and accuracy"
+                if self.objective and text in ("hypotheses", "sources")
+                else f"{self.path} names no {text} among its texts; evaluate again"
             )
         path = self.path.with_name(self.result["texts"][text])
         try:
             lines = path.read_bytes().decode().split("\n")[:-1]
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise EvaluationError(
                 f"{path}, the {text} of {self.path.name}, cannot be read ({error}); copy it from "
                 "the original folder, or evaluate again"
@@ -130,13 +134,18 @@ class Evaluation:
             return TestSet(texts, [texts])
         documents = None
         if "documents" in self.result["texts"]:
-            documents = self._read_numbers("documents", 1)[:, 0].astype(int)
+            numbers = self._read_numbers("documents", 1)[:, 0]
+            if not np.isin(numbers, np.arange(len(numbers))).all():
+                path = self.path.with_name(self.result["texts"]["documents"])
+                raise EvaluationError(f"{path} is damaged (numbers of documents); evaluate again")
+            documents = numbers.astype(int)
         references = [self.read_lines(text) for text in self._references]
         return TestSet(self.read_lines("sources"), references, documents)
 
     @property
     def _references(self) -> list[str]:
-        return [name for name in self.result["texts"] if name.startswith("references")]
+        names = [name for name in self.result["texts"] if name.startswith("references")]
+        return names or ["references"]  # which `read_lines` does not find
 
     def open_measure(self, name: str) -> Measure:
         """Returns the measure of this name as it is defined here, or as its stored scores are.
@@ -153,13 +162,11 @@ class Evaluation:
                     f"with data.objective={self.objective!r}, on text alone; use one of "
                     f"{', '.join(PREDICTION_MEASURES)}"
                 )
-            return make_prediction_measure(name, saved[name]["definition"])
+            return make_prediction_measure(name, saved.get(name, {}).get("definition", ""))
         if name_segment_scores(name) in texts:
-            higher = saved[name]["higher_is_better"]
-            limits = saved[name].get("limits", (-math.inf, math.inf))
-            return Measure(
-                name, saved[name]["definition"], higher_is_better=higher, limits=(*limits,)
-            )
+            score = saved[name]
+            higher, limits = score["higher_is_better"], score.get("limits") or (-math.inf, math.inf)
+            return Measure(name, score["definition"], higher_is_better=higher, limits=(*limits,))
         if name not in (known := choices(MEASURE_FIELD)):
             stored = [each for each in saved if name_segment_scores(each) in texts]
             raise EvaluationError(
@@ -284,6 +291,13 @@ def save_evaluation(
     Raises:
         OSError: a file cannot be written.
     """
+    with contextlib.suppress(EvaluationError):  # there is none, or a damaged one
+        stored = load_evaluation(path).result["texts"].keys() - result["texts"].keys()
+        if lost := [name for name in stored if name.startswith(name_segment_scores(""))]:
+            _log.warning(
+                "%s: %s were scores of other hypotheses, and are dropped; store them again",
+                path, ", ".join(sorted(lost)),
+            )  # fmt: skip
     for text, lines in texts.items():
         name = result["texts"][text]
         write_file(path.with_name(name), "".join(f"{line}\n" for line in lines))
@@ -295,21 +309,49 @@ def save_evaluation(
 def compute_digests(path: Path, result: Mapping[str, Any]) -> dict[str, str]:
     """Returns the SHA-256 of each text beside the scores at `path`, and of the `scores`.
 
-    A text that is missing has "missing".
+    A text that is missing or cannot be read has "missing".
     """
     found = {}
     for text, name in result["texts"].items():
         try:
             found[text] = hashlib.sha256(path.with_name(name).read_bytes()).hexdigest()
-        except FileNotFoundError:
+        except (OSError, ValueError):  # no file of that name, or one that cannot be read
             found[text] = "missing"
     scores = {name: value for name, value in result.items() if name != "sha256"}
     content = json.dumps(scores, sort_keys=True)
     return found | {"scores": hashlib.sha256(content.encode()).hexdigest()}
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (type(value) is int and abs(value) < 2**53)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 < value < 2**53
+
+
+# What the fields have to be that are read, of an evaluation and of one of its scores. Every version
+# of t2t.evaluate has written the required ones; of others, null is as good as nothing.
+_Rules = Mapping[str, type | Callable[[Any], bool]]
+_REQUIRED: _Rules = {
+    "measures": dict, "num_sentences": _is_count, "split": str, "checkpoint": str,
+    "tgt_language": str, "config": dict, "texts": dict, "date": str,
+}  # fmt: skip
+_OF_SEARCH: _Rules = {"beam_size": _is_number, "alpha": _is_number}
+_OPTIONAL: _Rules = {
+    "objective": str, "num_documents": _is_count, "backend": dict, "key": dict, "sha256": dict,
+    "strategy": str, "temperature": _is_number, "mbr": str,
+}  # fmt: skip
+_OF_SCORE: _Rules = {"value": _is_number, "definition": str}
+_OPTIONAL_OF_SCORE: _Rules = {"detail": str, "interval": _is_pair, "limits": _is_pair}
+
+
 def load_evaluation(path: Path) -> Evaluation:
-    """Reads the .json of an evaluation.
+    """Reads the .json of an evaluation, and checks the types of all that is read of it.
 
     Raises:
         EvaluationError: the file does not exist or is not an evaluation.
@@ -318,14 +360,40 @@ def load_evaluation(path: Path) -> Evaluation:
         result = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise EvaluationError(f"{path} does not exist") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EvaluationError(f"{path} cannot be read: {error}") from None
-    if not isinstance(result, dict) or not result.keys() >= _REQUIRED:
-        raise EvaluationError(f"{path} was not written by t2t.evaluate")
+    if not isinstance(result, dict):
+        raise EvaluationError(f"{path} was not written by t2t.evaluate: it holds no JSON object")
+    if fault := next(_list_faults(result), ""):
+        raise EvaluationError(f"{path} was not written by t2t.evaluate, or edited: {fault}")
     for name in result["texts"].values():
         if not name or Path(name).name != name:  # it may come from somebody else
             raise EvaluationError(f"{path} names {name!r} as a text; it may name files beside it")
     return Evaluation(path, result)
+
+
+def _list_faults(result: Mapping[str, Any]) -> Iterator[str]:
+    """Describes the fields of an evaluation whose values `Evaluation` and reports cannot use."""
+
+    def check(content: Any, required: _Rules, optional: _Rules, where: str = "") -> Iterator[str]:
+        if not isinstance(content, dict):
+            yield f"{where.rstrip('.')} is {content!r:.60}"
+            return
+        for name, rule in {**required, **optional}.items():
+            value = content.get(name)
+            fits = isinstance(value, rule) if isinstance(rule, type) else rule(value)
+            if not fits and (value is not None or name in required):
+                yield f"{where}{name} is {value!r:.60}" if name in content else f"no {where}{name}"
+
+    of_search = {} if result.get("objective") else _OF_SEARCH
+    yield from check(result, {**_REQUIRED, **of_search}, _OPTIONAL)
+    for name, score in result["measures"].items():
+        is_stored = name_segment_scores(name) in result["texts"]
+        required = {**_OF_SCORE, **({"higher_is_better": bool} if is_stored else {})}
+        yield from check(score, required, _OPTIONAL_OF_SCORE, f"measures.{name}.")
+    for name, file in result["texts"].items():
+        if not isinstance(file, str):
+            yield f"texts.{name} is {file!r:.60}"
 
 
 def list_evaluations(workdir: Path) -> list[Evaluation]:
@@ -350,12 +418,12 @@ def describe_search(result: Mapping[str, Any]) -> str:
         return f"objective {result['objective']}"
     search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"
     if result.get("strategy") == "sampling":
-        search = f"sampling at temperature {result['temperature']:g}"
+        search = f"sampling at temperature {result.get('temperature', 1):g}"
     if result.get("mbr", "none") != "none":
         search += f", chosen by {result['mbr']}"
     backend = result.get("backend", {})
     if backend.get("name", "jax") != "jax":
-        search += f", by {backend['name']} in {backend['compute_type']}"
+        search += f", by {backend['name']} in {backend.get('compute_type')}"
     return search
 
 
@@ -373,32 +441,43 @@ def format_measures(measures: Mapping[str, Mapping[str, Any]], html: bool = Fals
     return format_table(rows, align="lr", html=html)
 
 
+def is_scores_file(place: Path) -> bool:
+    """Returns whether an operand names the .json of an evaluation, and no run directory."""
+    return place.suffix == ".json" and not (place / "config.json").exists()
+
+
 def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "") -> Evaluation:
     """Loads an evaluation from its .json, or from a run directory.
 
-    From a run directory it loads the evaluation called `name`, or without a name the newest of
-    `split`. With a `checkpoint`, such as best, last, 300 or avg:5, it is the newest one of the
-    latest step.
+    A run directory may have a name that ends in .json. From it comes the evaluation called `name`,
+    or without a name the newest of `split`. With a `checkpoint`, such as best, last, 300 or avg:5,
+    it is the newest one of the latest step.
 
     Raises:
         EvaluationError: there is none.
     """
-    if place.suffix == ".json":
-        return load_evaluation(place)
+    if is_scores_file(place):
+        found = load_evaluation(place)
+        if checkpoint and not _has_checkpoint(found, checkpoint):
+            raise EvaluationError(
+                f"{place} is of checkpoint {found.result['checkpoint']}, not of "
+                f"--checkpoint={checkpoint}; leave it out, or name the run directory"
+            )
+        return found
     if name:
         return load_evaluation(place / "evaluations" / f"{name.removesuffix('.json')}.json")
-    found = [each for each in list_evaluations(place) if each.result["split"] == split]
-    flags = f"--workdir={place} --split={split}"
+    listed = [each for each in list_evaluations(place) if each.result["split"] == split]
+    flags = f"--workdir={shlex.quote(str(place))} --split={split}"
     if checkpoint:
-        found = [each for each in found if _has_checkpoint(each, checkpoint)]
-        found.sort(key=lambda each: int(each.result["checkpoint"].rpartition("-")[-1]))
+        listed = [each for each in listed if _has_checkpoint(each, checkpoint)]
+        listed.sort(key=lambda each: int(each.result["checkpoint"].rpartition("-")[-1]))
         flags += f" --checkpoint={checkpoint}"
-    if not found:
+    if not listed:
         raise EvaluationError(
             f"{place} holds no evaluation of {split}{f' at {checkpoint}' * bool(checkpoint)}; "
             f"create one: python -m t2t.evaluate {flags}"
         )
-    return found[-1]
+    return listed[-1]
 
 
 def _has_checkpoint(evaluation: Evaluation, checkpoint: str) -> bool:

@@ -4,6 +4,7 @@ Stored scores get an interval, and `t2t.compare` gives verdicts on them. The sco
 their mean.
 """
 
+import contextlib
 import json
 import math
 import re
@@ -24,11 +25,12 @@ from t2t.evaluation.saved_evaluations import (
     save_evaluation,
 )
 from t2t.evaluation.verification import check_unchanged
-from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.atomic_files import check_writable, explain_write_errors
 from t2t.storage.paths import make_path
 from t2t.training.run_directory import RunError
 
 NO_DEFINITION = "mean of another program's scores of the sentences, without a definition"
+_FACTS = {"definition", "higher_is_better"}  # of a line in JSON, besides its score
 
 
 def read_segment_scores(
@@ -44,36 +46,12 @@ def read_segment_scores(
     """
     flag, place = f"--segment_scores={name}={path}", make_path(path)
     file = TextFile(place)
-    values: list[float] = []
     facts: dict[str, Any] = {}
-    for number, line in enumerate(file.read(0, len(file)), 1):
-        where = f"{flag}: line {number} of {place}"
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            raise ConfigError(
-                f"{where} is {line!r}; write one number a line, or JSON such as "
-                '{"score": 0.8, "definition": "wmt22-comet-da, unbabel-comet 2.2.7"}'
-            ) from None
-        if isinstance(entry, Mapping):
-            for name in ("definition", "higher_is_better"):
-                if name in entry and facts.setdefault(name, entry[name]) != entry[name]:
-                    raise ConfigError(
-                        f"{where} has {name} {entry[name]!r}, but a line before it "
-                        f"{facts[name]!r}; give all lines the same"
-                    )
-            if number == 1 and "score" not in entry:
-                continue
-            entry = entry.get("score")
-        if (
-            not isinstance(entry, int | float)
-            or isinstance(entry, bool)
-            or not math.isfinite(entry)
-        ):
-            raise ConfigError(
-                f"{where} has the score {entry!r}; each sentence needs a finite number"
-            )
-        values.append(float(entry))
+    found = [
+        _read_score(line, facts, f"{flag}: line {number} of {place}", is_first=number == 1)
+        for number, line in enumerate(file.read(0, len(file)), 1)
+    ]
+    values = [value for value in found if value is not None]
     if len(values) != num_sentences:
         raise ConfigError(
             f"{flag}: {place} has {len(values)} scores, but the evaluation {num_sentences} "
@@ -87,6 +65,48 @@ def read_segment_scores(
             "a string, and true or false"
         )
     return Measure(name, definition, higher_is_better=higher), values
+
+
+def _read_score(line: str, facts: dict[str, Any], where: str, *, is_first: bool) -> float | None:
+    """Returns the score of a line, and adds its facts; None if a first line has only facts."""
+    entry: Any = None
+    try:
+        entry = float(line)  # takes ".5", which is no JSON
+    except ValueError:
+        with contextlib.suppress(ValueError, RecursionError):
+            entry = json.loads(line)
+    if entry is None:
+        raise ConfigError(
+            f"{where} is {_shorten(repr(line))}; write one number a line, or JSON such as "
+            '{"score": 0.8, "definition": "wmt22-comet-da, unbabel-comet 2.2.7"}'
+        )
+    if isinstance(entry, Mapping):
+        for key in _FACTS & entry.keys():
+            if facts.setdefault(key, entry[key]) != entry[key]:
+                raise ConfigError(
+                    f"{where} has {key} {entry[key]!r}, but a line before it {facts[key]!r}; give "
+                    "all lines the same"
+                )
+        if "score" not in entry:
+            if is_first and _FACTS & entry.keys():
+                return None
+            names = _shorten(", ".join(entry)) or "nothing"
+            raise ConfigError(
+                f"{where} has no score, but {names}; rename the field with the number to score"
+            )
+        entry = entry["score"]
+    try:
+        value = math.nan if isinstance(entry, bool | str) else float(entry)
+    except (OverflowError, TypeError):  # an integer of hundreds of digits, or no number
+        value = math.nan
+    if not math.isfinite(value):
+        shown = _shorten(repr(entry))
+        raise ConfigError(f"{where} has the score {shown}; each sentence needs a finite number")
+    return value
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def add_segment_scores(place: Path, split: str, checkpoint: str, files: Sequence[str]) -> str:
@@ -122,6 +142,9 @@ def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
         raise ConfigError(f"{flag}: write a lower-case name and a file, such as comet=scores.txt")
     if name in (*choices(MEASURE_FIELD), METRICX) or (name in measures and stored not in texts):
         raise ConfigError(f"{flag}: {name} is a measure of t2t; choose another name")
+    file = f"{evaluation.path.stem}.{stored}.txt"
+    with explain_write_errors(ConfigError, evaluation.path.with_name(file), "shorten NAME"):
+        check_writable(evaluation.path.parent, file)
     check_unchanged(evaluation)
     measure, scores = read_segment_scores(name, path, evaluation.result["num_sentences"])
     score = measure.score_counts(count_scores(scores), test_set, with_interval=True)
@@ -130,6 +153,6 @@ def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
         "measures": {
             **measures, name: vars(score) | {"higher_is_better": measure.higher_is_better},
         },
-        "texts": {**texts, stored: f"{evaluation.path.stem}.{stored}.txt"},
+        "texts": {**texts, stored: file},
     }  # fmt: skip
     return save_evaluation(evaluation.path, result, {stored: [*map(repr, scores)]})

@@ -147,22 +147,28 @@ def compare_shares(
 
     Of the d sentences that one run alone has right, either run has each with probability 1/2 if
     both are equally good, so their number in the second run is binomial. The interval of the
-    difference is that of Clopper and Pearson for this number. `right` has 1 for each sentence that
-    the first and that the second run has right, else 0; the shares are in percent.
+    difference is that of Agresti and Min (2005): the normal one after half a sentence is added to
+    each cell of the table of both runs. It also covers that d varies, which the test need not, so
+    near the edge one may exclude 0 and the other not. It covers the true difference in 92.6% to
+    96.0% of cases if ten sentences or more differ on average, and in 86% to 100% if fewer do.
+    `right` has 1 for each sentence that the first and that the second run has right, else 0; the
+    shares are in percent.
     """
     count = right.shape[1]
     gained, lost = int((right[1] > right[0]).sum()), int((right[1] < right[0]).sum())
-    differing = gained + lost
-    error = 100 / count * math.sqrt(differing - (gained - lost) ** 2 / count)
-    if not differing:
-        return _make_comparison(first, second, measure, (error, 0.0), None, 1.0)
-    test = _load_statistics().binomtest(gained, differing)
-    low, high = test.proportion_ci(1 - LEVEL, "exact")
-    interval = tuple(100 * differing / count * (2 * bound - 1) for bound in (low, high))
-    is_large = count >= MIN_SENTENCES
-    return _make_comparison(
-        first, second, measure, (error, 0.0), interval if is_large else None, float(test.pvalue)
-    )
+    differing, gain = gained + lost, gained - lost
+
+    def estimate_error(differing: int, count: int) -> float:
+        return 100 / count * math.sqrt(differing - gain**2 / count)
+
+    interval = None
+    if count >= MIN_SENTENCES:
+        middle, half = 100 * gain / (count + 2), estimate_error(differing + 1, count + 2)
+        half *= _quantile(math.inf)
+        interval = middle - half, middle + half
+    p_value = float(_load_statistics().binomtest(gained, differing).pvalue) if differing else 1.0
+    errors = estimate_error(differing, count), 0.0
+    return _make_comparison(first, second, measure, errors, interval, p_value)
 
 
 def _make_comparison(

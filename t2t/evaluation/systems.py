@@ -15,14 +15,15 @@ from jaxtyping import Float
 from t2t.config.fields import Config, DecodingConfig, TokenizerConfig, flatten
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
-from t2t.evaluation.measures import Measure, Statistics, TestSet
+from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     EvaluationError,
     find_evaluation,
     identify_backend,
+    is_scores_file,
 )
-from t2t.storage.paths import make_path
+from t2t.storage.paths import split_run_paths
 
 # Config fields that may differ between the seeds of one system: locations, and devices and batch
 # shapes, which change only the rounding; its effect is random like the seed's, but much smaller.
@@ -89,12 +90,12 @@ def read_system(
     Raises:
         EvaluationError: one is missing, or they are not seeds of one system.
     """
-    places = [make_path(place) for place in operand.split(",")]
+    places = split_run_paths(operand)
     found = [find_evaluation(place, split, evaluation, checkpoint) for place in places]
     check_seeds(operand, found, may_differ)
     more = len(places) - 1
     seeds = f" (and {more} more seed{'s' * (more > 1)})" if more else ""
-    is_named = bool(evaluation) or all(place.suffix == ".json" for place in places)
+    is_named = bool(evaluation) or all(map(is_scores_file, places))
     return System(f"{places[0]}{seeds}", found, is_named)
 
 
@@ -138,10 +139,10 @@ def check_seeds(
                 "or let the seeds of a system differ there: "
                 f"{' '.join(f'--may_differ={name}' for name in changed)}"
             )
-    seeds = [each.result["config"].get("seed", 0) for each in evaluations]
+    seeds = [str(each.result["config"].get("seed", 0)) for each in evaluations]
     if len(set(seeds)) < len(seeds):
         raise EvaluationError(
-            f"{operand}: the seeds are {', '.join(map(str, seeds))}; runs joined by commas need "
+            f"{operand}: the seeds are {', '.join(seeds)}; runs joined by commas need "
             "different seeds, since equal ones do not show the variance over seeds"
         )
 
@@ -327,7 +328,10 @@ def _read_statistics(
         checked = evaluation.open_measure(others[0])
         own = evaluation.read_statistics(checked, test_set)
     saved, value = measures[checked.name], checked.aggregate(own.sum(axis=0))
-    if saved["definition"] != checked.definition:
+    definitions = [saved["definition"], checked.definition]
+    if evaluation.objective:  # `_check_predicted` compares which texts are left out
+        definitions = [each.partition(LEFT_OUT)[0] for each in definitions]
+    if definitions[0] != definitions[1]:
         remedy = "score all systems alike"
         if evaluation.objective:
             remedy = "compare runs whose data.objective has the same settings"
@@ -337,7 +341,7 @@ def _read_statistics(
             f"{checked.name} of {evaluation.path} has another definition than that of the first "
             f"system here: {saved['definition']}, not {checked.definition}; {remedy}"
         )
-    if abs(saved["value"] - value) > tolerance:
+    if not np.isclose(saved["value"], value, rtol=0, atol=tolerance, equal_nan=True):
         texts = "texts" if evaluation.objective else "hypotheses"
         raise EvaluationError(
             f"{evaluation.path} says {checked.name} {saved['value']:.4f}, but its {texts} give "

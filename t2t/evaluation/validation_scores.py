@@ -248,14 +248,24 @@ class CorpusScorer:
         return estimate_source_use(np.concatenate(true), np.concatenate(other))
 
 
-def make_scorer(config: Config, vocabulary: Vocabulary, corpus: Corpus, mesh: Mesh) -> CorpusScorer:
-    """Returns the scorer of a validation corpus; says how many of its pairs are left out."""
-    scorer = CorpusScorer(config, vocabulary, tokenize(corpus, vocabulary, config.data), mesh)
+def make_scorer(
+    config: Config,
+    vocabulary: Vocabulary,
+    corpus: Corpus,
+    mesh: Mesh,
+    split: str = "validation",
+    *,
+    count_right: bool = False,
+) -> CorpusScorer:
+    """Returns the scorer of the corpus of a split; says how many of its pairs are left out."""
+    tokens = tokenize(corpus, vocabulary, config.data)
+    scorer = CorpusScorer(config, vocabulary, tokens, mesh, count_right=count_right)
     if scorer.num_left_out:
         _log.warning(
-            "validation: %d of %d pairs have more sub-words than model.max_positions=%d and are "
-            "excluded from the loss",
-            scorer.num_left_out, len(corpus), config.model.max_positions,
+            "%s: %d of %d %s have more sub-words than model.max_positions=%d and are left out of "
+            "the scores",
+            split, scorer.num_left_out, len(corpus),
+            "texts" if is_text_alone(config.data) else "pairs", config.model.max_positions,
         )  # fmt: skip
     return scorer
 

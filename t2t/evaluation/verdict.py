@@ -6,9 +6,12 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from t2t.evaluation.measures import LEVEL, MIN_SENTENCES, TestSet, make_likelihood
+from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Comparison, Judgement, judge
-from t2t.evaluation.systems import System, read_reference_losses
+from t2t.evaluation.systems import System, list_changes, read_reference_losses
 
+# What the probabilities of a trained model are meant to be depends on them.
+_LOSS_FIELDS = ("training.loss", "training.label_smoothing")
 USELESS = 1.0  # BLEU, from 0 to 100: less comes from chance matches of frequent words
 
 
@@ -111,6 +114,14 @@ def _advise(comparison: Comparison, num_sentences: int, unit: str) -> str:
     )
 
 
+def translates(evaluation: Evaluation) -> bool:
+    """Returns whether outputs have more than next to no BLEU, or without BLEU an exact match."""
+    measures = evaluation.result["measures"]
+    bleu = [evaluation.value(name) for name in measures if name.startswith("bleu")]
+    exact = [evaluation.value(name) for name in measures if name.startswith("exact_match")]
+    return max(bleu) >= USELESS if bleu else max(exact, default=math.inf) > 0
+
+
 def list_useless(judgement: Judgement, measure: str) -> list[str]:
     """Names the systems with next to no BLEU, the first one first; empty unless it is among them.
 
@@ -159,6 +170,33 @@ def list_same(systems: Sequence[System]) -> list[str]:
     return [each.name for each in systems[1:] if systems[0].is_same_model(each)]
 
 
+def describe_losses(systems: Sequence[System]) -> dict[str, str]:
+    """Describes the loss of each system that trained with another one than the first system.
+
+    For example {"smooth": "training.label_smoothing 0.0 -> 0.1"}. Each loss wants other
+    probabilities: label smoothing wants less than 1 even for a certain word.
+    """
+    first, *others = systems
+    found = {}
+    for each in others:
+        changes = list_changes(first.evaluations[0], each.evaluations[0])
+        if own := [f"{name} {changes[name]}" for name in _LOSS_FIELDS if name in changes]:
+            found[each.name] = ", ".join(own)
+    return found
+
+
+def warn_of_losses(systems: Sequence[System]) -> list[str]:
+    """Says that log-probability and perplexity are no neutral judges between two losses."""
+    if not (losses := describe_losses(systems)):
+        return []
+    rows = "; ".join(f"{name}: {loss}" for name, loss in losses.items())
+    return [
+        "Log-probability and perplexity are no neutral judges where the loss of training differs "
+        f"from that of {systems[0].name} ({rows}): label smoothing, for example, lowers the "
+        "probability of right words by intention."
+    ]
+
+
 def judge_log_probs(
     systems: Sequence[System], test_set: TestSet
 ) -> tuple[Judgement | None, list[str]]:
@@ -185,6 +223,12 @@ def judge_log_probs(
             "fewer than two references have a finite one under all runs; evaluate that run again.",
         ]
     losses, kept, token = found
+    lines += warn_of_losses(systems)
+    if left_out := len(test_set.sources) - next(iter(losses.values())).shape[1]:
+        lines.append(
+            f"{left_out} of {len(test_set.sources)} references have no finite log-probability under"
+            " some run, or no words to count, and are left out of the verdict by it."
+        )
     measure = make_likelihood(token)
     judgement = judge(losses, measure, kept)
     with np.errstate(over="ignore"):  # a diverged run has an infinite perplexity
@@ -194,5 +238,5 @@ def judge_log_probs(
     return judgement, [
         *lines,
         f"by the references' log-probability, perplexity per {token}: {perplexities}",
-        *describe_all(judgement, measure.unit, list_same(systems)),
+        *describe_all(judgement, measure.name, list_same(systems)),
     ]

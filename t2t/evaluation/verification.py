@@ -9,9 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from t2t.config.measure_names import REFERENCE_MEASURES
 from t2t.data.sentences import count_empty_references
 from t2t.evaluation.measures import Score, TestSet, format_interval
-from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, compute_digests
+from t2t.evaluation.saved_evaluations import (
+    Evaluation,
+    EvaluationError,
+    compute_digests,
+    name_segment_scores,
+)
 from t2t.runtime.text_tables import format_table
 
 _TOLERANCE = 1e-6  # relative; log-probabilities are saved with six digits
@@ -55,7 +61,10 @@ def verify(evaluation: Evaluation) -> str:
             faults.append(
                 f"{name} is defined as {saved['definition']}, but here as {found.definition}"
             )
-        faults += [f"{name}.{fault}" for fault in _list_differences(saved, vars(found))]
+        claims = dict(vars(found))
+        if name_segment_scores(name) in result["texts"]:
+            del claims["detail"]  # repeats the value, in early versions under a wrong name
+        faults += [f"{name}.{fault}" for fault in _list_differences(saved, claims)]
         if name in ("bleu", "chrf"):  # which stand at the top, too
             summary[name] = found.value
         rows.append([name, f"{found.value:.4f}", format_interval(found.interval), found.definition])
@@ -74,10 +83,10 @@ def verify(evaluation: Evaluation) -> str:
 
 
 def _compute(evaluation: Evaluation, name: str, test_set: TestSet) -> Score:
-    if not evaluation.objective and name in ("perplexity", "perplexity_word"):
+    if not evaluation.objective and name in REFERENCE_MEASURES:
         saved = evaluation.result["measures"][name]
         value = _compute_perplexity(evaluation, test_set, by_words=name.endswith("_word"))
-        return Score(value, saved["definition"], saved["detail"])
+        return Score(value, saved["definition"], saved.get("detail", ""))
     measure = evaluation.open_measure(name)
     counts = evaluation.read_statistics(measure, test_set)
     return measure.score_counts(counts, test_set, with_interval=True)
@@ -102,7 +111,7 @@ def _list_differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> Ite
         if (claimed := saved.get(name)) is None or name == "definition":
             continue
         try:
-            is_equal = bool(np.allclose(claimed, value, rtol=_TOLERANCE, atol=1e-9))
+            is_equal = bool(np.allclose(claimed, value, rtol=_TOLERANCE, atol=1e-9, equal_nan=True))
         except (TypeError, ValueError):  # a text, or what is no number
             is_equal = claimed == value
         if not is_equal:

@@ -1,22 +1,26 @@
-"""Marian (OPUS-MT) and NLLB models of `transformers`: config, and parameters in both directions.
+"""Marian (OPUS-MT), M2M-100 (NLLB) and mBART: config, and parameters in both directions.
 
-Sources: `MarianMTModel` and `M2M100ForConditionalGeneration` of transformers 5.
+Sources: `MarianMTModel`, `M2M100ForConditionalGeneration` and `MBartForConditionalGeneration` of
+transformers 5.
 """
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from t2t.config.fields import ModelConfig
-from t2t.interop.foreign_config import ForeignConfig, name_depths
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.interop.foreign_config import START_IDS, ForeignConfig, name_depths
 from t2t.interop.hugging_face_folder import SourceError, Tensors
-from t2t.interop.hugging_face_vocabulary import Rows
+from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
 from t2t.interop.parameter_map import (
     Link,
     ParameterPath,
     attention,
+    barred,
     matrix,
     output_bias,
     stacked,
@@ -31,80 +35,120 @@ _TIED = (
     "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight",
 )  # fmt: skip
 _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
-DERIVED = (*_TIED, *_POSITIONS)
-_WITHOUT_EFFECT = (
-    "max_position_embeddings", "num_hidden_layers", "init_std", "classif_dropout",
-    "classifier_dropout", "encoder_layerdrop", "decoder_layerdrop", "pad_token_id", "eos_token_id",
-    "bos_token_id", "extra_pos_embeddings",
-)  # fmt: skip
+# Older files of M2M-100 have sinusoids, which `transformers` ignores.
+DERIVED = (*_TIED, *_POSITIONS, *(f"{name}s" for name in _POSITIONS))
+_OFFSET = 2  # rows of BART's tables of positions before that of the first position
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
-_ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu_new": "gelu"}
+_ACTIVATIONS = {
+    "swish": "silu",
+    "silu": "silu",
+    "relu": "relu",
+    "gelu_new": "gelu",
+    "gelu": "gelu_exact",
+}
 # Values of fields that a model of the family can have; of other fields it can have one.
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "feed_forward": ("relu", "silu", "gelu"),
-    "position": ("sinusoidal_halves", "sinusoidal_fairseq", "sinusoidal"),  # `order_as_halves`
-}
-# Of configs that were written before transformers 4.12, with the only value that it implements.
-_LEGACY = {
-    "normalize_before": False,
-    "normalize_embedding": False,
-    "add_final_layer_norm": False,
-    "add_bias_logits": False,
-    "static_position_embeddings": True,
+CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "feed_forward": ("relu", "silu", "gelu", "gelu_exact"),
+    "position": (
+        *("sinusoidal_halves", "sinusoidal_fairseq", "learned"),
+        "sinusoidal",  # `order_as_halves`
+    ),
+    "output_bias": (False, True),  # `check_output_bias`
 }
 
 
-def read_m2m100_config(values: Mapping[str, Any]) -> tuple[ModelConfig, int]:
-    """Returns the config of an NLLB model, and the rows of its table.
+def read_m2m100_config(given: ForeignConfig) -> tuple[ModelConfig, int]:
+    """Returns the config of an M2M-100 or NLLB model, and the rows of its table.
 
     Raises:
-        SourceError: a field has a value that is not supported, or is not known.
+        SourceError: a field has a value that is not supported.
     """
-    given = ForeignConfig(values)
-    given.require("architectures", ["M2M100ForConditionalGeneration"], ["M2M100Model"], None)
-    given.require("decoder_start_token_id", values.get("eos_token_id", 2))
-    vocab_size = given.take("vocab_size", int)
-    model = _read_config(
+    given.fill(activation_function="relu", scale_embedding=True)
+    given.require("scale_embedding", True)
+    _check_legacy(given, before=True, embedding=False, static=True)
+    return _read_config(
         given,
+        ("M2M100ForConditionalGeneration", "M2M100Model"),
         position="sinusoidal_fairseq",
         norm_position="pre",
-        decoder_start="eos",
     )
-    given.finish()
-    return model, vocab_size
 
 
-def read_marian_config(values: Mapping[str, Any]) -> tuple[ModelConfig, int]:
+def read_marian_config(given: ForeignConfig) -> tuple[ModelConfig, int]:
     """Returns the config of a Marian model, and the rows of its table.
 
     Raises:
-        SourceError: a field has a value that is not supported, or is not known.
+        SourceError: a field has a value that is not supported.
     """
-    given = ForeignConfig(values)
-    given.require("architectures", ["MarianMTModel"], ["MarianModel"], None)
+    given.fill(activation_function="gelu", scale_embedding=False)
     given.allow("share_encoder_decoder_embeddings", True)
-    vocab_size = given.take("vocab_size", int)
-    given.require("decoder_vocab_size", vocab_size, None)
-    given.require("decoder_start_token_id", values.get("pad_token_id"))
-    for name, value in _LEGACY.items():
-        given.allow(name, value)
-    model = _read_config(given, position="sinusoidal_halves", output_bias=True)
-    given.finish()
-    return model, vocab_size
-
-
-def _read_config(given: ForeignConfig, **own: Any) -> ModelConfig:
-    """Reads the fields that all models of the family have; `own` are what one of them has alone."""
-    given.allow("tie_word_embeddings", True)
+    given.require("decoder_vocab_size", given.get("vocab_size"), None)
     given.require("scale_embedding", True)
+    _check_legacy(given, before=False, embedding=False, static=True)
+    return _read_config(
+        given, ("MarianMTModel", "MarianModel"), position="sinusoidal_halves", output_bias=True
+    )
+
+
+def read_positions(model: ModelConfig, tensors: Tensors) -> ModelConfig:
+    """Returns the config of a Marian model with the positions of its file.
+
+    `transformers` has a frozen table for sinusoids, and takes any other that the file has.
+    """
+    for name in filter(tensors.by_name.__contains__, _POSITIONS):
+        found = tensors.read(name)
+        wanted = encode_sinusoidal(jnp.arange(len(found)), model.d_model, model.position)
+        # They may have been rounded to float16.
+        if found.shape != wanted.shape or not np.allclose(found, wanted, atol=2e-3):
+            return dataclasses.replace(model, position="learned", max_positions=len(found))
+    return model
+
+
+def read_mbart_config(given: ForeignConfig) -> tuple[ModelConfig, int]:
+    """Returns the config of an mBART model, and the rows of its table.
+
+    BART differs by norm_position="post" alone.
+
+    Raises:
+        SourceError: a field has a value that is not supported.
+    """
+    given.fill(activation_function="gelu", scale_embedding=False, max_position_embeddings=1024)
+    _check_legacy(given, before=True, embedding=True, static=False)
+    return _read_config(
+        given,
+        ("MBartForConditionalGeneration", "MBartModel"),
+        position="learned",
+        max_positions=given.take("max_position_embeddings", int),
+        norm_position="pre",
+        embedding_norm=True,
+        embedding_scale=given.translate("scale_embedding", {True: True, False: False}),
+        output_bias=True,
+    )
+
+
+def _check_legacy(given: ForeignConfig, *, before: bool, embedding: bool, static: bool) -> None:
+    """Checks fields of configs before transformers 4.12: each class implements one value."""
+    given.allow("normalize_before", before)
+    given.allow("add_final_layer_norm", before)
+    given.allow("normalize_embedding", embedding)
+    given.allow("static_position_embeddings", static)
+    given.allow("add_bias_logits", False)
+
+
+def _read_config(
+    given: ForeignConfig, architectures: Sequence[str], **own: Any
+) -> tuple[ModelConfig, int]:
+    """Reads the fields that all models of the family have; `own` are what one of them has alone."""
+    given.require("architectures", *([name] for name in architectures), None)
+    given.allow("tie_word_embeddings", True)
     num_heads = given.take("encoder_attention_heads", int)
     d_ff = given.take("encoder_ffn_dim", int)
     given.require("decoder_attention_heads", num_heads)
     given.require("decoder_ffn_dim", d_ff)
-    given.ignore(*_WITHOUT_EFFECT)
-    depths = name_depths(given.take("encoder_layers", int), given.take("decoder_layers", int))
-    return ModelConfig(
-        **depths,
+    given.ignore("max_position_embeddings", "num_hidden_layers", "extra_pos_embeddings")
+    given.fill(dropout=0.1, attention_dropout=0.0, activation_dropout=0.0)
+    model = ModelConfig(
+        **name_depths(given.take("encoder_layers", int), given.take("decoder_layers", int)),
         d_model=given.take("d_model", int),
         d_ff=d_ff,
         num_heads=num_heads,
@@ -112,27 +156,25 @@ def _read_config(given: ForeignConfig, **own: Any) -> ModelConfig:
         norm_epsilon=1e-5,
         feed_forward=given.translate("activation_function", _ACTIVATIONS),
         dropout=given.take("dropout", float),
-        attention_dropout=given.take("attention_dropout", float, 0.0),
-        feed_forward_dropout=given.take("activation_dropout", float, 0.0),
+        attention_dropout=given.take("attention_dropout", float),
+        feed_forward_dropout=given.take("activation_dropout", float),
         **own,
     )
+    return model, given.take("vocab_size", int)
 
 
-def write_config(model: ModelConfig, vocab_size: int, pad: int, eos: int) -> dict[str, Any]:
+def write_config(model: ModelConfig, rows: Rows) -> dict[str, Any]:
     """Returns the values of config.json, as far as they follow from the model: the way back.
 
     Args:
-        model: config of the run, whose kind of positions says whether it is Marian's or NLLB's.
-        vocab_size: rows of the table.
-        pad: row of `<pad>`.
-        eos: row of `</s>`.
+        model: config of the run, whose kind of positions says which model of the family it is.
+        rows: of the vocabulary that is written.
     """
-    is_marian = model.position != "sinusoidal_fairseq"
+    vocab_size, start = int(rows.row.max()) + 1, int(rows.row[START_IDS[model.decoder_start]])
     encoder_layers, decoder_layers = model.depth
     names = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
+    pad = int(rows.row[PAD_ID if rows.row[PAD_ID] != NO_ROW else BOS_ID])
     values = {
-        "model_type": "marian" if is_marian else "m2m_100",
-        "architectures": ["MarianMTModel" if is_marian else "M2M100ForConditionalGeneration"],
         "vocab_size": vocab_size,
         "d_model": model.d_model,
         "encoder_layers": encoder_layers,
@@ -140,18 +182,25 @@ def write_config(model: ModelConfig, vocab_size: int, pad: int, eos: int) -> dic
         **{f"{stack}_attention_heads": model.num_heads for stack in ("encoder", "decoder")},
         **{f"{stack}_ffn_dim": model.d_ff for stack in ("encoder", "decoder")},
         "activation_function": names.get(model.feed_forward, "relu"),
-        "scale_embedding": True,
+        "scale_embedding": model.embedding_scale,
         "tie_word_embeddings": True,
         "dropout": model.dropout,
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.feed_forward_dropout,
         "pad_token_id": pad,
-        "eos_token_id": eos,
-        "decoder_start_token_id": pad if is_marian else eos,
+        "eos_token_id": int(rows.row[EOS_ID]),
+        "decoder_start_token_id": start,
     }
-    if is_marian:
-        values |= {"share_encoder_decoder_embeddings": True, "decoder_vocab_size": vocab_size}
-    return values
+    match model.position:
+        case "sinusoidal_fairseq":
+            kind, name = "m2m_100", "M2M100ForConditionalGeneration"
+        case "learned":
+            kind, name = "mbart", "MBartForConditionalGeneration"
+            values["max_position_embeddings"] = model.max_positions
+        case _:
+            kind, name = "marian", "MarianMTModel"
+            values |= {"share_encoder_decoder_embeddings": True, "decoder_vocab_size": vocab_size}
+    return {"model_type": kind, "architectures": [name], **values}
 
 
 def order_as_halves(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -170,17 +219,46 @@ def order_as_halves(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: reorder(name, tensor) for name, tensor in tensors.items()}
 
 
+def complete(tensors: Tensors) -> Tensors:
+    """Gives the one table, and the tensors of a model without its output, their usual names."""
+    if not any(name.startswith("model.") for name in tensors.by_name):
+        own = ("lm_head.weight", "final_logits_bias")
+        tensors = Tensors(
+            {name if name in own else f"model.{name}": t for name, t in tensors.by_name.items()}
+        )
+    return tensors.with_name(_TABLE, _TIED)
+
+
 def list_links(model: ModelConfig, rows: Rows) -> list[Link]:
     """Returns the link of each parameter."""
     links = [table(("tgt_embedding", "table"), _TABLE, rows)]
     if model.output_bias:
-        links.append(output_bias(("output_bias",), "final_logits_bias", rows))
-    for stack, depth in zip(("encoder", "decoder"), model.depth, strict=True):
+        path = ("output_bias",)
+        has_bias = model.position != "sinusoidal_fairseq"  # all of the family but M2M-100
+        name = "final_logits_bias"
+        links.append(output_bias(path, name, rows) if has_bias else barred(path, rows))
+    for side, stack, depth in zip(("src", "tgt"), ("encoder", "decoder"), model.depth, strict=True):
+        if model.position == "learned":
+            links.append(_link_positions((f"{side}_position", "table"), stack, model))
+        if model.embedding_norm:
+            links += _list_norm((), f"model.{stack}.layernorm_embedding", f"{side}_embedding_norm")
         for number in range(depth):
             links += _list_block((stack, number), model, f"model.{stack}.layers.{number}")
         if model.norm_position == "pre":
             links += _list_norm((), f"model.{stack}.layer_norm", f"{stack}_norm")
     return links
+
+
+def _link_positions(path: ParameterPath, stack: str, model: ModelConfig) -> Link:
+    """Learned positions, which are not scaled; in BART after rows that it never reads."""
+    offset = _OFFSET if model.embedding_norm else 0
+    scale = np.float32(model.d_model**0.5 if model.embedding_scale else 1.0)
+    return Link(
+        path,
+        (f"model.{stack}.embed_positions.weight",),
+        lambda tensors: tensors[0][offset:] / scale,
+        lambda value: [np.pad(value * scale, ((offset, 0), (0, 0)))],
+    )
 
 
 def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link]:
@@ -212,19 +290,14 @@ def _list_norm(path: ParameterPath, name: str, own: str = "norm") -> list[Link]:
     ]
 
 
-def check_derived(tensors: Tensors, model: ModelConfig) -> None:
-    """Checks the tensors that follow from others: copies of the table, and sinusoids.
+def check_derived(tensors: Tensors) -> None:
+    """Checks that other names of the one table are copies of it.
 
     Raises:
         SourceError: one has other values, so it is another model.
     """
     for name in filter(tensors.by_name.__contains__, _TIED):
-        if not np.array_equal(tensors.read(name), tensors.read(_TABLE)):
+        if not tensors.same(name, _TABLE):
             raise SourceError(
                 f"{name} differs from {_TABLE}, but config.json says that they are tied"
             )
-    for name in filter(tensors.by_name.__contains__, _POSITIONS):
-        found = tensors.read(name)
-        wanted = encode_sinusoidal(jnp.arange(len(found)), model.d_model, model.position)
-        if not np.allclose(found, wanted, atol=2e-3):  # they may have been rounded to float16
-            raise SourceError(f"{name} holds other positions than the sinusoids of such a model")

@@ -36,6 +36,8 @@ SUPPORTED = {
     "residual": (True,),
     "attention_scale": (True,),
     "decoder_start": ("bos",),
+    "embedding_scale": (True,),
+    "embedding_norm": (False,),
 }
 # Fields that determine the shapes of the parameters, or that `write_model` reads.
 EXPORTED = (

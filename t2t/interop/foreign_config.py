@@ -1,27 +1,51 @@
-"""Reads `config.json` of `transformers` field by field, and refuses what is not understood."""
+"""Reads `config.json` of `transformers` field by field, and refuses what may change the model.
 
-from collections.abc import Mapping
+A field is known (a family reads it), without effect, or unknown. An unknown one is refused if its
+name says that it is part of the computation and its value is not off; any other is listed.
+"""
+
+import re
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
-from t2t.interop.hugging_face_folder import SourceError
+from t2t.data.batch import BOS_ID, EOS_ID, UNK_ID
+from t2t.interop.foreign_search import FIELDS
+from t2t.interop.hugging_face_folder import SourceError, explain_quantized
+from t2t.interop.hugging_face_vocabulary import Rows
 
 Value = TypeVar("Value")
 
-# Fields that do not change what a model computes: records, options of training and generation, and
-# labels of classifiers.
+# Fields that do not change what a model computes: records, options of training and saving, and
+# labels of classifiers. Those of generation are in `foreign_search.py`.
 _WITHOUT_EFFECT = """
-    model_type _name_or_path transformers_version dtype torch_dtype use_cache id2label label2id
-    num_labels _num_labels unk_token_id problem_type return_dict output_hidden_states
-    output_attentions torchscript
-    use_bfloat16 pruned_heads chunk_size_feed_forward cross_attention_hidden_size finetuning_task
-    prefix task_specific_params tokenizer_class gradient_checkpointing is_encoder_decoder
-    is_decoder add_cross_attention max_length min_length do_sample early_stopping num_beams
-    num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty
-    length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
-    num_return_sequences output_scores return_dict_in_generate forced_bos_token_id
-    forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
-    begin_suppress_tokens sep_token_id tf_legacy_loss
+    model_type _name_or_path name_or_path transformers_version dtype torch_dtype use_cache id2label
+    label2id num_labels _num_labels unk_token_id sep_token_id mask_token_id pad_token_id
+    bos_token_id eos_token_id eos_token_ids decoder_start_token_id problem_type return_dict
+    output_hidden_states output_attentions output_past torchscript use_bfloat16
+    chunk_size_feed_forward finetuning_task prefix task_specific_params tokenizer_class
+    gradient_checkpointing tf_legacy_loss attn_implementation _attn_implementation
+    _attn_implementation_internal _attn_implementation_autoset _commit_hash transformers.js_config
+    onnx save_step xla_device init_std initializer_factor initializer_range classif_dropout
+    classifier_dropout encoder_layerdrop decoder_layerdrop
 """.split()
+# Fields that any config may have, with the only value that is supported.
+_OF_ALL: Mapping[str, Any] = {
+    "is_encoder_decoder": True,
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_encoder_decoder": False,
+    "cross_attention_hidden_size": None,
+    "pruned_heads": {},
+}
+# Parts of the names of fields that change what a model computes, and the one that names code.
+_OF_COMPUTATION = re.compile(
+    "adapter|attention|attn|expert|lora|moe|norm|quant|rope|rotary|sparse|^auto_map$|"
+    "(?:^|_)(?:act|alibi|bias|block|cross|decoder|dim|embed|encoder|eps|ffn|gate|glu|head|hidden|"
+    "kernel|layer|logit|mlp|position|relative|residual|scal|share|sliding|soft|tie|vocab|window)"
+)
+_OFF: tuple[Any, ...] = (None, False, 0, "", [], {})
+# The ids of `model.decoder_start`.
+START_IDS = {"bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
 def name_depths(encoder: int, decoder: int) -> dict[str, Any]:
@@ -32,21 +56,41 @@ def name_depths(encoder: int, decoder: int) -> dict[str, Any]:
 
 
 class ForeignConfig:
-    """The fields of a `config.json`; `finish` refuses those that nobody has read."""
+    """The fields of a `config.json`; `finish` sorts those that nobody has read."""
 
-    def __init__(self, values: Mapping[str, Any]):
-        """Takes the values of the file."""
-        self._values = values
-        self._read = {*_WITHOUT_EFFECT}
+    def __init__(self, values: Mapping[str, Any], ignored: Collection[str] = ()):
+        """Takes the values of the file, without those that the user allows to be ignored.
 
-    def take(self, name: str, kind: type[Value], default: Value | None = None) -> Value:
+        Raises:
+            SourceError: one of `ignored` is not in the file.
+        """
+        if missing := [name for name in ignored if name not in values]:
+            raise SourceError(
+                f"--ignore_fields={missing[0]}: config.json has no such field; leave it out"
+            )
+        self._values = {name: value for name, value in values.items() if name not in ignored}
+        self._given = frozenset(self._values)
+        self._read = {*_WITHOUT_EFFECT, *FIELDS}
+        for name, value in _OF_ALL.items():
+            self.allow(name, value, None)
+
+    def fill(self, **defaults: Any) -> None:
+        """Sets the values that `transformers` takes for fields that the file lacks."""
+        self._values = defaults | self._values
+
+    def get(self, name: str) -> Any:
+        """Returns the value of a field as it is; None: it is missing."""
+        self._read.add(name)
+        return self._values.get(name)
+
+    def take(self, name: str, kind: type[Value]) -> Value:
         """Returns a number.
 
         Raises:
             SourceError: it is missing and has no default, or is none.
         """
         self._read.add(name)
-        value: Any = self._values.get(name, default)
+        value: Any = self._values.get(name)
         if kind is float and type(value) is int:
             value = float(value)
         is_number = type(value) is kind
@@ -57,7 +101,7 @@ class ForeignConfig:
             )
         return value
 
-    def translate(self, name: str, known: Mapping[str, str]) -> str:
+    def translate(self, name: str, known: Mapping[Any, Value]) -> Value:
         """Returns this project's name of a value.
 
         Raises:
@@ -65,9 +109,10 @@ class ForeignConfig:
         """
         self._read.add(name)
         value: Any = self._values.get(name)
-        if value not in known:
+        if not isinstance(value, str | bool) or value not in known:
             raise SourceError(
-                f"config.json: {name}={value!r} is not supported; it can be {', '.join(known)}"
+                f"config.json: {name}={value!r} is not supported; it can be "
+                f"{', '.join(map(str, known))}"
             )
         return known[value]
 
@@ -76,23 +121,55 @@ class ForeignConfig:
         self._read.add(name)
         value = self._values.get(name)
         if not any(value == each and type(value) is type(each) for each in allowed):
-            values = " or ".join(repr(each) for each in allowed if each is not None)
+            values = " or ".join(repr(each) for each in allowed if each is not None) or "null"
             raise SourceError(f"config.json: {name}={value!r} is not supported; it can be {values}")
 
-    def allow(self, name: str, value: Any) -> None:
+    def allow(self, name: str, *values: Any) -> None:
         """As `require`, if the field is there."""
+        self._read.add(name)
         if name in self._values:
-            self.require(name, value)
+            self.require(name, *values)
 
     def ignore(self, *names: str) -> None:
         """Marks fields as read that do not matter for this model."""
         self._read.update(names)
 
-    def finish(self) -> None:
-        """Raises `SourceError` if there are fields that were not read."""
-        if unknown := sorted(self._values.keys() - self._read):
-            name = unknown[0]
-            raise SourceError(
-                f"config.json: the field {name}={self._values[name]!r} is not understood, so the "
-                "model may compute something else; if it has no effect, remove it from a copy"
-            )
+    def find_start(self, rows: Rows, default: int | None = None) -> str:
+        """Returns `model.decoder_start`; `default` is that of the family, in the original's ids.
+
+        Raises:
+            SourceError: the decoder begins with none of its values.
+        """
+        start = self._values.get("decoder_start_token_id")
+        start = default if start is None else start
+        for name, id_ in START_IDS.items():
+            if type(start) is int and rows.row[id_] == start:
+                return name
+        ids = ", ".join(str(rows.row[id_]) for id_ in START_IDS.values() if rows.row[id_] >= 0)
+        raise SourceError(
+            f"config.json: decoder_start_token_id={start!r} is not supported; it can be {ids}"
+        )
+
+    def list_without_effect(self) -> list[str]:
+        """Returns the fields of the file that are known not to change what the model computes."""
+        return sorted(self._given & {*_WITHOUT_EFFECT})
+
+    def finish(self) -> dict[str, Any]:
+        """Returns the fields that nobody has read, and that do not seem to change the model.
+
+        Raises:
+            SourceError: another field that nobody has read is part of the computation.
+        """
+        unread = {name: self._values[name] for name in sorted(self._given - self._read)}
+        for name, value in unread.items():
+            if value in _OFF:
+                continue
+            if name == "quantization_config":
+                raise explain_quantized(f"config.json: {name}={value!r}")
+            if _OF_COMPUTATION.search(name):
+                raise SourceError(
+                    f"config.json: the field {name}={value!r} is not understood, so the model may "
+                    "compute something else; if you know that it has no effect, use "
+                    f"--ignore_fields={name}"
+                )
+        return unread

@@ -1,7 +1,7 @@
 """Exports runs to `transformers`: the folder that its `from_pretrained` loads.
 
-A run is written as Marian, M2M-100 or T5, by its kind of positions, if such a model computes the
-same. Its config is compared with the one that the import would read from the folder, so a field
+A run is written as Marian, M2M-100, mBART or T5, by its kind of positions, if such a model computes
+the same. Its config is compared with the one that the import would read from the folder, so a field
 that the family does not have is refused.
 """
 
@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t.config.fields import Config, ConfigError, ModelConfig
-from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.data.batch import BOS_ID
 from t2t.data.tokenizer import Vocabulary
 from t2t.interop import bart_family, t5_family
+from t2t.interop.foreign_config import ForeignConfig
+from t2t.interop.foreign_search import write_search
 from t2t.interop.hugging_face_folder import write_json, write_safetensors
 from t2t.interop.hugging_face_tokenizer_files import assign_rows, find_family, write_tokenizer
-from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
-from t2t.interop.parameter_map import Link, write_tensors
+from t2t.interop.hugging_face_vocabulary import Rows
+from t2t.interop.parameter_map import Link, check_barred, write_tensors
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 
@@ -27,6 +29,7 @@ _FAMILIES = {
     "sinusoidal": "marian",
     "sinusoidal_halves": "marian",
     "sinusoidal_fairseq": "m2m_100",
+    "learned": "mbart",
     "relative": "t5",
     "relative_by_layer": "t5",
 }
@@ -44,9 +47,9 @@ _NEAR = 1e-5  # a difference of the norms' epsilons that changes logits less tha
 
 
 class Export(NamedTuple):
-    """What is written of a run."""
+    """The parts of a run that an export writes."""
 
-    family: str  # marian, m2m_100 or t5
+    family: str  # marian, m2m_100, mbart or t5
     model: ModelConfig  # that the import would read
     rows: Rows
     links: list[Link]
@@ -72,30 +75,31 @@ def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Ex
             f"it supports {', '.join(_FAMILIES)}"
         )
     family = _FAMILIES[model.position]
-    if rows is not None and find_family(rows) != family:
+    if rows is not None and find_family(rows, vocabulary.src.table) != family:
         rows = None
     problems = _check_vocabulary(config, vocabulary, family, imported=rows is not None)
     rows = rows or assign_rows(vocabulary, family)
-    vocab_size = int(rows.row.max()) + 1
     if family == "t5":
-        values = t5_family.write_config(model, vocab_size)
+        values = t5_family.write_config(model, rows)
         own_output = model.tie_embeddings == "input"
-        read, _ = t5_family.read_t5_config(values, own_output=own_output)
+        read, _ = t5_family.read_t5_config(ForeignConfig(values), own_output=own_output)
         choices = t5_family.CHOICES
         links = t5_family.list_links(read, rows, own_output=own_output, scaled=False)
     else:
-        is_marian = family == "marian"
-        pad = rows.row[BOS_ID if is_marian else PAD_ID]
-        values = bart_family.write_config(model, vocab_size, int(pad), int(rows.row[EOS_ID]))
-        longest = config.data.max_length + config.decoding.max_extra_length + 1
-        values["max_position_embeddings"] = max(1024, longest)
-        read, _ = (
-            bart_family.read_marian_config(values)
-            if is_marian
-            else bart_family.read_m2m100_config(values)
-        )
+        values = bart_family.write_config(model, rows)
+        if family != "mbart":
+            longest = config.data.max_length + config.decoding.max_extra_length + 1
+            values["max_position_embeddings"] = max(1024, longest)
+        read_config = {
+            "marian": bart_family.read_marian_config,
+            "m2m_100": bart_family.read_m2m100_config,
+            "mbart": bart_family.read_mbart_config,
+        }
+        read, _ = read_config[family](ForeignConfig(values))
         choices = bart_family.CHOICES
         links = bart_family.list_links(read, rows)
+    start = ForeignConfig(values).find_start(rows)
+    read = dataclasses.replace(read, decoder_start=start)
     of_model, notes = _check_model(model, read, choices, values["architectures"][0])
     if problems := [*of_model, *problems]:
         raise ConfigError("\n".join(problems))
@@ -105,7 +109,7 @@ def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Ex
 def _check_vocabulary(
     config: Config, vocabulary: Vocabulary, family: str, *, imported: bool
 ) -> list[str]:
-    """What keeps a vocabulary from being one of the family."""
+    """Returns the reasons why a vocabulary is none of the family."""
     problems = []
     data, advice = config.data, "is not supported by the export to transformers"
     match family:
@@ -113,15 +117,15 @@ def _check_vocabulary(
             problems.append(
                 f"data.direction_tags={data.direction_tags!r} {advice}: Marian has tags of targets"
             )
-        case "m2m_100" if not imported:
+        case "m2m_100" | "mbart" if not imported:
             problems.append(
                 f"model.position={config.model.position!r} {advice} with a vocabulary that was not "
-                "imported from NLLB or M2M-100"
+                "imported from NLLB, M2M-100 or mBART-50"
             )
-        case "m2m_100" if data.direction_tags != "both":
+        case "m2m_100" | "mbart" if data.direction_tags != "both":
             problems.append(
-                f"data.direction_tags={data.direction_tags!r} {advice}: M2M-100 has them on both "
-                "sides"
+                f"data.direction_tags={data.direction_tags!r} {advice}: M2M-100 and mBART have "
+                "them on both sides"
             )
         case "t5":
             if data.directions:
@@ -184,6 +188,8 @@ def write_model(
     Returns:
         What the user should know.
     """
+    if "output_bias" in params and not export.model.output_bias:
+        check_barred(np.asarray(params["output_bias"]), export.rows)
     size = len(export.rows.row)
     _, described = describe_model(export.model, size, size)
     tensors = write_tensors(export.links, _add_zeros(params, described))
@@ -192,11 +198,19 @@ def write_model(
     write_safetensors(folder / "model.safetensors", tensors)
     settings = {"dtype": "float32", "is_encoder_decoder": True}
     write_json(folder / "config.json", {**export.values, **settings})
-    generation, notes = _describe_search(config, export)
+    names = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+    generation, notes = write_search(
+        config, export.rows, {name: export.values[name] for name in names}
+    )
     write_json(folder / "generation_config.json", generation)
     write_tokenizer(
         vocabulary, export.rows, export.family, _describe_tokenizer(config, export), folder
     )
+    if export.family == "t5" and vocabulary.src.has_bytes:
+        notes.append(
+            "T5Tokenizer of transformers spells nothing in bytes: tokenizer_config.json names "
+            "PreTrainedTokenizerFast, which reads tokenizer.json with them"
+        )
     if export.family == "marian" and np.any(np.asarray(params["tgt_embedding"]["table"])[BOS_ID]):
         notes.append(
             "the embedding with which the decoder begins is not zero, for which CTranslate2's "
@@ -215,29 +229,6 @@ def _add_zeros(params: Params, described: Params) -> Params:
     }
 
 
-def _describe_search(config: Config, export: Export) -> tuple[dict[str, Any], list[str]]:
-    """The content of generation_config.json: the search is the run's; and notes on it."""
-    decoding, notes = config.decoding, []
-    names = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-    barred = [int(row) for row in export.rows.row[[PAD_ID, BOS_ID]] if row != NO_ROW]
-    values = {
-        **{name: export.values[name] for name in names},
-        "forced_eos_token_id": export.values["eos_token_id"],
-        "bad_words_ids": [[row] for row in barred],
-        "max_length": config.data.max_length + decoding.max_extra_length + 1,
-        "num_beams": decoding.beam_size,
-    }
-    if decoding.beam_size > 1:
-        values["early_stopping"] = "never"
-        values["length_penalty"] = 0.0 if decoding.length_penalty == "none" else decoding.alpha
-    if decoding.beam_size > 1 and decoding.length_penalty == "gnmt":
-        notes.append(
-            f"decoding.length_penalty='gnmt' becomes length_penalty={decoding.alpha:g}, which "
-            "divides by length ** alpha: beam search of transformers may choose another output"
-        )
-    return values, notes
-
-
 def _describe_tokenizer(config: Config, export: Export) -> dict[str, Any]:
     """Settings of the tokenizer: the languages, those of the first direction if there are any."""
     data = config.data
@@ -245,7 +236,7 @@ def _describe_tokenizer(config: Config, export: Export) -> dict[str, Any]:
     if data.directions:
         src, _, tgt = data.directions[0].partition("-")
     names = (
-        ("src_lang", "tgt_lang") if export.family == "m2m_100" else ("source_lang", "target_lang")
+        ("source_lang", "target_lang") if export.family == "marian" else ("src_lang", "tgt_lang")
     )
     languages = zip(names, (src, tgt), strict=True) if export.family != "t5" else ()
     return {"model_max_length": data.max_length} | {name: code for name, code in languages if code}

@@ -1,7 +1,7 @@
 """Reads and writes a model's folder as `transformers` saves it: JSON, and tensors one at a time.
 
-Nothing in the folder is executed. `*.safetensors` holds no code. `pytorch_model.bin` holds a
-pickle, of which only the instructions that describe tensors are followed; any other is refused.
+Nothing in the folder is executed. `*.safetensors` holds no code. `pytorch_model.bin` holds
+pickles, of which only the instructions that describe tensors are followed; any other is refused.
 """
 
 import dataclasses
@@ -12,9 +12,10 @@ import json
 import math
 import pickle
 import re
+import struct
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,24 @@ _SMALL_FILES = ("*.json", "*.spm", "*.model")
 _WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
 _PICKLED_WEIGHTS = ("pytorch_model.bin.index.json", "pytorch_model.bin")
 _MAX_HEADER = 100 * 2**20  # bytes, the limit of the format
+# The first pickle of a file that torch wrote before 1.6.
+_OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_POINTER = b"version https://git-lfs.github.com/spec/"  # the first bytes of a pointer of Git LFS
+# Weights in other formats than the two that are read.
+_OTHER_WEIGHTS = {
+    "*.gguf": "in GGUF's format, mostly quantised",
+    "*.h5": "of TensorFlow",
+    "*.msgpack": "of Flax",
+    "*.onnx": "of ONNX",
+    "*.ot": "of Rust",
+    "model.npz": "of Marian's own format",
+}
+# Ends of the names of tensors that quantised models have beside, or in place of, weights.
+_OF_QUANTIZED = (
+    ".qweight", ".qzeros", ".scales", ".g_idx", ".SCB", ".absmax", ".quant_map", ".weight_format",
+    ".weight_scale", ".weight_scale_inv", ".weight_packed", ".quant_state.bitsandbytes__nf4",
+    ".quant_state.bitsandbytes__fp4",
+)  # fmt: skip
 # Types of numbers: their names in safetensors and in torch.save, and NumPy's type.
 _TYPES = (
     ("F64", "DoubleStorage", np.dtype(np.float64)),
@@ -58,11 +77,29 @@ class Tensor(NamedTuple):
     read: Callable[[], np.ndarray]
 
 
+def explain_quantized(found: str) -> SourceError:
+    """Returns the error of a quantised model; `found` says where it is seen."""
+    return SourceError(f"{found}: quantised models are not imported; use the original")
+
+
 @dataclasses.dataclass(frozen=True)
 class Tensors:
     """The tensors of a folder by name; `read` reads one of them."""
 
     by_name: Mapping[str, Tensor]
+
+    def with_name(self, name: str, others: Iterable[str]) -> "Tensors":
+        """Adds a tensor that is only there under one of its other names."""
+        there = [other for other in others if other in self.by_name]
+        if name in self.by_name or not there:
+            return self
+        return Tensors({**self.by_name, name: self.by_name[there[0]]})
+
+    def same(self, name: str, other: str) -> bool:
+        """Returns whether two tensors are equal."""
+        if self.by_name[name] is self.by_name[other]:
+            return True
+        return np.array_equal(self.read(name), self.read(other))
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -77,10 +114,7 @@ class Tensors:
         """
         tensor = self.by_name[name]
         if not jnp.issubdtype(tensor.dtype, jnp.floating):
-            raise SourceError(
-                f"tensor {name} is of type {tensor.dtype}, not of floating-point numbers; "
-                "quantised models are not imported: use the original"
-            )
+            raise explain_quantized(f"tensor {name} is of type {tensor.dtype}")
         return np.asarray(tensor.read()).astype(np.float32)
 
 
@@ -150,6 +184,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     """
     path = folder / name
     try:
+        check_pointer(path)
         values = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise SourceError(
@@ -162,6 +197,16 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise SourceError(f"{path} holds no JSON object; download or save it again")
     return values
+
+
+def check_pointer(path: Path) -> None:
+    """Raises `SourceError` if a file is a pointer of Git LFS; OSError if it cannot be read."""
+    with path.open("rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise SourceError(
+                f"{path} is a pointer of Git LFS, not the file itself; run git lfs pull in its "
+                "folder, or use --source=hf:OWNER/NAME"
+            )
 
 
 def hash_file(path: Path) -> str:
@@ -184,6 +229,7 @@ def open_tensors(folder: Path) -> Tensors:
         index = _read_index(folder, name) if name.endswith(".index.json") else {}
         by_name: dict[str, Tensor] = {}
         for path in [folder / file for file in sorted({*index.values()}) or [name]]:
+            check_pointer(path)
             read = _open_safetensors if path.suffix == ".safetensors" else _open_pickle
             found = read(path)
             if repeated := sorted(by_name.keys() & found.keys()):
@@ -193,7 +239,17 @@ def open_tensors(folder: Path) -> Tensors:
             raise SourceError(
                 f"{folder / name} names {missing[0]}, but no file has it; download the files again"
             )
+        for own, tensor in by_name.items():
+            is_integer = tensor.dtype in (np.dtype(np.int8), np.dtype(np.uint8))
+            if own.endswith(_OF_QUANTIZED) or (is_integer and own.endswith("weight")):
+                raise explain_quantized(f"{path} has the tensor {own} of type {tensor.dtype}")
         return Tensors(by_name)
+    for pattern, kind in _OTHER_WEIGHTS.items():
+        for path in sorted(folder.glob(pattern)):
+            raise SourceError(
+                f"{path} holds weights {kind}, which are not read; download the original's "
+                "model.safetensors, or load the model with transformers and use save_pretrained"
+            )
     raise SourceError(
         f"{folder} holds no weights: neither {' nor '.join((*_WEIGHTS, *_PICKLED_WEIGHTS))}; "
         "save the model with save_pretrained"
@@ -240,10 +296,7 @@ def _open_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _read_entry(path: Path, start: int, entry: Mapping[str, Any]) -> Tensor:
     if entry["dtype"] not in _DTYPES:
-        raise SourceError(
-            f"{path} holds numbers of type {entry['dtype']}; "
-            f"use a model with one of {', '.join(_DTYPES)}"
-        )
+        raise explain_quantized(f"{path} holds numbers of type {entry['dtype']}")
     dtype, shape = _DTYPES[entry["dtype"]], tuple(map(int, entry["shape"]))
     begin, end = entry["data_offsets"]
     if begin < 0 or min(shape, default=0) < 0 or end - begin != math.prod(shape) * dtype.itemsize:
@@ -266,12 +319,8 @@ def write_json(path: Path, values: Any) -> None:
     path.write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes tensors as `transformers` reads them, one after the other.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+def format_safetensors(tensors: Mapping[str, np.ndarray]) -> Iterator[bytes]:
+    """Yields the content of a file of tensors as `transformers` reads it, tensor by tensor."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     names = {dtype: name for name, _, dtype in _TYPES}
     end = 0
@@ -284,18 +333,33 @@ def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
         }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    yield len(text).to_bytes(8, "little") + text
+    yield from (tensor.tobytes() for tensor in tensors.values())
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes tensors as `transformers` reads them, one after the other.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for tensor in tensors.values():
-            file.write(tensor.tobytes())
+        file.writelines(format_safetensors(tensors))
 
 
 class _Storage(NamedTuple):
-    """A file of numbers in the archive of `torch.save`."""
+    """Numbers in a file of `torch.save`, as its pickle names them."""
 
     key: str
     dtype: np.dtype
     size: int  # numbers
+
+
+class _Numbers(NamedTuple):
+    """The bytes of a storage."""
+
+    size: int  # bytes
+    read: Callable[[np.dtype], np.ndarray]  # all of them
 
 
 class _PickledTensor(NamedTuple):
@@ -336,36 +400,17 @@ class _TensorUnpickler(pickle.Unpickler):
         return self._KNOWN[module, name]
 
     def persistent_load(self, pid: Any) -> _Storage:
-        kind, dtype, key, _, size = pid
-        if kind != "storage" or not isinstance(dtype, np.dtype):
+        kind, dtype, key, _, size, *view = pid
+        if kind != "storage" or not isinstance(dtype, np.dtype) or any(view):
             raise ValueError(f"{pid!r} is no storage")
         return _Storage(str(key), dtype, int(size))
 
 
 def _open_pickle(path: Path) -> dict[str, Tensor]:
-    """Reads the names of a file of `torch.save`: a zip archive of a pickle and its storages."""
+    """Reads the names of a file of `torch.save`, of any version since 0.1.10."""
     remedy = "convert it with transformers: model.save_pretrained(FOLDER) writes safetensors"
-    if not zipfile.is_zipfile(path):
-        raise SourceError(
-            f"{path} is cut, or in the old format of torch.save, a pickle that is not read; "
-            f"download it again, or {remedy}"
-        )
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = {info.filename: info for info in archive.infolist()}
-            [main] = [name for name in entries if name.endswith("/data.pkl")]
-            root = main.removesuffix("data.pkl")
-            order = archive.read(root + "byteorder") if root + "byteorder" in entries else b"little"
-            with archive.open(main) as file:
-                state = _TensorUnpickler(file, encoding="utf-8").load()
-    except SourceError as error:
-        raise SourceError(
-            f"{path} is a pickle that runs code when it is loaded: {error}. It was not run; "
-            f"do not load it elsewhere unless you trust its author, else {remedy}"
-        ) from None
-    except Exception as error:  # a damaged pickle raises nearly any exception
-        raise _damaged(path, f"its pickle cannot be read ({error!r})") from None
-    if order != b"little" or not isinstance(state, dict):
+    state, storages = _unpickle(path, remedy)
+    if not isinstance(state, dict):
         raise SourceError(f"{path} holds no tensors by name in little-endian order; {remedy}")
     found = {}
     for name, tensor in state.items():
@@ -376,22 +421,97 @@ def _open_pickle(path: Path) -> dict[str, Tensor]:
         is_pair = len(tensor.shape) == len(tensor.strides)
         if not (is_whole and is_pair and isinstance(storage, _Storage)):
             raise _damaged(path, f"{name} has no shape")
-        entry = entries.get(f"{root}data/{storage.key}")
-        if entry is None or entry.file_size < storage.size * storage.dtype.itemsize:
+        there = storages.get(storage.key)
+        if there is None or there.size < storage.size * storage.dtype.itemsize:
             raise _damaged(path, f"the numbers of {name} are missing")
         last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
         if tensor.offset + last >= max(storage.size, 1):
             raise _damaged(path, f"{name} reaches beyond its numbers")
-        read = functools.partial(_read_pickled, path, entry.filename, tensor)
+        read = functools.partial(_read_pickled, path, there, tensor)
         found[name] = Tensor(tensor.shape, storage.dtype, read)
     return found
 
 
-def _read_pickled(path: Path, entry: str, tensor: _PickledTensor) -> np.ndarray:
-    storage = tensor.storage
+def _unpickle(path: Path, remedy: str) -> tuple[Any, dict[str, _Numbers]]:
+    """Returns what a file of `torch.save` holds, or None for big-endian numbers; and storages."""
+    with path.open("rb") as file:
+        is_old = file.read(len(_OLD_MAGIC)) == _OLD_MAGIC
+    if not is_old and not zipfile.is_zipfile(path):
+        raise SourceError(
+            f"{path} is cut, or no file of torch.save; download it again, or {remedy}"
+        )
     try:
+        return (_read_old if is_old else _read_archive)(path)
+    except SourceError as error:
+        if re.search(r"quant|qtensor|torch\.Q", str(error)):
+            raise explain_quantized(f"{path} has quantised tensors ({error})") from None
+        raise SourceError(
+            f"{path} is a pickle that runs code when it is loaded: {error}. It was not run; "
+            f"do not load it elsewhere unless you trust its author, else {remedy}"
+        ) from None
+    except Exception as error:  # a damaged pickle raises nearly any exception
+        raise _damaged(path, f"its pickle cannot be read ({error!r})") from None
+
+
+def _read_archive(path: Path) -> tuple[Any, dict[str, _Numbers]]:
+    """Reads the format since torch 1.6: a zip archive of a pickle and its storages."""
+    with zipfile.ZipFile(path) as archive:
+        entries = {info.filename: info for info in archive.infolist()}
+        [main] = [name for name in entries if name.endswith("/data.pkl")]
+        root = main.removesuffix("data.pkl")
+        order = archive.read(root + "byteorder") if root + "byteorder" in entries else b"little"
+        with archive.open(main) as file:
+            state = _TensorUnpickler(file, encoding="utf-8").load()
+
+    def read(entry: str, dtype: np.dtype) -> np.ndarray:
         with zipfile.ZipFile(path) as archive:
-            numbers = np.frombuffer(archive.read(entry), storage.dtype)
+            return np.frombuffer(archive.read(entry), dtype)
+
+    folder = f"{root}data/"
+    storages = {
+        name.removeprefix(folder): _Numbers(info.file_size, functools.partial(read, name))
+        for name, info in entries.items()
+        if name.startswith(folder)
+    }
+    return state if order == b"little" else None, storages
+
+
+def _read_old(path: Path) -> tuple[Any, dict[str, _Numbers]]:
+    """Reads the format before torch 1.6: five pickles, then each storage after its size.
+
+    The pickles are a magic number, a version, facts about the machine, the state, and the keys of
+    the storages in order.
+    """
+    named: dict[str, _Storage] = {}
+
+    class Unpickler(_TensorUnpickler):
+        def persistent_load(self, pid: Any) -> _Storage:
+            storage = super().persistent_load(pid)
+            return named.setdefault(storage.key, storage)
+
+    def read(start: int, size: int, dtype: np.dtype) -> np.ndarray:
+        return np.memmap(path, dtype, "r", start, (size,))
+
+    with path.open("rb") as file:
+        _, _, machine, state, keys = (Unpickler(file, encoding="utf-8").load() for _ in range(5))
+        storages, end = {}, path.stat().st_size
+        for key in keys:
+            storage = named[key]
+            [size] = struct.unpack("<q", file.read(8))
+            start, length = file.tell(), size * storage.dtype.itemsize
+            if not 0 <= storage.size <= size or start + length > end:
+                raise EOFError(f"it has {end} bytes instead of {start + length} or more")
+            storages[key] = _Numbers(length, functools.partial(read, start, size))
+            file.seek(length, 1)
+    return state if machine["little_endian"] else None, storages
+
+
+def _read_pickled(path: Path, there: _Numbers, tensor: _PickledTensor) -> np.ndarray:
+    storage = tensor.storage
+    if not math.prod(tensor.shape):
+        return np.zeros(tensor.shape, storage.dtype)
+    try:
+        numbers = there.read(storage.dtype)
     except (OSError, zipfile.BadZipFile) as error:
         raise _damaged(path, str(error)) from None
     strides = [stride * storage.dtype.itemsize for stride in tensor.strides]

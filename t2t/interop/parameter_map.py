@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from t2t.config.fields import ConfigError
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.model.interface import Params
@@ -133,6 +134,25 @@ def output_bias(path: ParameterPath, name: str, rows: Rows) -> Link:
         return np.where(rows.is_output, bias[rows.row], np.float32(NEVER))
 
     return Link(path, (name,), read, lambda value: [_restore(value, rows)[None]], optional=True)
+
+
+def barred(path: ParameterPath, rows: Rows) -> Link:
+    """A bias of the logits that the original lacks: `NEVER` where it has no output, else 0."""
+    bias = np.where(rows.is_output, np.float32(0), np.float32(NEVER))
+    return Link(path, (), lambda _: bias, lambda _: [])
+
+
+def check_barred(bias: np.ndarray, rows: Rows) -> None:
+    """Checks that a bias of the logits does not change the probabilities of the original's ids.
+
+    Raises:
+        ConfigError: it was trained.
+    """
+    if np.ptp(bias[rows.is_output]) > 0:
+        raise ConfigError(
+            "model.output_bias=True was trained, but the original has no such bias; fine-tune "
+            "with training.frozen=output_bias, as configs/fine_tune.py does"
+        )
 
 
 def _restore(value: np.ndarray, rows: Rows) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""T5, T5 1.1 (and Flan), mT5 and umT5 models of `transformers`: config, and parameters both ways.
+"""T5, T5 1.1 (and Flan), mT5, umT5 and MADLAD-400 of `transformers`: config, parameters both ways.
 
 Sources: Raffel et al. 2020; `T5ForConditionalGeneration` of transformers 5. MetricX is an mT5 whose
-authors call its class `MT5ForRegression`.
+authors call its class `MT5ForRegression`. MADLAD-400 is a T5 1.1 with other special symbols.
 
 T5 does not scale its embeddings, but multiplies the decoder's output by d_model^-0.5 where the
 output table is that of the embeddings. Here the embeddings are scaled by d_model^0.5, so the
@@ -11,16 +11,17 @@ imported table is the original's times d_model^-0.5, which gives both.
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from t2t.config.fields import ModelConfig
-from t2t.interop.foreign_config import ForeignConfig, name_depths
+from t2t.config.variants import GATED
+from t2t.data.batch import EOS_ID, PAD_ID
+from t2t.interop.foreign_config import START_IDS, ForeignConfig, name_depths
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.parameter_map import (
     Link,
     ParameterPath,
     attention,
+    barred,
     matrix,
     stacked,
     table,
@@ -38,69 +39,85 @@ DERIVED = (
     f"decoder.block.0.layer.1.EncDecAttention.{_BIAS}",
 )
 
-_FEED_FORWARDS = {"relu": "relu", "gated-gelu": "geglu", "gated-silu": "swiglu"}
+_FEED_FORWARDS = {
+    "relu": "relu",
+    "silu": "silu",
+    "gelu": "gelu_exact",
+    "gelu_new": "gelu",
+    "gated-gelu": "geglu",  # by tanh, unlike "gelu"
+    "gated-silu": "swiglu",
+}
 # Values of fields that a model of the family can have; of other fields it can have one.
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "feed_forward": ("relu", "geglu", "swiglu"),
+CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "feed_forward": tuple(_FEED_FORWARDS.values()),
     "tie_embeddings": ("all", "input"),
+    "decoder_start": ("bos", "unk"),
+    "output_bias": (False, True),  # `check_output_bias`
 }
 METRICX_ARCHITECTURES = ["MT5ForRegression"]  # see `t2t.evaluation.metricx`
 _ARCHITECTURES = (
     ["T5ForConditionalGeneration"], ["MT5ForConditionalGeneration"],
     ["UMT5ForConditionalGeneration"], METRICX_ARCHITECTURES,
+    ["T5WithLMHeadModel"],  # the first name of T5ForConditionalGeneration
+    ["T5Model"], ["MT5Model"], ["UMT5Model"],
 )  # fmt: skip
 
 
-def read_t5_config(values: Mapping[str, Any], *, own_output: bool) -> tuple[ModelConfig, int]:
+def read_t5_config(given: ForeignConfig, *, own_output: bool) -> tuple[ModelConfig, int]:
     """Returns the config of a model, and the rows of its table.
 
     Args:
-        values: of config.json.
+        given: config.json.
         own_output: whether the output has a table of its own (`has_own_output`).
 
     Raises:
-        SourceError: a field has a value that is not supported, or is not known.
+        SourceError: a field has a value that is not supported.
     """
-    given = ForeignConfig(values)
+    is_t5 = given.get("model_type") == "t5"
+    given.fill(
+        feed_forward_proj="relu" if is_t5 else "gated-gelu",
+        d_kv=64,
+        num_decoder_layers=given.get("num_layers"),
+        layer_norm_epsilon=1e-6,
+        dropout_rate=0.1,
+    )
     given.require("architectures", *_ARCHITECTURES, None)
-    if values.get("architectures") == METRICX_ARCHITECTURES:
+    if given.get("architectures") == METRICX_ARCHITECTURES:
         # Else the authors' class scales the output, while transformers 5 says True of any mT5.
         given.allow("tie_word_embeddings", False)
     given.allow("relative_attention_num_buckets", Relative.buckets)
     given.allow("relative_attention_max_distance", Relative.max_distance)
-    given.allow("decoder_start_token_id", values.get("pad_token_id", 0))
-    given.ignore("initializer_factor", "classifier_dropout", "n_positions", "output_past")
+    given.ignore("n_positions", "tie_word_embeddings")
     given.ignore("scalable_attention")  # of umT5, which transformers does not read
-    given.ignore("tie_word_embeddings", "scale_decoder_outputs")  # `_scales_output`
-    given.ignore("dense_act_fn", "is_gated_act")  # they follow from feed_forward_proj
-    given.ignore("pad_token_id", "eos_token_id", "bos_token_id")
+    kind = given.translate("feed_forward_proj", {name: name for name in _FEED_FORWARDS})
+    activation = kind.rpartition("-")[2]
+    given.allow("dense_act_fn", "gelu_new" if kind == "gated-gelu" else activation)
+    given.allow("is_gated_act", kind.startswith("gated-"))
     num_heads, depth = given.take("num_heads", int), given.take("num_layers", int)
-    width, dropout = given.take("d_kv", int), given.take("dropout_rate", float, 0.1)
-    vocab_size = given.take("vocab_size", int)
+    width, dropout = given.take("d_kv", int), given.take("dropout_rate", float)
     model = ModelConfig(
-        **name_depths(depth, given.take("num_decoder_layers", int, depth)),
+        **name_depths(depth, given.take("num_decoder_layers", int)),
         d_model=given.take("d_model", int),
         d_ff=given.take("d_ff", int),
         num_heads=num_heads,
         d_k=width,
         d_v=width,
         attention_scale=False,
-        position="relative_by_layer" if values.get("model_type") == "umt5" else "relative",
+        position="relative_by_layer" if given.get("model_type") == "umt5" else "relative",
         norm="rms",
-        norm_epsilon=given.take("layer_norm_epsilon", float, 1e-6),
+        norm_epsilon=given.take("layer_norm_epsilon", float),
         norm_position="pre",
-        feed_forward=given.translate("feed_forward_proj", _FEED_FORWARDS),
+        feed_forward=_FEED_FORWARDS[kind],
         feed_forward_bias=False,
-        tie_embeddings="input" if own_output or not scales_output(values) else "all",
+        tie_embeddings="input" if own_output or not scales_output(given) else "all",
         dropout=dropout,
         attention_dropout=dropout,
         feed_forward_dropout=dropout,
     )
-    given.finish()
-    return model, vocab_size
+    return model, given.take("vocab_size", int)
 
 
-def write_config(model: ModelConfig, vocab_size: int) -> dict[str, Any]:
+def write_config(model: ModelConfig, rows: Rows) -> dict[str, Any]:
     """Returns the values of config.json, as far as they follow from the model: the way back.
 
     The output is scaled if it has the table of the embeddings, as in T5, else not, as in T5 1.1.
@@ -109,10 +126,13 @@ def write_config(model: ModelConfig, vocab_size: int) -> dict[str, Any]:
     names = {ours: theirs for theirs, ours in _FEED_FORWARDS.items()}
     tied = model.tie_embeddings == "all"
     is_umt5 = model.position == "relative_by_layer"
+    start, eos, pad = (
+        int(rows.row[id_]) for id_ in (START_IDS[model.decoder_start], EOS_ID, PAD_ID)
+    )
     return {
         "model_type": "umt5" if is_umt5 else "t5",
         "architectures": [f"{'UMT5' if is_umt5 else 'T5'}ForConditionalGeneration"],
-        "vocab_size": vocab_size,
+        "vocab_size": int(rows.row.max()) + 1,
         "d_model": model.d_model,
         "d_kv": model.key_width,
         "d_ff": model.d_ff,
@@ -126,25 +146,32 @@ def write_config(model: ModelConfig, vocab_size: int) -> dict[str, Any]:
         "relative_attention_max_distance": Relative.max_distance,
         "tie_word_embeddings": tied,
         "scale_decoder_outputs": tied,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "decoder_start_token_id": 0,
+        # T5 begins with its padding, whose row is that of BOS here; MADLAD-400 does not.
+        "pad_token_id": start if model.decoder_start == "bos" else pad,
+        "eos_token_id": eos,
+        "decoder_start_token_id": start,
     }
+
+
+def complete(tensors: Tensors, given: ForeignConfig) -> Tensors:
+    """Gives the shared table its usual name; config.json says whether the output is another."""
+    tied = given.get("tie_word_embeddings") is not False
+    return tensors.with_name(_TABLE, (*_COPIES, _OUTPUT) if tied else _COPIES)
 
 
 def has_own_output(tensors: Tensors) -> bool:
     """Returns whether the output has a table of its own, and not a copy of the other one."""
     if _OUTPUT not in tensors.by_name or _TABLE not in tensors.by_name:
         return _OUTPUT in tensors.by_name
-    return not np.array_equal(tensors.read(_OUTPUT), tensors.read(_TABLE))
+    return not tensors.same(_OUTPUT, _TABLE)
 
 
-def scales_output(values: Mapping[str, Any]) -> bool:
+def scales_output(given: ForeignConfig) -> bool:
     """Returns whether the decoder's output is multiplied by d_model^-0.5: in T5, not in mT5."""
-    if values.get("model_type") == "mt5":
+    scales, is_tied = given.get("scale_decoder_outputs"), given.get("tie_word_embeddings")
+    if given.get("model_type") == "mt5":
         return False
-    default = values.get("tie_word_embeddings", True) is not False
-    return bool(values.get("scale_decoder_outputs", default))
+    return is_tied is not False if scales is None else bool(scales)
 
 
 def list_links(model: ModelConfig, rows: Rows, *, own_output: bool, scaled: bool) -> list[Link]:
@@ -161,6 +188,8 @@ def list_links(model: ModelConfig, rows: Rows, *, own_output: bool, scaled: bool
     if model.tie_embeddings == "input":
         name = _OUTPUT if own_output else _TABLE
         links.append(table(("own_output_embedding", "table"), name, rows, scale if scaled else 1.0))
+    if model.output_bias:
+        links.append(barred(("output_bias",), rows))
     for side, stack in (("src", "encoder"), ("tgt", "decoder")):
         if model.position == "relative":
             position = f"{stack}.block.0.layer.0.SelfAttention.{_BIAS}"
@@ -188,7 +217,7 @@ def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link
             vector((*path, "cross_residual", "norm", "scale"), f"{name}.1.layer_norm.weight")
         )
     block, dense = (*path, "feed_forward"), f"{name}.{last}.DenseReluDense"
-    inner = ("wi",) if model.feed_forward == "relu" else ("wi_0", "wi_1")
+    inner = ("wi_0", "wi_1") if model.feed_forward in GATED else ("wi",)
     weights = (f"{dense}.{each}.weight" for each in inner)
     return [
         *links,
@@ -205,5 +234,5 @@ def check_derived(tensors: Tensors) -> None:
         SourceError: one has other values, so it is another model.
     """
     for name in filter(tensors.by_name.__contains__, _COPIES):
-        if not np.array_equal(tensors.read(name), tensors.read(_TABLE)):
+        if not tensors.same(name, _TABLE):
             raise SourceError(f"{name} differs from {_TABLE}, of which it should be a copy")

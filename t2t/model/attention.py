@@ -27,7 +27,7 @@ def dot_product_attention(
     query: Float[Array, "B T H K"],
     key_value: KeyValue | KVCache,
     mask: Bool[Array, "#B 1 #T S"],
-    bias: Float[Array, "*#B H T S"] | None = None,
+    bias: Float[Array, "*#B #H #T #S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,
@@ -152,8 +152,11 @@ class MultiHeadAttention(nnx.Module):
         `position.rotate` is applied to queries and keys.
         """
         query, keys, values = self._project(x, "query_key_value", self.splits)
-        query = position.rotate(split_heads(query, self.num_heads, self.key_width), positions)
-        return query, KeyValue(position.rotate(keys, positions), values)
+        query, keys = (
+            position.rotate(each, positions).astype(x.dtype)
+            for each in (split_heads(query, self.num_heads, self.key_width), keys)
+        )
+        return query, KeyValue(keys, values)
 
     def project_query(self, x: Float[Array, "B T D"]) -> Float[Array, "B T H K"]:
         """Computes the queries of cross-attention, the attention over the encoder's output."""
@@ -179,7 +182,7 @@ class MultiHeadAttention(nnx.Module):
         query: Float[Array, "B T H K"],
         key_value: KeyValue | KVCache,
         mask: Bool[Array, "#B 1 #T S"],
-        bias: Float[Array, "*#B H T S"] | None = None,
+        bias: Float[Array, "*#B #H #T #S"] | None = None,
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
         """Attends with all heads, and projects the concatenated results by W^O.
@@ -195,6 +198,9 @@ class MultiHeadAttention(nnx.Module):
             fault = f"returned {describe_value(heads)} instead of {expected}"
             raise make_variant_error("model.attention", self.kind, fault)
         output = self.policy.multiply(
-            "BTHU,HUD->BTD", heads, self.output[...], out_sharding=spec("batch", None, None)
+            "BTHU,HUD->BTD",
+            heads.astype(query.dtype),
+            self.output[...],
+            out_sharding=spec("batch", None, None),
         )
         return add_bias(output, self.output_bias[...]) if self.biased else output

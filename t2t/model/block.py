@@ -6,6 +6,7 @@ All families of models are stacks of this block (`transformer.py`, `decoder_only
 `encoder_only.py`).
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -19,12 +20,12 @@ from t2t.model.attention import MultiHeadAttention
 from t2t.model.compute_policy import Policy
 from t2t.model.experts import Experts
 from t2t.model.kv_cache import BlockCache, KeyValue, KVCache
-from t2t.model.layers import FeedForward, Identity, Norm, is_layer, make_norm
+from t2t.model.layers import FeedForward, Identity, Norm, is_layer, make_norm, normalize
 from t2t.model.position import Position, make_block_position
 
 # What feed-forwards return beside their output, summed over blocks; most return nothing. "loss" is
-# added to the model's loss, a sum over the tokens of a batch. Other entries are vectors of counts,
-# whose shares of their sum are metrics of training.
+# added to the loss of each predicted token, so it is a mean over the tokens that the layer sees.
+# Other entries are vectors of counts, whose shares of their sum are metrics of training.
 Auxiliary = dict[str, Float[Array, "..."]]
 
 
@@ -37,7 +38,7 @@ class Context(NamedTuple):
     mask: Bool[Array, "#B 1 #T S"]  # of self-attention
     position: Position
     positions: Int[Array, "*#B T"]  # of the queries in their row
-    bias: Float[Array, "*#B H T S"] | None  # `position.bias`, added to the attention logits
+    bias: Float[Array, "*#B #H #T #S"] | None  # `position.bias`, added to the attention logits
     memory: Float[Array, "B M D"] | None = None  # what cross-attention attends to
     memory_mask: Bool[Array, "#B 1 #T M"] | None = None
     is_token: Bool[Array, "B T"] | None = None  # False for padding; None: as if there were none
@@ -79,15 +80,20 @@ class Residual(nnx.Module):
 
     def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """Returns the input of the sub-layer."""
-        return self.norm(x) if self.is_pre else x
+        return normalize(self.norm, x) if self.is_pre else x
 
     def after(
         self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], key: jax.Array | None
     ) -> Float[Array, "B T D"]:
         """Returns the result, from the input x and the sub-layer's output y."""
-        y = self.policy.operations.dropout(y, self.dropout_rate, key)
+        y = self.policy.operations.dropout(y.astype(x.dtype), self.dropout_rate, key)
         result = x + y if self.residual else y
-        return result if self.is_pre else self.norm(result)
+        return result if self.is_pre else normalize(self.norm, result)
+
+
+def make_embedding_norm(config: ModelConfig, policy: Policy) -> Norm:
+    """Creates the norm before the first block of a stack, of `model.embedding_norm`."""
+    return make_norm(config, policy) if config.embedding_norm else Identity()
 
 
 def make_final_norm(config: ModelConfig, policy: Policy) -> Norm:
@@ -108,8 +114,14 @@ def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> nn
             variant: nnx.Module = call_variant(
                 "model.feed_forward", other, config, policy, key, is_valid=is_layer
             )
-            check_call("model.feed_forward", other, variant, None, None)
+            named = {"is_token": None} if takes_is_token(variant) else {}
+            check_call("model.feed_forward", other, variant, None, None, **named)
             return variant
+
+
+def takes_is_token(feed_forward: Callable[..., Any]) -> bool:
+    """Returns whether a feed-forward asks which positions are tokens, as `Experts` does."""
+    return "is_token" in inspect.signature(feed_forward).parameters
 
 
 class FeedForwardBlock(nnx.Module):
@@ -124,6 +136,7 @@ class FeedForwardBlock(nnx.Module):
         self.enabled = feed_forward is not None
         if feed_forward is not None:
             self.feed_forward = cast(Callable[..., Any], feed_forward)
+            self.takes_is_token = takes_is_token(self.feed_forward)
             self.residual = Residual(config, policy)
 
     def __call__(
@@ -135,8 +148,8 @@ class FeedForwardBlock(nnx.Module):
         """Applies the sub-layer; auxiliary losses and metrics count only where `is_token`."""
         if not self.enabled:
             return x, {}
-        is_mixture = isinstance(self.feed_forward, Experts)
-        result = self.feed_forward(self.residual.before(x), is_token if is_mixture else keys.hidden)
+        named = {"is_token": is_token} if self.takes_is_token else {}
+        result = self.feed_forward(self.residual.before(x), keys.hidden, **named)
         auxiliary: Auxiliary = {}
         y, auxiliary = result if isinstance(result, tuple) else (result, auxiliary)
         return self.residual.after(x, y, keys.feed_forward_output), auxiliary
@@ -180,6 +193,7 @@ class Block(nnx.Module):
         returned in its place. With a cache (decoding), their keys and values are written to it,
         and they attend to the whole cache.
         """
+        x = x.astype(self.policy.dtype)  # a registered position may have added float32 numbers
         query, new = self.self_attention.project(
             self.self_residual.before(x), context.position, context.positions
         )

@@ -12,19 +12,18 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import PAD_ID
-from t2t.model.block import Auxiliary, Block, Context, make_final_norm
+from t2t.data.batch import BOS_ID, PAD_ID
+from t2t.model.block import Auxiliary, Block, Context, make_embedding_norm, make_final_norm
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import BlockCache, DecodingCache, KeyValue, KVCache
-from t2t.model.layers import split
+from t2t.model.layers import normalize, split
 from t2t.model.masks import (
     ancestor_mask,
-    causal_mask,
+    begun_mask,
     count_prefix,
     padding_mask,
     positions_in_segments,
     prefix_mask,
-    source_mask,
     source_segment_ids,
     target_segment_ids,
 )
@@ -51,6 +50,7 @@ class DecoderOnly(TableGenerator):
         self.scan_layers = config.scan_layers
         self.is_causal = not config.prefix  # else a query in the prefix sees keys to its right
         self.position = make_position(config, policy, next(keys), causal=self.is_causal)
+        self.embedding_norm = make_embedding_norm(config, policy)
         self.decoder = nnx.List(Block(config, policy, next(keys)) for _ in range(depth))
         self.decoder_norm = make_final_norm(config, policy)
 
@@ -72,23 +72,25 @@ class DecoderOnly(TableGenerator):
         mask = prefix_mask(src, of_tgt, causal=self.is_causal)
         context = Context(mask, self.position, positions, bias, is_token=is_token)
         embedded = jnp.concatenate([self.embed_src(src), self.embed_tgt(tgt_in)], axis=1)
-        x = self.position.add(embedded, positions)
+        x = normalize(self.embedding_norm, self.position.add(embedded, positions))
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
-        return self.decoder_norm(x[:, src.shape[1] :]), auxiliary
+        return normalize(self.decoder_norm, x[:, src.shape[1] :]), auxiliary
 
     def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> DecodingCache:
         """Computes the keys and values of the source, with room for `max_length` steps.
 
-        A block's cache holds the keys of the S source positions, then those of each step.
+        A row may go on with the beginning of its target, BOS w1 ... wn; the first step then takes
+        the next token instead of BOS. A block's cache holds the keys of the S positions of `src`,
+        then those of each step.
         """
         positions = jnp.arange(src.shape[1])
         bias = self.position.bias(positions, positions)
-        mask = source_mask(source_segment_ids(src), src)
-        if self.is_causal:
-            mask &= causal_mask(source_segment_ids(src))
+        is_target = jnp.cumsum(src == BOS_ID, axis=1) > 0
+        mask = begun_mask(src, is_target, causal=self.is_causal)
         context = Context(mask, self.position, positions, bias)
-        x = self.position.add(self.embed_src(src), positions)
+        embedded = jnp.where(is_target[..., None], self.embed_tgt(src), self.embed_src(src))
+        x = normalize(self.embedding_norm, self.position.add(embedded, positions))
         blocks = []
         for block in self.decoder:
             x, of_source, _ = block(x, context)
@@ -122,7 +124,7 @@ class DecoderOnly(TableGenerator):
             write_at=prefix + cache.step * beam,
             key_positions=key_positions,
         )
-        x = self.position.add(self.embed_tgt(tokens), positions)
+        x = normalize(self.embedding_norm, self.position.add(self.embed_tgt(tokens), positions))
         x, blocks = step_stack(self.decoder, x, context, cache.blocks)
-        logits = self.compute_logits(self.decoder_norm(x))
+        logits = self.compute_logits(normalize(self.decoder_norm, x))
         return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)

@@ -40,9 +40,13 @@ class Experts(nnx.Module):
         self.outer = init_glorot(outer_key, outer, d_ff, d_model, "experts", None, "d_model")
 
     def __call__(
-        self, x: Float[Array, "B T D"], is_token: Bool[Array, "B T"] | None = None
+        self,
+        x: Float[Array, "B T D"],
+        key: jax.Array | None = None,
+        is_token: Bool[Array, "B T"] | None = None,
     ) -> tuple[Float[Array, "B T D"], Balance]:
         """Returns y, and what `balance` does for the positions that are no padding."""
+        del key  # there is no dropout inside
         by_row = spec("batch", None, None)
         logits = einsum("BTD,DE->BTE", x.astype(jnp.float32), self.router[...], out_sharding=by_row)
         probabilities = jax.nn.softmax(logits)
@@ -84,12 +88,12 @@ def balance(
 
     f_e is the share of choices that fall on expert e, and P_e its mean probability, over the
     positions where `counted` is 1. Both are 1/E if all experts are used alike; then the loss is
-    the coefficient. It is multiplied by the number of these positions, since losses are sums.
+    the coefficient.
     """
     experts = probabilities.shape[-1]
     is_chosen = jax.nn.one_hot(chosen, experts, dtype=jnp.float32).sum(axis=2)
     tokens = (is_chosen * counted[..., None]).sum(axis=(0, 1))
     mass = (probabilities * counted[..., None]).sum(axis=(0, 1))
-    # n E sum_e f_e P_e with f_e = tokens_e / (n C) and P_e = mass_e / n; sum of tokens = n C
-    loss = coefficient * experts * (tokens * mass).sum() / jnp.maximum(tokens.sum(), 1)
+    shares, means = (x / jnp.maximum(x.sum(), 1) for x in (tokens, mass))  # probabilities add to 1
+    loss = coefficient * experts * (shares * means).sum()
     return {"loss": loss, "expert_share": tokens}

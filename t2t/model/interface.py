@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ConfigError
-from t2t.data.batch import DeviceBatch
+from t2t.data.batch import PAD_ID, DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.compute_policy import Policy
 
@@ -27,7 +27,7 @@ class Prediction(NamedTuple):
     table: Float[Array, "V D"]
     targets: Int[Array, "B T"]
     weights: Float[Array, "B T"]  # 0 where nothing is to be predicted
-    auxiliary: Auxiliary  # losses to be added to the model's own
+    auxiliary: Auxiliary  # its loss is added to that of each predicted token
 
 
 class Model(nnx.Module):
@@ -38,6 +38,10 @@ class Model(nnx.Module):
     @abstractmethod
     def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
         """Predicts the targets of a batch, under teacher forcing; a key switches dropout on."""
+
+    def find_tokens(self, batch: DeviceBatch) -> Bool[Array, "B T"]:
+        """Returns where the side of the pairs that it learns to predict has tokens, no padding."""
+        return batch.tgt_out != PAD_ID
 
 
 class Generator(Model):

@@ -22,7 +22,7 @@ class FeedForward(nnx.Module):
     The gated kinds swiglu and geglu (Shazeer 2020) project x to two vectors of width d_ff, called
     `halves` here. The activation is applied to the first, and the result is multiplied by the
     second. Unlike Shazeer's they have biases, unless model.feed_forward_bias=False. GELU is its
-    approximation by tanh; SiLU, also called Swish, is x sigmoid(x).
+    approximation by tanh, except in gelu_exact; SiLU, also called Swish, is x sigmoid(x).
     """
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
@@ -67,6 +67,8 @@ class FeedForward(nnx.Module):
                 return self.policy.operations.relu(halves[0])
             case "gelu":
                 return jax.nn.gelu(halves[0])
+            case "gelu_exact":
+                return jax.nn.gelu(halves[0], approximate=False)
             case "silu":
                 return jax.nn.silu(halves[0])
             case "swiglu":
@@ -85,17 +87,18 @@ def is_layer(value: Any) -> bool:
 class Embedding(nnx.Module):
     """A table with one vector for each token of a vocabulary; also computes logits from it."""
 
-    def __init__(self, vocab_size: int, d_model: int, key: jax.Array):
+    def __init__(self, vocab_size: int, d_model: int, key: jax.Array, *, scaled: bool = True):
         """Draws entries from a normal distribution with standard deviation d_model^-0.5."""
         sharding = spec("vocabulary", "d_model")
+        self.scale = math.sqrt(d_model) if scaled else 1.0
         self.table = nnx.Param(
             d_model**-0.5 * jax.random.normal(key, (vocab_size, d_model), out_sharding=sharding)
         )
 
     def look_up(self, ids: Int[Array, "B T"], dtype: jnp.dtype) -> Float[Array, "B T D"]:
-        """Returns sqrt(d_model) * table[ids]."""
+        """Returns sqrt(d_model) * table[ids], or table[ids] if the table is not `scaled`."""
         rows = self.table[...].at[ids].get(out_sharding=spec("batch", None, None))
-        return (math.sqrt(rows.shape[-1]) * rows).astype(dtype)
+        return (self.scale * rows).astype(dtype)
 
     def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Computes the logits x table^T in float32, from operands in the dtype of `x`."""
@@ -182,6 +185,11 @@ def make_norm(config: ModelConfig, policy: Policy) -> Norm:
             norm: Norm = call_variant("model.norm", other, config, policy, is_valid=is_layer)
             check_call("model.norm", other, norm, None)
             return norm
+
+
+def normalize(norm: Norm, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+    """Returns norm(x) in the dtype of x, which the float32 parameters of a variant may change."""
+    return norm(x).astype(x.dtype)
 
 
 def dropout(x: Float[Array, "..."], rate: float, key: jax.Array | None) -> Float[Array, "..."]:

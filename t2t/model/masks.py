@@ -67,6 +67,16 @@ def prefix_mask(
     return (mask & is_earlier if causal else mask)[:, None]
 
 
+def begun_mask(
+    src: Int[Array, "B S"], is_target: Bool[Array, "B S"], *, causal: bool = False
+) -> Bool[Array, "B 1 S S"]:
+    """The mask of `prefix_mask` for rows of one source, then the beginning of its target."""
+    length = src.shape[1]
+    is_earlier = jnp.tril(jnp.ones((length, length), bool))
+    seen = is_earlier if causal else is_earlier | ~is_target[:, None, None, :]
+    return padding_mask(src) & seen
+
+
 def count_prefix(src: Int[Array, "B S"], tgt_segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
     """Returns, for each target position, the number of source tokens of its segment."""
     is_same = tgt_segments[:, :, None] == source_segment_ids(src)[:, None, :]

@@ -5,6 +5,7 @@ learned), `rotate` changes queries and keys (rotary), and `bias` changes the att
 (relative, ALiBi).
 """
 
+import itertools
 import math
 
 import jax
@@ -48,7 +49,7 @@ class Position(nnx.Module):
 
     def bias(
         self, query_positions: Int[Array, "*#B T"], key_positions: Int[Array, "*#B S"]
-    ) -> Float[Array, "*#B H T S"] | None:
+    ) -> Float[Array, "*#B #H #T #S"] | None:
         """Returns the bias to add to the attention logits, or None."""
         del query_positions, key_positions
         return None
@@ -95,6 +96,7 @@ class Learned(Position):
 
     def __init__(self, config: ModelConfig, key: jax.Array):
         """Draws entries from a normal distribution with standard deviation d_model^-0.5."""
+        self.scale = math.sqrt(config.d_model) if config.embedding_scale else 1.0
         self.table = nnx.Param(
             config.d_model**-0.5
             * jax.random.normal(
@@ -113,10 +115,10 @@ class Learned(Position):
     def add(
         self, x: Float[Array, "B T D"], positions: Int[Array, "*#B T"]
     ) -> Float[Array, "B T D"]:
-        """Returns x + sqrt(d_model) * table[positions]; the embeddings have this factor, too."""
+        """Returns x + scale * table[positions], with the scale of the embeddings."""
         sharding = spec(None, None) if positions.ndim == 1 else spec("batch", None, None)
         rows = self.table[...].at[positions].get(out_sharding=sharding)
-        return x + (math.sqrt(x.shape[-1]) * rows).astype(x.dtype)
+        return x + (self.scale * rows).astype(x.dtype)
 
 
 class Rotary(Position):
@@ -196,10 +198,23 @@ class Relative(Position):
         count = self.buckets if self.causal else self.buckets // 2
         first = 0 if self.causal else jnp.where(offset > 0, count, 0)
         distance = jnp.maximum(-offset, 0) if self.causal else jnp.abs(offset)
-        exact = count // 2
-        growth = (count - exact) / math.log(self.max_distance / exact)
-        far = exact + (jnp.log(jnp.maximum(distance, 1) / exact) * growth).astype(jnp.int32)
-        return first + jnp.where(distance < exact, distance, jnp.minimum(far, count - 1))
+        thresholds = find_thresholds(count, self.max_distance)
+        return first + jnp.sum(distance[..., None] >= thresholds, axis=-1, dtype=jnp.int32)
+
+
+def find_thresholds(count: int, max_distance: int) -> Int[np.ndarray, "n"]:
+    """Returns the least distance of each of `count` buckets but the first, which begins at 0.
+
+    The first half of the buckets hold one distance each. With e of them, bucket e + k begins at
+    e (max_distance / e)^(k / e), rounded up. Integers decide: a rounded logarithm may be off by one
+    where this is an integer.
+    """
+    exact = count // 2
+    geometric = [
+        next(d for d in itertools.count(1) if d**exact * exact**k >= max_distance**k * exact**exact)
+        for k in range(1, count - exact)
+    ]
+    return np.array([*range(1, exact + 1), *geometric], np.int32)
 
 
 class Alibi(Position):

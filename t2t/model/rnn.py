@@ -157,17 +157,20 @@ class RNN(TableGenerator):
     ) -> tuple[Float[Array, "B T D"], Auxiliary]:
         """Computes the decoder's output under teacher forcing; there are no auxiliary losses."""
         encoder_key, decoder_key = split(key, 2)
-        return self.decode(tgt_in, self.encode(src, encoder_key), src, decoder_key), {}
+        memory, auxiliary = self.encode(src, encoder_key)
+        return self.decode(tgt_in, memory, src, decoder_key), auxiliary
 
-    def encode(self, src: Int[Array, "B S"], key: jax.Array | None = None) -> Float[Array, "B S D"]:
-        """Computes the encoder's output, called the memory."""
+    def encode(
+        self, src: Int[Array, "B S"], key: jax.Array | None = None
+    ) -> tuple[Float[Array, "B S D"], Auxiliary]:
+        """Returns the encoder's output, called the memory; there are no auxiliary losses."""
         dropout = self.policy.operations.dropout
         keys = split(key, 1 + len(self.encoder))
         x = dropout(self.embed_src(src), self.dropout_rate, keys[0])
         for number, layer in enumerate(self.encoder, start=1):
             after = dropout(layer(x, src != PAD_ID), self.dropout_rate, keys[number])
             x = after if number == 1 else self._connect(x, after)
-        return x
+        return x, {}
 
     def decode(
         self,
@@ -191,7 +194,7 @@ class RNN(TableGenerator):
     def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> RNNCache:
         """Copies the decoder's initial states to each slot; `max_length` is not used."""
         del max_length
-        memory = self.encode(src)
+        memory, _ = self.encode(src)
         states = jnp.tile(self._init_states(memory)[:, None], (1, beam_size, 1, 1, 1))
         return RNNCache(states, self._project_source(memory, src))
 

@@ -1,5 +1,6 @@
 """Section 3.4: a model's tables of embeddings, from one of which its logits are computed."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import BOS_ID, EOS_ID, DeviceBatch
+from t2t.data.batch import BOS_ID, EOS_ID, UNK_ID, DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.compute_policy import Policy
 from t2t.model.interface import Generator, Prediction
@@ -24,6 +25,8 @@ class Tables(nnx.Module):
     source has its own table, with "input" the output has, and with "none" each has its own.
     """
 
+    reads_targets = True  # whether target tokens are inputs
+
     def __init__(
         self,
         config: ModelConfig,
@@ -36,12 +39,14 @@ class Tables(nnx.Module):
         self.policy = policy
         self.dropout_rate = config.dropout
         self.tie_embeddings = config.tie_embeddings
-        self.tgt_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
+        key, width, scaled = next(keys), config.d_model, config.embedding_scale
+        if self.reads_targets or config.tie_embeddings != "none":
+            self.tgt_embedding = Embedding(tgt_vocab_size, width, key, scaled=scaled)
         if config.tie_embeddings in ("decoder", "none"):
-            self.src_embedding = Embedding(src_vocab_size, config.d_model, next(keys))
+            self.src_embedding = Embedding(src_vocab_size, width, next(keys), scaled=scaled)
         if config.tie_embeddings in ("input", "none"):
-            self.own_output_embedding = Embedding(tgt_vocab_size, config.d_model, next(keys))
-        self.starts_with_eos = config.decoder_start == "eos"
+            self.own_output_embedding = Embedding(tgt_vocab_size, width, next(keys))
+        self.decoder_start = {"bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}[config.decoder_start]
         self.biased = config.output_bias
         if self.biased:
             self.output_bias = nnx.Param(jnp.zeros(tgt_vocab_size, out_sharding=spec("vocabulary")))
@@ -60,8 +65,8 @@ class Tables(nnx.Module):
 
     def embed_tgt(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T D"]:
         """Embeds target tokens, of which BOS is the first input of the decoder."""
-        if self.starts_with_eos:
-            tokens = jnp.where(tokens == BOS_ID, EOS_ID, tokens)
+        if self.decoder_start != BOS_ID:
+            tokens = jnp.where(tokens == BOS_ID, self.decoder_start, tokens)
         return self.tgt_embedding.look_up(tokens, self.policy.dtype)
 
     def compute_logits(self, hidden: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
@@ -74,17 +79,19 @@ class Tables(nnx.Module):
     ) -> Prediction:
         """Predicts the batch's targets from a stack's output.
 
-        A bias of the logits is a further column of the table, multiplied by 1. Columns of zeros
-        follow, so that the mesh can divide the table.
+        A bias of the logits is further columns of the table, which are multiplied by 1.
         """
         table = self.output_embedding.table[...]
         if self.biased:
-            zeros = (0, 0), (0, count_parts("d_model") - 1)
-            bias = jnp.pad(reshard(self.output_bias[...][:, None], "vocabulary", None), zeros)
+            columns = jnp.stack(split_bias(self.output_bias[...], self.policy.product_dtype), -1)
+            # Zeros, so that the mesh can divide the table.
+            padding = (0, 0), (0, -columns.shape[-1] % count_parts("d_model"))
+            columns = jnp.pad(reshard(columns, "vocabulary", None), padding)
             whole = reshard(table, "vocabulary", None)
-            table = reshard(jnp.concatenate([whole, bias], axis=-1), "vocabulary", "d_model")
-            one = jnp.ones_like(hidden[..., :1])
-            hidden = jnp.concatenate([hidden, jnp.pad(one, ((0, 0), *zeros))], axis=-1)
+            table = reshard(jnp.concatenate([whole, columns], axis=-1), "vocabulary", "d_model")
+            ones = jnp.ones_like(hidden[..., :1])
+            repeats = (1,) * (hidden.ndim - 1) + columns.shape[-1:]
+            hidden = jnp.concatenate([hidden, jnp.tile(ones, repeats)], axis=-1)
         return Prediction(
             hidden.astype(self.policy.product_dtype),
             table,
@@ -92,6 +99,23 @@ class Tables(nnx.Module):
             batch.weights,
             auxiliary,
         )
+
+
+def split_bias(bias: Float[Array, "V"], dtype: jnp.dtype) -> list[Float[Array, "V"]]:
+    """Returns numbers of `dtype` whose sum is the float32 bias; its gradient is that of the first.
+
+    So a product with operands in bfloat16 and sums in float32 adds the bias in float32. A number of
+    `dtype` holds its first 8 bits, and two more hold the other 16.
+    """
+    if dtype == jnp.float32:
+        return [bias]
+    info, rest, parts = jnp.finfo(dtype), jax.lax.stop_gradient(bias), []
+    for _ in range(math.ceil(24 / (info.nmant + 1))):
+        # Not by `astype` and back, which XLA may leave out.
+        parts.append(jax.lax.reduce_precision(rest, info.nexp, info.nmant))
+        rest -= parts[-1]
+    parts[0] += bias - jax.lax.stop_gradient(bias)  # adds 0, and has the gradient
+    return parts
 
 
 class TableGenerator(Tables, Generator):

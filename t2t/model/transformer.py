@@ -7,10 +7,10 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
-from t2t.model.block import Auxiliary, Block, Context, make_final_norm
+from t2t.model.block import Auxiliary, Block, Context, make_embedding_norm, make_final_norm
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import BlockCache, DecodingCache, KVCache
-from t2t.model.layers import Norm, split
+from t2t.model.layers import Norm, normalize, split
 from t2t.model.masks import (
     ancestor_mask,
     causal_mask,
@@ -29,6 +29,7 @@ class Encoder(Tables):
     """The left half of figure 1: a stack whose positions all see each other."""
 
     src_position: Position
+    src_embedding_norm: Norm
     encoder: nnx.List[Block]
     encoder_norm: Norm
     scan_layers: bool
@@ -46,9 +47,10 @@ class Encoder(Tables):
             source_mask(segments, src), position, positions, bias, is_token=src != PAD_ID
         )
         x = position.add(self.embed_src(src), positions_in_segments(segments))
+        x = normalize(self.src_embedding_norm, x)
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.encoder, x, context, key, scanned=self.scan_layers)
-        return self.encoder_norm(x), auxiliary
+        return normalize(self.encoder_norm, x), auxiliary
 
 
 class Transformer(Encoder, TableGenerator):
@@ -69,6 +71,8 @@ class Transformer(Encoder, TableGenerator):
         self.scan_layers = config.scan_layers
         self.src_position = make_position(config, policy, next(keys), causal=False)
         self.tgt_position = make_position(config, policy, next(keys), causal=True)
+        self.src_embedding_norm = make_embedding_norm(config, policy)
+        self.tgt_embedding_norm = make_embedding_norm(config, policy)
         self.encoder = nnx.List(Block(config, policy, next(keys)) for _ in range(encoder_depth))
         self.decoder = nnx.List(
             Block(config, policy, next(keys), over_memory=True, causal=True)
@@ -102,9 +106,10 @@ class Transformer(Encoder, TableGenerator):
         mask, memory_mask = causal_mask(segments), source_mask(segments, src)
         context = Context(mask, position, positions, bias, memory, memory_mask, tgt_in != PAD_ID)
         x = position.add(self.embed_tgt(tgt_in), positions_in_segments(segments))
+        x = normalize(self.tgt_embedding_norm, x)
         x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
         x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
-        return self.decoder_norm(x), auxiliary
+        return normalize(self.decoder_norm, x), auxiliary
 
     def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> DecodingCache:
         """Allocates an empty past, and computes the keys and values of the memory."""
@@ -144,7 +149,7 @@ class Transformer(Encoder, TableGenerator):
             write_at=cache.step * beam,
             key_positions=key_positions,
         )
-        x = position.add(self.embed_tgt(tokens), positions)
+        x = normalize(self.tgt_embedding_norm, position.add(self.embed_tgt(tokens), positions))
         x, blocks = step_stack(self.decoder, x, context, cache.blocks)
-        logits = self.compute_logits(self.decoder_norm(x))
+        logits = self.compute_logits(normalize(self.decoder_norm, x))
         return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)

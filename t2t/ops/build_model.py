@@ -13,7 +13,7 @@ import jax
 from flax import nnx
 
 from t2t.config.fields import ConfigError, ModelConfig
-from t2t.config.variants import call_variant, find_variant
+from t2t.config.variants import call_variant, explain_shardings, find_variant
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.encoder_only import EncoderOnly
 from t2t.model.ensemble import Ensemble
@@ -32,6 +32,7 @@ FAMILIES: dict[str, type[Transformer | DecoderOnly | EncoderOnly | RNN]] = {
 }
 
 
+@explain_shardings()
 def make_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
 ) -> Model:

@@ -26,7 +26,7 @@ def dot_product_attention(
     query: Float[Array, "B T H K"],
     key_value: KVCache,
     mask: Bool[Array, "#B 1 #T S"],
-    bias: Float[Array, "*#B H T S"] | None = None,
+    bias: Float[Array, "*#B #H #T #S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,
@@ -35,7 +35,8 @@ def dot_product_attention(
     """As `t2t.model.attention.dot_product_attention`, over a cache and without dropout."""
     assert key is None or dropout_rate == 0
     groups = key_value.stored_values.shape[1]
-    mask, bias = group_mask(mask, query.shape[2] // groups), group_bias(bias, groups)
+    bias = group_bias(bias, query, mask.shape[3], groups)
+    mask = group_mask(mask, query.shape[2] // groups)
     logits = einsum(
         "BGQK,BGKS->BGQS",
         group_queries(query, groups),

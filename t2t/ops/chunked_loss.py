@@ -223,9 +223,9 @@ def _split(
     chunk_tokens = _CHUNK_TOKENS.get(platform(), _CHUNK_TOKENS_ELSEWHERE)
     # With two passes a position has twice as many logits, and each logit twice as many temporaries.
     cost = len(hiddens) ** 2
-    count = min(math.ceil(rows * length * cost / chunk_tokens), length)
-    width = math.ceil(length / count)
-    count = math.ceil(length / width)
+    count = max(1, min(math.ceil(rows * length * cost / chunk_tokens), length))
+    width = max(1, math.ceil(length / count))
+    count = max(1, math.ceil(length / width))
 
     def cut(x: Array) -> Array:
         padded = jnp.pad(x, [(0, 0), (0, count * width - length), *[(0, 0)] * (x.ndim - 2)])

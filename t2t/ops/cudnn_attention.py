@@ -20,7 +20,7 @@ CAPABILITY = 8.0  # the least that cuDNN's kernels need: A100 and later
 def supports(
     query: Float[Array, "B T H K"],
     key_value: KeyValue,
-    bias: Float[Array, "*#B H T S"] | None,
+    bias: Float[Array, "*#B #H #T #S"] | None,
     dropout_rate: float,
 ) -> bool:
     """Returns whether cuDNN supports these operands of attention on this platform.
@@ -64,7 +64,7 @@ def dot_product_attention(
     query: Float[Array, "B T H K"],
     key_value: KeyValue,
     mask: Bool[Array, "#B 1 #T S"],
-    bias: Float[Array, "*#B H T S"] | None = None,
+    bias: Float[Array, "*#B #H #T #S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,

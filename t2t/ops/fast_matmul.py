@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
+from t2t.model import matmul
 from t2t.model.compute_policy import Placement
 from t2t.model.matmul import einsum
 
@@ -30,7 +31,7 @@ def multiply(
     both operands are bfloat16 and the result is float32.
     """
     if dtype == jnp.float32:
-        return einsum(subscripts, x, weights, out_sharding=out_sharding)
+        return matmul.multiply(subscripts, x, weights, dtype, out_sharding)
     x_axes, weight_axes, result_axes = subscripts.replace("->", ",").split(",")
 
     @jax.custom_vjp

@@ -30,7 +30,7 @@ def dot_product_attention(
     query: Float[Array, "B T H K"],
     key_value: KeyValue,
     mask: Bool[Array, "#B 1 #T S"],
-    bias: Float[Array, "*#B H T S"] | None = None,
+    bias: Float[Array, "*#B #H #T #S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,
@@ -40,7 +40,7 @@ def dot_product_attention(
     groups = key_value.keys.shape[2]
     repeats = query.shape[2] // groups
     keys, values = (x.transpose(0, 2, 1, 3) for x in key_value)
-    mask, bias = group_mask(mask, repeats), group_bias(bias, groups)
+    mask, bias = group_mask(mask, repeats), group_bias(bias, query, keys.shape[2], groups)
     if platform() == "cpu":
         # XLA would compute the mask inside of the softmax, whose loop it then cannot vectorise.
         mask = jax.lax.optimization_barrier(mask)
@@ -64,14 +64,26 @@ def group_mask(mask: Bool[Array, "#B 1 #T S"], repeats: int) -> Mask:
 
 
 def group_bias(
-    bias: Float[Array, "*#B H T S"] | None, groups: int
-) -> Float[Array, "*#B G Q S"] | None:
-    """Concatenates the biases of the heads that share a key/value head."""
+    bias: Float[Array, "*#B #H #T #S"] | None,
+    query: Float[Array, "B T H K"],
+    num_keys: int,
+    groups: int,
+) -> Float[Array, "... G Q S"] | None:
+    """Concatenates the biases of the heads that share a key/value head.
+
+    The result has an axis B only if rows have different biases; other axes of size 1 are repeated.
+    """
     if bias is None:
         return None
-    shape = *bias.shape[:-3], groups, -1, bias.shape[-1]
-    names = *["batch"] * (bias.ndim - 3), "heads", None, None
-    return jnp.reshape(bias, shape, out_sharding=spec(*names))
+    _, length, heads, _ = query.shape
+    rows = bias.shape[:-3]
+    if rows == (1,):
+        rows, bias = (), bias[0]
+    shape, names = (*rows, heads, length, num_keys), (*["batch"] * len(rows), "heads", None, None)
+    if bias.shape != shape:
+        bias = jnp.broadcast_to(bias, shape, out_sharding=spec(*names))
+    queries = heads // groups * length
+    return jnp.reshape(bias, (*rows, groups, queries, num_keys), out_sharding=spec(*names))
 
 
 def ungroup_results(results: Grouped, query_shape: tuple[int, ...]) -> Float[Array, "B T H U"]:

@@ -55,7 +55,7 @@ def fast_attention(
     query: Float[Array, "B T H K"],
     key_value: KeyValue | KVCache,
     mask: Bool[Array, "#B 1 #T S"],
-    bias: Float[Array, "*#B H T S"] | None = None,
+    bias: Float[Array, "*#B #H #T #S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,

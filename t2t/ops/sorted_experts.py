@@ -64,13 +64,11 @@ def _apply_own(
     chosen = jnp.where((chosen >= 0) & (chosen < experts), chosen, experts)  # the rest comes last
     order = jnp.argsort(chosen)
     sizes = jnp.bincount(chosen, length=experts + 1)[:experts].astype(jnp.int32)
-    is_own = jnp.arange(len(order)) < sizes.sum()
     take = functools.partial(_permute, order)
     copies = take(jnp.repeat(x.reshape(num_rows * length, -1), choices, axis=0))
     hidden = jax.nn.relu(_multiply(copies, inner, sizes, dtype))
     each = _multiply(hidden, outer, sizes, dtype).astype(jnp.float32)
-    # Rows of other devices' experts are in no group, and undefined.
-    each = jnp.where(is_own[:, None], each * take(factors.reshape(-1))[:, None], 0)
+    each *= take(factors.reshape(-1))[:, None]
     y = _permute(jnp.argsort(order), each).reshape(num_rows, length, choices, -1).sum(axis=2)
     return (y if axis is None else jax.lax.psum(y, axis)).astype(x.dtype)
 
@@ -81,8 +79,6 @@ def _permute(order: Array, rows: Array) -> Array:
 
 def _multiply(x: Array, weights: Array, sizes: Array, dtype: jnp.dtype) -> Array:
     """Multiplies rows by their group's weights, with operands in `dtype`, and gradients as well."""
-    if dtype == jnp.float32:
-        return _product(x, weights, sizes, x.dtype)
 
     @jax.custom_vjp
     def run(x: Array, weights: Array, sizes: Array) -> Array:
@@ -96,7 +92,12 @@ def _multiply(x: Array, weights: Array, sizes: Array, dtype: jnp.dtype) -> Array
         x, weights, sizes = operands
         rounded = gradient.astype(dtype)
         to_weights = jax.lax.ragged_dot_general(
-            x, rounded, sizes, _ROWS, preferred_element_type=jnp.float32
+            x,
+            rounded,
+            sizes,
+            _ROWS,
+            precision=choose_precision(x, rounded),
+            preferred_element_type=jnp.float32,
         )
         return _product(rounded, weights.mT, sizes, gradient.dtype), to_weights, None
 
@@ -105,5 +106,12 @@ def _multiply(x: Array, weights: Array, sizes: Array, dtype: jnp.dtype) -> Array
 
 
 def _product(x: Array, weights: Array, sizes: Array, result: jnp.dtype) -> Array:
+    """Multiplies rows by their group's weights; rows of no group, other devices', become 0.
+
+    `jax.lax.ragged_dot` leaves rows of no group undefined.
+    """
     precision = choose_precision(x, weights)
-    return jax.lax.ragged_dot(x, weights, sizes, precision=precision, preferred_element_type=result)
+    product = jax.lax.ragged_dot(
+        x, weights, sizes, precision=precision, preferred_element_type=result
+    )
+    return jnp.where((jnp.arange(len(x)) < sizes.sum())[:, None], product, 0)

@@ -45,7 +45,7 @@ Mask = Int8[Array, "B S Q"]  # 0: hidden
 def supports(
     query: Float[Array, "B T H K"],
     key_value: KeyValue,
-    bias: Float[Array, "*#B H T S"] | None,
+    bias: Float[Array, "*#B #H #T #S"] | None,
     dropout_rate: float,
 ) -> bool:
     """Returns whether the kernel supports these operands of attention on this platform.
@@ -72,7 +72,7 @@ def dot_product_attention(
     query: Float[Array, "B T H K"],
     key_value: KeyValue,
     mask: Bool[Array, "#B 1 #T S"],
-    bias: Float[Array, "*#B H T S"] | None = None,
+    bias: Float[Array, "*#B #H #T #S"] | None = None,
     dropout_rate: float = 0.0,
     key: jax.Array | None = None,
     *,

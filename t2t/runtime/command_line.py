@@ -1,7 +1,6 @@
 """Shared by all programs: flags, logging, signals, exit statuses."""
 
 import contextlib
-import difflib
 import functools
 import io
 import logging
@@ -18,7 +17,7 @@ from typing import Any
 
 from absl import app, flags
 
-from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.fields import Config, ConfigError, describe_unknown_field, flatten
 from t2t.config.flags import combine_repeated
 from t2t.config.variants import trust_plugins
 from t2t.runtime.error_messages import explain, is_unanswered
@@ -110,6 +109,18 @@ def define_backend() -> None:
     )
 
 
+def define_bulk(shard_lines: int) -> None:
+    """Adds the flags of `t2t.decoding.bulk`: files, and what of them is saved together."""
+    flags.DEFINE_list("input", [], "Files, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'.")
+    flags.DEFINE_string("output", "", "With --input: the folder of the results.")
+    flags.DEFINE_integer(
+        "shard_lines", shard_lines, "With --input: lines that are saved together.", lower_bound=1
+    )
+    flags.DEFINE_string(
+        "part", "1/1", "With --input: I/N does the I-th of N parts; start N processes."
+    )
+
+
 def define_hosts() -> None:
     """Adds the flags that `t2t.runtime.distributed.join` takes."""
     flags.DEFINE_bool(
@@ -174,7 +185,10 @@ def read_models() -> dict[str, Any]:
     """
     values = flags.FLAGS
     weights = tuple(read_numbers("weights", values.weights, float))
-    workdirs = tuple(map(make_run_path, values.workdir or [""]))
+    given = values.workdir or [""]
+    joined = make_run_path(",".join(given))  # one whose name holds commas, of earlier versions
+    is_one = len(given) > 1 and (joined / "config.json").exists()
+    workdirs = (joined,) if is_one else tuple(map(make_run_path, given))
     names = {"mean": values.mean, "direction": values.direction}
     return {"workdirs": workdirs, "weights": weights, **names}
 
@@ -361,8 +375,7 @@ def _parse(arguments: Sequence[str], alone: str) -> Sequence[str]:
         unknown = next((name for name in names if name not in known), None)
         if unknown is None:  # raised by the recipe
             raise
-        close = sorted(known, key=lambda name: _similarity(name, unknown), reverse=True)[:3]
-        sys.exit(_fail(f"--config.{unknown}: no such field; perhaps {', '.join(close)}"))
+        sys.exit(_fail(f"--config.{unknown}: {describe_unknown_field(unknown)}"))
 
 
 def _explain_unknown(error: flags.UnrecognizedFlagError, alone: str) -> str:
@@ -378,11 +391,6 @@ def _explain_unknown(error: flags.UnrecognizedFlagError, alone: str) -> str:
     if (field.startswith("decoding.") or field == "plugins") and name in flags.FLAGS:
         return f"--{error.flagname}: write --{name}; this program reads the config of the run"
     return f"--{error.flagname}: this program reads the config of the run; leave this out"
-
-
-def _similarity(name: str, other: str) -> float:
-    """Similarity of two field names without their sections, from 0 to 1."""
-    return difflib.SequenceMatcher(None, name.split(".")[-1], other.split(".")[-1]).ratio()
 
 
 def _fail(message: str) -> int:

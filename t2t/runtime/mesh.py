@@ -68,7 +68,7 @@ def keep_partial_gradient(weights: jax.Array) -> jax.Array:
 
     So a loop can add up gradients before devices do. It holds on meshes without `fsdp`, over which
     weights and gradients are sharded; there it returns the weights unchanged. JAX supports such
-    weights in products, but not in elementwise operations with activations.
+    weights in products, but not in stacks and in elementwise operations with activations.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.shape["fsdp"] > 1 or mesh.shape["data"] == 1:

@@ -132,6 +132,14 @@ def draft_folder(folder: Path) -> Iterator[Path]:
         yield draft
 
 
+def list_files(folder: Path) -> list[Path]:
+    """Returns all files of a folder, if it exists; buckets have no recursive glob."""
+    found = []
+    for path in folder.iterdir() if folder.exists() else ():
+        found += list_files(path) if path.is_dir() else [path]
+    return found
+
+
 def list_complete(folder: Path, last: str) -> list[str]:
     """Returns the names of the folders in a folder that are complete.
 
@@ -170,14 +178,14 @@ def check_bucket(folder: Path) -> None:
         check_writable(folder)
 
 
-def check_writable(folder: Path) -> None:
-    """Raises `OSError` if no file can be created in a folder, which exists unless in a bucket."""
-    if is_bucket(folder):
-        probe = folder / f".t2t-{uuid.uuid4().hex[:12]}"
-        write_file(probe, b"")
-        probe.unlink(missing_ok=True)
-        return
-    tempfile.TemporaryFile(dir=folder).close()
+def check_writable(folder: Path, name: str = "t2t") -> None:
+    """Raises `OSError` if no file can be created in a folder, or its name would be too long.
+
+    The folder exists unless it is in a bucket.
+    """
+    probe = _name_draft(folder / name)
+    write_file(probe, b"") if is_bucket(folder) else probe.touch()
+    probe.unlink(missing_ok=True)
 
 
 def measure_free_space(folder: Path) -> float:

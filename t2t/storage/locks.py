@@ -150,6 +150,29 @@ def lock_folder(folder: Path, *, shared: bool = False) -> Iterator[int]:
 
 
 @contextlib.contextmanager
+def lock_update(path: Path) -> Iterator[None]:
+    """A context for reading a file and writing it anew, which waits for others that do the same.
+
+    Raises:
+        LockedError: others held the lock all the time.
+        OSError: as in `lock_folder`.
+    """
+    place, started = path.with_name(f"{path.name}.lock"), time.monotonic()
+    with contextlib.ExitStack() as held:
+        if not is_bucket(path):
+            held.enter_context(lock_file(place))
+        while is_bucket(path):  # where of several that begin at once, one gets the lock
+            try:
+                held.enter_context(lock_folder(place))
+                break
+            except LockedError:
+                if time.monotonic() - started > WAIT:
+                    raise
+                time.sleep(_BUCKET_POLL)
+        yield
+
+
+@contextlib.contextmanager
 def _lock_machine(folder: Path, shared: bool) -> Iterator[tuple[int, str]]:
     """Locks a local file; yields its descriptor, and a random text that is kept beside the file.
 

@@ -95,6 +95,21 @@ def make_run_path(text: str | os.PathLike[str], flag: str = "--workdir") -> Path
     return path
 
 
+def check_new_run_path(path: Path, flag: str = "--workdir") -> None:
+    """Raises `PathError` if a list of runs, joined by commas, would not hold this one as it is."""
+    if re.search(r'[,"\n]|^\s|\s$', str(path)):
+        raise PathError(
+            f"{flag}={path}: programs that take several runs separate them by commas; choose a "
+            "name without commas, quotation marks, and spaces at its ends"
+        )
+
+
+def split_run_paths(text: str) -> list[Path]:
+    """Turns paths that are joined by commas into `Path`s; what exists as a whole is one path."""
+    whole = make_path(text)
+    return [whole] if "," not in text or whole.exists() else [*map(make_path, text.split(","))]
+
+
 def is_bucket(path: Path) -> bool:
     """Returns whether a path is in a bucket."""
     return str(path).startswith("gs://")

@@ -8,10 +8,11 @@ A run is finished when its evaluation exists. There is no other state, so a swee
 any time.
 """
 
+import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from t2t.config.languages import writes_spaces
 from t2t.config.measure_names import CASED_MEASURES, PREDICTION_MEASURES, list_measures
 from t2t.config.objective_rules import is_text_alone
 from t2t.data.parts import choose_direction
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.locks import LockedError, lock_update
 from t2t.sweeps.sweep_rows import Run
 from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, RunError, lock
 
@@ -133,18 +135,34 @@ def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol)
     """Writes sweep.json, or checks that these runs agree with the existing one and adds new runs.
 
     Raises:
-        RunError: a run's config, or the split, checkpoint or direction differs.
+        RunError: a run's config, or the split, checkpoint or direction differs, or the file cannot
+            be written.
     """
     path = workdir / "sweep.json"
-    saved: dict[str, Any] = _read(workdir) if path.exists() else {"runs": {}}
-    changed = [
-        f"--{name}: {saved[name]!r} -> {value!r}"
-        for name, value in vars(protocol).items()
-        if name != "measure" and saved.get(name, value) != value  # computed from the texts
-    ]
-    requested = _check_same(workdir, saved["runs"], runs, changed)
-    content = vars(protocol) | {"runs": saved["runs"] | requested}
-    write_file(path, json.dumps(content, indent=2) + "\n")
+    with _lock_rows(path):
+        saved: dict[str, Any] = _read(workdir) if path.exists() else {"runs": {}}
+        changed = [
+            f"--{name}: {saved[name]!r} -> {value!r}"
+            for name, value in vars(protocol).items()
+            if name != "measure" and saved.get(name, value) != value  # computed from the texts
+        ]
+        requested = _check_same(workdir, saved["runs"], runs, changed)
+        content = vars(protocol) | {"runs": saved["runs"] | requested}
+        write_file(path, json.dumps(content, indent=2) + "\n")
+
+
+@contextlib.contextmanager
+def _lock_rows(path: Path) -> Iterator[None]:
+    """A context in which no other task of a job array adds its rows.
+
+    Raises:
+        RunError: sweep.json cannot be written, or another task does not end.
+    """
+    try:
+        with explain_write_errors(RunError, path), lock_update(path):
+            yield
+    except LockedError as error:
+        raise RunError(f"{path} is being written by {error}; start this task again") from None
 
 
 def read_protocol(workdir: Path) -> EvaluationProtocol:

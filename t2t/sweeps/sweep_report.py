@@ -15,7 +15,13 @@ from t2t.evaluation.measures import format_interval, format_score
 from t2t.evaluation.plots import draw_by_step, plot_by_cost, plot_forest, write_figure
 from t2t.evaluation.significance import Judgement, judge
 from t2t.evaluation.systems import STEP, System, check_comparable, read_statistics, read_system
-from t2t.evaluation.verdict import describe_all, judge_log_probs, list_useless
+from t2t.evaluation.verdict import (
+    describe_all,
+    describe_losses,
+    judge_log_probs,
+    list_useless,
+    warn_of_losses,
+)
 from t2t.model.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page
 from t2t.runtime.text_tables import format_table
@@ -80,7 +86,12 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     """
     names = sorted(dict.fromkeys(run.row.name for run in runs), key=lambda name: name != BASE)
     outcomes = {name: read_outcome([run for run in runs if run.row.name == name]) for name in names}
-    systems = {name: outcome.system for name, outcome in outcomes.items() if outcome.system}
+    systems = {
+        name: dataclasses.replace(outcome.system, name=name)
+        for name, outcome in outcomes.items()
+        if outcome.system
+    }
+    losses = describe_losses([*systems.values()]) if BASE in systems else {}
     by_measure, by_loss, sentences, forest = judge_rows(systems, measure)
     useless = list_useless(by_measure, measure)
     cells = []
@@ -88,6 +99,11 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
         verdict = describe_verdict(by_measure, name)
         if verdict and name in useless:
             verdict.append("neither row translates yet")
+        by_log_prob = describe_verdict(by_loss, name)
+        if name in losses:
+            # On text alone the measure is of log-probabilities itself.
+            judged = verdict if measure in PREDICTION_MEASURES else by_log_prob
+            judged += ["no neutral judge: other loss"] * bool(judged)
         cells.append(
             {"row": name}
             | describe_costs(outcome, outcomes.get(BASE))
@@ -95,7 +111,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
                 measure: _format_score(by_measure, name),
                 "paper": _format_paper(outcome.runs[0].row.paper),
                 "verdict": "; ".join([*verdict, *find_states(outcome.runs)]),
-                "by log-probability": "".join(describe_verdict(by_loss, name)),
+                "by log-probability": "; ".join(by_log_prob),
             }
         )
     is_in_paper = any(run.row.paper for run in runs)
@@ -185,7 +201,7 @@ def judge_rows(
     nothing = Judgement({}, {})
     if not systems:
         return nothing, nothing, [], []
-    named = [dataclasses.replace(system, name=name) for name, system in systems.items()]
+    named = [*systems.values()]
     measure = named[0].evaluations[0].open_measure(measure_name)
     test_set = check_comparable(named)
     by_measure = judge(read_statistics(named, measure, test_set), measure, test_set)
@@ -194,7 +210,9 @@ def judge_rows(
         return Judgement(by_measure.scores, {}), nothing, no_verdicts, []
     sentences = describe_all(by_measure, measure_name)
     by_loss = None
-    if not named[0].objective:  # on text alone the measure is that of the same nats
+    if named[0].objective:  # the measure is that of the same nats
+        sentences += warn_of_losses(named)
+    else:
         by_loss, described = judge_log_probs(named, test_set)
         sentences += described
     forest, left_out = list_rows(named, test_set, measure, by_measure, by_loss)

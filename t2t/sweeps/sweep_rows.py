@@ -4,20 +4,30 @@ Each row overrides fields of a base recipe.
 """
 
 import bisect
+import copy
 import dataclasses
 import inspect
 import re
 import runpy
+import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from t2t.config.fields import Config, ConfigError, ModelConfig, flatten
-from t2t.config.files import override
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    Fields,
+    ModelConfig,
+    explain_attribute,
+    flatten,
+    show,
+)
+from t2t.config.files import check_type, override
 from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.config.objective_rules import is_text_alone
+from t2t.config.objective_rules import count_sentinels, is_text_alone
 from t2t.config.unused_fields import list_unused
 from t2t.data.objectives import choose_objective
 from t2t.model.flops import count_parameters, train_flops
@@ -28,7 +38,7 @@ EVALUATION = "sweep"  # name of the evaluation that finishes a run
 
 
 @dataclasses.dataclass(frozen=True)
-class Paper:
+class Paper(Fields):
     """The paper's results for a row of its table 3: newstest2013, no checkpoint averaging."""
 
     perplexity: float  # per sub-word
@@ -37,7 +47,7 @@ class Paper:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Row(Fields):
     """One variant of the base recipe, with one or several seeds."""
 
     name: str  # also names the run directories
@@ -86,7 +96,8 @@ def count_flops(config: Config, tgt_vocab_size: int) -> int:
     """Counts the FLOPs of the whole training, with full batches of `LENGTH`-long sentences."""
     sides = np.array([LENGTH]), np.array([LENGTH])
     if is_text_alone(config.data):
-        objective = choose_objective(config.data, range(config.tokenizer.sentinels))
+        sentinels = max(config.tokenizer.sentinels, count_sentinels(config.data))
+        objective = choose_objective(config.data, range(sentinels))
         sides = objective.find_lengths((np.ones_like(sides[0]), sides[1]))
     rows = max(config.data.batch_tokens // int(np.max(sides)), 1)
     src, tgt = (np.repeat(side, rows) for side in sides)
@@ -145,20 +156,10 @@ def read_rows(path: Path, base: Config) -> list[Row]:
         raise ConfigError(
             f"--sweep={path} is not a file; name one such as configs/sweeps/table3.py"
         )
-    get_rows = runpy.run_path(str(path)).get("get_rows")
-    if not callable(get_rows):
-        raise ConfigError(f"--sweep={path} has no function get_rows(base)")
     try:
-        inspect.signature(get_rows).bind(base)
-    except TypeError as error:
-        raise ConfigError(f"--sweep={path}: get_rows(base) takes the base: {error}") from None
-    found = get_rows(base)
-    rows = [*found] if isinstance(found, Iterable) else [found]
-    if wrong := [row for row in rows if not isinstance(row, Row)]:
-        raise ConfigError(
-            f"--sweep={path}: get_rows(base) has to return a list of rows, such as "
-            f"[Row('base'), Row('one_head', {{'model.num_heads': 1}})], and not {wrong[0]!r:.80}"
-        )
+        rows = _call_get_rows(path, base)
+    except ConfigError as error:
+        raise ConfigError(f"--sweep={path}: {error}") from None
     names = [row.name for row in rows]
     if names[:1] != [BASE] or rows[0].overrides or len(set(names)) < len(names):
         raise ConfigError(
@@ -176,6 +177,43 @@ def read_rows(path: Path, base: Config) -> list[Row]:
                 "one, each once, none negative after the base's seed is added"
             )
     return rows
+
+
+def _call_get_rows(path: Path, base: Config) -> list[Row]:
+    """Returns the rows that a file lists, with checked types."""
+    get_rows, given = runpy.run_path(str(path)).get("get_rows"), copy.deepcopy(base)
+    if not callable(get_rows):
+        raise ConfigError("there is no function get_rows(base)")
+    try:
+        inspect.signature(get_rows).bind(given)
+    except TypeError as error:
+        raise ConfigError(f"get_rows(base) takes the base: {error}") from None
+    try:
+        found = get_rows(given)
+        rows = [*found] if isinstance(found, Iterable) else [found]
+    except AttributeError as error:
+        raise explain_attribute(error) or error from None
+    if given != base:
+        raise ConfigError("get_rows(base) changes the base; name the changes of a row in Row")
+    for row in rows:
+        if not isinstance(row, Row):
+            raise ConfigError(
+                "get_rows(base) has to return a list of rows, such as "
+                f"[Row('base'), Row('one_head', {{'model.num_heads': 1}})], and not {show(row)}"
+            )
+        try:
+            _check_types(row)
+        except ConfigError as error:
+            raise ConfigError(f"row {row.name}: {error}") from None
+    return rows
+
+
+def _check_types(part: Row | Paper) -> None:
+    """Raises `ConfigError` if a field of a row, or of its paper's results, has another type."""
+    for name, hint in typing.get_type_hints(type(part)).items():
+        value = check_type(name, getattr(part, name), hint)
+        if isinstance(value, Paper):
+            _check_types(value)
 
 
 def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
@@ -211,7 +249,7 @@ def make_runs(base: Config, rows: Sequence[Row], workdir: Path) -> tuple[list[Ru
             try:
                 override(Config(), row.overrides)
             except ConfigError:
-                problems.append(f"row {row.name}: {error}")
+                problems += [f"row {row.name}: {line}" for line in str(error).splitlines()]
             else:
                 left_out[row.name] = str(error)
             continue

@@ -4,9 +4,9 @@ Training's own checkpoints are written by t2t/training/checkpoint_manager.py.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import orbax.checkpoint as ocp
@@ -15,7 +15,13 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from t2t.config.files import load_config
 from t2t.config.variants import COPIES
 from t2t.model.interface import Params
-from t2t.storage.atomic_files import draft_folder, make_folder, require_space, write_file
+from t2t.storage.atomic_files import (
+    draft_folder,
+    list_files,
+    make_folder,
+    require_space,
+    write_file,
+)
 from t2t.training.averages import average
 from t2t.training.run_directory import (
     CHECKPOINT_NAMES,
@@ -26,6 +32,8 @@ from t2t.training.run_directory import (
     make_read_error,
 )
 from t2t.training.signals import hold_signals
+
+Scored = TypeVar("Scored", int, tuple[int, int], tuple[int, float])
 
 
 def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
@@ -88,7 +96,7 @@ def find_best_step(workdir: Path) -> int:
     scores = {step: own[metric] for step, own in _read_scores(workdir).items() if metric in own}
     if not scores:
         raise RunError(f"{workdir} holds no checkpoint with a validation {metric}; use last")
-    return max(scores, key=lambda step: sort_key(scores[step], metric))
+    return rank_steps(scores, metric)[0]
 
 
 def list_scored_measures(workdir: Path) -> set[str]:
@@ -117,11 +125,23 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
     return scores
 
 
-def sort_key(score: float, metric: str) -> float:
-    """Returns the sort key of a score: higher is better; all metrics but bleu are negated."""
-    if math.isnan(score):
-        return -math.inf
-    return score if metric == "bleu" else -score
+def rank_steps(scores: Mapping[int, float], metric: str) -> list[int]:
+    """Returns the steps by their validation score in a metric, as `rank` does."""
+    return rank(scores, higher_is_better=metric == "bleu")  # the others are losses
+
+
+def rank(scores: Mapping[Scored, float], *, higher_is_better: bool) -> list[Scored]:
+    """Returns what has the scores, such as steps, the best first; of equal ones the smallest.
+
+    A score that is not a number is the worst.
+    """
+    sign = -1 if higher_is_better else 1
+
+    def key(scored: Scored) -> tuple[float, Scored]:
+        score = sign * scores[scored]
+        return math.inf if math.isnan(score) else score, scored
+
+    return sorted(scores, key=key)
 
 
 def average_params(workdir: Path, steps: Sequence[int]) -> Params:
@@ -135,18 +155,10 @@ def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    folders = _list_files(workdir / "vocab") + _list_files(workdir / COPIES)
+    folders = list_files(workdir / "vocab") + list_files(workdir / COPIES)
     paths = [workdir / "config.json", *folders]
     files = {str(path.relative_to(workdir)): path.read_bytes() for path in paths}
     write_run(target, params, step, files)
-
-
-def _list_files(folder: Path) -> list[Path]:
-    """Returns all files of a folder, if it exists; buckets have no recursive glob."""
-    found = []
-    for path in folder.iterdir() if folder.exists() else ():
-        found += _list_files(path) if path.is_dir() else [path]
-    return found
 
 
 @hold_signals()
@@ -193,7 +205,7 @@ def _restore_step(workdir: Path, step: int, item: str = "params") -> Params:
             tuple(int(name) if name.isdecimal() else name for name in path): leaf
             for path, leaf in restored.items()
         }
-        return rename_layers(unflatten_dict(numbered))
+        return drop_unread(rename_layers(unflatten_dict(numbered)))
     except Exception as error:
         raise make_read_error(workdir, step, error) from error
 
@@ -209,18 +221,56 @@ def rename_layers(tree: Any, names: Mapping[str, str] = OLD_NAMES) -> Any:
     may be a training state, whose optimiser holds trees like that of the parameters.
     """
 
+    def rename(part: dict[Any, Any], outer: tuple[Any, ...]) -> dict[Any, Any]:
+        is_layer = outer[-2:-1] == ("encoder",)
+        return {names.get(name, name) if is_layer else name: own for name, own in part.items()}
+
+    return change_dicts(tree, rename)
+
+
+def drop_unread(tree: Any) -> Any:
+    """Drops the table of target embeddings where nothing reads it, wherever the tree has it.
+
+    Older checkpoints of `model.kind=encoder_only` with tables of their own have one.
+    """
+
+    def drop(part: dict[Any, Any], _: tuple[Any, ...]) -> dict[Any, Any]:
+        return {name: own for name, own in part.items() if name != _UNREAD or not is_masked(part)}
+
+    return change_dicts(tree, drop)
+
+
+def add_unread(tree: Any) -> Any:
+    """The inverse of `drop_unread` for trees of shapes, which are those of the output's table."""
+
+    def add(part: dict[Any, Any], _: tuple[Any, ...]) -> dict[Any, Any]:
+        return {_UNREAD: part["own_output_embedding"]} | part if is_masked(part) else part
+
+    return change_dicts(tree, add)
+
+
+_UNREAD = "tgt_embedding"
+
+
+def is_masked(params: Mapping[Any, Any]) -> bool:
+    """Returns whether these are parameters of an encoder alone, with tables of its own."""
+    tables = {"encoder", "src_embedding", "own_output_embedding"}
+    return tables <= params.keys() and "decoder" not in params
+
+
+def change_dicts(
+    tree: Any, change: Callable[[dict[Any, Any], tuple[Any, ...]], dict[Any, Any]]
+) -> Any:
+    """Replaces each dict of a tree, with the names that lead to it, by the result of `change`."""
+
     def is_dict(part: Any) -> bool:
         return isinstance(part, dict)
 
-    def rename(part: Any, *outer: Any) -> Any:
+    def run(part: Any, *outer: Any) -> Any:
         if not is_dict(part):
             return jax.tree.map(
-                lambda own: rename(own, *outer) if is_dict(own) else own, part, is_leaf=is_dict
+                lambda own: run(own, *outer) if is_dict(own) else own, part, is_leaf=is_dict
             )
-        is_layer = outer[-2:-1] == ("encoder",)
-        return {
-            names.get(name, name) if is_layer else name: rename(own, *outer, name)
-            for name, own in part.items()
-        }
+        return change({name: run(own, *outer, name) for name, own in part.items()}, outer)
 
-    return rename(tree)
+    return run(tree)

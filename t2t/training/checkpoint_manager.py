@@ -4,7 +4,6 @@ A checkpoint gets its final name, the step, only when it is complete.
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,13 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config.fields import Config
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import measure_free_space, require_space
-from t2t.training.checkpoint import OLD_NAMES, rename_layers, sort_key
+from t2t.training.checkpoint import (
+    OLD_NAMES,
+    add_unread,
+    drop_unread,
+    rank_steps,
+    rename_layers,
+)
 from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import (
     RunError,
@@ -35,19 +40,11 @@ class Checkpoints:
     def __init__(self, workdir: Path, config: Config):
         """Opens `workdir`/checkpoints; `list_scored_measures` has read their validation scores."""
         rules = config.checkpoints
-
-        def key(metrics: Mapping[str, float]) -> float:
-            return sort_key(metrics.get(rules.best_metric, math.nan), rules.best_metric)
-
         kept: list[policy.PreservationPolicy] = [_KeepLast(config)]
         if rules.keep_every:
             kept.append(policy.EveryNSteps(rules.keep_every))
         if rules.keep_best:
-            kept.append(
-                policy.BestN(
-                    n=rules.keep_best, get_metric_fn=key, keep_checkpoints_without_metrics=False
-                )
-            )
+            kept.append(_KeepBest(rules.keep_best, rules.best_metric))
         self.workdir = workdir
         self._config = config
         self._evaluation_params = make_optimizer(config).evaluation_params
@@ -55,7 +52,7 @@ class Checkpoints:
             workdir.absolute() / "checkpoints",
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=policy.AnyPreservationPolicy(kept),
-                best_fn=key,
+                best_fn=len,  # with any function Orbax writes the scores, which `_KeepBest` ranks
                 cleanup_tmp_directories=True,  # incomplete checkpoints of a killed process
             ),
             item_names=("params", "ema", "training"),
@@ -115,6 +112,9 @@ class Checkpoints:
             is_apart = "params" in saved_tree
             if rename_layers(saved_tree) != saved_tree:
                 described = rename_layers(described, {new: old for old, new in OLD_NAMES.items()})
+            saved_params = ocp.StandardCheckpointHandler().metadata(folder.parent / "params").tree
+            if drop_unread(saved_params) != saved_params:
+                described = add_unread(described)
             items = _split(described, described.params if is_apart else None)
             if is_apart:
                 del items["params"]  # for evaluation, not for training
@@ -123,7 +123,8 @@ class Checkpoints:
         except Exception as error:
             raise make_read_error(self.workdir, step, error) from error
         params = saved.training.pop("params") if is_apart else saved.params
-        return rename_layers(TrainState(params=params, ema=saved.get("ema"), **saved.training))
+        state = TrainState(params=params, ema=saved.get("ema"), **saved.training)
+        return drop_unread(rename_layers(state))
 
     def check_space(self, state: TrainState) -> None:
         """Raises `RunError` if the disk has no space for another checkpoint."""
@@ -175,6 +176,30 @@ class _KeepLast:
         regular = [step for step in steps if is_regular(step, self.config)]
         kept = {*regular[-self.config.checkpoints.keep_last :], *steps[-1:]}
         return [step in kept for step in steps]
+
+
+@dataclasses.dataclass(frozen=True)
+class _KeepBest:
+    """Preservation policy that keeps the `count` best checkpoints by a metric (`rank_steps`).
+
+    Orbax's own `BestN` keeps the last of equal ones, but `find_best_step` takes the first.
+    """
+
+    count: int
+    metric: str
+
+    def should_preserve(
+        self, checkpoints: Sequence[Any], *, context: policy.PreservationContext
+    ) -> Sequence[bool]:
+        """Returns, for each checkpoint from the oldest to the newest, whether to keep it."""
+        del context
+        scores = {
+            each.step: each.metrics[self.metric]
+            for each in checkpoints
+            if each.metrics and self.metric in each.metrics
+        }
+        kept = rank_steps(scores, self.metric)[: self.count]
+        return [checkpoint.step in kept for checkpoint in checkpoints]
 
 
 def _split(state: TrainState, evaluated: Params | None = None) -> dict[str, Any]:

@@ -61,14 +61,17 @@ class Outcome(NamedTuple):
 
 
 def split_name(name: str) -> tuple[Path, str]:
-    """Splits RUN:CHECKPOINT; the checkpoint is "" if the name has none.
+    """Splits RUN:CHECKPOINT; the checkpoint is "" if the name has none, or is itself a run's.
 
     Raises:
         PathError: RUN cannot be a run directory.
     """
     matched = re.fullmatch(f"(.*?)(?::({CHECKPOINT_PATTERN}))?", name, re.DOTALL)
     assert matched is not None
-    return make_run_path(matched[1], FLAG), matched[2] or ""
+    whole = make_run_path(name, FLAG)
+    if not matched[2] or (whole / "config.json").exists():
+        return whole, ""
+    return make_run_path(matched[1], FLAG), matched[2]
 
 
 def read_source(name: str, workdir: Path) -> Source:

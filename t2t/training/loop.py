@@ -45,7 +45,7 @@ def train(
                 batch = next(batches)
             state, metrics = train_step(state, batch)
             step += 1
-            report.add(step, batch.tgt_out.size, metrics)
+            report.add(step, metrics)
 
             # Validation is compiled after the first step, so that its errors come early.
             if step == start + 1 and not interruption.reached(step):

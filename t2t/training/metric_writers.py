@@ -25,6 +25,8 @@ from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
+# Whatever a client raises, such as without a network; some end the program without a key.
+_FAILURES = Exception, SystemExit
 FIELD = "training.writer"  # no field of the config: --writers of t2t.train
 
 
@@ -109,8 +111,8 @@ class MetricLog:
         for name, writer in self._writers.items():
             try:
                 getattr(writer, method)(*arguments)
-            except Exception as error:  # whatever a client raises, such as without a network
-                _log.warning("the writer %s %s: %s: %s", name, failure, type(error).__name__, error)
+            except _FAILURES as error:
+                _warn(name, failure, error)
 
     def _explain_errors(self) -> contextlib.AbstractContextManager[None]:
         remedy = "then the same command continues from the last checkpoint"
@@ -147,17 +149,26 @@ def check_writers(names: Sequence[str]) -> None:
 def open_writers(names: Sequence[str], config: Config, workdir: Path) -> dict[str, MetricWriter]:
     """Opens registered writers (`check_writers`) by name; none but in the first process.
 
+    One that raises an error, for example without a network, is left out with a warning.
+
     Raises:
-        ConfigError: a writer is not as `EXTENSIBLE` says.
+        ConfigError: a writer is not as `EXTENSIBLE` says, or raises this error itself.
     """
-    if not is_first():
-        return {}
-    return {
-        name: call_variant(
-            FIELD, name, config, workdir, is_valid=lambda made: isinstance(made, MetricWriter)
-        )
-        for name in dict.fromkeys(names)
-    }
+    opened: dict[str, MetricWriter] = {}
+    for name in dict.fromkeys(names if is_first() else ()):
+        try:
+            opened[name] = call_variant(
+                FIELD, name, config, workdir, is_valid=lambda made: isinstance(made, MetricWriter)
+            )
+        except ConfigError:
+            raise
+        except _FAILURES as error:
+            _warn(name, "cannot be opened, so it gets nothing", error)
+    return opened
+
+
+def _warn(name: str, failure: str, error: BaseException) -> None:
+    _log.warning("the writer %s %s: %s: %s", name, failure, type(error).__name__, error)
 
 
 def _drop_lines_after(path: Path, step: int) -> set[tuple[int, str]]:

@@ -53,7 +53,7 @@ class Report:
             dynamic_ncols=True,
         )
         self._training = training
-        self._pending: tuple[int, int, Metrics] | None = None
+        self._pending: tuple[int, Metrics] | None = None
         self._restart_interval()
         self._last_read = time.perf_counter()
 
@@ -70,12 +70,9 @@ class Report:
         if not self._pending or self._pending[-1].loss.is_ready():  # type: ignore[attr-defined]
             self._waited += time.perf_counter() - started
 
-    def add(self, step: int, positions: int, metrics: Metrics) -> None:
-        """Adds a step's metrics, which the device may still be computing.
-
-        `positions` is the number of target positions of its batch, padding included.
-        """
-        pending, self._pending = self._pending, (step, positions, metrics)
+    def add(self, step: int, metrics: Metrics) -> None:
+        """Adds a step's metrics, which the device may still be computing."""
+        pending, self._pending = self._pending, (step, metrics)
         if pending:
             self._read(*pending)
 
@@ -111,11 +108,11 @@ class Report:
         if self._metric_log:
             self._metric_log.close()
 
-    def _read(self, step: int, positions: int, metrics: Metrics) -> None:
-        loss, tokens = float(metrics.loss), float(metrics.tokens)
+    def _read(self, step: int, metrics: Metrics) -> None:
+        loss, predicted = float(metrics.loss), float(metrics.predicted)
         if int(metrics.skipped_in_a_row) == 0:
-            self._loss += loss * tokens
-            self._loss_tokens += tokens
+            self._loss += loss * predicted
+            self._loss_tokens += predicted
             for name, counts in metrics.auxiliary.items():
                 self._counts[name] = self._counts.get(name, 0) + np.asarray(counts, float)
         else:
@@ -128,8 +125,8 @@ class Report:
                 "training.learning_rate, a longer training.warmup_steps, or training.clip_norm"
             )
         self._steps += 1
-        self._tokens += tokens
-        self._positions += positions
+        self._tokens += int(metrics.tokens)
+        self._padding += int(metrics.padding)
         now = time.perf_counter()
         self._seconds += now - self._last_read
         self._last_read = now
@@ -144,7 +141,7 @@ class Report:
             "train/learning_rate": float(metrics.learning_rate),
             "train/gradient_norm": float(metrics.gradient_norm),
             "train/tokens_per_second": self._tokens / self._seconds,
-            "train/padding_share": 1 - self._tokens / self._positions,
+            "train/padding_share": self._padding / (self._tokens + self._padding),
             "train/data_wait_share": self._waited / self._seconds,
             "train/skipped": int(metrics.skipped),
         }
@@ -172,7 +169,7 @@ class Report:
             self._metric_log.write(step, figures)
 
     def _restart_interval(self) -> None:
-        self._loss = self._loss_tokens = self._tokens = self._positions = 0.0
+        self._loss = self._loss_tokens = self._tokens = self._padding = 0.0
         self._seconds = self._waited = 0.0
         self._steps = 0
         self._counts: dict[str, Any] = {}

@@ -11,6 +11,7 @@ stage 1 of ZeRO):
     params = apply_updates(params, updates, where=finite)  # gathered again
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from t2t.model.interface import Params
 from t2t.ops.build_model import find_matrices
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
-from t2t.training.parameter_groups import combine, find_factor, name_leaves, select
+from t2t.training.parameter_groups import combine, find_factor, generalize, name_leaves, select
 from t2t.training.schedule import make_schedule
 
 
@@ -158,6 +159,8 @@ def describe_optimizer(config: Config, params: Params) -> list[str]:
             f"{own}: the rate in the log is that of training.schedule={training.schedule!r}, which "
             "it does not use"
         )
+    if training.optimizer == "muon":
+        lines += _describe_muon(config, params)
     if training.frozen or training.rate_factors:
         sizes: dict[float | None, int] = {}
         for name, leaf in name_leaves(params).items():
@@ -169,6 +172,25 @@ def describe_optimizer(config: Config, params: Params) -> list[str]:
                 what = f"trained at {factor:g} times the learning rate" if factor else "frozen"
                 lines.append(f"{size} of {total} parameters are {what}")
     return lines
+
+
+def _describe_muon(config: Config, params: Params) -> list[str]:
+    """Says which arrays of two or more dimensions Adam updates, biases apart."""
+    leaves, matrices = name_leaves(params), find_matrices(config.model)
+    of_muon = {".".join(map(str, names)) for names in matrices}
+    left: Counter[str] = Counter()
+    for name, leaf in leaves.items():
+        is_frozen = find_factor(config.training, name) is None
+        if leaf.ndim >= 2 and not (name in of_muon or name.endswith("bias") or is_frozen):
+            left[generalize(name)] += leaf.size
+    if not left:
+        return []
+    total = sum(leaf.size for leaf in leaves.values())
+    each = ", ".join(f"{name} ({size})" for name, size in left.items())
+    return [
+        f"training.optimizer='muon' leaves {left.total()} of {total} parameters in arrays of two "
+        f"or more dimensions to Adam: {each}"
+    ]
 
 
 def _uses_schedule(config: Config, params: Params) -> bool:

@@ -38,7 +38,7 @@ def check_patterns(training: TrainingConfig, names: Collection[str]) -> None:
     ):
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
-                shapes = dict.fromkeys(re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in names)
+                shapes = dict.fromkeys(map(generalize, names))
                 raise ConfigError(
                     f"training.{field} has {pattern!r}, which is no parameter's name; use names of "
                     f"this model, or patterns such as {', '.join(shapes)}"
@@ -57,6 +57,11 @@ def check_patterns(training: TrainingConfig, names: Collection[str]) -> None:
                 "patterns or of training.frozen; put it first, or leave it out"
             )
         rest = [name for name in rest if name not in found]
+
+
+def generalize(name: str) -> str:
+    """Returns the pattern of a parameter's name that stands for all layers."""
+    return re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
 
 
 def freeze(training: TrainingConfig, params: Params) -> Params:

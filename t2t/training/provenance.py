@@ -8,7 +8,9 @@ variants (t2t/config/variants.py): those that the config names, and all modules 
 names; not what they import.
 """
 
+import ast
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -33,7 +35,7 @@ from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.ops.select_kernels import choose_policy, describe_kernels
 from t2t.runtime.distributed import is_first
-from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.atomic_files import explain_write_errors, list_files, write_file
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -110,7 +112,8 @@ def record_start(
         initial = (read_ledger(workdir) or [{}])[-1].get("initial")
     if initial:
         entry["initial"] = initial
-    check_plugins(workdir, config.plugins)
+    if step:  # nothing was trained with what a start that failed has kept
+        check_plugins(workdir, config.plugins)
     path = workdir / "ledger.jsonl"
     with explain_write_errors(RunError, path):
         save_plugins(workdir, config.plugins)
@@ -208,6 +211,40 @@ def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
     return digest.hexdigest()
 
 
+@functools.cache
+def list_code(*modules: str) -> tuple[str, ...]:
+    """Returns the files of these modules and of all modules of t2t that they import, for `parts`.
+
+    Imports within functions count, too; so does what those modules import in turn.
+    """
+    found: dict[str, Path] = {}
+    left = [*modules]
+    while left:
+        name = left.pop()
+        if name not in found and (path := _find_module(name)):
+            found[name] = path
+            left += _list_imports(path)
+    return tuple(sorted(path.relative_to(SOURCE_ROOT).as_posix() for path in found.values()))
+
+
+def _find_module(name: str) -> Path | None:
+    """Returns the file of a module of t2t; None if the name is another one's, or a function's."""
+    path = SOURCE_ROOT / name.replace(".", "/")
+    files = path.with_suffix(".py"), path / "__init__.py"
+    return next(filter(Path.exists, files), None) if name.startswith("t2t.") else None
+
+
+def _list_imports(path: Path) -> list[str]:
+    """Returns the names in a file that may be modules."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names += [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
+    return names
+
+
 def _read_shipped_revision() -> str | None:
     """Returns the commit in the file REVISION of an archive or an installation."""
     for path in (SOURCE_ROOT / "t2t" / "REVISION", SOURCE_ROOT / "REVISION"):
@@ -256,9 +293,12 @@ def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    for name, content in read_sources(plugins).items():
-        path = workdir / COPIES / name
-        write_file(path, content)
+    folder, sources = workdir / COPIES, read_sources(plugins)
+    for path in list_files(folder):
+        if path.suffix == ".py" and str(path.relative_to(folder)) not in sources:
+            path.unlink()
+    for name, content in sources.items():
+        write_file(folder / name, content)
 
 
 def check_plugins(workdir: Path, plugins: Sequence[str]) -> None:

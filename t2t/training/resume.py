@@ -23,44 +23,46 @@ from t2t.training.run_directory import RunError, list_steps
 
 _log = logging.getLogger(__name__)
 
-# Prefixes of the fields that may change when a run continues: they affect neither the next update
-# nor the order of the data. Files may move, but the training text may not change, nor the
-# validation text once a checkpoint holds validation scores (`check_corpora`), nor the vocabulary.
-_CHANGEABLE = tuple(
-    """
-    mesh. checkpoints. decoding. data.directory data.cache_directory data.train_src data.train_tgt
-    data.hf_files data.hf_streaming data.validation_ data.test_ tokenizer.path training.log_every
-    training.validate_every training.bleu_every training.source_use_pairs
-    training.max_nonfinite_steps
-    """.split()
-)
 
-# Prefixes of the fields of the schedule, which may change where a new schedule starts.
-_SCHEDULE_FIELDS = tuple(
-    """
-    training.steps training.schedule training.learning_rate training.warmup_steps
-    training.cooldown_steps
-    """.split()
-)
+def _begin_lines(names: str) -> tuple[str, ...]:
+    """Returns how lines of `differences` begin that are of these fields, or sections ("mesh.")."""
+    return tuple(name if name.endswith(".") else f"{name}:" for name in names.split())
+
+
+# Fields that may change when a run continues: they affect neither the next update nor the order of
+# the data. Files may move, but the training text may not change, nor the validation text once a
+# checkpoint holds validation scores (`check_corpora`), nor the vocabulary.
+_CHANGEABLE = _begin_lines("""
+    mesh. checkpoints. decoding. data.directory data.cache_directory data.train_src data.train_tgt
+    data.hf_files data.hf_streaming data.validation_src data.validation_tgt data.test_src
+    data.test_tgt tokenizer.path training.log_every training.validate_every training.bleu_every
+    training.max_nonfinite_steps
+""")
+
+# Fields of the schedule, which may change where a new schedule starts.
+_SCHEDULE_FIELDS = _begin_lines("""
+    training.steps training.schedule training.schedule_start training.learning_rate
+    training.warmup_steps training.cooldown_steps
+""")
 
 # Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
 # since "best" would compare scores of different searches.
 _BLEU_FIELDS = tuple(
-    f"decoding.{field.name}"
+    f"decoding.{field.name}:"
     for field in dataclasses.fields(DecodingConfig)
     if field.name != "batch_size"
 )
 
-# Prefixes of the fields that the vocabulary depends on, besides the text, which
-# `preparation.make_vocabulary` checks. In a run without a checkpoint, all other fields may change.
-_VOCABULARY_FIELDS = tuple(
-    """
-    tokenizer. data.source data.src_language data.tgt_language data.directions data.filters
-    data.tfds_name data.hf_name data.src_column data.tgt_column
-    """.split()
-)
+# In a run with a vocabulary but no checkpoint, all may change but what the vocabulary depends on:
+# the tokenizer, the text, which `preparation.make_vocabulary` checks, how often it is read, and the
+# tags. So a field of the data is bound unless it names a file or is here.
+_BATCH_FIELDS = _begin_lines("""
+    data.objective data.noise_density data.mean_span_length data.max_length data.max_length_ratio
+    data.batch_tokens data.packed_length data.subword_sampling data.sampled_sides data.num_shapes
+    data.length_multiple data.rows_multiple data.tfds_held_out_name
+""")
 
-_LANGUAGES = ("data.src_language", "data.tgt_language")
+_LANGUAGES = _begin_lines("data.src_language data.tgt_language")
 
 _REMEDIES = {  # what to do if the text of a split has changed
     "train": (
@@ -113,7 +115,13 @@ def open_run(workdir: Path, config: Config) -> None:
                 if not line.startswith(changeable) or line.startswith(fixed)
             ]
         else:
-            changed = [line for line in changed if line.startswith(_VOCABULARY_FIELDS)]
+            free = (*_CHANGEABLE, *_BATCH_FIELDS)
+            changed = [
+                line
+                for line in changed
+                if line.startswith("tokenizer.")
+                or (line.startswith("data.") and not line.startswith(free))
+            ]
         if changed:
             is_schedule = any(line.startswith(_SCHEDULE_FIELDS) for line in changed)
             hint = "; a finished run goes on with a new schedule by --extend=STEPS"
@@ -157,7 +165,7 @@ def _has_free_languages(saved: Config, new: Config, has_bleu: bool) -> bool:
 
 
 def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> tuple[str, ...]:
-    """Returns prefixes of the fields that may change after checkpoint `last`.
+    """Returns how lines of `differences` begin that may change after checkpoint `last`.
 
     The whole schedule may change if the new one starts at this checkpoint, and either the run is
     finished or no update has been made since the saved schedule started there. Otherwise the number
@@ -166,7 +174,7 @@ def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> t
     if new.schedule_start == last and (last >= saved.steps or saved.schedule_start == last):
         return (*_CHANGEABLE, *_SCHEDULE_FIELDS)
     is_open_ended = new.schedule in OPEN_ENDED_SCHEDULES and not new.cooldown_steps
-    return (*_CHANGEABLE, "training.steps") if is_open_ended else _CHANGEABLE
+    return (*_CHANGEABLE, "training.steps:") if is_open_ended else _CHANGEABLE
 
 
 def check_corpora(workdir: Path, corpora: Mapping[str, Sequence[Corpus]]) -> None:

@@ -5,10 +5,27 @@ import os
 import signal
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
+
+_Handler = Callable[[int, types.FrameType | None], None]
+
+
+def _replace(handlers: Mapping[signal.Signals, _Handler]) -> dict[signal.Signals, Any]:
+    """Handles signals that are not ignored, and returns their handlers until now.
+
+    Python runs handlers in the main thread, which alone may set them; others get none.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
 
 
 class Interruption:
@@ -16,7 +33,8 @@ class Interruption:
 
     The step or the compilation that is running ends first. After that a SIGINT has its usual
     effect, and a SIGTERM none: launchers may send several. An ignored signal stays ignored. With
-    several processes, a signal to one stops all.
+    several processes, a signal to one stops all. In another thread than the main one signals are
+    left alone.
     """
 
     def __init__(self, start: int):
@@ -25,16 +43,12 @@ class Interruption:
 
     def __enter__(self) -> "Interruption":
         self._received = False
-        handlers: dict[signal.Signals, Callable[[int, types.FrameType | None], None]]
+        handlers: dict[signal.Signals, _Handler]
         if jax.process_count() == 1:
             handlers = {signal.SIGINT: self._receive, signal.SIGTERM: self._receive}
         else:  # JAX handles SIGTERM: it makes all processes agree on a step at which to stop
             handlers = {signal.SIGINT: _terminate}
-        self._previous = {
-            number: signal.signal(number, handler)
-            for number, handler in handlers.items()
-            if signal.getsignal(number) is not signal.SIG_IGN
-        }
+        self._previous = _replace(handlers)
         # JAX stops only at the step after the last one that any process has asked about. After a
         # SIGTERM before the loop that is step 1, so this asks about all steps before `start`.
         for step in range(self._start):
@@ -72,20 +86,12 @@ def _terminate(number: int, frame: types.FrameType | None) -> None:
 def hold_signals() -> Iterator[None]:
     """A context that delays SIGINT and SIGTERM until its end.
 
-    Orbax may abort or wait forever if a signal interrupts it. Python handles signals only in the
-    main thread, so the context does nothing in other threads. An ignored signal stays ignored. With
+    Orbax may abort or wait forever if a signal interrupts it. An ignored signal stays ignored. With
     several processes SIGTERM is left to JAX (`Interruption`).
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     received: list[int] = []
     numbers = [signal.SIGINT, signal.SIGTERM][: 1 if jax.process_count() > 1 else 2]
-    previous = {
-        number: signal.signal(number, lambda number, _: received.append(number))
-        for number in numbers
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
+    previous = _replace(dict.fromkeys(numbers, lambda number, _: received.append(number)))
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from jax.tree_util import tree_map_with_path
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
-from t2t.config.variants import call_variant
+from t2t.config.variants import call_variant, explain_shardings
 from t2t.data.batch import DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.interface import Model, Params, merge
@@ -43,9 +43,11 @@ SentenceCounts = tuple[Float[Array, "B"], ...]  # (loss, sum of weights) of each
 class Metrics(NamedTuple):
     """The metrics of one training step."""
 
-    # with label smoothing, R-Drop and auxiliary losses, nats per target token
+    # with label smoothing, R-Drop and auxiliary losses, nats per predicted token
     loss: Float[Array, ""]
-    tokens: Float[Array, ""]  # target tokens, without padding
+    predicted: Float[Array, ""]  # tokens that the loss is a mean of: the sum of their weights
+    tokens: Int[Array, ""]  # of the targets, without padding, predicted or not (masked_lm)
+    padding: Int[Array, ""]  # positions of the targets without a token
     gradient_norm: Float[Array, ""]  # global, before clipping
     learning_rate: Float[Array, ""]
     skipped: Int[Array, ""]  # steps skipped so far
@@ -63,7 +65,9 @@ def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep
     schedule = make_schedule(config.training, config.model.d_model)
     smoothing, alpha = config.training.label_smoothing, config.training.r_drop
     sampling = config.training.scheduled_sampling
-    matrices = find_matrices(config.model) if config.training.accumulation_steps > 1 else {}
+    # JAX does not differentiate the stack that `scan_layers` makes of partially summed weights.
+    sums_late = config.training.accumulation_steps > 1 and not config.model.scan_layers
+    matrices = find_matrices(config.model) if sums_late else {}
 
     def sum_losses(params: Params, batch: DeviceBatch, key: jax.Array) -> Sums:
         model = merge(structure, freeze(config.training, params))
@@ -77,9 +81,10 @@ def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep
     def sum_gradients(params: Params, batch: DeviceBatch, key: jax.Array) -> tuple[Sums, Params]:
         return jax.value_and_grad(sum_losses, has_aux=True)(params, batch, key)
 
+    @explain_shardings()
     def train_step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
-        (loss_sum, (tokens, auxiliary)), gradient_sum = accumulate(
+        (loss_sum, (predicted, auxiliary)), gradient_sum = accumulate(
             sum_gradients,
             state.params,
             batch,
@@ -88,8 +93,8 @@ def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep
             matrices,
         )
         # Sharded over `data`, as the optimiser's update is.
-        gradient = jax.tree.map(lambda g: shard_over_data(g) / tokens, gradient_sum)
-        loss, norm = loss_sum / tokens, optax.tree.norm(gradient)
+        gradient = jax.tree.map(lambda g: shard_over_data(g) / predicted, gradient_sum)
+        loss, norm = loss_sum / predicted, optax.tree.norm(gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = apply_updates(state.params, updates, where=finite)
@@ -100,9 +105,12 @@ def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep
             ema = update_average(ema, params, decay, updates_before, where=finite)
         skipped_in_a_row = jnp.where(finite, 0, state.skipped_in_a_row + 1)
         skipped = state.skipped + ~finite
+        is_token = merge(structure, state.params).find_tokens(batch)
         metrics = Metrics(
             loss=loss,
-            tokens=tokens,
+            predicted=predicted,
+            tokens=jnp.sum(is_token, dtype=jnp.int32),
+            padding=jnp.sum(~is_token, dtype=jnp.int32),
             gradient_norm=norm,
             learning_rate=schedule(state.step - state.skipped),
             skipped=skipped,
@@ -174,6 +182,7 @@ def make_eval_step(structure: nnx.GraphDef[Model], *, count_right: bool = False)
     smoothing and no dropout. The results are replicated on all devices.
     """
 
+    @explain_shardings()
     def eval_step(params: Params, batch: DeviceBatch) -> SentenceCounts:
         model = merge(structure, params)
         hidden, table, targets, weights, _ = model.predict(batch)
@@ -208,7 +217,16 @@ def sum_smoothed_losses(
             "training.loss", name, *arguments,
             is_valid=lambda sums: isinstance(sums, tuple) and [*map(jnp.shape, sums)] == [(), ()],
         )  # fmt: skip
-    return loss + auxiliary.pop("loss", 0), (tokens, auxiliary)
+    return add_auxiliary_loss(loss, tokens, auxiliary)
+
+
+def add_auxiliary_loss(
+    loss: Float[Array, ""], tokens: Float[Array, ""], auxiliary: Auxiliary
+) -> Sums:
+    """Returns the sums of a batch; the auxiliary loss is added once for each predicted token."""
+    others = dict(auxiliary)
+    own = others.pop("loss", None)
+    return loss if own is None else loss + tokens * own, (tokens, others)
 
 
 def sum_r_drop_losses(
@@ -239,4 +257,4 @@ def sum_r_drop_losses(
     loss, tokens = r_drop_cross_entropy(
         passes[:, 0], passes[:, 1], table, targets, weights, smoothing, alpha
     )
-    return loss + auxiliary.pop("loss", 0) / 2, (tokens, auxiliary)
+    return add_auxiliary_loss(loss, tokens, auxiliary)

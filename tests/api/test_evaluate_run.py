@@ -38,6 +38,14 @@ def test_averages_give_a_table_and_a_plot(run: Path) -> None:
     assert saved.result["measures"] == json.loads(json.dumps(expected["measures"]))
 
 
+def test_perplexity_of_the_references_chooses_the_lowest(run: Path) -> None:
+    request = EvaluationRequest(run, "last", measures=("chrf",))
+    text = scan_search(request, [1, 2], [], "perplexity")
+    best = load_evaluation(Path(text.rpartition("best: ")[2]))
+    assert {"chrf", "perplexity"} < best.result["measures"].keys()
+    assert best.result["beam_size"] == 1, "all are equal"
+
+
 def test_too_few_checkpoints_are_named(run: Path) -> None:
     with pytest.raises(RunError, match="has 3 checkpoints in a row at the regular interval"):
         scan_averages(EvaluationRequest(run), [1, 4], "bleu")
@@ -72,10 +80,10 @@ def test_evaluations_of_other_shapes_or_devices_are_not_taken_for_these(
     evaluate(request)
     other = dataclasses.replace(request, decoding={"beam_size": 1, "batch_size": 7})
     evaluator = Evaluator(request)
-    assert "300" in evaluator.list_saved("bleu")
-    assert not Evaluator(other).list_saved("bleu")
+    assert "300" in evaluator.list_saved()
+    assert not Evaluator(other).list_saved()
     monkeypatch.setattr(jax, "devices", lambda: [mock.Mock(device_kind="another")])
-    assert not evaluator.list_saved("bleu")
+    assert not evaluator.list_saved()
 
 
 def test_what_is_there_is_not_done_again_and_said_with_its_date(
@@ -98,17 +106,19 @@ def test_only_evaluations_of_the_same_thing_count_as_done(
     evaluator = Evaluator(request)
     params, _ = restore_params(workdir, "last")
     evaluator.evaluate(params, "300")
-    assert "300" in evaluator.list_saved("bleu")
-    assert "300" not in evaluator.list_saved("bleu", alpha=0.3)
+    assert "300" in evaluator.list_saved()
+    assert "300" not in evaluator.list_saved(alpha=0.3)
     longer = EvaluationRequest(workdir, decoding={"beam_size": 1, "max_extra_length": 7})
-    assert "300" not in Evaluator(longer).list_saved("bleu")
+    assert "300" not in Evaluator(longer).list_saved()
+    with_ter = dataclasses.replace(request, measures=("default", "ter"))
+    assert "300" not in Evaluator(with_ter).list_saved()
     monkeypatch.setattr(load_models, "hash_code", lambda *_: "of other code or another plugin")
-    assert "300" not in evaluator.list_saved("bleu")
+    assert "300" not in evaluator.list_saved()
     monkeypatch.undo()
-    assert "300" in evaluator.list_saved("bleu")
+    assert "300" in evaluator.list_saved()
     start = '{"step": 200, "date": "9999-01-01T00:00:00Z"}\n'
     (workdir / "ledger.jsonl").write_text(start)  # checkpoint 300 was made again after that
-    assert "300" not in evaluator.list_saved("bleu")
+    assert "300" not in evaluator.list_saved()
 
 
 def test_watches_of_other_checkpoints_have_folders_of_their_own(
@@ -154,7 +164,14 @@ def test_flags_that_do_not_go_together_are_refused() -> None:
         ({"metricx": "run", "measures": ["bleu"]}, "--metricx is for --measures=default,metricx"),
         ({"metricx_input": "24-qe"}, "--metricx_input is for --metricx=RUN"),
         ({"segment_scores": ["a=b"], "watch": True}, "--segment_scores adds to a saved evaluation"),
-        ({"segment_scores": ["a=b"], "segments": "c"}, "--segment_scores adds to a saved"),
+        (
+            {"segment_scores": ["a=b"], "segments": "c", "beam_size": 1},
+            "out --segments, --beam_size",
+        ),
+        (
+            {"segment_scores": ["a=b"], "measures": ["ter"]},
+            "--segment_scores adds to .* --measures",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             check_flags(empty | flags, 1)

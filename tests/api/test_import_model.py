@@ -1,20 +1,36 @@
 import hashlib
 import json
 from pathlib import Path
+from unittest import mock
 
+import numpy as np
 import pytest
 
 import t2t
+from configs import fine_tune
+from t2t.api.export_run import export
 from t2t.api.import_model import import_model
 from t2t.api.run_summary import describe_run
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.preparation import fill_tokenizer, make_vocabulary
-from t2t.interop.hugging_face_folder import SourceError
+from t2t.data.tokenizer import Vocabulary
+from t2t.interop.hugging_face_export import plan_export
+from t2t.interop.hugging_face_export import write_model as write_model_of_transformers
+from t2t.interop.hugging_face_folder import SourceError, open_tensors
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.storage.atomic_files import write_file
-from tests.interop.foreign_folders import make_config, write_config, write_model, write_nllb_model
+from t2t.training.checkpoint import restore_params
+from tests.interop.foreign_folders import (
+    make_config,
+    write_config,
+    write_m2m100_vocabulary,
+    write_madlad_model,
+    write_model,
+    write_nllb_model,
+    write_t5_model,
+)
 
 
 @pytest.fixture
@@ -63,6 +79,75 @@ def test_imported_run_translates_and_scores(source: Path, tmp_path: Path) -> Non
     assert score < 0
 
 
+def test_what_was_not_understood_or_taken_is_logged_and_recorded(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = json.loads((source / "config.json").read_text("utf-8"))
+    write_config(source, values | {"attention_window": 64, "later_field": 3})
+    generation = {"num_beams": 1, "no_repeat_ngram_size": 3, "later_search": 2}
+    (source / "generation_config.json").write_text(json.dumps(generation), "utf-8")
+    refuse(source, tmp_path, r"attention_window=64 .* --ignore_fields=attention_window")
+    run = tmp_path / "run"
+    config = import_model(str(source), run, ignore_fields=["attention_window"])
+    assert config.decoding.beam_size == 1
+    warnings = [record.message for record in caplog.records]
+    for expected in ("later_field=3", "later_search=2", "no_repeat_ngram_size=3"):
+        assert [expected in warning for warning in warnings].count(True) == 1
+    origin = json.loads((run / "import.json").read_text("utf-8"))
+    assert origin["ignored_fields"] == {"attention_window": 64}
+    assert origin["warnings"] == warnings
+    assert origin["understood"]["search"] == "beam of 1"
+    assert origin["understood"]["family"] == "marian MarianMTModel"
+
+
+def test_table_of_a_resized_t5_bars_what_is_no_output(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    write_madlad_model(source)
+    config = import_model(str(source), tmp_path / "run")
+    assert (config.model.decoder_start, config.model.output_bias) == ("unk", True)
+    tuned = fine_tune.get_config(str(tmp_path / "run"))
+    assert tuned.training.frozen == ("output_bias",)
+    params, _ = restore_params(tmp_path / "run", "last")
+    export(tmp_path / "run", "last", tmp_path / "out", engine="hf")
+    saved, exported = (open_tensors(folder).shapes for folder in (source, tmp_path / "out"))
+    assert saved == exported
+    vocabulary, rows = (
+        Vocabulary.load(tmp_path / "run" / "vocab"),
+        Rows.load(tmp_path / "run/vocab"),
+    )
+    planned = plan_export(config, vocabulary, rows)
+    params["output_bias"] = params["output_bias"] + np.arange(len(rows.row))
+    with pytest.raises(ConfigError, match=r"model\.output_bias=True was trained, .*frozen"):
+        write_model_of_transformers(planned, config, params, vocabulary, tmp_path / "again")
+
+
+def test_verification_needs_transformers(source: Path, tmp_path: Path) -> None:
+    missing = mock.patch("importlib.util.find_spec", return_value=None)
+    with missing, pytest.raises(ConfigError, match=r"--verify needs transformers.*pip install"):
+        import_model(str(source), tmp_path / "run", verify=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_missing_tokenizer_is_named(source: Path, tmp_path: Path) -> None:
+    for name in ("source.spm", "target.spm", "vocab.json"):
+        (source / name).unlink()
+    refuse(source, tmp_path, r"has no tokenizer: .*tokenizer\.save_pretrained.* --tokenizer")
+
+
+def test_imported_t5_fills_gaps(tmp_path: Path) -> None:
+    (tmp_path / "t5").mkdir()
+    write_t5_model(tmp_path / "t5")
+    import_model(str(tmp_path / "t5"), tmp_path / "run")
+    run = t2t.load(tmp_path / "run", checkpoint="last")
+    found = run.fill("the <extra_id_0> and <extra_id_1>.", 2, beam_size=2, max_extra_length=2)
+    for each in found:
+        first, second = each.gaps
+        assert first.log_prob < 0
+        assert each.ids[0] == run.vocabulary.tgt.sentinel_ids[0]
+        assert second.log_prob < 0
+
+
 def refuse(source: Path, tmp_path: Path, match: str) -> None:
     with pytest.raises(SourceError, match=match):
         import_model(str(source), tmp_path / "run")
@@ -71,7 +156,7 @@ def refuse(source: Path, tmp_path: Path, match: str) -> None:
 
 def test_another_architecture_is_refused(source: Path, tmp_path: Path) -> None:
     write_config(source, {"model_type": "bert"})
-    known = "marian, m2m_100, t5, mt5, umt5"
+    known = "marian, m2m_100, mbart, t5, mt5, umt5"
     refuse(source, tmp_path, f"model_type='bert' is not supported; it can be {known}")
     write_config(source, {"model_type": "bart"})
     refuse(source, tmp_path, "model_type='bart' is not supported: .* no SentencePiece model")
@@ -85,7 +170,7 @@ def test_weights_of_another_model_leave_nothing_behind(source: Path, tmp_path: P
 
 def test_config_of_another_vocabulary_is_refused(source: Path, tmp_path: Path) -> None:
     write_config(source, make_config(7))
-    refuse(source, tmp_path, r"vocab\.json has \d+ pieces, but config\.json has vocab_size=7")
+    refuse(source, tmp_path, r"vocab\.json has ids up to \d+, but config\.json has vocab_size=7")
 
 
 def test_interruption_leaves_nothing_behind(
@@ -124,6 +209,20 @@ def test_directions_of_a_model_of_many_languages_are_asked_for_and_checked(
     run = t2t.load(tmp_path / "run", checkpoint="last", direction="deu_Latn-eng_Latn")
     tags = [run.vocabulary.src.tag_ids, run.vocabulary.tgt.tag_ids]
     assert [run.vocabulary.src.pieces(ids) for ids in tags] == [["<2deu_Latn>"], ["<2eng_Latn>"]]
+
+
+def test_sources_of_small100_begin_with_the_tag_of_the_target(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    settings = {"tokenizer_class": "SMALL100Tokenizer"}
+    (source / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
+    write_nllb_model(source, write_m2m100_vocabulary)
+    config = import_model(str(source), tmp_path / "run", directions=["en-fr"])
+    assert config.data.direction_tags == "target"
+    run = t2t.load(tmp_path / "run", checkpoint="last")
+    [[tag, *text]], [target] = run.encode(["the king"]), run.encode(["the king"], "tgt")
+    assert run.vocabulary.src.pieces([tag]) == ["<2fr>"]
+    assert (text, run.vocabulary.several_sentences) == (target, 0.0)
 
 
 @pytest.mark.slow

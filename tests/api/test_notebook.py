@@ -1,16 +1,28 @@
 """`t2t.train`, `t2t.evaluate` and `t2t.compare`: what they pass on, and what a notebook shows."""
 
-import dataclasses
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from t2t.api import evaluate_run, notebook, train_run
+from t2t.api.run import Run
 from t2t.config import Config, ConfigError, DataConfig, TrainingConfig
 from t2t.evaluation.evaluator import EvaluationRequest
-from t2t.evaluation.load_models import ModelRequest
+from t2t.evaluation.saved_evaluations import EvaluationError
+from t2t.storage.paths import PathError
 from tests.evaluation.saved_evaluations import save, spoil
+from tests.tiny_run import PAIRS, make_run
+
+untyped: Any = notebook  # as notebooks call it
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return notebook.load(make_run(tmp_path_factory.mktemp("runs") / "run"))
 
 
 def test_training_has_the_rules_of_the_program(tmp_path: Path) -> None:
@@ -21,7 +33,13 @@ def test_training_has_the_rules_of_the_program(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.train_src"):
         notebook.train(missing, tmp_path / "run")
     with pytest.raises(ConfigError, match="--writers=wandb is unknown; "):
-        notebook.train(Config(data=DataConfig(source="phrasebook")), tmp_path, writers=["wandb"])
+        notebook.train(Config(), tmp_path / "run", writers="wandb")
+    fraction = Config(training=TrainingConfig(steps=2.0))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^training\.steps=2\.0 is not of type int$"):
+        notebook.train(fraction, tmp_path / "run")
+    with pytest.raises(PathError, match=r"--workdir=.*a,b: programs that take several runs"):
+        notebook.train(Config(), tmp_path / "a,b")
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(("scores", "best"), [({"loss"}, "best"), (set(), "last")])
@@ -39,18 +57,55 @@ def test_trained_run_is_loaded_with_its_best_parameters(
 
 def test_evaluation_is_that_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[EvaluationRequest] = []
-    monkeypatch.setattr(evaluate_run, "evaluate", requests.append)
-    notebook.evaluate("runs/a", "validation", checkpoint=100, measures=("chrf",))
-    expected = EvaluationRequest(Path("runs/a"), "100", "validation", measures=("chrf",))
-    assert requests == [expected]
+    monkeypatch.setattr(evaluate_run, "evaluate", lambda request, held: requests.append(request))
+    untyped.evaluate("runs/a", "validation", checkpoint=np.int64(100), measures="chrf")
+    notebook.evaluate(Path("runs/a"), src=Path("a.en"), ref="a.de", others="runs/b")
+    assert requests == [
+        EvaluationRequest(Path("runs/a"), "100", "validation", measures=("chrf",)),
+        EvaluationRequest(Path("runs/a"), src="a.en", ref=("a.de",), others=(Path("runs/b"),)),
+    ]
     with pytest.raises(TypeError, match="beams"):
         notebook.evaluate("runs/a", beams=3)
 
 
-def test_loaded_run_is_evaluated_with_its_checkpoint() -> None:
-    request = ModelRequest((Path("a"), Path("b")), "100", (1.0, 3.0), "log_probs")
-    found = notebook.make_request(request, "test", direction="en-de")
-    assert found.models == dataclasses.replace(request, direction="en-de")
+def test_loaded_run_is_evaluated_and_compared_with_the_parameters_that_it_holds(
+    tmp_path: Path,
+) -> None:
+    workdir = make_run(tmp_path / "run")
+    run, pair = notebook.load(workdir, "best"), notebook.load(workdir, "100,300", weights=(3, 1))
+    shutil.rmtree(workdir / "checkpoints" / "200")  # as training does meanwhile
+    own = notebook.evaluate(run, measures="chrf")
+    assert own.result["checkpoint"] == "best-200"
+    [score] = run.score([PAIRS[0]])
+    assert float(own.read_lines("log_probs")[0].split()[0]) == pytest.approx(score, abs=1e-5)
+    both = notebook.evaluate(pair, measures="chrf")
+    newest = notebook.evaluate(workdir, checkpoint=300, measures="chrf")
+    for system, expected in ((run, own), (pair, both), (workdir, newest)):
+        assert f" {expected.name} " in notebook.compare(system, measure="chrf")
+    with pytest.raises(EvaluationError, match="holds no evaluation of validation with the param"):
+        notebook.compare(run, split="validation")
+    other = notebook.load(workdir, "100,300")  # with other weights
+    with pytest.raises(EvaluationError, match="holds no evaluation of test with the parameters of"):
+        notebook.compare(run, other)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"checkpoint": 10}, "checkpoint=10 chooses parameters, but Run"),
+        ({"weights": [1, 2]}, r"weights=\(1.0, 2.0\) chooses parameters, but Run"),
+        ({"src": "a", "ref": "b", "split": "test"}, "src replaces the split: leave out split"),
+        ({"testset": "wmt14", "split": "test"}, "testset replaces the split: leave out split"),
+        ({"measures": 3}, r"measures=3 is not of type tuple\[str, ...\]"),
+        ({"decoding": "beam_size=1"}, r"decoding='beam_size=1' is not of type .*Mapping"),
+        ({"decoding": {"beams": 1}}, "decoding.beams=1: no such field; perhaps decoding.beam_size"),
+    ],
+)
+def test_contradictions_and_wrong_types_are_refused(
+    loaded: Run, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        notebook.evaluate(loaded, **options)
 
 
 def test_comparison_is_the_text_of_the_program_with_a_picture(tmp_path: Path) -> None:
@@ -64,6 +119,27 @@ def test_comparison_is_the_text_of_the_program_with_a_picture(tmp_path: Path) ->
     assert '<img alt="differences" src="data:image/png;base64,' in shown
     alone = notebook.compare(str(tmp_path / "base"))._repr_html_()
     assert "<img" not in alone
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: untyped.load([]), "workdir is empty; name a run directory, or several"),
+        (lambda: untyped.load({"a"}), "workdir={'a'} is not of type tuple"),
+        (lambda: untyped.load("a", ["last", "10"]), r"checkpoint=\['last', '10'\] is not of type"),
+        (lambda: untyped.load("a", weights="1,2"), "weights='1,2' is not of type tuple"),
+        (lambda: untyped.load("a", mean="median"), "mean='median' is unknown; use probabilities"),
+        (lambda: untyped.train({}, "a"), r"config={} is not of type t2t\.config\.Config"),
+        (lambda: untyped.train(Config(), 3), "workdir=3 is not of type str"),
+        (lambda: untyped.evaluate(["a", "b"]), r"run=\['a', 'b'\] is not of type str"),
+        (lambda: untyped.compare(), "systems is empty; name run directories, runs or evaluations"),
+        (lambda: untyped.compare(["a", "b"]), r"systems\[0\]=\['a', 'b'\] is no run directory, "),
+        (lambda: untyped.compare("a", measure=["bleu"]), r"measure=\['bleu'\] is not of type"),
+    ],
+)  # fmt: skip
+def test_arguments_of_a_wrong_type_are_named(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        call()
 
 
 def test_notebook_shows_the_scores_of_an_evaluation(tmp_path: Path) -> None:

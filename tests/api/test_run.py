@@ -1,6 +1,8 @@
 """`t2t.load` gives notebooks the results of the programs."""
 
 import math
+import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +16,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 import t2t
+from t2t.api import notebook  # programs that other tests import hide t2t.train
 from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.api.run import Run, read_pairs, read_texts
 from t2t.api.text_scorer import TextScorer
@@ -80,7 +83,7 @@ def test_alpha_ranks_the_hypotheses(run: Run, monkeypatch: pytest.MonkeyPatch) -
     search = BatchSearch.search
 
     def note(*arguments: Any) -> Any:
-        given.append(arguments[-1])
+        given.append(arguments[5])
         if not found:  # each alpha is a program, so one of them searches
             found.append(search(*arguments))
         return found[0]
@@ -210,9 +213,9 @@ def test_options_of_decoding_are_keywords(run: Run) -> None:
         run.translate(sentences, prefixes=["Hunde"])
     with pytest.raises(ConfigError, match=r"decoding\.beams=3: no such field"):
         run.translate(sentences, beams=3)
-    with pytest.raises(ConfigError, match="num_samples=2, but one translation is returned"):
+    with pytest.raises(ConfigError, match="num_samples=2, but one output is returned"):
         run.translate(sentences, strategy="sampling", num_samples=2)
-    with pytest.raises(ConfigError, match="mbr='chrf' chooses one translation"):
+    with pytest.raises(ConfigError, match="mbr='chrf' chooses one output"):
         run.translate_n_best(sentences, 2, mbr="chrf")
 
 
@@ -228,6 +231,7 @@ def test_sentences_of_known_lengths_compile_nothing(
         run.translate([src])
         run.score([(src, tgt)])
         run.logits(SRC, TGT)
+        run.encode_states([src])
 
     use("Dogs climb.", "Hunde klettern.")
     shared_programs.clear()  # the run itself has to keep its programs
@@ -357,24 +361,30 @@ def test_every_function_that_takes_text_names_the_wrong_element(run: Run) -> Non
         lambda: run.translate(["a", "b"], prefixes=iter(wrong)),
         lambda: run.score(zip(wrong, wrong, strict=True)),
         lambda: run.score_tokens(zip(wrong, wrong, strict=True)),
+        lambda: run.encode_states(iter(wrong)),
     ]
     for call in calls:
         with pytest.raises(DataError, match=r"\[1\].* is NoneType None"):
             call()
 
 
-def test_pairs_longer_than_those_of_training_are_scored_whole_and_counted(
-    workdir: Path, run: Run, caplog: pytest.LogCaptureFixture
+def test_long_pairs_and_those_of_several_sentences_are_scored_whole_and_counted(
+    workdir: Path, run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run.config.decoding, "split_sentences", "yes")
     longest = run.config.data.max_length
     long = ("Dogs climb. " * longest, "Hunde.")
     [tokens] = run.score_tokens([long])
     assert np.isfinite(tokens).all()
-    message = f"1 of 1 pairs have a side of more than data.max_length={longest} sub-words"
-    assert message in caplog.text
+    messages = (
+        f"1 of 1 pairs have a side of more than data.max_length={longest} sub-words",
+        "1 of 1 pairs have several sentences; they are scored whole, though a search translates",
+    )
+    assert all(message in caplog.text for message in messages)
     caplog.clear()
-    [*_] = TextScorer(RunModel(ModelRequest((workdir,)))).score(iter([long]))
-    assert message in caplog.text
+    model = RunModel(ModelRequest((workdir,)), {"split_sentences": "yes"})
+    [*_] = TextScorer(model).score(iter([long]))
+    assert all(message in caplog.text for message in messages)
 
 
 def test_run_that_is_not_there_is_refused(workdir: Path, tmp_path: Path) -> None:
@@ -382,6 +392,25 @@ def test_run_that_is_not_there_is_refused(workdir: Path, tmp_path: Path) -> None
         t2t.load(tmp_path / "nowhere")
     with pytest.raises(RunError, match="holds no checkpoint of step 150; it has 100, 200, 300"):
         t2t.load(workdir, 150)
+
+
+def test_fork_says_that_it_cannot_compute_and_a_run_stays_in_its_process(
+    run: Run, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RunError, match=r"cannot be sent to another process; call t2t\.load there"):
+        pickle.dumps(run)
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # a fork knows itself by it
+    for compute in (
+        lambda: notebook.load(workdir),
+        lambda: notebook.train(run.config, workdir),
+        lambda: notebook.evaluate(run),
+        lambda: run.translate(["A girl climbs."]),
+        lambda: run.score([PAIRS[0]]),
+        lambda: run.attention(*PAIRS[0]),
+        lambda: run.logits(*PAIRS[0]),
+    ):
+        with pytest.raises(RunError, match="this process is a fork of one that has used JAX, wh"):
+            compute()
 
 
 def test_package_is_imported_without_jax() -> None:

@@ -1,19 +1,29 @@
 """Saving and loading configs as JSON, overrides, and differences between configs."""
 
+import copy
 import dataclasses
 import json
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t.config.data_rules import FILTERS
-from t2t.config.fields import Config, ConfigError, flatten
-from t2t.config.files import differences, load_config, override, overrides, save_config
+from t2t.config.fields import Config, ConfigError, DataConfig, TrainingConfig, flatten
+from t2t.config.files import (
+    check_config,
+    differences,
+    load_config,
+    override,
+    overrides,
+    save_config,
+)
 
 OVERRIDES = st.fixed_dictionaries(
     {},
@@ -82,12 +92,73 @@ def load_changed(tmp_path: Path, edit: Callable[[dict[str, Any]], None]) -> Conf
         ("training", "steps", True),
     ],
 )
-def test_wrong_type_in_json_is_rejected(
+def test_wrong_type_is_rejected_in_json_and_in_python(
     tmp_path: Path, section: str, field: str, value: Any
 ) -> None:
-    expected = re.escape(f"config.json: {section}.{field}={value!r} is not of type")
-    with pytest.raises(ConfigError, match=expected):
+    expected = re.escape(f"{section}.{field}={value!r} is not of type")
+    with pytest.raises(ConfigError, match=f"config.json: {expected}"):
         load_changed(tmp_path, lambda values: values[section].update({field: value}))
+    config = Config()
+    setattr(getattr(config, section), field, value)
+    with pytest.raises(ConfigError, match=f"^{expected}"):
+        check_config(config)
+
+
+@pytest.mark.parametrize("value", [Path("a.en"), np.int64(2), 10**400, np.zeros((9, 9)), b"x"])
+def test_value_that_json_does_not_have_is_rejected_in_one_line(value: Any) -> None:
+    config = Config(data=DataConfig(validation_src=value), training=TrainingConfig(adam_b1=value))
+    with pytest.raises(ConfigError) as error:
+        check_config(config)
+    lines = str(error.value).splitlines()
+    assert [line.partition("=")[0] for line in lines] == ["data.validation_src", "training.adam_b1"]
+
+
+def test_numbers_and_lists_of_python_are_those_of_json() -> None:
+    config = Config(data=DataConfig(source="text", train_src=["a"], train_tgt=["b"]))  # type: ignore[arg-type]
+    config.training.learning_rate = 1
+    checked = check_config(config)
+    assert (checked.data.train_src, type(checked.training.learning_rate)) == (("a",), float)
+    for other in ({"seed": 1}, "configs/base.py", None, Config):
+        with pytest.raises(ConfigError, match=r"config=.* is not of type t2t\.config\.Config"):
+            check_config(other)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda config: setattr(config.training, "step", 3),
+        lambda config: TrainingConfig(step=3),  # type: ignore[call-arg]
+        lambda config: dataclasses.replace(config.training, step=3),
+        lambda config: override(config, {"training.step": 3}),
+    ],
+)
+def test_unknown_field_is_refused_where_it_is_written_with_the_nearest(
+    write: Callable[[Config], Any],
+) -> None:
+    with pytest.raises(ConfigError, match=r"^training\.step=3: no such field; perhaps .*\.steps, "):
+        write(Config())
+
+
+@pytest.mark.parametrize("value", [{"d_ff": 8}, None, DataConfig(), type("ModelConfig", (), {})()])
+def test_section_is_not_replaced_by_something_else(value: Any) -> None:
+    for write in (
+        lambda: setattr(Config(), "model", value),
+        lambda: Config(model=value),
+        lambda: override(Config(), {"model": value}),
+    ):
+        with pytest.raises(ConfigError, match=r"^model=.*: this section is a ModelConfig; set its"):
+            write()
+
+
+def test_copies_of_a_config_are_configs() -> None:
+    config = Config(training=TrainingConfig(steps=3))
+    for copied in (copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
+        assert copied == config
+        with pytest.raises(ConfigError, match="step=1: no such field"):
+            setattr(copied.training, "step", 1)  # noqa: B010
+    vars(config.training)["step"] = 1
+    with pytest.raises(ConfigError, match=r"^training\.step=1: no such field; perhaps training\.s"):
+        check_config(config)
 
 
 def test_unknown_field_in_json_is_rejected(tmp_path: Path) -> None:

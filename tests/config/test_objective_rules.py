@@ -56,11 +56,6 @@ PROBLEMS = {
         "data.objective='lm' cannot train model.kind='transformer'; set model.kind to decoder_only,"
         " or data.objective to one of translation, span_corruption",
     ),
-    "a sentinel for each span": (
-        {"tokenizer.sentinels": 13},
-        "tokenizer.sentinels=13 is less than the 14 that data.objective='span_corruption' needs "
-        "for texts of data.max_length=256; set it to 14 or more",
-    ),
     "spans have a length": (
         {"data.mean_span_length": 0.5},
         "data.mean_span_length=0.5 must be at least 1, the length of the shortest span",

@@ -14,9 +14,9 @@ def change(**sections: Any) -> Config:
     """Returns the defaults with some fields changed: change(model={"d_k": 1}, seed=2)."""
     config = Config()
     for section, value in sections.items():
-        if isinstance(value, dict):
-            value = dataclasses.replace(getattr(config, section), **value)
-        setattr(config, section, value)
+        is_section = isinstance(value, dict)
+        new = dataclasses.replace(getattr(config, section), **value) if is_section else value
+        setattr(config, section, new)
     return config
 
 
@@ -371,14 +371,14 @@ def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
     changes = {
         "d_ff": 4, "num_heads": 4, "num_kv_heads": 4, "d_k": 4, "d_v": 4, "attention_scale": False,
         "position": "none", "max_positions": 4, "norm": "rms",
-        "norm_position": "pre", "feed_forward": "gelu", "attention_dropout": 0.5,
-        "feed_forward_dropout": 0.5, "scan_layers": True, "attention_bias": True,
-        "norm_epsilon": 1e-5, "feed_forward_bias": False, "num_experts": 4,
+        "norm_position": "pre", "embedding_norm": True, "feed_forward": "gelu",
+        "attention_dropout": 0.5, "feed_forward_dropout": 0.5, "scan_layers": True,
+        "attention_bias": True, "norm_epsilon": 1e-5, "feed_forward_bias": False, "num_experts": 4,
         "experts_per_token": 1, "load_balance": 0.5, "prefix": False,
     }  # fmt: skip
     shared = """
         kind num_layers encoder_layers decoder_layers d_model residual tie_embeddings output_bias
-        decoder_start dropout attention dtype kernels rnn_cell
+        embedding_scale decoder_start dropout attention dtype kernels rnn_cell
     """.split()
     assert vars(ModelConfig()).keys() == {*changes, *shared}
     foreign_fields: dict[str, dict[str, Any]] = {

@@ -22,6 +22,7 @@ from t2t.data.batching import (
     find_dropped,
 )
 from t2t.data.corpus import DataError
+from t2t.data.packing import make_plan as make_packed_plan
 
 Corpora = list[tuple[np.ndarray, np.ndarray]]
 
@@ -103,10 +104,23 @@ def test_weights_are_numbers_of_uses_and_fractions_come_true_over_epochs() -> No
         assert np.abs(np.array(of_corpus) - weight * epochs).max() < 1
 
 
-def test_small_weight_still_uses_a_pair_that_is_alone_in_its_shape() -> None:
-    lengths = np.array([8] * 50 + [40])
-    plan = make_plan([(lengths, lengths)], weights=[0.1])
-    assert 50 in epoch_indices(plan, 0)
+@pytest.mark.parametrize("packed_length", [0, 40])
+@pytest.mark.parametrize("weight", [0.1, 0.04])
+def test_small_weights_come_true_over_epochs(weight: float, packed_length: int) -> None:
+    """Also of pairs that are alone in their shape, or too few for a row."""
+    lengths = np.array([8] * 50 + [16, 24, 40])
+    corpora, epochs = [(lengths, lengths)] * 2, 100
+    plan = make_packed_plan(
+        corpora, DataConfig(max_length=40, batch_tokens=400, packed_length=packed_length), 0,
+        [1, weight],
+    )  # fmt: skip
+    uses = Counter(i for epoch in range(epochs) for i in epoch_indices(plan, epoch))
+    assert {uses[i] for i in range(53)} == {epochs}
+    rare = np.array([uses[i] for i in range(53, 106)])
+    assert np.abs(rare / epochs / weight - 1).max() < 0.5
+    assert rare.mean() / epochs == pytest.approx(weight, rel=0.25)
+    with pytest.raises(DataError, match=r"less than one of the 53 pairs of training corpus 2, who"):
+        make_packed_plan(corpora, DataConfig(packed_length=packed_length), 0, [1, 0.01])
 
 
 @pytest.mark.parametrize("weights", [(), (1, 2), (0.37, 1.91)])

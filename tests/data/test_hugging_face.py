@@ -131,6 +131,32 @@ def test_data_set_of_the_hub_is_prepared_once(
     assert not is_large(hub)
 
 
+def test_data_sets_that_were_saved_to_disk_are_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = [{"translation": {"en": src, "de": tgt}} for src, tgt in PAIRS]
+    saved = {name: datasets.Dataset.from_list(rows[:n]) for name, n in (("train", 4), ("test", 2))}
+    single, several = make_config(tmp_path, hf_name=f"{tmp_path}/one set"), tmp_path / "several"
+    for count in (4, 3):  # the folder is written anew
+        datasets.Dataset.from_list(rows[:count]).save_to_disk(single.hf_name)
+        corpus_sources.prepare(single)
+        assert corpus_sources.list_splits(single) == ("train",)
+        assert [*corpus_sources.open_split(single, "train")] == PAIRS[:count]
+    datasets.DatasetDict(saved).save_to_disk(several)
+    data = make_config(tmp_path, hf_name=str(several))
+    with pytest.raises(DataError, match=r"was not copied to .*; run `python -m t2t\.prepare"):
+        corpus_sources.open_training(data)  # it may be large
+    corpus_sources.prepare(data)
+    assert corpus_sources.list_splits(data) == ("train", "test")
+    assert [*corpus_sources.open_split(data, "test")] == PAIRS[:2]
+    [arrow] = (several / "train").glob("*.arrow")
+    assert [*open_train(tmp_path, arrow)] == PAIRS
+    with pytest.raises(DataError, match=r"several is a folder; .* set data\.hf_name to a folder"):
+        open_train(tmp_path, several)
+    (several / "train" / "state.json").unlink()
+    with pytest.raises(DataError, match=r"state\.json cannot be read: No such file.*save the data"):
+        corpus_sources.open_split(data, "train")
+
+
 def test_hub_out_of_reach_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     data = DataConfig(

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ def make_loader(
     row_shards: RowShards = ONE_SHARD,
     packed_length: int = 0,
     objective: str = "translation",
+    weights: Sequence[float] = (),
 ) -> Loader:
     data = DataConfig(
         objective=objective, max_length=40, batch_tokens=600, num_shapes=4,
@@ -44,7 +46,7 @@ def make_loader(
     )  # fmt: skip
     made = choose_objective(data, range(500, 510), range(4, 400))
     lengths = [made.find_lengths(corpus.lengths) for corpus in corpora]
-    plan = make_plan(lengths, data, 0)
+    plan = make_plan(lengths, data, 0, weights)
     return Loader(plan, corpora, row_shards=row_shards, parts=8 // row_shards.total, objective=made)
 
 
@@ -122,6 +124,25 @@ def test_batches_hold_the_pairs_of_the_objective(
     assert sorted(found) == sorted(wanted)
     later = [loader.batch(step) for step in range(epoch, 2 * epoch)]
     assert {*map(describe, seen)}.isdisjoint(map(describe, later))
+
+
+@pytest.mark.parametrize("packed_length", [0, 64])
+def test_copies_of_a_text_in_an_epoch_are_corrupted_apart(
+    corpora: list[TokenizedCorpus], packed_length: int
+) -> None:
+    loader = make_loader(corpora[2:], ONE_SHARD, packed_length, "masked_lm", weights=(2.5,))
+    forms: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for batch in loader.iterate(0, loader.plan.steps_per_epoch):
+        restored = np.where(batch.tgt_out != PAD_ID, batch.tgt_out, batch.src)
+        for row, src in zip(restored, batch.src, strict=True):
+            for one, other in zip(
+                split_sentences(row[row != PAD_ID]),
+                split_sentences(src[src != PAD_ID]),
+                strict=True,
+            ):
+                forms.setdefault(tuple(one), []).append(tuple(other))
+    assert {len(each) for each in forms.values()} == {2, 3}
+    assert np.mean([len({*each}) == len(each) for each in forms.values()]) > 0.9
 
 
 def describe(batch: HostBatch) -> bytes:

@@ -57,9 +57,13 @@ def test_fields_of_the_tokenizer_follow_from_the_given_vocabulary(name: str, fol
         assert fill_tokenizer(make_config(wanted.path, tie="all")).tokenizer == wanted
 
 
-def test_config_without_a_path_stays() -> None:
+def test_config_without_a_path_gets_the_sentinels_that_its_objective_needs() -> None:
     config = Config()
     assert fill_tokenizer(config) is config
+    data = DataConfig(objective="span_corruption")
+    for given, expected in ((0, 14), (13, 14), (20, 20)):
+        filled = fill_tokenizer(Config(data=data, tokenizer=TokenizerConfig(sentinels=given)))
+        assert filled.tokenizer == TokenizerConfig(sentinels=expected)
 
 
 @pytest.mark.parametrize("name", ["bpe", "bpe/joint.model", "apart"])
@@ -144,7 +148,7 @@ def test_vocabulary_that_does_not_fit_is_refused(own: Path) -> None:
         (
             own / "symbols",
             {"objective": "span_corruption"},
-            r"tokenizer.path=.* has 3 sentinels, but .* set tokenizer.sentinels=\d\d",
+            r"tokenizer.path=.* has 3 sentinels, but .* needs 14; leave tokenizer.path out",
         ),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -45,7 +45,19 @@ GOOD_FILES: dict[str, tuple[str, bytes, dict[str, str], list[tuple[str, str]]]] 
     "a list of objects": (
         "a.json", json.dumps([{"en": e, "de": d} for e, d in DATES], indent=1).encode(), {}, DATES
     ),
-    "a name like a pattern": ("a[1].tsv", to_tsv(PAIRS), {}, PAIRS),
+    "a list in one line, behind blank lines": (
+        "a.jsonl", b"\n \n" + json.dumps([{"en": e, "de": d} for e, d in PAIRS]).encode() + b"\n\n",
+        {}, PAIRS,
+    ),
+    "one object of several lines": (
+        "a.json", json.dumps({"en": "a", "de": "b", "tags": ["x"]}, indent=1).encode(), {},
+        [("a", "b")],
+    ),
+    "items of lists": (
+        "a.jsonl", to_json([{"id": "1", "translation": [{"en": e}, d]} for e, d in PAIRS]),
+        {"src_column": "translation.0.en", "tgt_column": "translation.1"}, PAIRS,
+    ),
+    "a name like a pattern": ("a [1], b=c.tsv", to_tsv(PAIRS), {}, PAIRS),
 }  # fmt: skip
 
 
@@ -102,7 +114,23 @@ BAD_FILES = [  # name, content, what the message says after the name
      ", line 3 is not JSON: the key 'en' occurs twice"),
     ("a.jsonl", to_json([GOOD, {"en": "\ud83d", "de": "b"}]),
      r", line 2, column 'en': U\+D83D is half of a character"),
-    ("a.jsonl", b"12\n", ", line 1 is no object but int"),
+    ("a.jsonl", b"12\n", r", line 1 is a number, not an object; write each row as .* \{.en.: "),
+    ("a.jsonl", to_json([["a", "b"], ["c", "d"]]), ", line 1 is a list, not an object"),
+    ("a.jsonl", b"\n[]\n[1]\n", ", line 2 is a list, not an object"),
+    ("a.json", b'[{"en": "a", "de": "b"}, null]', ", row 2 is null, not an object"),
+    ("a.json", b'[\n{"en": "a"},\n{"en": }]', " is not JSON: Expecting value: line 3 column 8"),
+    ("a.json", to_json([{"data": [GOOD], "version": 1}]),
+     "is one object, not a list of rows; it has data, version: write the rows alone, as"),
+    ("a.json", to_json([{"1": GOOD, "2": GOOD}]), "is one object, not a list of rows; it has 1, 2"),
+    ("a.json", to_json([{"translation": [GOOD]}]), "is one object, not a list of rows; it has tr"),
+    ("a.json", to_json([{"english": "a", "de": "b"}]), "has no column 'en'; it has english, de"),
+    ("a.json", json.dumps({"en": ["a"], "de": ["b"]}, indent=1).encode(), "is one object, not a"),
+    ("a.jsonl", to_json([GOOD, {"en": ["a"] * 99, "de": "b"}]),
+     r", line 2, column 'en': \['a', .*\.\.\. is a list; set data\.src_column .* as en\.0"),
+    ("a.jsonl", to_json([GOOD, {"translation": {"language": ["en", "de"]}}]),
+     r", line 2, column 'translation\.en': there is no value \(but of language\); correct"),
+    ("a.tsv", b"\nen\tde\na\tb\n", ", line 1 is blank; it has to name the columns"),
+    ("a.json", b" \n\n", r"has no rows; remove it from data\.hf_files"),
     ("a.jsonl", to_json([GOOD] * 1500 + [{"en": "a"}]),
      ", line 1501, column 'de': there is no value; correct the row or remove it"),
     ("a.jsonl", to_json(NESTED), r", line 2, column 'translation\.de': there is no value"),
@@ -114,8 +142,9 @@ BAD_FILES = [  # name, content, what the message says after the name
     ("a.jsonl", to_json([GOOD] * 3) + b'{"en":\n', ", line 4 is not JSON: Expecting value"),
     ("a.tsv", b"", r"is empty; remove it from data\.hf_files"),
     ("a.tsv", b"en\tde\n", r"has no rows; remove it from data\.hf_files"),
-    ("a.xml", b"<x/>", r": data\.hf_files takes \.parquet and .* rename"),
+    ("a.xml", b"<x/>", r": data\.hf_files takes \.parquet, .* rename"),
     ("a.parquet", b"PAR1", "cannot be read: "),
+    ("a.arrow", b"x", "cannot be read: "),
 ]  # fmt: skip
 
 

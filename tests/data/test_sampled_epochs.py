@@ -1,5 +1,6 @@
 """Epochs with sampled sub-words: the same batches from any start, after kills, with any hosts."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -12,12 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from t2t.config import variants
 from t2t.config.fields import Config, DataConfig, TokenizerConfig
 from t2t.config.files import load_config, save_config
+from t2t.config.variants import import_plugins
 from t2t.data import sampled_epochs
 from t2t.data.batch import EOS_ID, PAD_ID, Batch, HostBatch
 from t2t.data.corpus import DataError, TextCorpus
+from t2t.data.corpus_sources import open_training
 from t2t.data.loader import ONE_SHARD, Loader, RowShards
+from t2t.data.objectives import SpanCorruption
 from t2t.data.packing import make_plan
 from t2t.data.sampled_epochs import SampledEpochs
 from t2t.data.token_cache import TokenizedCorpus
@@ -46,15 +51,18 @@ def run(tmp_path: Path) -> Path:
     return workdir
 
 
-def open_epochs(run: Path, row_shards: RowShards = ONE_SHARD) -> SampledEpochs:
+def open_epochs(run: Path, row_shards: RowShards = ONE_SHARD, **data: Any) -> SampledEpochs:
     config = load_config(run / "config.json")
+    config.data = dataclasses.replace(config.data, **data)
 
     def make_loader(tokenized: Sequence[TokenizedCorpus]) -> Loader:
         lengths = [corpus.lengths for corpus in tokenized]
+        if config.data.objective == "span_corruption":
+            lengths = [SpanCorruption(config.data, range(9)).find_lengths(each) for each in lengths]
         plan = make_plan(lengths, config.data, config.seed)
         return Loader(plan, tokenized, row_shards=row_shards, parts=2 // row_shards.total)
 
-    corpora = [TextCorpus(run.parent / "src", run.parent / "tgt")]
+    corpora = open_training(config.data)
     return SampledEpochs(config, run, corpora, Vocabulary.load(run / "vocab"), make_loader)
 
 
@@ -125,6 +133,51 @@ def test_hosts_share_the_rows_of_every_batch(run: Path) -> None:
         for parts in zip(*halves, strict=True)
     ]
     assert_same(joined, read(run))
+
+
+@pytest.mark.parametrize("place", ["the path", "the run's copies"])
+def test_an_epoch_is_tokenised_apart_with_the_plugins_of_training(
+    place: str, run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"own_source_{len(place)}"
+    folder = run.parent / "own" if place == "the path" else run / "plugins"
+    folder.mkdir()
+    (folder / f"{name}.py").write_text(f"""
+from t2t.config.variants import register
+from t2t.data.corpus import TextCorpus
+
+@register("data.source", "{name}")
+def open_own(data, split):
+    files = {f"{run.parent}/src"!r}, {f"{run.parent}/tgt"!r}
+    return TextCorpus(*files) if split == "train" else None
+""")
+    config = load_config(run / "config.json")
+    config.data = dataclasses.replace(config.data, source=name, train_src=(), train_tgt=())
+    config.plugins = (name,)
+    if place == "the path":
+        monkeypatch.syspath_prepend(folder)
+        import_plugins([name])
+    monkeypatch.setattr(variants, "_trusts_copies", True)
+    save_config(config, run / "config.json")
+    open_epochs(run).open(0)
+    [*open_epochs(run).iterate(0, len(small_corpus.PAIRS) // 20)]
+    assert "tokenised again" not in caplog.text
+
+
+def test_numbers_of_batches_are_of_one_objective(run: Path) -> None:
+    """Until the first checkpoint it may change, and other pairs fill another number of batches."""
+    sizes: dict[float, int] = {}
+    size = 0
+    for density in (0.15, 0.5, 0.15):
+        epochs = open_epochs(run, objective="span_corruption", noise_density=density)
+        size = epochs.open(0).plan.steps_per_epoch
+        assert sizes.setdefault(density, size) == size
+        assert json.loads((run / "epochs.json").read_text())["batches"] == [size]
+    assert sizes[0.15] != sizes[0.5]
+    known = json.loads((run / "epochs.json").read_text())
+    (run / "epochs.json").write_text(json.dumps(known | {"batches": [size + 1]}))
+    with pytest.raises(DataError, match=rf"epochs\.json has {size + 1} batches in epoch 0, but"):
+        open_epochs(run, objective="span_corruption", noise_density=density).open(0)
 
 
 def test_an_epoch_is_tokenised_in_this_process_if_the_other_is_killed(

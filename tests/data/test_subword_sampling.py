@@ -15,13 +15,14 @@ from scipy.stats import chisquare
 from t2t.config.fields import Config, DataConfig, TokenizerConfig
 from t2t.data.batch import EOS_ID
 from t2t.data.corpus import ListCorpus
+from t2t.data.piece_table import SPACE
 from t2t.data.subword_sampling import (
     BpeSampler,
     SampledTokenizer,
     UnigramSampler,
     sample_vocabulary,
 )
-from t2t.data.tokenizer import SPACE, Tokenizer, Vocabulary, train_vocabulary
+from t2t.data.tokenizer import Tokenizer, Vocabulary, train_vocabulary
 from tests.data import small_corpus
 
 DRAWS = 20_000

@@ -204,6 +204,10 @@ def test_symbols_between_spaces_are_one_piece_each(
     assert UNK_ID in tokenizer.encode(["ü"])[0]
     assert UNK_ID not in tokenizer.encode(["rest C4"])[0]
     assert "4 of 6 symbols" in caplog.text
+    loud = ListCorpus("music", [(text.upper(), text) for text in sentences])
+    lower = dataclasses.replace(small, lowercase=True)
+    train_vocabulary([loud], lower, tmp_path / "lower", ["<2de>"])
+    assert "4 of 6 symbols" in caplog.messages[-1]
     with pytest.raises(ConfigError, match=r"vocab_size=30 is more than the pieces .* to 10 or"):
         train_vocabulary([corpus], dataclasses.replace(config, vocab_size=30), tmp_path, ["<2de>"])
 

@@ -16,7 +16,7 @@ import pytest
 
 from t2t.config.fields import ConfigError
 from t2t.decoding import bulk
-from t2t.decoding.bulk import Part, find_inputs, translate_files
+from t2t.decoding.bulk import Part, find_inputs, process_files
 from t2t.storage.atomic_files import write_file
 from t2t.storage.open_text import open_text, pack
 
@@ -26,7 +26,7 @@ LINES = [f"line {number} \u2028 x\n".encode() for number in range(23)]
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from t2t.decoding.bulk import find_inputs, translate_files
+from t2t.decoding.bulk import find_inputs, process_files
 
 left = int(sys.argv[2])
 
@@ -47,7 +47,7 @@ watching = False
 sys.addaudithook(watch)
 inputs = find_inputs([str(folder / "*.txt*")], folder / "out")
 watching = True
-translate_files(inputs, {"beam": 4}, translate, 5)
+process_files(inputs, {"beam": 4}, translate, 5)
 print(left)
 """
 
@@ -55,7 +55,7 @@ print(left)
 PART = """
 import os, signal, sys, time
 from pathlib import Path
-from t2t.decoding.bulk import Part, find_inputs, translate_files
+from t2t.decoding.bulk import Part, find_inputs, process_files
 from tests.decoding.test_bulk import shout
 
 def translate(lines, first):
@@ -69,7 +69,7 @@ def translate(lines, first):
 folder, number, left = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 inputs = find_inputs([str(folder / "*.txt*")], folder / "out")
 sys.stdin.read()  # until all have started
-translate_files(inputs, {"beam": 4}, translate, 5, Part(number, 3))
+process_files(inputs, {"beam": 4}, translate, 5, Part(number, 3))
 """
 
 
@@ -91,7 +91,7 @@ def read(folder: Path) -> dict[str, bytes]:
 
 def run(folder: Path, **options: object) -> dict[str, bytes]:
     inputs = find_inputs([str(folder / "*.txt*")], folder / "out")
-    translate_files(inputs, {"beam": 4}, shout, 5, **options)  # type: ignore[arg-type]
+    process_files(inputs, {"beam": 4}, shout, 5, **options)  # type: ignore[arg-type]
     return read(folder)
 
 
@@ -140,7 +140,7 @@ def test_processes_share_the_shards(tmp_path: Path, expected: dict[str, bytes]) 
     inputs = find_inputs([str(tmp_path / "*.txt*")], tmp_path / "out")
     for number in (2, 0, 1):
         assert "a.txt" not in read(tmp_path) if (tmp_path / "out").exists() else True
-        translate_files(inputs, {"beam": 4}, count, 5, Part(number, 3))
+        process_files(inputs, {"beam": 4}, count, 5, Part(number, 3))
     assert sorted(done) == [0, 0, 0, 5, 5, 10, 15, 20]
     assert read(tmp_path) == expected
 
@@ -181,7 +181,7 @@ def test_a_part_that_is_started_twice_ends_well_in_both(
         translated.append(first)
         return shout(lines, first)
 
-    translate_files(inputs, {"beam": 4}, translate_late, 5)
+    process_files(inputs, {"beam": 4}, translate_late, 5)
     assert translated == [0]
     assert read(tmp_path) == expected
     assert not [*(tmp_path / "out").glob(".*")]
@@ -193,7 +193,7 @@ def test_progress_has_speed_and_time_left(tmp_path: Path, caplog: pytest.LogCapt
         run(tmp_path)
     messages = [record.message for record in caplog.records]
     assert len(messages) == 8
-    assert messages[0].startswith("a.txt, shard 1: 5 lines translated, ")
+    assert messages[0].startswith("a.txt, shard 1: 5 lines done, ")
     assert messages[0].endswith(" left")
     assert messages[-1].endswith("about 0:00:00 left")
 
@@ -210,7 +210,7 @@ def test_processes_with_other_files_keep_each_others_records(
 
     def work(name: str) -> None:
         barrier.wait()
-        translate_files(find_inputs([str(tmp_path / name)], tmp_path / "out"), {}, shout, 50)
+        process_files(find_inputs([str(tmp_path / name)], tmp_path / "out"), {}, shout, 50)
 
     monkeypatch.setattr(bulk, "write_file", write_late)
     threads = [threading.Thread(target=work, args=[name]) for name in ("a.txt", "b.txt.gz")]
@@ -231,7 +231,7 @@ def test_input_that_changes_while_it_is_translated_is_refused(tmp_path: Path) ->
         return shout(lines, first)
 
     with pytest.raises(ConfigError, match=r"a\.txt changed while it was read; use another"):
-        translate_files(find_inputs([str(path)], tmp_path / "out"), {}, edit, 50)
+        process_files(find_inputs([str(path)], tmp_path / "out"), {}, edit, 50)
     assert not (tmp_path / "out" / "a.txt").exists()
 
 
@@ -240,11 +240,11 @@ def test_folder_of_other_settings_or_inputs_is_refused(tmp_path: Path) -> None:
     run(tmp_path)
     inputs = find_inputs([str(tmp_path / "a.txt")], tmp_path / "out")
     with pytest.raises(ConfigError, match=r"was made with other settings \(beam: 4 -> 5\)"):
-        translate_files(inputs, {"beam": 5}, shout, 5)
+        process_files(inputs, {"beam": 5}, shout, 5)
     text = (tmp_path / "a.txt").read_bytes()
     (tmp_path / "a.txt").write_bytes(text.swapcase())  # as many bytes
     with pytest.raises(ConfigError, match=r"a\.txt has changed since .* was begun"):
-        translate_files(inputs, {"beam": 4}, shout, 5)
+        process_files(inputs, {"beam": 4}, shout, 5)
 
 
 def test_full_disk_is_named_and_what_is_finished_is_kept(
@@ -283,7 +283,7 @@ def test_file_that_is_no_translation_is_kept(tmp_path: Path) -> None:
     make_inputs(tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.txt").write_text("of value")
-    with pytest.raises(ConfigError, match=r"out/a\.txt exists, and is no translation of --input"):
+    with pytest.raises(ConfigError, match=r"out/a\.txt exists, and was not made from --input"):
         run(tmp_path)
     assert (tmp_path / "out" / "a.txt").read_text() == "of value"
 
@@ -301,7 +301,7 @@ def test_packed_files_are_unpacked_and_packed_again(
 
 def test_pipes_and_other_encodings_are_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
-    with pytest.raises(ConfigError, match=r"pipe\.txt is a pipe .* or use standard input"):
+    with pytest.raises(ConfigError, match=r"pipe\.txt is a pipe .* write the text to a file"):
         find_inputs([str(tmp_path / "pipe.txt")], tmp_path / "out")
     (tmp_path / "b.txt").write_bytes("Hund\n".encode("utf-16"))
     with pytest.raises(ConfigError, match=r"b\.txt is UTF-16, not UTF-8; convert it: iconv -f"):
@@ -314,5 +314,5 @@ def test_damaged_gzip_is_refused_and_keeps_finished_shards(tmp_path: Path) -> No
     (tmp_path / "c.txt.gz").write_bytes(packed[: len(packed) // 2])
     inputs = find_inputs([str(tmp_path / "c.txt.gz")], tmp_path / "out")
     with pytest.raises(ConfigError, match=r"c\.txt\.gz is not a complete gzip file"):
-        translate_files(inputs, {"beam": 4}, shout, 500)
+        process_files(inputs, {"beam": 4}, shout, 500)
     assert (tmp_path / "out" / ".c.txt.gz.shards" / "000000").exists()

@@ -59,7 +59,7 @@ def test_each_piece_of_a_long_source_begins_with_the_tag(tmp_path: Path) -> None
     limited = Config(model=ModelConfig(position="learned", max_positions=12, d_model=16))
     tagged = vocabulary.with_tag("<2de>")
     [[tag, *text, _]] = tagged.src.encode([ENGLISH])
-    pieces = Translator(limited, tagged)._cut([tag, *text, EOS_ID])
+    pieces = Translator(limited, tagged)._cut([tag, *text, EOS_ID], 1)
     assert len(pieces) > 2
     assert {(piece[0], piece[-1]) for piece in pieces} == {(tag, EOS_ID)}
     assert [i for piece in pieces for i in piece[1:-1]] == text

@@ -1,6 +1,7 @@
 """Sentences through the whole translator, with small random models."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.decoding.translation import Piece, Translation
 from t2t.decoding.translator import Translator
+from t2t.interop.hugging_face_vocabulary import read_t5
 from t2t.model.interface import Params
 from t2t.ops.build_model import init_model
 from t2t.runtime.mesh import make_mesh
@@ -26,6 +28,7 @@ from tests.decoding.small_translator import (
     make_params,
     make_reference,
 )
+from tests.interop.small_vocabularies import list_pieces, train_model
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -65,18 +68,26 @@ def test_translations_of_a_larger_model_depend_on_no_order(
     assert_same(found[::-1], expected)
 
 
+@pytest.mark.parametrize("samples", [1, 3])
 def test_what_is_compiled_ahead_serves_the_translation(
     vocabulary: Vocabulary,
     params: Params,
     translations: list[Translation],
     shared_programs: dict[Any, Any],
+    samples: int,
 ) -> None:
+    """With several samples of each sentence batches have more rows."""
     shared_programs.clear()
-    translator = Translator(make_config(batch_size=3), vocabulary)
+    config = make_config(batch_size=8)
+    if samples > 1:
+        config.decoding.strategy, config.decoding.num_samples = "sampling", samples
+    translator = Translator(config, vocabulary)
     translator.compile(params, SENTENCES)
     programs = set(translator._batches._compiled)
     assert programs
-    assert_same(translator.translate(params, SENTENCES), translations)
+    found = translator.translate_n_best(params, SENTENCES, samples)
+    if samples == 1:
+        assert_same([best for [best] in found], translations)
     assert set(translator._batches._compiled) == programs
 
 
@@ -214,6 +225,26 @@ def test_sentences_of_a_line_are_translated_singly_if_training_had_single_ones(
     assert searched == LINES[:1]  # the prefix may hold several sentences
 
 
+@pytest.mark.parametrize("task", ["translate king to queen: ", "<2de> "])
+def test_each_piece_of_an_imported_models_line_begins_with_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    symbols = {"user_defined_symbols": "<2de>"}
+    model = train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **symbols)
+    (tmp_path / "spiece.model").write_bytes(model)
+    vocabulary = read_t5(tmp_path, len(list_pieces(model)) + 101).vocabulary
+    line = task + "the king. The queen walked in the garden"
+    config = make_config(split_sentences="yes", max_source_length=len(task) + 12)
+    translator = Translator(config, vocabulary)
+    searched = make_echo(translator, monkeypatch)
+    translator.translate(make_params(config, vocabulary), [line, task, "the king. The queen"])
+    *pieces, alone, first, second = searched
+    assert len(pieces) > 2
+    assert [text[: len(task)] for text in pieces] == [task] * len(pieces)
+    assert " ".join(text[len(task) :] for text in pieces) == line[len(task) :]
+    assert (alone, first, second) == (task.strip(), "the king.", "The queen")
+
+
 def test_a_source_longer_than_those_of_training_is_cut_and_every_loss_is_counted_once(
     vocabulary: Vocabulary,
     params: Params,
@@ -251,7 +282,7 @@ def test_a_translation_at_the_limit_of_its_length_is_counted(
     make_echo(translator, monkeypatch)
     found = translator.translate(params, ["A girl climbs.", "Dogs run."])
     assert [x.at_limit for x in found] == [True, False]
-    assert "1 of 2 lines have a translation that may be incomplete" in caplog.text
+    assert "1 of 2 lines have an output that may be incomplete" in caplog.text
 
 
 def test_joined_pieces_are_sorted_by_the_score_of_the_whole(
@@ -346,4 +377,4 @@ def test_a_model_without_finite_output_is_reported(
     broken = jax.tree.map(lambda x: x * jnp.nan, params)
     found = Translator(make_config(), vocabulary).translate(broken, ["Dogs run.", ""])
     assert [x.text for x in found] == ["", ""]
-    assert "1 of 2 lines have no translation" in caplog.text
+    assert "1 of 2 lines have no output" in caplog.text

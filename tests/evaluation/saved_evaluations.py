@@ -113,7 +113,10 @@ def save_predictions(
     counts = np.stack([tokens * nats + numbers % 3 / 10, np.full(len(texts), tokens), right], -1)
     if left_out is not None:
         counts[left_out] = np.nan, 0, 0
-    scores = score_predictions(DataConfig(objective=objective), predicted, counts[counts[:, 1] > 0])
+    scored = counts[counts[:, 1] > 0]
+    scores = score_predictions(
+        DataConfig(objective=objective), predicted, scored, len(counts) - len(scored)
+    )
     path = run / "evaluations" / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = {

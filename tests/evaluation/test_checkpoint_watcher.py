@@ -32,8 +32,8 @@ class FakeScorer(Evaluator):
         self.scored: dict[str, Params] = {}
         self.before: Callable[[str], None] = lambda label: None
 
-    def list_saved(self, measure: str, alpha: float | None = None) -> dict[str, Evaluation]:
-        assert (measure, alpha) == ("bleu", None)
+    def list_saved(self, alpha: float | None = None) -> dict[str, Evaluation]:
+        assert alpha is None
         saved = map(load_evaluation, self.folder.glob("*.json"))
         return {each.result["checkpoint"]: each for each in saved}
 
@@ -52,7 +52,9 @@ class FakeScorer(Evaluator):
             "alpha": 0.6,
             "tgt_language": "de",
             "config": {},
-            "measures": {"bleu": {"value": bleu, "interval": [bleu - 1, bleu + 1]}},
+            "measures": {
+                "bleu": {"value": bleu, "definition": "", "interval": [bleu - 1, bleu + 1]}
+            },
             "texts": {},
             "date": "2026-01-01T00:00:00Z",
         }
@@ -195,6 +197,19 @@ def test_training_is_told_to_stop_when_patience_is_at_its_end(
         assert request.reason.startswith("2 checkpoints without a better bleu than 3.00 of 100")
         record_stop(run, 300)
         assert watch.follow(scorer)  # nothing is to come
+
+
+@pytest.mark.parametrize(
+    ("bleu", "asks"),
+    [((0.0, 0.0, 0.4), False), ((0.0, 0.0, 2.0), False), ((0.0, 2.0, 1.5), True)],
+)
+def test_patience_begins_when_a_checkpoint_translates(
+    run: Path, bleu: tuple[float, ...], asks: bool
+) -> None:
+    set_last_step(run, 400)
+    scorer = FakeScorer(run, dict(zip(map(str, STEPS), bleu, strict=True)))
+    assert not make_watch(run, patience=1).follow(scorer, timeout=0.01, poll=0.01)
+    assert bool(read_stop_request(run)) == asks
 
 
 def test_patience_begins_anew_with_an_extension(run: Path) -> None:

@@ -47,22 +47,47 @@ def test_reference_of_another_length_is_refused(files: dict[str, Any], tmp_path:
         open_texts(DATA, "test", src=files["src"], ref=(*files["ref"], short))
 
 
+TEXTS = ["One.", "Two.", "Three.", "Yes."], ["Eins.", "Zwei.", "Drei.", "Ja."]
+
+
 @pytest.mark.parametrize(
-    "lines", [["x", "x", "y", "x"], ["One.", "Two.", "", "", "Three.", "Four."]]
+    ("lines", "documents"),
+    [
+        (["x", "x", "y", "x"], [0, 0, 1, 0]),
+        (["x", "x", "y", "y", "", " "], [0, 0, 1, 1]),
+        (["One.", "Two.", "", "", "Three. ", "Yes.", ""], [0, 0, 1, 1]),
+        (["", "Eins.", "", "Zwei.", "Drei.", "Ja."], [0, 1, 1, 1]),
+    ],
 )
-def test_documents_are_ids_or_blocks(tmp_path: Path, lines: list[str]) -> None:
-    found = read_documents(write(tmp_path / "documents", *lines), 4)
+def test_documents_are_ids_or_blocks(
+    tmp_path: Path, lines: list[str], documents: list[int]
+) -> None:
+    found = read_documents(write(tmp_path / "documents", *lines), TEXTS)
     assert found is not None
-    assert found.tolist() == ([0, 0, 1, 0] if "" not in lines else [0, 0, 1, 1])
-    assert read_documents("", 4) is None
+    assert found.tolist() == documents
+    assert read_documents("", TEXTS) is None
 
 
-def test_documents_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "documents", "a", "", "b", "b")
-    with pytest.raises(ConfigError, match=r"has 4 lines, 3 of them not blank, but .* 5 sentences"):
-        read_documents(path, 5)
-    with pytest.raises(ConfigError, match="each of the 2 sentences is a document of its own"):
-        read_documents(write(tmp_path / "ids", "a", "b"), 2)
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            ["a", "", "b", "b"],
+            "has 4 lines, 3 of them not blank, but .* 4 sentences, and the lines",
+        ),
+        (["a", "b", "", "c", "d"], "has 5 lines, 4 of them not blank, .* not its sources or ref"),
+        (["a", "b", "c", "d"], "the 4 sentences are each a document of its own; leave it out"),
+        (["a"] * 4, "the 4 sentences are one document; leave it out"),
+        (["One.", "Two.", "Three.", "Yes."], "the 4 sentences are one document; leave it out"),
+        ([*"abcdd"], "3 of 5 lines are there once, as in a text that is not this test set; write"),
+    ],
+)
+def test_documents_that_do_not_fit_are_refused(
+    tmp_path: Path, lines: list[str], message: str
+) -> None:
+    texts = [[*TEXTS[0], "Yes."]] if len(lines) == 5 and "" not in lines else TEXTS
+    with pytest.raises(ConfigError, match=message):
+        read_documents(write(tmp_path / "documents", *lines), texts)
     with pytest.raises(ConfigError, match="--segments=testset is for --testset; name a file"):
         open_texts(DATA, "test", segments="testset")
 

@@ -48,7 +48,7 @@ def import_metricx(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
     tensors["encoder.final_layer_norm.weight"] *= 10  # so that scores differ
     tensors["lm_head.weight"] *= 200  # and that some are clipped
     write_safetensors(source / "model.safetensors", tensors)
-    with pytest.raises(SourceError, match=r"spiece\.model is missing; .* by --tokenizer"):
+    with pytest.raises(SourceError, match=r"has no tokenizer: .* by --tokenizer"):
         import_model(str(source), folder / "run")
     import_model(str(source), folder / "run", tokenizer=str(vocabulary))
     assert is_metricx(folder / "run")
@@ -90,7 +90,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_score_is_the_clipped_logit_of_the_first_step(scored: tuple[MetricX, np.ndarray]) -> None:
     scorer, found = scored
-    model = RunModel(ModelRequest((scorer._workdir,), "last"))
+    model = RunModel(ModelRequest((scorer._path.parent,), "last"))
     params, _ = model.restore()
     tokenizer = model.vocabulary.src
     structure, _ = model.members.with_dtype("float32").describe(*[tokenizer.vocab_size] * 2)
@@ -122,11 +122,26 @@ def test_each_sentence_is_scored_once(
         np.testing.assert_array_equal(scorer.score(*texts), scored[1][order])
         with pytest.raises(AssertionError):
             scorer.score(SOURCES[:1], HYPOTHESES[:1], HYPOTHESES[:1])
-    saved = json.loads((run / metricx.SCORES).read_text("utf-8"))
-    for content in (json.dumps(saved | {"identity": "other weights"}), "damaged"):
-        (run / metricx.SCORES).write_text(content, "utf-8")
+    saved = scored[0]._path.read_bytes()
+    for damaged in (b"damaged", b"[1]", b'{"a": []}'):
+        scored[0]._path.write_bytes(damaged)
         assert not MetricX(run)._scores
-    (run / metricx.SCORES).write_text(json.dumps(saved), "utf-8")
+    scored[0]._path.write_bytes(saved)
+
+
+def test_scores_of_two_devices_do_not_replace_each_other(
+    run: Path, scored: tuple[MetricX, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = scored[0]._path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "devices", lambda: [mock.Mock(device_kind="another")])
+        other = MetricX(run)
+    assert not other._scores
+    monkeypatch.setattr(other, "_score_texts", lambda texts: np.ones(len(texts)))
+    other.score(SOURCES, HYPOTHESES, REFERENCES)
+    other._report()
+    assert scored[0]._path.read_bytes() == before
+    assert {*json.loads(other._path.read_text("utf-8")).values()} == {1.0}
 
 
 def test_speed_is_said(run: Path, fake: list[str], caplog: pytest.LogCaptureFixture) -> None:
@@ -209,7 +224,7 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
     losses = [(1.0, 1.0)] * len(PAIRS)
     found = mock.Mock(**{"measure.return_value": ({}, losses)})
     monkeypatch.setattr(Evaluator, "_perplexity", found)
-    with pytest.raises(ConfigError, match="--measures=metricx needs --metricx=RUN"):
+    with pytest.raises(ConfigError, match="measure metricx needs --metricx=RUN"):
         evaluate(EvaluationRequest(workdir, measures=("metricx",)))
     use_metricx(run)
     saved = [
@@ -271,8 +286,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
     with torch.no_grad():
         for name, tensor in model.named_parameters():
             if name == "encoder.final_layer_norm.weight":
-                tensor *= 3
-            tensor += 0.1 * torch.randn_like(tensor)
+                tensor.mul_(3)
+            tensor.add_(0.1 * torch.randn_like(tensor))
     model.lm_head.weight = torch.nn.Parameter(torch.randn(config.vocab_size, config.d_model))
     model.save_pretrained(source)
     assert "lm_head.weight" in open_tensors(source).shapes

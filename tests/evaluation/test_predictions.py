@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from t2t.api.evaluate_run import describe_nats
+from t2t.api.compare_runs import verify
+from t2t.api.evaluate_run import describe, describe_nats, evaluate
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.objectives import MaskedLM
 from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.predictions import evaluate_predictions, score_predictions
+from tests.tiny_run import make_run
 
 COUNTS = np.array([[2.0, 4.0, 1.0]] * 20 + [[6.0, 4.0, 3.0]] * 20)  # nats, tokens, right
 
@@ -33,9 +35,25 @@ def test_scores_are_of_the_sums_over_all_texts_and_say_what_is_predicted() -> No
     assert re.fullmatch(r"1\.0000 \[0\.\d{4}, 1\.\d{4}\] nats per sub-word: .*", described)
 
 
+def test_texts_that_are_too_long_are_counted_by_message_summary_and_definition(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = {"kind": "decoder_only", "prefix": False, "position": "learned", "max_positions": 32}
+    data = {"objective": "lm", "train_src": (), "test_src": "", "max_length": 16}
+    run = make_run(tmp_path / "run", model=model, data=data)
+    (run / "toy.de").write_text("Hunde klettern.\n" * 30 + "Hunde klettern. " * 20 + "\n", "utf-8")
+    found = evaluate(EvaluationRequest(run, "last"))
+    assert "test: 1 of 31 texts have more sub-words than model.max_positions=32" in caplog.text
+    assert ": 31 sentences, 1 of them left out, in " in describe(found)
+    for score in found.result["measures"].values():
+        assert score["definition"].endswith("; left out: 1 texts that are too long for the model")
+    assert "verified" in verify([str(found.path)], "test", "")
+
+
 @pytest.mark.parametrize(
     ("changes", "flag"),
     [
+        ({"tgt_language": "zh"}, "--tgt_language"),
         ({"testset": "wmt14"}, "--testset"),
         ({"src": "a", "ref": ("b",)}, "--src"),
         ({"decoding": {"beam_size": 3}}, "--beam_size"),

@@ -1,19 +1,22 @@
 """Evaluations come back from their files as they were, or with what is wrong with them."""
 
-import re
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
+import grimp
 import pytest
 
-import t2t
-from t2t.evaluation.evaluator import SCORING_CODE
+from t2t.api.compare_runs import verify
 from t2t.evaluation.saved_evaluations import (
     EvaluationError,
     find_evaluation,
     list_evaluations,
     load_evaluation,
 )
+from t2t.evaluation.systems import read_system
+from t2t.training.provenance import list_code
 from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, spoil
 
 # What ends a line for some readers, but no sentence here.
@@ -52,7 +55,11 @@ def test_newest_of_the_split_is_found_or_the_one_that_is_named(tmp_path: Path) -
     assert find_evaluation(tmp_path, "test", "old").name == "old"
     assert find_evaluation(tmp_path, "test", "old.json").name == "old"
     path = tmp_path / "evaluations" / "old.json"
-    assert find_evaluation(path, "test").path == path
+    assert find_evaluation(path, "test", checkpoint="100").path == path
+    with pytest.raises(
+        EvaluationError, match="is of checkpoint 100, not of --checkpoint=best; lea"
+    ):
+        find_evaluation(path, "test", checkpoint="best")
 
 
 def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
@@ -68,12 +75,71 @@ def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
     (evaluation.path.with_name(texts["references"])).unlink()
     with pytest.raises(EvaluationError, match=r"the references of test-100\.json, cannot be read"):
         evaluation.read_lines("references")
-    evaluation.path.write_text("{")
-    with pytest.raises(EvaluationError, match="cannot be read"):
-        load_evaluation(evaluation.path)
-    evaluation.path.write_text("{}")
-    with pytest.raises(EvaluationError, match=r"was not written by t2t\.evaluate"):
-        load_evaluation(evaluation.path)
+
+
+BLEU = {"value": 23.5, "definition": "13a"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"measures": ', "cannot be read: Expecting value"),
+        (b"\x80\x04", "cannot be read: 'utf-8' codec"),
+        (b"[" * 100_000, "cannot be read: "),
+        ([1, 2], r"was not written by t2t\.evaluate: it holds no JSON object"),
+        ({"measures": None}, "or edited: measures is None"),
+        ({"measures": [23.5]}, r"measures is \[23\.5\]"),
+        ({"measures": {"bleu": [1]}}, r"measures\.bleu is \[1\]"),
+        ({"measures": {"bleu": BLEU | {"value": "23.5"}}}, r"measures\.bleu\.value is '23\.5'"),
+        ({"measures": {"bleu": BLEU | {"value": 10**400}}}, r"measures\.bleu\.value is 10*$"),
+        ({"measures": {"bleu": {"value": 1}}}, r"no measures\.bleu\.definition"),
+        ({"measures": {"bleu": BLEU | {"interval": [1]}}}, r"bleu\.interval is \[1\]"),
+        ({"texts": ["a"]}, r"texts is \['a'\]"),
+        ({"texts": {"hypotheses": 7}}, r"texts\.hypotheses is 7"),
+        ({"texts": {"scores.bleu": "a"}}, r"no measures\.bleu\.higher_is_better"),
+        ({"num_sentences": float("nan")}, "num_sentences is nan"),
+        ({"num_sentences": True}, "num_sentences is True"),
+        ({"alpha": None}, "alpha is None"),
+        ({"backend": "jax"}, "backend is 'jax'"),
+        ({"date": 7}, "date is 7"),
+    ],
+)
+def test_foreign_or_damaged_scores_are_refused_with_the_field(
+    tmp_path: Path, content: Any, message: str
+) -> None:
+    saved = save(tmp_path, spoil(3))
+    if isinstance(content, dict):
+        content = {**saved.result, **content}
+    raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+    saved.path.write_bytes(raw)
+    with pytest.raises(EvaluationError, match=rf"test-100\.json .*{message}"):
+        load_evaluation(saved.path)
+
+
+def test_texts_that_are_missing_or_no_files_are_refused(tmp_path: Path) -> None:
+    saved = save(tmp_path, spoil(3))
+    texts = saved.result["texts"]
+    for name in ("references", "sources", "hypotheses"):
+        rest = {key: file for key, file in texts.items() if key != name}
+        for own in (rest, {**rest, name: ".."}, {**rest, name: "a\0b"}, {**rest, name: "a" * 300}):
+            changed = {key: each for key, each in saved.result.items() if key != "sha256"}
+            saved.path.write_text(json.dumps({**changed, "texts": own}))
+            with pytest.raises(EvaluationError, match=f"names no {name} am|{name} of .* cannot be"):
+                verify([str(saved.path)], "test", "")
+    saved.path.with_name("documents").write_text("1000000000000\n" * len(REFERENCES))
+    saved.result["texts"]["documents"] = "documents"
+    with pytest.raises(EvaluationError, match=r"documents is damaged \(numbers of documents\)"):
+        saved.read_test_set()
+
+
+def test_run_whose_name_ends_in_json_is_no_file_of_scores(tmp_path: Path) -> None:
+    run = tmp_path / "run.json"
+    save(run, spoil(3))
+    with pytest.raises(EvaluationError, match=r"run\.json cannot be read: .*Is a directory"):
+        find_evaluation(run, "test")
+    (run / "config.json").write_text("{}")
+    assert find_evaluation(run, "test").name == "test-100"
+    assert not read_system(str(run), "test", "").is_named
 
 
 def test_other_files_in_the_folder_are_left_out_with_a_warning(
@@ -88,29 +154,14 @@ def test_other_files_in_the_folder_are_left_out_with_a_warning(
     assert "half.json cannot be read" in caplog.text
 
 
-def test_code_that_scores_is_part_of_the_key() -> None:
-    """Each module that the evaluator imports, apart from those that only fetch texts and values."""
-    root = Path(t2t.__file__).parents[1]
-    covered = {
-        path
-        for part in SCORING_CODE
-        for path in ([root / part] if part.endswith(".py") else (root / part).rglob("*.py"))
-    }
-    assert all(path.exists() for path in covered)
-    free = re.compile(
-        r"t2t/(config|data|runtime|storage|training)/|t2t/evaluation/saved_evaluations.py"
-    )
-    seen: set[Path] = set()
-    left = [root / "t2t" / "evaluation" / "evaluator.py"]
-    while left:
-        path = left.pop()
-        if path in seen or not path.exists() or free.match(path.relative_to(root).as_posix()):
-            continue
-        seen.add(path)
-        imported = re.findall(r"^from (t2t[\w.]*) import", path.read_text("utf-8"), re.MULTILINE)
-        left += [root / f"{name.replace('.', '/')}.py" for name in imported]
-    assert seen - covered == set()
-    assert len(seen) > 20
+@pytest.mark.parametrize("module", ["evaluation.evaluator", "evaluation.predictions"])
+def test_all_code_that_a_score_depends_on_is_part_of_its_key(module: str) -> None:
+    """As the graph of imports that the layers are checked by has it."""
+    names = grimp.build_graph("t2t").find_upstream_modules(f"t2t.{module}")
+    files = {f"{name.replace('.', '/')}.py" for name in (*names, f"t2t.{module}")}
+    found = {*list_code(f"t2t.{module}")}
+    assert {file for file in found if not file.endswith("/__init__.py")} == files
+    assert {"t2t/training/averages.py", "t2t/training/checkpoint.py"} < found
 
 
 def test_damaged_log_probabilities_are_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.api.compare_runs import compare
+from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.evaluation.saved_evaluations import EvaluationError, load_evaluation
 from t2t.evaluation.segment_scores import (
@@ -24,7 +24,9 @@ def write(path: Path, *lines: object) -> str:
     return str(path)
 
 
-def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(tmp_path: Path) -> None:
+def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     facts = {"definition": "errors, 1.2", "higher_is_better": False}
     values = {
         name: [shift + number % 7 / 10 + number % 3 * shift / 10 for number in range(COUNT)]
@@ -37,20 +39,24 @@ def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(tmp_path:
     stored = load_evaluation(tmp_path / "two" / "evaluations" / "test-100.json")
     score = stored.result["measures"]["errors"]
     assert score["value"] == pytest.approx(sum(values["two"]) / COUNT)
+    assert score["detail"] == f"errors = {score['value']:.4f}"
+    assert "verified" in verify([str(stored.path)], "test", "")
     assert score["definition"] == "errors, 1.2"
     assert score["interval"][0] < score["value"] < score["interval"][1]
     assert [float(line) for line in stored.read_lines("scores.errors")] == values["two"]
     text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], "errors", "test", "", None)
     assert text.startswith(f"test, {COUNT} sentences, errors: errors, 1.2\n")
     assert re.search("two is worse than .*/one: .* errors against", text)
-    assert re.search(r"^errors .*two +\+0\.55 .*o-*\.*\|", text, re.MULTILINE)
+    assert re.search(r"^errors, less is better .*two +\+0\.55 .*o-*\.*\|", text, re.MULTILINE)
     text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], "bleu", "test", "", None)
-    assert re.search(r"^errors .*two +\+0\.55 ", text, re.MULTILINE)
+    assert re.search(r"^errors, less is better .*two +\+0\.55 ", text, re.MULTILINE)
+    save(tmp_path / "two", spoil(4))
+    assert "100.json: scores.errors were scores of other hypotheses, and are dropped" in caplog.text
 
 
 def test_plain_numbers_have_no_definition(tmp_path: Path) -> None:
-    measure, scores = read_segment_scores("a", write(tmp_path / "s", 1, "0.5"), 2)
-    assert (scores, measure.definition) == ([1, 0.5], NO_DEFINITION)
+    measure, scores = read_segment_scores("a", write(tmp_path / "s", 1, "0.5", ".25 ", "+1e1"), 4)
+    assert (scores, measure.definition) == ([1, 0.5, 0.25, 10], NO_DEFINITION)
     assert measure.higher_is_better
 
 
@@ -63,7 +69,16 @@ def test_plain_numbers_have_no_definition(tmp_path: Path) -> None:
         (["1", "2", "NaN"], "line 3 of .*s has the score nan; each sentence needs a finite number"),
         (["1", "-Infinity", "3"], "line 2 of .* the score -inf"),
         (["1", "true", "3"], "line 2 of .* the score True"),
-        (['{"score": 1}', '{"scores": 2}', "3"], "line 2 of .* the score None"),
+        (["1", '{"score": null}', "3"], "line 2 of .* the score None"),
+        (["1", '{"score": 1' + 400 * "0" + "}", "3"], "line 2 of .* the score 10*[.]{3}; each"),
+        (["1", "1" + 400 * "0", "3"], "line 2 of .* the score inf; each sentence needs a finite"),
+        (['{"score": 1}', '{"scores": 2}', "3"], "line 2 of .* has no score, but scores; rename"),
+        (
+            ['{"source": "a", "prediction": 1.5}', "2", "3"],
+            "line 1 of .* has no score, but source, prediction; rename the field with the",
+        ),
+        (["[" * 100_000, "2", "3"], r"line 1 of .* is '\[+\.\.\.; write one number a line"),
+        (["[1, 2, 3]"], r"line 1 of .* the score \[1, 2, 3\]; each sentence"),
         (['{"score": "1"}', "2", "3"], "line 1 of .* the score '1'"),
         (
             ['{"score": 1, "definition": "a"}', '{"score": 1, "definition": "b"}', "3"],
@@ -85,6 +100,10 @@ def test_unusable_scores_are_refused_with_their_line(
         ("comet", "write a lower-case name and a file"),
         ("A/b=s", "write a lower-case name and a file"),
         ("chrf=s", "chrf is a measure of t2t; choose another name"),
+        (
+            "a" * 240 + "=s",
+            r"scores\.a{240}\.txt cannot be written: File name too long; .*; shorten",
+        ),
     ],
 )
 def test_unusable_name_is_refused(tmp_path: Path, flag: str, message: str) -> None:
@@ -97,6 +116,8 @@ def test_scores_that_only_one_system_has_or_defines_otherwise_are_refused(tmp_pa
     one, two = (save(tmp_path / name, spoil(3)) for name in ("one", "two"))
     places = [str(one.path), str(two.path)]
     store_segment_scores(one, f"comet={scores}")
+    text = compare(places, "bleu", "test", "", None)
+    assert "\ncomet is left out of the plot: not all evaluations have it\n" in text
     with pytest.raises(EvaluationError, match=r"two/.* has no scores by comet; store them first"):
         compare(places, "comet", "test", "", None)
     with pytest.raises(EvaluationError, match=r"measure metricx of .* or store the scores first"):

@@ -1,6 +1,8 @@
 """Verdicts against sacreBLEU's bootstrap, against SciPy, and by how often they are wrong."""
 
 import dataclasses
+import functools
+import hashlib
 import math
 import random
 
@@ -23,6 +25,7 @@ from t2t.evaluation.significance import (
     Judgement,
     SystemScore,
     adjust,
+    compare_shares,
     compare_systems,
     estimate_over_seeds,
     judge,
@@ -54,6 +57,7 @@ BAD = [spoil(REFERENCES, 0.3, seed) for seed in (4, 5)]
 
 BLEU = make_measure("bleu", "de")
 UNBOUNDED = Measure("mean", "")
+NONE = np.zeros((0, 1))  # resamples
 
 
 def score(system: list[list[str]], measure: Measure = BLEU) -> SystemScore:
@@ -146,6 +150,14 @@ def test_paired_test_of_single_runs_is_the_normal_one_over_sentences() -> None:
     assert comparison.interval == pytest.approx(
         [100 * bound for bound in expected.confidence_interval()], abs=1.0
     )
+
+
+def test_resamples_are_the_same_in_every_version_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy may change the draws of its new generators."""
+    monkeypatch.setattr(np.random, "default_rng", None)
+    draw_sentences.cache_clear()
+    digest = hashlib.sha256(draw_sentences(48).astype(np.int64).tobytes()).hexdigest()
+    assert digest.startswith("cf8a4bfbddb1f3c8")
 
 
 def make_system_score(values: np.ndarray) -> SystemScore:
@@ -303,10 +315,33 @@ def test_exact_matches_are_compared_by_mcnemars_test() -> None:
     [found] = judge_lines(first, second, references, measure).comparisons.values()
     assert found.p_value == pytest.approx(stats.binomtest(8, 9).pvalue)
     assert found.difference == pytest.approx(100 * 7 / 40)
-    assert found.interval
-    assert 0 < found.interval[0] < found.difference < found.interval[1] < 100 * 9 / 40
     [same] = judge_lines(first, first, references, measure).comparisons.values()
-    assert (same.p_value, same.interval) == (1, None)
+    assert same.p_value == 1
+    assert same.interval == pytest.approx((-196 / 42, 196 / 42), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("count", "gains", "losses"),
+    [(200, 0.05, 0), (200, 0.05, 0.01), (1000, 0.02, 0.005), (1000, 0.3, 0.05), (1000, 0.1, 0.1),
+     (100, 0.3, 0.3), (50, 0.3, 0.05)],
+)  # fmt: skip
+def test_interval_of_a_difference_of_shares_covers_95_percent(
+    count: int, gains: float, losses: float
+) -> None:
+    """Also where one run only gains: the number of sentences that differ varies, too."""
+    measure, one = make_measure("exact_match", "de"), SystemScore(0, (0,), None, None, count, NONE)
+
+    @functools.cache
+    def covers(gained: int, lost: int) -> bool:
+        number = np.arange(count)
+        right = np.stack([number < lost, number >= count - gained]).astype(float)
+        low, high = compare_shares(one, one, measure, right).interval or (0, 0)
+        return low <= 100 * (gains - losses) <= high
+
+    shares = gains, losses, 1 - gains - losses
+    drawn = np.random.default_rng(0).multinomial(count, shares, size=3000)
+    covered = np.mean([covers(gained, lost) for gained, lost, _ in drawn.tolist()])
+    assert 0.93 <= covered <= 0.96
 
 
 def test_difference_that_does_not_vary_has_no_verdict() -> None:

@@ -47,7 +47,9 @@ def test_evaluation_without_its_run_is_verified(evaluation: Evaluation) -> None:
 def test_evaluation_of_an_earlier_version_is_verified_by_its_numbers(
     evaluation: Evaluation,
 ) -> None:
-    rewrite(evaluation)
+    measures = evaluation.result["measures"]
+    detail = {"detail": "higher_is_better = 23.5"}  # the name that they gave to stored scores
+    rewrite(evaluation, measures={**measures, "comet": measures["comet"] | detail})
     assert check(evaluation).endswith("without hashes: only its numbers were verified")
 
 
@@ -81,8 +83,6 @@ def test_file_in_another_folder_is_not_read(evaluation: Evaluation) -> None:
     [
         ("bleu", {"value": 99.0}, r"bleu\.value is saved as 99\.0, but the texts give \d"),
         ("bleu", {"interval": [1.0, 2.0]}, r"bleu\.interval is saved as \[1\.0, 2\.0\], but"),
-        ("bleu", {"value": "high"}, r"bleu\.value is saved as \"high\", but"),
-        ("bleu", {"interval": [1.0]}, r"bleu\.interval is saved as \[1\.0\], but"),
         ("bleu", {"detail": "BLEU = 9"}, r"bleu\.detail is saved as \"BLEU = 9\", but"),
         ("bleu", {"definition": "tok:intl"}, r"bleu is defined as tok:intl, but here as nrefs:1"),
         ("comet", {"value": 1.0}, r"comet\.value is saved as 1\.0, but the texts give 23\.5"),

@@ -28,8 +28,8 @@ training = TrainingConfig(steps=100, log_every=1)
 report = Report(Path("run"), training, first, open_writers([name], Config(), Path("run")))
 zero = jnp.asarray(0)
 for step in range(first + 1, last + 1):
-    figures = [jnp.asarray(float(x)) for x in (10 * step + first, 80, 0.5, 0.25)]
-    report.add(step, 100, Metrics(*figures, skipped=zero, skipped_in_a_row=zero))
+    figures = [jnp.asarray(float(x)) for x in (10 * step + first, 80, 80, 20, 0.5, 0.25)]
+    report.add(step, Metrics(*figures, skipped=zero, skipped_in_a_row=zero))
 report.flush()
 report.validation(last, {"loss": 1.0})
 if end == "kill":

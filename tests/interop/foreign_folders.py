@@ -1,5 +1,6 @@
 """Folders of small models, as `transformers` saves them, made without it."""
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,8 +10,9 @@ import numpy as np
 
 from t2t.config.fields import ModelConfig
 from t2t.interop.bart_family import list_links, read_marian_config
+from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.foreign_model import ForeignModel, read_model
-from t2t.interop.hugging_face_folder import Tensor, Tensors
+from t2t.interop.hugging_face_folder import Tensor, Tensors, write_safetensors
 from t2t.interop.hugging_face_vocabulary import Rows, read_marian
 from t2t.interop.parameter_map import find_shapes
 from t2t.ops.build_model import describe_model
@@ -18,6 +20,7 @@ from tests.interop.model_folders import write_random_tensors
 from tests.interop.small_vocabularies import list_pieces, train_model
 
 CODES = ("deu_Latn", "eng_Latn", "fra_Latn")
+ADDED = {"<name>": False, "<term>": True, "ouse": False}  # tokens, and whether they are special
 SIZES: dict[str, Any] = {
     "d_model": 16,
     "encoder_layers": 1,
@@ -30,16 +33,20 @@ SIZES: dict[str, Any] = {
 
 
 def write_vocabulary(
-    folder: Path, kind: str = "unigram", missing: int = 0, codes: Sequence[str] = ()
+    folder: Path,
+    kind: str = "unigram",
+    missing: int = 0,
+    codes: Sequence[str] = (),
+    more: Sequence[str] = (),
 ) -> int:
-    """Writes a vocabulary; `missing` pieces of each model are not in vocab.json."""
+    """Writes a vocabulary; `missing` pieces of each model are not in vocab.json, `more` are."""
     models = {"source.spm": train_model(0, kind=kind), "target.spm": train_model(1, kind=kind)}
     names = []
     for name, model in models.items():
         (folder / name).write_bytes(model)
         pieces = list_pieces(model)[3:]
         names += pieces[:-missing] if missing else pieces
-    names = ["</s>", "<unk>", *sorted(set(names)), *codes, "<pad>"]
+    names = ["</s>", "<unk>", *sorted({*names, *more}), *codes, "<pad>"]
     text = json.dumps({name: i for i, name in enumerate(names)})
     (folder / "vocab.json").write_text(text, "utf-8")
     return len(names)
@@ -74,7 +81,7 @@ def write_model(folder: Path, missing: int = 0, codes: Sequence[str] = ()) -> di
     write_config(folder, values)
     languages = json.dumps({"source_lang": "en", "target_lang": "de"})
     (folder / "tokenizer_config.json").write_text(languages, "utf-8")
-    model, vocab_size = read_marian_config(values)
+    model, vocab_size = read_marian_config(ForeignConfig(values))
     _, rows, _ = read_marian(folder, vocab_size)
     return write_random_tensors(folder / "model.safetensors", list_shapes(model, rows))
 
@@ -91,7 +98,7 @@ def write_nllb_vocabulary(folder: Path, codes: Sequence[str] = CODES) -> int:
     known, merges = {*pieces}, []
     for piece in pieces:
         splits = ((piece[:i], piece[i:]) for i in range(1, len(piece)))
-        merges += [parts for parts in splits if known.issuperset(parts)][:1]
+        merges += [parts for parts in splits if known.issuperset(parts)]
     special = [*names[:4], *codes, "<mask>"]
     ids = {name: number for number, name in enumerate([*names, *codes, "<mask>"])}
     values = {
@@ -107,6 +114,24 @@ def write_nllb_vocabulary(folder: Path, codes: Sequence[str] = CODES) -> int:
     return len(ids) + 2
 
 
+def add_tokens(folder: Path, size: int) -> int:
+    """Adds `ADDED` to a tokenizer, behind the rows of its table; returns the new number of rows."""
+    tokens = [
+        {"id": row, "content": name, "special": special, "normalized": not special}
+        for row, (name, special) in enumerate(ADDED.items(), start=size)
+    ]
+    path = folder / "tokenizer.json"
+    if path.exists():
+        values = json.loads(path.read_text("utf-8"))
+        values["added_tokens"] += tokens
+    else:
+        path = folder / "tokenizer_config.json"
+        values = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        values["added_tokens_decoder"] = {str(token.pop("id")): token for token in tokens}
+    path.write_text(json.dumps(values), "utf-8")
+    return size + len(ADDED)
+
+
 def write_m2m100_vocabulary(folder: Path) -> int:
     """Writes the two files, from a small BPE model."""
     model = train_model(0, kind="bpe")
@@ -115,6 +140,33 @@ def write_m2m100_vocabulary(folder: Path) -> int:
     text = json.dumps({name: i for i, name in enumerate(names)})
     (folder / "vocab.json").write_text(text, "utf-8")
     return len(names) + 100 + 8
+
+
+def write_mbart_vocabulary(folder: Path) -> int:
+    """Writes the model of mBART-50, whose codes and `<mask>` follow the pieces."""
+    model = train_model(0)
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    settings = json.dumps({"tokenizer_class": "MBart50Tokenizer"})
+    (folder / "tokenizer_config.json").write_text(settings, "utf-8")
+    return 4 + len(list_pieces(model)[3:]) + 52 + 1
+
+
+def write_mbart_model(folder: Path) -> dict[str, np.ndarray]:
+    """Writes a whole folder; returns the tensors."""
+    values = make_config(write_mbart_vocabulary(folder)) | {
+        "model_type": "mbart",
+        "architectures": ["MBartForConditionalGeneration"],
+        "activation_function": "gelu",
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+    }
+    del values["share_encoder_decoder_embeddings"]
+    tensors = _write(folder, values)
+    for stack in ("encoder", "decoder"):  # rows that are not read
+        tensors[f"model.{stack}.embed_positions.weight"][:2] = 0
+    write_safetensors(folder / "model.safetensors", tensors)
+    return tensors
 
 
 def write_nllb_model(
@@ -137,7 +189,8 @@ def write_nllb_model(
 def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
     """Writes a whole folder of T5 1.1, with an output table of its own; returns the tensors."""
     model = train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
-    (folder / "spiece.model").write_bytes(model)
+    if not (folder / "spiece.model").exists():
+        (folder / "spiece.model").write_bytes(model)
     values = {
         "model_type": "t5",
         "architectures": ["T5ForConditionalGeneration"],
@@ -154,13 +207,30 @@ def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
         "eos_token_id": 1,
         "decoder_start_token_id": 0,
     }
-    return _write(folder, values | changes, "lm_head.weight")
+    return _write(folder, values | changes, "shared.weight", "lm_head.weight")
+
+
+def write_madlad_vocabulary(folder: Path) -> int:
+    """Writes a model with SentencePiece's own special symbols, without sentinels and spare rows."""
+    model = train_model(0, user_defined_symbols="<2de>")
+    (folder / "spiece.model").write_bytes(model)
+    settings = json.dumps({"tokenizer_class": "T5Tokenizer", "extra_ids": 0})
+    (folder / "tokenizer_config.json").write_text(settings, "utf-8")
+    return len(list_pieces(model))
+
+
+def write_madlad_model(folder: Path) -> dict[str, np.ndarray]:
+    """As `write_t5_model`, with other special symbols, and no row to spare."""
+    special = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+    return write_t5_model(folder, vocab_size=write_madlad_vocabulary(folder), **special)
 
 
 def _write(folder: Path, values: dict[str, Any], *names: str) -> dict[str, np.ndarray]:
     write_config(folder, values)
-    unread = Tensor((0,), np.dtype(np.float32), lambda: np.zeros(0, np.float32))
-    model = read_model(folder, values, Tensors(dict.fromkeys(names, unread)))
+    tensors = {}
+    for number, name in enumerate(names):  # each has other values
+        tensors[name] = Tensor((1,), np.dtype(np.float32), functools.partial(np.full, 1, number))
+    model = read_model(folder, values, Tensors(tensors))
     return write_random_tensors(folder / "model.safetensors", list_tensors(model))
 
 

@@ -21,22 +21,37 @@ def write_shards(folder: Path, shards: Mapping[str, Mapping[str, np.ndarray]]) -
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
 
 
-def write_pickle(path: Path, tensors: Mapping[str, np.ndarray], code: bytes = b"") -> Path:
-    """Writes what `torch.save` writes; `code` is put in front of the pickle's instructions."""
+def write_pickle(
+    path: Path, tensors: Mapping[str, np.ndarray], code: bytes = b"", *, old: bool = False
+) -> Path:
+    """Writes what `torch.save` writes, or with `old` what it wrote before torch 1.6.
+
+    `code` is put in front of the pickle's instructions.
+    """
     program = [pickle.PROTO, b"\2", code, pickle.EMPTY_DICT]
     for name, tensor in tensors.items():
         storage = [_text("storage"), _import("torch", _STORAGES[str(tensor.dtype)]), _text(name)]
-        storage += [_text("cpu"), _number(tensor.size)]
+        storage += [_text("cpu"), _number(tensor.size), *([pickle.NONE] if old else [])]
         strides = [stride // tensor.itemsize for stride in tensor.strides]
         arguments = [_tuple(*storage), pickle.BINPERSID, _number(0)]
         arguments += [_tuple(*map(_number, tensor.shape)), _tuple(*map(_number, strides))]
         arguments += [pickle.NEWFALSE, pickle.EMPTY_DICT]
         rebuild = _import("torch._utils", "_rebuild_tensor_v2")
         program += [_text(name), rebuild, _tuple(*arguments), pickle.REDUCE, pickle.SETITEM]
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("model/data.pkl", b"".join([*program, pickle.STOP]))
+    state = b"".join([*program, pickle.STOP])
+    numbers = {name: tensor.tobytes("A") for name, tensor in tensors.items()}  # as they lie
+    if old:
+        facts = 0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}
+        parts = [pickle.dumps(fact, 2) for fact in facts]
+        parts += [state, pickle.dumps([*tensors], 2)]
         for name, tensor in tensors.items():
-            archive.writestr(f"model/data/{name}", tensor.tobytes("A"))  # as it lies
+            parts += [tensor.size.to_bytes(8, "little"), numbers[name]]
+        path.write_bytes(b"".join(parts))
+        return path
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model/data.pkl", state)
+        for name, content in numbers.items():
+            archive.writestr(f"model/data/{name}", content)
     return path
 
 

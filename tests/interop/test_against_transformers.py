@@ -11,13 +11,16 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import t2t
 from configs import fine_tune
+from t2t.api.encoder_states import export_states
 from t2t.api.export_run import export
 from t2t.api.import_model import import_model
 from t2t.api.train_run import train
@@ -25,17 +28,39 @@ from t2t.config.fields import Config, ModelConfig, TokenizerConfig
 from t2t.data.batch import BOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.sentences import clean_sentence
-from t2t.data.tokenizer import train_vocabulary
+from t2t.data.tokenizer import Tokenizer, train_vocabulary
 from t2t.decoding.beam_search import LengthPenalty
+from t2t.decoding.bulk import find_inputs
+from t2t.evaluation.load_models import ModelRequest
+from t2t.interop.bart_family import list_links, read_mbart_config
+from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_export import plan_export, write_model
-from t2t.interop.hugging_face_folder import open_tensors, read_json, write_safetensors
-from t2t.interop.hugging_face_vocabulary import read_m2m100, read_marian, read_nllb, read_t5
+from t2t.interop.hugging_face_folder import (
+    SourceError,
+    open_tensors,
+    read_json,
+    write_safetensors,
+)
+from t2t.interop.hugging_face_vocabulary import (
+    M2M100_LANGUAGES,
+    Rows,
+    read_m2m100,
+    read_marian,
+    read_nllb,
+    read_t5,
+)
+from t2t.interop.parameter_map import read_params
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import describe_model, init_model
 from t2t.training.checkpoint import restore_params
 from tests.decoding.toy_model import beam_search
-from tests.interop.foreign_folders import write_m2m100_vocabulary, write_vocabulary
+from tests.interop.foreign_folders import (
+    write_m2m100_vocabulary,
+    write_madlad_vocabulary,
+    write_mbart_vocabulary,
+    write_vocabulary,
+)
 from tests.interop.model_folders import write_random_tensors
 from tests.interop.small_vocabularies import (
     list_pieces,
@@ -86,9 +111,14 @@ FAMILIES = {
         "Marian", MARIAN | {"activation_function": "relu", "decoder_layers": 1},
     ),
     "NLLB": ("M2M100", NLLB | {"decoder_layers": 1}),
+    "mBART": ("MBart", NLLB | {"activation_function": "gelu", "max_position_embeddings": 40}),
+    "mBART without scale": (
+        "MBart", NLLB | {"scale_embedding": False, "max_position_embeddings": 40},
+    ),
     "T5": ("T5", T5),
     "T5 1.1": ("T5", T5 | GATED),
     "T5 1.1 with one table": ("T5", T5 | GATED),
+    "MADLAD-400": ("T5", T5 | GATED | {"pad_token_id": 1, "eos_token_id": 2}),
     "umT5": ("UMT5", T5 | GATED),
     "mT5": ("MT5", T5 | GATED | {"feed_forward_proj": "gated-silu", "num_heads": 2}),
 }  # fmt: skip
@@ -126,6 +156,22 @@ def write_t5_vocabulary(folder: Path) -> int:
     return len(list_pieces(model)) + SENTINELS + SPARE
 
 
+def write_special_vocabulary(name: str, family: str, folder: Path) -> tuple[int, dict[str, int]]:
+    """Writes a vocabulary; returns its size, and special symbols for the config."""
+    if name == "MADLAD-400":
+        return write_madlad_vocabulary(folder), {}
+    match family:
+        case "Marian":
+            size = write_vocabulary(folder)
+            return size, {"pad_token_id": size - 1, "decoder_start_token_id": size - 1}
+        case "M2M100":
+            return write_nllb_vocabulary(folder), {}
+        case "MBart":
+            return write_mbart_vocabulary(folder), {"decoder_start_token_id": 2}
+        case _:
+            return write_t5_vocabulary(folder), {}
+
+
 @pytest.fixture(scope="module", params=FAMILIES)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     import torch
@@ -133,23 +179,19 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
     family, values = FAMILIES[request.param]
     folder = tmp_path_factory.mktemp("model")
-    if family == "Marian":
-        size = write_vocabulary(folder)
-        special = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1}
-    elif family == "M2M100":
-        size, special = write_nllb_vocabulary(folder), {}
-    else:
-        size, special = write_t5_vocabulary(folder), {}
+    size, special = write_special_vocabulary(request.param, family, folder)
     config = getattr(transformers, f"{family}Config")(vocab_size=size, **values, **special)
     name = "MarianMTModel" if family == "Marian" else f"{family}ForConditionalGeneration"
     torch.manual_seed(0)
     getattr(transformers, name)(config).save_pretrained(folder)
     shapes = dict(open_tensors(folder).shapes)
-    if request.param in ("T5 1.1", "mT5", "umT5"):
+    if request.param in ("T5 1.1", "mT5", "umT5", "MADLAD-400"):
         shapes["lm_head.weight"] = shapes["shared.weight"]
+    if request.param == "MADLAD-400":
+        shapes["decoder.embed_tokens.weight"] = shapes.pop("shared.weight")
     tensors = write_random_tensors(folder / "model.safetensors", shapes)
     for tensor in tensors:
-        if re.search("norm.*weight", tensor):
+        if re.search(r"norm.*weight|layernorm_embedding\.weight", tensor):
             tensors[tensor] += 1
         elif "T5" in family:  # it does not scale its logits, so rounding errors grow
             tensors[tensor] /= 3 if "Attention.q" in tensor else 1.5
@@ -275,10 +317,10 @@ def test_search_finds_the_same_tokens(pair: Pair, beam_size: int) -> None:
     found = jax.device_get(run(pair.params, src))[0]
     row = pair.foreign.vocabulary.rows.row
     ended = 0
-    for number, (_, *expected) in enumerate(sequences):
-        if config.eos_token_id in expected:
-            expected = expected[: expected.index(config.eos_token_id) + 1]
-            ended += 1
+    for number, (_, *padded) in enumerate(sequences):
+        is_whole = config.eos_token_id in padded
+        expected = padded[: padded.index(config.eos_token_id) + 1] if is_whole else padded
+        ended += is_whole
         tokens = row[found.tokens[number, 0, : found.lengths[number, 0]]].tolist()
         # At the limit ours ends with EOS, whatever its probability.
         limit = len(expected) == LENGTH
@@ -318,8 +360,111 @@ def test_model_goes_out_again_with_its_tokenizer(pair: Pair, tmp_path: Path) -> 
     is_t5 = "T5" in type(pair.original).__name__  # for umT5 there is another class
     original = (T5Tokenizer if is_t5 else type(tokenizer)).from_pretrained(pair.folder)
     lines = [line for line in make_odd_lines(300) if not re.search("<(unk|pad|/?s)>", line)]
+    if pair.original.config.pad_token_id == 1 and is_t5:  # T5Tokenizer gives UNK the id of T5
+        ids = pair.foreign.vocabulary.vocabulary.src.encode(lines)
+        lines = [line for line, own in zip(lines, ids, strict=True) if UNK_ID not in own]
     for found, line in zip(tokenizer(lines).input_ids, lines, strict=True):
         assert found == original(line).input_ids, line
+
+
+def test_encoder_states_agree(pair: Pair, tmp_path: Path) -> None:
+    """Files too, which are read by the package that others use."""
+    import torch
+    import transformers
+    from safetensors.torch import load_file
+
+    directions = ["eng_Latn-deu_Latn"] if pair.foreign.tags_both else []
+    import_model(str(pair.folder), tmp_path / "run", directions=directions)
+    lines = [line for line in make_odd_lines(40) if line.strip()]
+    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    found = t2t.load(tmp_path / "run", "last").encode_states(lines)
+    family = type(pair.original).__name__.removesuffix("ForConditionalGeneration")
+    encoder = pair.original.get_encoder()
+    if "T5" in family:
+        encoder = getattr(transformers, f"{family}EncoderModel").from_pretrained(pair.folder).eval()
+    row, (_, mask) = pair.foreign.vocabulary.rows.row, found.pad()
+    src = np.full(mask.shape, pair.original.config.pad_token_id)
+    src[mask] = row[found.ids]
+    with torch.no_grad():
+        masks = torch.tensor(mask).long()
+        expected = encoder(torch.tensor(src), attention_mask=masks).last_hidden_state.numpy()
+    np.testing.assert_allclose(found.states, expected[mask], atol=1e-4)
+    for dtype, tolerance in (("bfloat16", 0.1), ("float32", 1e-4)):
+        inputs = find_inputs([str(tmp_path / "lines")], tmp_path / dtype)
+        export_states(ModelRequest((tmp_path / "run",), "last"), inputs, dtype=dtype)
+        read = load_file(tmp_path / dtype / "lines" / "000000.safetensors")
+        assert str(read["states"].dtype) == f"torch.{dtype}"
+        assert read["offsets"].tolist() == found.offsets.tolist()
+        error = np.abs(read["states"].float().numpy() - expected[mask])
+        assert error.mean() < tolerance * np.abs(expected[mask]).mean()
+
+
+def test_layout_of_bart_is_that_of_mbart_with_norms_behind(tmp_path: Path) -> None:
+    """Its vocabulary is not imported, so its parameters are read here without one."""
+    import torch
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    size, given = 50, NLLB | {"scale_embedding": False, "max_position_embeddings": 40}
+    torch.manual_seed(0)
+    original = BartForConditionalGeneration(BartConfig(vocab_size=size, **given)).eval()
+    original.save_pretrained(tmp_path)
+    tensors = write_random_tensors(
+        tmp_path / "model.safetensors", dict(open_tensors(tmp_path).shapes)
+    )
+    original = BartForConditionalGeneration.from_pretrained(tmp_path).eval()
+    values = given | {"model_type": "mbart", "vocab_size": size}
+    mbart, _ = read_mbart_config(ForeignConfig(values))
+    config = dataclasses.replace(mbart, norm_position="post")
+    rows = Rows(np.arange(size), np.ones(size, bool))
+    links = list_links(config, rows)
+    structure, described = describe_model(config, size, size)
+    assert {name for link in links for name in link.names} >= tensors.keys()
+    params = read_params(links, open_tensors(tmp_path), described)
+    src, tgt = np.random.default_rng(0).integers(4, size, (2, 3, 9))
+    with torch.no_grad():
+        expected = original(input_ids=torch.tensor(src), decoder_input_ids=torch.tensor(tgt)).logits
+    found = jax.jit(lambda params: merge(structure, params)(jnp.array(src), jnp.array(tgt)))(params)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pair", "directions"),
+    [
+        ("Marian", []),
+        ("NLLB", ["eng_Latn-deu_Latn"]),
+        ("mBART", ["en_XX-de_DE"]),
+        ("T5", []),
+        ("MADLAD-400", []),
+    ],
+    indirect=["pair"],
+)
+def test_verification_compares_words_and_logits_with_the_original(
+    pair: Pair, directions: list[str], tmp_path: Path
+) -> None:
+    import_model(str(pair.folder), tmp_path / "run", directions=directions, verify=True)
+    found = json.loads((tmp_path / "run" / "import.json").read_text("utf-8"))["verified"]
+    assert found["largest_difference_of_logits"] < 1e-4
+    assert found["lines_of_each_side"] == 200
+    reasons = {*found["lines_with_other_ids_for_a_listed_reason"]}
+    is_madlad = pair.foreign.config.decoder_start == "unk"
+    assert reasons == ({"UNK of T5Tokenizer is EOS"} if is_madlad else set())
+
+
+@pytest.mark.parametrize("pair", ["Marian"], indirect=True)
+@pytest.mark.parametrize(
+    "patch",
+    [
+        mock.patch("t2t.interop.bart_family._ACTIVATIONS", {"swish": "relu"}),
+        mock.patch.object(Tokenizer, "encode", lambda _, lines: [[4, 2] for _ in lines]),
+    ],
+    ids=["logits", "words"],
+)
+def test_nothing_is_written_if_the_verification_fails(
+    pair: Pair, patch: Any, tmp_path: Path
+) -> None:
+    with patch, pytest.raises(SourceError, match=r"--verify: .*; nothing was written"):
+        import_model(str(pair.folder), tmp_path / "run", verify=True)
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("pair", ["Marian"], indirect=True)
@@ -355,11 +500,14 @@ def test_ctranslate2_converts_what_was_exported(pair: Pair, tmp_path: Path) -> N
     assert ended
 
 
-@pytest.mark.parametrize("pair", ["Marian", "NLLB", "T5 1.1", "mT5"], indirect=True)
+@pytest.mark.parametrize(
+    "pair", ["Marian", "NLLB", "mBART", "T5 1.1", "mT5", "MADLAD-400"], indirect=True
+)
 def test_model_goes_in_is_fine_tuned_on_eight_devices_and_goes_out(
     pair: Pair, tmp_path: Path
 ) -> None:
-    directions = ["eng_Latn-deu_Latn"] if pair.foreign.tags_both else []
+    languages = pair.foreign.vocabulary.languages[:2]
+    directions = ["-".join(languages)] if pair.foreign.tags_both else []
     import_model(str(pair.folder), tmp_path / "imported", directions=directions)
     base = make_config(tmp_path)
     names = (
@@ -473,6 +621,9 @@ def write_m2m100_tokenizer(folder: Path) -> Any:
     from transformers import M2M100Tokenizer
 
     size = write_m2m100_vocabulary(folder)
+    codes = [f"__{code}__" for code in M2M100_LANGUAGES["m2m100"]]
+    special = {"additional_special_tokens": codes}  # as in the published files
+    (folder / "special_tokens_map.json").write_text(json.dumps(special), "utf-8")
     tokenizer = M2M100Tokenizer.from_pretrained(folder, src_lang="en", tgt_lang="fr")
     return tokenizer, size
 
@@ -482,8 +633,32 @@ def read_vocabulary(folder: Path, values: dict[str, Any]) -> Any:
     return read(folder, values["vocab_size"])
 
 
+def add_tokens(tokenizer: Any, folder: Path) -> Path:
+    """Adds tokens, as users do, and saves the tokenizer."""
+    from transformers import AddedToken
+
+    # Tokenizers in Python ask for spaces around a single word, those of `tokenizers` do not.
+    tokenizer.add_tokens(["ouse", AddedToken("<word>", single_word=tokenizer.is_fast)])
+    special = [AddedToken("<term>", special=True, lstrip=True)]
+    tokenizer.add_tokens(special, special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def insert_tokens(lines: list[str]) -> list[str]:
+    """Puts an added token, or two, into the middle of each line."""
+    tokens = ["ouse", " ouse", "<term>", " <term> ", "<word>", " <word> ", "ouse<term>"]
+    return [
+        line[: len(line) // 2] + tokens[number % len(tokens)] + line[len(line) // 2 :]
+        for number, line in enumerate(lines)
+    ]
+
+
+@pytest.mark.parametrize("added", [False, True], ids=["", "added tokens"])
 @pytest.mark.parametrize("write", [write_marian_tokenizer, write_t5_tokenizer])
-def test_tokenizers_agree_on_odd_lines(tmp_path: Path, write: Callable[[Path], Any]) -> None:
+def test_tokenizers_agree_on_odd_lines(
+    tmp_path: Path, write: Callable[[Path], Any], added: bool
+) -> None:
     """Except where a text spells a special symbol, or has a control character at its end.
 
     Ours has no way to write special symbols in a text. `clean_sentence` drops control characters
@@ -491,9 +666,13 @@ def test_tokenizers_agree_on_odd_lines(tmp_path: Path, write: Callable[[Path], A
     does not.
     """
     tokenizer, values = write(tmp_path)
-    vocabulary, rows, *_ = read_vocabulary(tmp_path, values)
+    folder, lines = tmp_path, make_odd_lines(1000)
+    if added:
+        folder, lines = add_tokens(tokenizer, tmp_path / "saved"), insert_tokens(lines)
+        values["vocab_size"] += 3
+    vocabulary, rows, *_ = read_vocabulary(folder, values)
     compared = 0
-    for line in make_odd_lines(1000):
+    for line in lines:
         if re.search("<(unk|pad|/?s)>", line) or "\x85" in line or clean_sentence(line) == "":
             continue
         compared += 1
@@ -505,23 +684,26 @@ def test_tokenizers_agree_on_odd_lines(tmp_path: Path, write: Callable[[Path], A
     assert compared > 800
 
 
-@pytest.mark.parametrize("kind", ["NLLB", "NLLB as transformers 5 saves it", "M2M-100"])
-def test_tokenizers_agree_on_odd_lines_with_codes_on_both_sides(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("added", [False, True], ids=["", "added tokens"])
+@pytest.mark.parametrize("kind", ["NLLB", "M2M-100"])
+def test_tokenizers_agree_on_odd_lines_with_codes_on_both_sides(
+    tmp_path: Path, kind: str, added: bool
+) -> None:
     """NLLB's of `transformers` keeps a space at the end, which some characters become."""
     if kind == "M2M-100":
         tokenizer, size = write_m2m100_tokenizer(tmp_path)
-        vocabulary, rows, _ = read_m2m100(tmp_path, size)
+        folder = add_tokens(tokenizer, tmp_path / "saved") if added else tmp_path
+        vocabulary, rows, _ = read_m2m100(folder, size)
         tagged = vocabulary.with_tag("<2en> <2fr>")
     else:
         tokenizer, values = write_nllb_tokenizer(tmp_path)
-        if kind != "NLLB":
-            (tmp_path / "sentencepiece.bpe.model").unlink()
-        vocabulary, rows, languages = read_vocabulary(tmp_path, values)
+        folder = add_tokens(tokenizer, tmp_path / "saved") if added else tmp_path
+        vocabulary, rows, languages = read_vocabulary(folder, values)
         assert languages == tuple(CODES)
         tagged = vocabulary.with_tag("<2eng_Latn> <2fra_Latn>")
     space = tokenizer.convert_tokens_to_ids("\u2581")
-    compared = 0
-    for line in make_odd_lines(1000):
+    compared, lines = 0, make_odd_lines(1000)
+    for line in insert_tokens(lines) if added else lines:
         if re.search("<(unk|pad|/?s)>", line) or not (text := clean_sentence(line)):
             continue
         for side, encoded in (("src", tokenizer(text)), ("tgt", tokenizer(text_target=text))):

@@ -23,7 +23,12 @@ from t2t.model.interface import Params
 from t2t.model.position import encode_sinusoidal
 from t2t.ops.build_model import describe_model
 from tests.interop import foreign_folders
-from tests.interop.small_vocabularies import make_odd_lines, make_text
+from tests.interop.small_vocabularies import (
+    list_pieces,
+    make_odd_lines,
+    make_text,
+    train_model,
+)
 
 BOTH = DataConfig(directions=("eng_Latn-deu_Latn",), direction_tags="both")
 MARIAN = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2)
@@ -57,15 +62,41 @@ def write_marian_model(folder: Path) -> None:
     foreign_folders.write_model(folder, missing=3, codes=(">>fra<<", ">>deu<<"))
 
 
+def write_added(folder: Path, write: Callable[[Path], int] | None) -> None:
+    """Writes a model with added tokens; of T5 if `write` is None, without spare rows."""
+    if write is None:
+        pieces = len(list_pieces(train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)))
+        size = foreign_folders.add_tokens(folder, pieces + 100)
+        foreign_folders.write_t5_model(folder, vocab_size=size)
+    else:
+        foreign_folders.write_nllb_model(
+            folder, lambda folder: foreign_folders.add_tokens(folder, write(folder))
+        )
+
+
 @pytest.mark.parametrize(
     ("write_source", "data"),
     [
         (write_marian_model, DataConfig(directions=("en-fra",))),
         (foreign_folders.write_nllb_model, BOTH),
         (write_m2m100_model, dataclasses.replace(BOTH, directions=("en-de",))),
+        (
+            foreign_folders.write_mbart_model,
+            dataclasses.replace(BOTH, directions=("en_XX-de_DE",)),
+        ),
         (foreign_folders.write_t5_model, DataConfig()),
+        (foreign_folders.write_madlad_model, DataConfig()),
+        (lambda folder: write_added(folder, foreign_folders.write_nllb_vocabulary), BOTH),
+        (
+            lambda folder: write_added(folder, foreign_folders.write_m2m100_vocabulary),
+            dataclasses.replace(BOTH, directions=("en-de",)),
+        ),
+        (lambda folder: write_added(folder, None), DataConfig()),
     ],
-    ids=["Marian", "NLLB", "M2M-100", "T5 1.1"],
+    ids=[
+        *("Marian", "NLLB", "M2M-100", "mBART-50", "T5 1.1", "MADLAD-400"),
+        *("NLLB, added tokens", "M2M-100, added tokens", "T5 1.1, added tokens in a full table"),
+    ],
 )
 def test_imported_model_goes_out_as_it_came_in(
     tmp_path: Path, write_source: Callable[[Path], Any], data: DataConfig
@@ -74,12 +105,15 @@ def test_imported_model_goes_out_as_it_came_in(
     model = open_folder(tmp_path)
     params = model.read_params(open_tensors(tmp_path))
     vocabulary, rows, languages = model.vocabulary
+    vocabulary = dataclasses.replace(vocabulary, several_sentences=0.25)
     config = Config(model=model.config, data=data)
     write(config, params, vocabulary, rows, tmp_path / "out")
     again = open_folder(tmp_path / "out")
     assert again.config == model.config
     assert again.vocabulary.languages == languages
-    lines = make_odd_lines(50)
+    assert again.vocabulary.count_pieces() == model.vocabulary.count_pieces()
+    assert again.vocabulary.vocabulary.several_sentences == 0.25
+    lines = [*make_odd_lines(50), "the<name>king<term>house <name> x"]
     for side in ("src", "tgt"):
         ids, found = (
             [each.rows.row[row].tolist() for row in getattr(each.vocabulary, side).encode(lines)]

@@ -47,25 +47,31 @@ def test_shards(tmp_path: Path) -> None:
     check_tensors(tmp_path)
 
 
-def test_pickle(tmp_path: Path) -> None:
-    write_pickle(tmp_path / "pytorch_model.bin", TENSORS)
+both_formats = pytest.mark.parametrize("old", [False, True])
+
+
+@both_formats
+def test_pickle(tmp_path: Path, old: bool) -> None:
+    write_pickle(tmp_path / "pytorch_model.bin", TENSORS, old=old)
     check_tensors(tmp_path)
 
 
-def test_transposed_tensor_of_a_pickle(tmp_path: Path) -> None:
+@both_formats
+def test_transposed_tensor_of_a_pickle(tmp_path: Path, old: bool) -> None:
     transposed = TENSORS["a.weight"].T
-    write_pickle(tmp_path / "pytorch_model.bin", {"w": transposed})
+    write_pickle(tmp_path / "pytorch_model.bin", {"w": transposed}, old=old)
     np.testing.assert_array_equal(open_tensors(tmp_path).read("w"), transposed)
 
 
+@both_formats
 @pytest.mark.parametrize(
     "code", [call("os", "system", "touch executed"), call("builtins", "eval", "1/0")]
 )
 def test_pickled_code_is_refused_and_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: bytes, old: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_pickle(tmp_path / "pytorch_model.bin", TENSORS, code)
+    write_pickle(tmp_path / "pytorch_model.bin", TENSORS, code, old=old)
     with pytest.raises(SourceError, match=r"runs code.*(os\.system|eval).*was not run"):
         open_tensors(tmp_path)
     assert not (tmp_path / "executed").exists()
@@ -73,8 +79,8 @@ def test_pickled_code_is_refused_and_not_run(
 
 def test_pickle_of_other_objects_is_refused(tmp_path: Path) -> None:
     path = write_pickle(tmp_path / "pytorch_model.bin", TENSORS)
-    path.write_bytes(b"\x80\x02}.")  # the old format: no archive
-    with pytest.raises(SourceError, match=r"old format .*save_pretrained"):
+    path.write_bytes(b"\x80\x02}.")
+    with pytest.raises(SourceError, match=r"no file of torch\.save; .*save_pretrained"):
         open_tensors(tmp_path)
 
 
@@ -102,16 +108,46 @@ def test_damaged_file_is_refused(tmp_path: Path, damage: Callable[[Path], None])
         open_tensors(tmp_path)
 
 
-def test_cut_pickle_is_refused(tmp_path: Path) -> None:
-    cut(write_pickle(tmp_path / "pytorch_model.bin", TENSORS))
-    with pytest.raises(SourceError, match=r"is cut, .*download it again"):
+@both_formats
+def test_cut_pickle_is_refused(tmp_path: Path, old: bool) -> None:
+    cut(write_pickle(tmp_path / "pytorch_model.bin", TENSORS, old=old))
+    with pytest.raises(SourceError, match=r"is (cut|damaged).*download it again"):
         open_tensors(tmp_path)
 
 
-def test_integers_are_refused_by_name(tmp_path: Path) -> None:
-    write_safetensors(tmp_path / "model.safetensors", {"q": np.zeros((2, 2), np.int8)})
-    with pytest.raises(SourceError, match=r"tensor q is of type int8.*use the original"):
-        open_tensors(tmp_path).read("q")
+@pytest.mark.parametrize("name", ["a.weight", "a.SCB"])
+def test_quantised_weights_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    write_safetensors(tmp_path / "model.safetensors", {name: np.zeros((2, 2), np.int8)})
+    with pytest.raises(SourceError, match=rf"tensor {name} of type int8: quantised .*original"):
+        open_tensors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("torch", "QInt8Storage"), ("torch._utils", "_rebuild_qtensor")]
+)
+def test_pickle_of_quantised_tensors_is_named_as_such(
+    tmp_path: Path, module: str, name: str
+) -> None:
+    write_pickle(tmp_path / "pytorch_model.bin", TENSORS, call(module, name, ""))
+    with pytest.raises(SourceError, match=rf"{name}\): quantised .*original"):
+        open_tensors(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "config.json"])
+def test_pointer_of_git_lfs_is_named_as_such(tmp_path: Path, name: str) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 9\n"
+    (tmp_path / name).write_text(pointer, "utf-8")
+    with pytest.raises(SourceError, match=rf"{name} is a pointer of Git LFS, .*git lfs pull"):
+        read_json(tmp_path, name) if name == "config.json" else open_tensors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("q4.gguf", "GGUF"), ("tf_model.h5", "TensorFlow"), ("a.onnx", "ONNX")]
+)
+def test_weights_in_other_formats_are_named(tmp_path: Path, name: str, kind: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(SourceError, match=rf"{name} holds weights .*{kind}.*save_pretrained"):
+        open_tensors(tmp_path)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:

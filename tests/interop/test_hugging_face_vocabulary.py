@@ -1,51 +1,100 @@
 import json
+import unicodedata
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sentencepiece import SentencePieceProcessor as Processor
 
+from t2t.config.fields import Config
 from t2t.data.batch import EOS_ID, UNK_ID
-from t2t.data.tokenizer import Vocabulary
+from t2t.data.corpus import DataError
+from t2t.data.subword_sampling import sample_vocabulary
+from t2t.data.tokenizer import Vocabulary, VocabularyError
 from t2t.interop.hugging_face_folder import SourceError
 from t2t.interop.hugging_face_vocabulary import (
     NO_ROW,
+    ImportedVocabulary,
     Rows,
+    begins_with_target,
     read_m2m100,
     read_marian,
     read_nllb,
+    read_t5,
 )
 from tests.interop.foreign_folders import (
+    ADDED,
     CODES,
+    add_tokens,
     write_m2m100_vocabulary,
     write_nllb_vocabulary,
     write_vocabulary,
 )
-from tests.interop.small_vocabularies import make_odd_lines
+from tests.interop.small_vocabularies import list_pieces, make_odd_lines, make_text, train_model
+
+NEW = ("ŋ", "\0", "\0\0", "ŋ\0")  # pieces that no model has, and one cannot hold
+NEW_LINES = ["theŋqueen ŋ", "a\0b \0\0 ŋ\0", "ŋŋ"]
+
+
+def write_t5_vocabulary(folder: Path, spare: int = 7, **options: Any) -> int:
+    model = train_model(0, **({"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1} | options))
+    (folder / "spiece.model").write_bytes(model)
+    return len(list_pieces(model)) + 100 + spare
+
+
+READERS: dict[str, tuple[Callable[[Path], int], Callable[[Path, int], ImportedVocabulary]]] = {
+    "Marian": (write_vocabulary, read_marian),
+    "M2M-100": (write_m2m100_vocabulary, read_m2m100),
+    "NLLB": (write_nllb_vocabulary, read_nllb),
+    "T5": (write_t5_vocabulary, read_t5),
+    "T5, full table": (lambda folder: write_t5_vocabulary(folder, spare=0), read_t5),
+}
 
 
 def encode(processor: Processor, names: dict[str, int], line: str) -> list[int]:
-    """The ids of the original: of the pieces of its model, by name."""
+    """The ids of `transformers`: of the pieces of the original's model, by their text."""
     pieces = processor.encode(line, out_type=str)
     return [*(names.get(piece, names["<unk>"]) for piece in pieces), names["</s>"]]
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @pytest.mark.parametrize("missing", [0, 5])
-def test_text_is_segmented_as_by_the_two_models_of_marian(
+def test_pieces_of_marian_are_looked_up_by_their_text(
     tmp_path: Path, kind: str, missing: int
 ) -> None:
-    size = write_vocabulary(tmp_path, kind, missing)
+    size = write_vocabulary(tmp_path, kind, missing, more=NEW)
     names = json.loads((tmp_path / "vocab.json").read_text("utf-8"))
     vocabulary, rows, _ = read_marian(tmp_path, size)
     assert vocabulary.src.vocab_size == vocabulary.tgt.vocab_size == len(rows.row)
-    originals = [Processor(model_file=str(tmp_path / f"{s}.spm")) for s in ("source", "target")]
-    for line in make_odd_lines(100):
-        expected = encode(originals[0], names, line)
-        assert rows.row[vocabulary.src.encode_words([line])[0]].tolist() == expected
-        if not missing:
-            expected = encode(originals[1], names, line)
-            assert rows.row[vocabulary.tgt.encode_words([line])[0]].tolist() == expected
+    for side, file in (("src", "source.spm"), ("tgt", "target.spm")):
+        original = Processor(model_file=str(tmp_path / file))
+        lines = [*make_odd_lines(100), *NEW_LINES]
+        found = getattr(vocabulary, side).encode_words(lines)
+        assert [rows.row[ids].tolist() for ids in found] == [
+            encode(original, names, line) for line in lines
+        ]
+        used = {row for ids in found for row in rows.row[ids].tolist()}
+        assert used >= {names[name] for name in NEW}
+
+
+def test_pieces_of_m2m100_are_looked_up_by_their_text(tmp_path: Path) -> None:
+    size = write_m2m100_vocabulary(tmp_path)
+    path = tmp_path / "vocab.json"
+    names = json.loads(path.read_text("utf-8"))
+    names |= {name: row for row, name in enumerate(NEW, start=len(names))}
+    path.write_text(json.dumps(names), "utf-8")
+    vocabulary, rows, languages = read_m2m100(tmp_path, size + len(NEW))
+    assert (len(languages), sorted(rows.row)) == (100, [*range(size + len(NEW))])
+    original = Processor(model_file=str(tmp_path / "sentencepiece.bpe.model"))
+    lines = [*make_odd_lines(100), *NEW_LINES]
+    for line, ids in zip(lines, vocabulary.src.encode_words(lines), strict=True):
+        assert rows.row[ids].tolist() == encode(original, names, line)
+    tagged = vocabulary.with_tag("<2en> <2zu>")
+    for side, code in ((tagged.src, 18), (tagged.tgt, 99)):  # the codes follow the pieces
+        [[tag, *_]] = side.encode(["the queen"])
+        assert rows.row[tag] == len(names) + code
 
 
 def test_every_row_of_the_original_belongs_to_one_id(tmp_path: Path) -> None:
@@ -53,67 +102,54 @@ def test_every_row_of_the_original_belongs_to_one_id(tmp_path: Path) -> None:
     _, rows, _ = read_marian(tmp_path, size)
     assert sorted(rows.row[rows.is_output]) == [*range(size)]
     assert rows.row[:4].tolist() == [NO_ROW, size - 1, 0, 1]
-    assert {*rows.row[~rows.is_output].tolist()} <= {NO_ROW, 1}
 
 
-def test_target_piece_without_id_is_spelled_with_smaller_pieces(tmp_path: Path) -> None:
-    size = write_vocabulary(tmp_path, missing=5)
-    vocabulary, rows, _ = read_marian(tmp_path, size)
-    used = {i for row in vocabulary.tgt.encode_words(make_odd_lines(100)) for i in row}
-    assert rows.is_output[[*used]].all()
+@pytest.mark.parametrize("family", READERS)
+def test_added_tokens_are_cut_out_of_a_text(tmp_path: Path, family: str) -> None:
+    write, read = READERS[family]
+    size = write(tmp_path)
+    before = read(tmp_path, size)
+    imported = read(tmp_path, add_tokens(tmp_path, size))
+    assert imported.count_pieces() == before.count_pieces() | {"added": len(ADDED)}
+    src, tgt, _ = vars(imported.vocabulary).values()
+
+    def spell(text: str) -> list[str]:
+        [ids] = src.encode([text])
+        assert text in ("the", "king", "h") or {*imported.rows.row[ids]} & {*range(size, size + 3)}
+        return src.pieces(ids)[:-1]  # without EOS
+
+    assert spell("the<name>king") == [*spell("the"), "<name>", *spell("king")]
+    assert spell("king<term>house") == [*spell("king"), "<term>", *spell("h"), "ouse"]
+    space = ["\u2581"] if family == "NLLB" else []
+    assert spell("the <name>") == [*spell("the"), *space, "<name>"]
+    ids = src.encode(["the<name>king", "king<term>the"])
+    assert tgt.decode(ids) == ["the<name> king", "king the"]  # `<term>` is special
 
 
-def test_translations_are_decoded_as_by_the_target_model(tmp_path: Path) -> None:
-    size = write_vocabulary(tmp_path)
-    vocabulary, *_ = read_marian(tmp_path, size)
-    original = Processor(model_file=str(tmp_path / "target.spm"))
-    for line in make_odd_lines(50):
-        [ids] = vocabulary.tgt.encode_words([line])
-        known = [i for i in ids if i not in (UNK_ID, EOS_ID)]
-        expected = original.decode_pieces(vocabulary.tgt.pieces(known))
-        assert vocabulary.tgt.decode([ids]) == [expected]
-    only_source = next(
-        i
-        for i in range(4, vocabulary.src.vocab_size)
-        if vocabulary.src.encode_words([vocabulary.src.pieces([i])[0]])[0][0] == i
-        and original.piece_to_id(vocabulary.src.pieces([i])[0]) == original.unk_id()
-    )
-    [piece] = vocabulary.src.pieces([only_source])
-    assert vocabulary.tgt.decode([[only_source]]) == [piece.replace("\u2581", " ").strip()]
+@pytest.mark.parametrize("family", READERS)
+def test_row_without_a_piece_decodes_to_nothing(tmp_path: Path, family: str) -> None:
+    write, read = READERS[family]
+    vocabulary, rows, _ = read(tmp_path, write(tmp_path) + 5)
+    tgt, size = vocabulary.tgt, len(rows.row)
+    spare = np.flatnonzero(rows.row >= rows.row.max() - 4).tolist()
+    [ids] = tgt.encode(["the king"])
+    assert tgt.decode([[*spare[:2], *ids[:-1], *spare[2:], EOS_ID]]) == ["the king"]
+    assert all(map(tgt.is_control, spare))
+    assert not {*tgt.word_ids} & {*spare, UNK_ID}
+    assert len({*tgt.pieces(range(size))}) == size  # other engines know ids by their pieces
 
 
-def test_ids_of_the_original_are_kept_beside_the_vocabulary(tmp_path: Path) -> None:
-    size = write_vocabulary(tmp_path)
-    vocabulary, rows, _ = read_marian(tmp_path, size)
-    vocabulary.save(tmp_path / "vocab")
-    rows.save(tmp_path / "vocab")
-    assert Vocabulary.load(tmp_path / "vocab").fingerprint() == vocabulary.fingerprint()
-    for saved, row in zip(Rows.load(tmp_path / "vocab"), rows, strict=True):
-        np.testing.assert_array_equal(saved, row)
-
-
-def test_vocabulary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    size = write_vocabulary(tmp_path)
-    with pytest.raises(SourceError, match=rf"has {size} pieces, but .*vocab_size=7; use the files"):
-        read_marian(tmp_path, 7)
-    path = tmp_path / "vocab.json"
-    names = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps(names | {"<pad>": 1}), "utf-8")
-    with pytest.raises(SourceError, match=r"vocab\.json: the ids are not 0 to"):
-        read_marian(tmp_path, size)
-    path.write_text(json.dumps({"a" + name: i for name, i in names.items()}), "utf-8")
-    with pytest.raises(SourceError, match="has no <pad>"):
-        read_marian(tmp_path, size)
-
-
-def test_damaged_or_missing_model_is_refused(tmp_path: Path) -> None:
-    size = write_vocabulary(tmp_path)
-    (tmp_path / "target.spm").write_bytes(b"\xff\xfe damaged")
-    with pytest.raises(SourceError, match=r"target\.spm is no SentencePiece model; download"):
-        read_marian(tmp_path, size)
-    (tmp_path / "target.spm").unlink()
-    with pytest.raises(SourceError, match=r"target\.spm is missing; copy it"):
-        read_marian(tmp_path, size)
+def test_pieces_that_only_tokenizer_json_has_are_used(tmp_path: Path) -> None:
+    size = write_nllb_vocabulary(tmp_path)
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(train_model(0, kind="bpe"))  # an older one
+    path = tmp_path / "tokenizer.json"
+    values = json.loads(path.read_text("utf-8"))
+    values["model"]["vocab"] |= {"ŋ": size, "ŋa": size + 1, "\u2581ŋa": size + 2}
+    values["model"]["merges"] += ["ŋ a", "\u2581 ŋa"]
+    path.write_text(json.dumps(values), "utf-8")
+    vocabulary, rows, _ = read_nllb(tmp_path, size + 3)
+    [ids] = vocabulary.src.encode(["ŋaŋaŋ ŋa"])
+    assert (rows.row[ids] - size).tolist() == [2, 1, 0, 2, rows.row[EOS_ID] - size]
 
 
 def test_codes_of_nllb_are_tags_on_both_sides(tmp_path: Path) -> None:
@@ -133,24 +169,145 @@ def test_codes_of_nllb_are_tags_on_both_sides(tmp_path: Path) -> None:
         read_nllb(tmp_path, size)
 
 
-def test_codes_of_m2m100_follow_the_pieces(tmp_path: Path) -> None:
-    size = write_m2m100_vocabulary(tmp_path)
-    vocabulary, rows, languages = read_m2m100(tmp_path, size)
-    assert (len(languages), sorted(rows.row)) == (100, [*range(size)])
-    tagged = vocabulary.with_tag("<2en> <2zu>")
-    [[source, *_]], [[target, *_]] = (
-        side.encode(["the queen"]) for side in (tagged.src, tagged.tgt)
-    )
-    assert (rows.row[source], rows.row[target]) == (size - 108 + 18, size - 108 + 99)
-    with pytest.raises(SourceError, match=r"vocab\.json has ids up to \d+, but .*vocab_size=99"):
+def test_languages_of_m2m100_are_those_of_its_settings(tmp_path: Path) -> None:
+    size = write_m2m100_vocabulary(tmp_path) - 100
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({"language_codes": "wmt21"}), "utf-8")
+    assert read_m2m100(tmp_path, size).languages == tuple(sorted("cs de en ha is ja ru zh".split()))
+    with pytest.raises(SourceError, match=r"language_codes='wmt21' .*, but .* vocab_size=99"):
         read_m2m100(tmp_path, 99)
+    path.write_text(json.dumps({"language_codes": "wmt30"}), "utf-8")
+    with pytest.raises(SourceError, match=r"language_codes='wmt30' is not .* m2m100, wmt21"):
+        read_m2m100(tmp_path, size)
+    assert not begins_with_target(tmp_path)
+    path.write_text(json.dumps({"tokenizer_class": "SMALL100Tokenizer"}), "utf-8")
+    assert begins_with_target(tmp_path)
 
 
-def test_codes_of_marian_are_tags_of_the_target(tmp_path: Path) -> None:
+def test_codes_of_marian_are_tags_of_the_target(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     size = write_vocabulary(tmp_path, codes=(">>fra<<", ">>deu<<"))
     vocabulary, rows, languages = read_marian(tmp_path, size)
     assert languages == ("deu", "fra")
-    [ids] = vocabulary.with_tag("<2fra>").src.encode(["the queen"])
+    tagged = vocabulary.with_tag("<2fra>").src
+    [ids] = tagged.encode(["the queen"])
     names = json.loads((tmp_path / "vocab.json").read_text("utf-8"))
     assert rows.row[ids[0]] == names[">>fra<<"]
     assert ids[1:] == vocabulary.src.encode(["the queen"])[0]
+    tagged.encode([">>por<< the queen", "the >>fra<< queen"])  # no code, or none of the text
+    assert not caplog.text
+    tagged.encode(["the <pad> queen", "the </s> queen"])
+    assert "'the <pad> queen' spells the special symbol <pad>, which is text here" in caplog.text
+    assert "</s>" not in caplog.text
+    with pytest.raises(DataError, match=r"^' >>deu<< the queen' .* remove >>deu<< .*--direction"):
+        tagged.encode(["the queen", " >>deu<< the queen"])
+
+
+def test_vocabulary_of_madlad_has_languages_as_text(tmp_path: Path) -> None:
+    ids = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}
+    write_t5_vocabulary(tmp_path, **ids, user_defined_symbols="<2de>,<2en>")
+    (tmp_path / "tokenizer_config.json").write_text('{"extra_ids": 0}', "utf-8")
+    own = list_pieces((tmp_path / "spiece.model").read_bytes())
+    vocabulary, rows, languages = read_t5(tmp_path, len(own))
+    assert (languages, vocabulary.several_sentences) == ((), 0.0)
+    assert rows.row[:4].tolist() == [NO_ROW, 1, 2, 0]
+    [text, plain] = vocabulary.src.encode(["<2de> the", "the"])
+    assert rows.row[text].tolist() == [own.index("<2de>"), *rows.row[plain]]
+    assert vocabulary.src.find_task(" <2de> the king") == " <2de>"
+
+
+def test_vocabulary_is_kept_beside_the_ids_of_the_original(tmp_path: Path) -> None:
+    size = write_vocabulary(tmp_path, more=NEW)
+    vocabulary, rows, _ = read_marian(tmp_path, add_tokens(tmp_path, size))
+    folder = tmp_path / "vocab"
+    vocabulary.save(folder)
+    rows.save(folder)
+    loaded = Vocabulary.load(folder)
+    assert loaded.fingerprint() == vocabulary.fingerprint()
+    lines = [*make_odd_lines(50), *NEW_LINES, "the<name>house"]
+    assert loaded.src.encode(lines) == vocabulary.src.encode(lines)
+    assert (loaded.several_sentences, loaded.src.model) == (0.0, vocabulary.src.model)
+    for saved, row in zip(Rows.load(folder), rows, strict=True):
+        np.testing.assert_array_equal(saved, row)
+    (folder / "tgt.pieces.json").write_text('{"size": 1}', "utf-8")
+    with pytest.raises(VocabularyError, match=r"tgt\.pieces\.json cannot be read: .*; restore it"):
+        Vocabulary.load(folder)
+
+
+def test_imported_text_is_sampled_from_its_own_pieces(tmp_path: Path) -> None:
+    size = write_vocabulary(tmp_path, more=NEW)
+    vocabulary, _, _ = read_marian(tmp_path, add_tokens(tmp_path, size))
+    config = Config()
+    config.tokenizer.kind, config.data.subword_sampling = "unigram", 0.1
+    sampled = sample_vocabulary(vocabulary, config, 0)
+    assert sampled.fingerprint() != vocabulary.fingerprint()
+    for side in ("src", "tgt"):
+        plain, own = getattr(vocabulary, side), getattr(sampled, side)
+        lines = ["the king and the queen", "the house", "theŋqueen", "the<name>king"]
+        found = own.encode(lines)
+        assert plain.decode(found) == plain.decode(plain.encode(lines))
+        assert found != plain.encode(lines)
+        assert found[3] == plain.encode(lines)[3]  # with an added token, it is not sampled
+        assert {i for ids in found for i in ids} <= {*plain.word_ids, EOS_ID}
+
+
+def test_vocabulary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    size = write_vocabulary(tmp_path)
+    with pytest.raises(SourceError, match=rf"ids up to {size - 1}, but .*vocab_size=7; use the"):
+        read_marian(tmp_path, 7)
+    path = tmp_path / "vocab.json"
+    names = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(names | {"<pad>": 1}), "utf-8")
+    with pytest.raises(SourceError, match=r"vocab\.json: the ids are not 0 to"):
+        read_marian(tmp_path, size)
+    path.write_text(json.dumps({"a" + name: i for name, i in names.items()}), "utf-8")
+    with pytest.raises(SourceError, match="has no <pad>"):
+        read_marian(tmp_path, size)
+    path.write_text(json.dumps(names), "utf-8")
+    (tmp_path / "added_tokens.json").write_text('{"<name>": 9}', "utf-8")
+    with pytest.raises(SourceError, match=r"vocab\.json: '<name>' and '.*' have one id"):
+        read_marian(tmp_path, size)
+    (tmp_path / "added_tokens.json").write_text('{"<name>": "last"}', "utf-8")
+    with pytest.raises(SourceError, match="the list of added tokens is damaged"):
+        read_marian(tmp_path, size)
+
+
+def test_t5_may_have_a_bpe_model(tmp_path: Path) -> None:
+    write_nllb_vocabulary(tmp_path, codes=())
+    (tmp_path / "tokenizer_config.json").write_text('{"extra_ids": 0}', "utf-8")
+    tokenizer = read_t5(tmp_path, 300).vocabulary.tgt
+    original = Processor(model_proto=train_model(0, kind="bpe"))
+    lines = [line for line in make_text(1) if unicodedata.is_normalized("NFKC", line)]
+    for ids, line in zip(tokenizer.encode(lines), lines, strict=True):
+        assert tokenizer.pieces(ids) == [*original.encode(line, out_type=str), "</s>"], line
+
+
+@pytest.mark.parametrize("kinds", [["Nmt", "NFKC", "Replace"], ["Lowercase", "Precompiled"]])
+def test_normaliser_that_is_not_sentencepieces_is_refused(tmp_path: Path, kinds: list[str]) -> None:
+    parts: list[dict[str, Any]] = [{"type": kind} for kind in kinds]
+    values = {
+        "model": {
+            "type": "Unigram",
+            "unk_id": 2,
+            "vocab": [["<pad>", 0], ["</s>", 0], ["<unk>", 0]],
+        },
+        "normalizer": {"type": "Sequence", "normalizers": parts},
+        "added_tokens": [],
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values), "utf-8")
+    with pytest.raises(SourceError, match=rf"its normaliser \({', '.join(kinds)}\) is not supp"):
+        read_t5(tmp_path, 9)
+    parts[:] = [{"type": kind} for kind in ("Precompiled", "Strip", "Replace")]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values), "utf-8")
+    assert read_t5(tmp_path, 104).count_pieces()["unused"] == 0
+
+
+def test_damaged_or_missing_model_is_refused(tmp_path: Path) -> None:
+    size = write_vocabulary(tmp_path)
+    (tmp_path / "target.spm").write_bytes(b"\xff\xfe damaged")
+    with pytest.raises(SourceError, match=r"target\.spm is no SentencePiece model; download"):
+        read_marian(tmp_path, size)
+    (tmp_path / "target.spm").unlink()
+    with pytest.raises(SourceError, match=r"target\.spm is missing; copy it"):
+        read_marian(tmp_path, size)

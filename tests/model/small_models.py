@@ -63,9 +63,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm_position": "pre"},
     "no residual": {"residual": False},
     "GELU": {"feed_forward": "gelu"},
+    "exact GELU": {"feed_forward": "gelu_exact"},
     "SiLU": {"feed_forward": "silu"},
     "SwiGLU": {"feed_forward": "swiglu"},
     "GeGLU": {"feed_forward": "geglu"},
+    "norm of the embeddings": {"embedding_norm": True},
+    "norm of the embeddings, decoder only": {"embedding_norm": True, "kind": "decoder_only"},
+    "embeddings as they are": {"embedding_scale": False, "position": "learned"},
     "no biases in the feed-forward": {"feed_forward_bias": False},
     "no feed-forward": {"feed_forward": "none"},
     "mixture of experts": {

@@ -10,7 +10,7 @@ import pytest
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import init_model, make_model
 from tests import reference, reference_rnn
@@ -146,8 +146,8 @@ run_with_dropout = functools.cache(run_again_with_dropout)
 @pytest.mark.parametrize("name", [*COMBINED, *alone(IN_FLOAT32)])
 def test_variant_agrees_with_naive_numpy(name: str) -> None:
     parameters = jax.tree.map(lambda x: np.asarray(x, float), draw_model(name)[1])
-    for row, src, tgt_in in zip(run(name).logits, SRC.tolist(), TGT_IN.tolist(), strict=True):
-        src, tgt_in = ([token for token in ids if token != PAD_ID] for ids in (src, tgt_in))
+    for row, *padded in zip(run(name).logits, SRC.tolist(), TGT_IN.tolist(), strict=True):
+        src, tgt_in = ([token for token in ids if token != PAD_ID] for ids in padded)
         wanted = TRANSFORM[vary(name).kind](parameters, vary(name), src, tgt_in)
         near = max(1e-4, 5e-6 * np.abs(wanted).max())
         np.testing.assert_allclose(row[: len(tgt_in)], wanted, atol=near)
@@ -156,7 +156,7 @@ def test_variant_agrees_with_naive_numpy(name: str) -> None:
 def test_every_field_of_the_config_has_a_variant() -> None:
     varied = {field for changes in VARIANTS.values() for field in changes}
     same = {"kernels", "attention"}  # the same numbers: test_twins.py; see test_variants.py
-    apart = {"decoder_start"}  # test_decoder_may_start_with_the_embedding_of_eos
+    apart = {"decoder_start"}  # test_decoder_may_start_with_another_embedding
     assert varied | same | apart == {field.name for field in dataclasses.fields(ModelConfig)}
 
 
@@ -300,11 +300,12 @@ def test_dropout_follows_the_key_and_needs_one() -> None:
     assert np.abs(first - run(name).logits).max() > 1e-3
 
 
-def test_decoder_may_start_with_the_embedding_of_eos() -> None:
+@pytest.mark.parametrize(("start", "id_"), [("eos", EOS_ID), ("unk", UNK_ID)])
+def test_decoder_may_start_with_another_embedding(start: str, id_: int) -> None:
     structure, params = draw_model("paper")
-    starting, _ = draw_params(dataclasses.replace(SMALL, decoder_start="eos"))
+    starting, _ = draw_params(dataclasses.replace(SMALL, decoder_start=start))
     table = params["tgt_embedding"]["table"]
-    same = params | {"tgt_embedding": {"table": table.at[BOS_ID].set(table[EOS_ID])}}
+    same = params | {"tgt_embedding": {"table": table.at[BOS_ID].set(table[id_])}}
     of_others = np.arange(VOCAB_SIZE) != BOS_ID
     wanted = run_model(structure, same, SRC, TGT_IN)
     found = jax.jit(lambda params: merge(starting, params)(SRC, TGT_IN))(params)

@@ -4,10 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from t2t.config.fields import Config, TrainingConfig
+from t2t.config.variants import CHOICES
 from t2t.data.batch import EOS_ID, PAD_ID, Batch
 from t2t.model.interface import Prediction, merge
+from t2t.training.state import init_state
+from t2t.training.step import make_train_step
 from tests import reference
-from tests.model.small_models import SMALL, SRC, Structure, draw_params
+from tests.model.small_models import SIZES, SMALL, SRC, Structure, draw_params
 
 CONFIG = dataclasses.replace(SMALL, kind="encoder_only", num_layers=2)
 TARGETS = jnp.where(SRC == EOS_ID, PAD_ID, SRC)
@@ -44,3 +48,18 @@ def test_every_position_sees_the_words_on_both_of_its_sides() -> None:
     moved = np.abs(predict(changed).hidden - predict(SRC).hidden).max(axis=-1)
     assert (moved[0] > 0).all()
     assert not moved[1].any()
+
+
+def test_table_of_targets_exists_only_if_it_is_read() -> None:
+    for tied in CHOICES["model.tie_embeddings"]:
+        _, params = draw_params(dataclasses.replace(CONFIG, tie_embeddings=tied))
+        assert ("tgt_embedding" in params) == (tied != "none")
+
+
+def test_padding_is_counted_among_all_tokens_and_not_among_those_that_are_predicted() -> None:
+    config = Config(model=CONFIG, training=TrainingConfig(accumulation_steps=2))
+    structure, state = init_state(config, *SIZES)
+    weights = jnp.zeros_like(SRC, jnp.float32).at[:, 1].set(1)  # of one token in each row
+    batch = Batch(SRC, SRC, jnp.where(weights == 1, SRC, PAD_ID), weights)
+    _, metrics = make_train_step(structure, config)(state, batch)
+    assert (int(metrics.predicted), int(metrics.tokens), int(metrics.padding)) == (2, 8, 2)

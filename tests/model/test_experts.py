@@ -12,15 +12,25 @@ from t2t.config.fields import MeshConfig
 from t2t.data.batch import PAD_ID, Batch, DeviceBatch
 from t2t.data.loader import put_batch
 from t2t.model.experts import Experts, balance
-from t2t.model.interface import merge
+from t2t.model.interface import Params, merge
 from t2t.runtime.mesh import make_mesh
-from tests.model.small_models import POLICY, SMALL, SRC, TGT_IN, TGT_OUT, draw, draw_params
+from t2t.training.step import Sums, sum_r_drop_losses, sum_smoothed_losses
+from tests.model.small_models import (
+    POLICY,
+    SMALL,
+    SRC,
+    TGT_IN,
+    TGT_OUT,
+    Structure,
+    draw,
+    draw_params,
+)
 from tests.training.test_step import change, make_batch, make_trainer, moment
 
 MIXTURE: dict[str, Any] = {"feed_forward": "moe", "num_experts": 4, "load_balance": 0.3}
 
 
-def test_load_balancing_loss_is_that_of_the_paper_for_each_token() -> None:
+def test_load_balancing_loss_is_that_of_the_paper() -> None:
     random = np.random.default_rng(0)
     probabilities = random.dirichlet(np.ones(4), size=(3, 5))
     chosen = np.argsort(-probabilities, axis=-1)[..., :2]
@@ -30,15 +40,35 @@ def test_load_balancing_loss_is_that_of_the_paper_for_each_token() -> None:
     tokens = [(row, column) for row in range(3) for column in range(5) if counted[row, column]]
     choices = np.array([sum(expert in chosen[token] for token in tokens) for expert in range(4)])
     mean = np.mean([probabilities[token] for token in tokens], axis=0)
-    wanted = 0.1 * len(tokens) * 4 * np.sum(choices / choices.sum() * mean)
+    wanted = 0.1 * 4 * np.sum(choices / choices.sum() * mean)
     assert float(found["loss"]) == pytest.approx(wanted, rel=1e-5)
     np.testing.assert_array_equal(found["expert_share"], choices)
 
 
-def test_balance_of_equal_experts_is_the_coefficient_for_each_token() -> None:
-    chosen = jnp.arange(8).reshape(2, 4, 1) % 4
-    found = balance(jnp.full((2, 4, 4), 0.25), chosen, jnp.ones((2, 4)), 0.3)
-    assert float(found["loss"]) == pytest.approx(0.3 * 8)
+@pytest.mark.parametrize("kind", ["transformer", "decoder_only", "encoder_only"])
+@pytest.mark.parametrize("alpha", [0.0, 2.0], ids=["plain", "R-Drop"])
+def test_experts_that_are_used_alike_add_the_coefficient_in_each_layer(
+    kind: str, alpha: float
+) -> None:
+    """To the loss of a predicted token, of which there are fewer than the layers see."""
+    batch = Batch(SRC, TGT_IN, TGT_OUT, jnp.asarray(TGT_OUT == 9, jnp.float32))
+    losses = []
+    for coefficient in (0.0, 1.0):
+        fields = MIXTURE | {"kind": kind, "num_layers": 2, "load_balance": coefficient}
+        structure, params = draw_params(dataclasses.replace(SMALL, dropout=0.0, **fields))
+        params = jax.tree.map_with_path(lambda path, x: x * ("router" not in str(path)), params)
+        loss, (tokens, _) = jax.jit(sum_losses, static_argnums=(0, 3))(
+            structure, params, batch, alpha
+        )
+        losses.append(loss / tokens)
+    assert losses[1] - losses[0] == pytest.approx(4 if kind == "transformer" else 2, rel=1e-3)
+
+
+def sum_losses(structure: Structure, params: Params, batch: DeviceBatch, alpha: float) -> Sums:
+    model, key = merge(structure, params), jax.random.key(0)
+    if alpha:
+        return sum_r_drop_losses(model, batch, 0.1, alpha, key)
+    return sum_smoothed_losses(model, batch, 0.1, key)
 
 
 def test_router_learns_from_the_output_even_if_a_token_has_one_expert() -> None:

@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -6,9 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t2t.data.batch import Batch
 from t2t.model import loss
+from t2t.model.interface import Params, merge
 from t2t.ops import chunked_loss
+from t2t.training.step import sum_smoothed_losses
 from tests import reference
+from tests.model.small_models import SMALL, SRC, TGT_IN, TGT_OUT, draw_params
 
 ROWS, LENGTH, D_MODEL, TYPES = 2, 7, 4, 9
 
@@ -141,3 +146,26 @@ def test_bfloat16_hidden_states_give_a_loss_in_float32(measure: Measure) -> None
     dtypes = [found.loss.dtype, found.of_hidden.dtype, found.of_table.dtype]
     assert dtypes == [jnp.float32, jnp.bfloat16, jnp.float32]
     assert float(found.loss) == pytest.approx(float(measure().loss), rel=0.01)
+
+
+@pytest.mark.parametrize(("dtype", "kernels"), [("mixed", "auto"), ("bfloat16", "textbook")])
+def test_bias_of_the_logits_is_not_rounded_in_the_losses_either(dtype: str, kernels: str) -> None:
+    config = dataclasses.replace(SMALL, output_bias=True, dtype=dtype, kernels=kernels)
+    structure, params = draw_params(config)
+    params["output_bias"] *= 10  # with a standard deviation of 3
+    batch = Batch(SRC, TGT_IN, TGT_OUT, jnp.ones(TGT_OUT.shape))
+
+    @jax.jit
+    def run(params: Params) -> tuple[jax.Array, ...]:
+        model = merge(structure, params)
+        logits = jax.nn.log_softmax(model(SRC, TGT_IN))
+        wanted = -jnp.take_along_axis(logits, TGT_OUT[..., None], axis=-1).sum()
+        sums, _ = sum_smoothed_losses(model, batch, 0.0)
+        rows = model.policy.operations.sentence_losses(*model.predict(batch)[:4])
+        return wanted, sums, rows.sum()
+
+    wanted, *found = run(params)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=0.002)
+    gradient = jax.jit(jax.grad(lambda params: run(params)[1]))(params)["output_bias"]
+    exact = jax.jit(jax.grad(lambda params: run(params)[0]))(params)["output_bias"]
+    np.testing.assert_allclose(gradient, exact, atol=0.02)

@@ -64,3 +64,31 @@ def test_devices_add_up_gradients_of_weights_that_are_not_rounded() -> None:
         found, _ = differentiate(*placed)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_rows_of_no_group_have_no_part_in_values_and_gradients(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two devices for the experts, each has rows that are in no group of its own."""
+    multiply = jax.lax.ragged_dot
+
+    def leave_undefined(x: jax.Array, weights: jax.Array, sizes: jax.Array, **options: Any) -> Any:
+        is_in_group = (jnp.arange(len(x)) < sizes.sum())[:, None]
+        return jnp.where(is_in_group, multiply(x, weights, sizes, **options), jnp.nan)
+
+    monkeypatch.setattr(jax.lax, "ragged_dot", leave_undefined)
+    chosen = jnp.asarray(np.random.default_rng(0).integers(0, EXPERTS, (BATCH, LENGTH, 2)))
+    with jax.set_mesh(make_mesh(MeshConfig(data=2, tensor=2), jax.devices()[:4])):
+        x, factors, chosen = reshard(
+            (draw(BATCH, LENGTH, WIDTH), draw(BATCH, LENGTH, 2), chosen), "batch", None, None
+        )
+        weights = reshard(tuple(draw_operands()[1:]), "experts", None, None)
+
+        def total(x: jax.Array, factors: jax.Array, weights: tuple[jax.Array, ...]) -> jax.Array:
+            return jnp.sum(
+                apply_experts(x, factors, chosen, weights[0], weights[1], jnp.dtype(dtype)) ** 2
+            )
+
+        found = jax.jit(jax.value_and_grad(total, (0, 1, 2)))(x, factors, weights)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))

@@ -85,17 +85,21 @@ def attention_case(
     groups: int,
     platform: str = "cpu",
     *,
-    biased: bool = False,
+    bias: Sequence[int] | None = None,
     rate: float = 0.0,
     **options: Any,
 ) -> Case:
+    """`bias` is the shape of one."""
     arrays: dict[tuple[int, ...], Names] = {
         (BATCH, QUERIES, HEADS, D_K): ("batch", None, "heads", None),
         (BATCH, KEYS, groups, D_K): ("batch", None, "heads", None),
         (BATCH, KEYS, groups, D_V): ("batch", None, "heads", None),
     }
-    if biased:
-        arrays[HEADS, QUERIES, KEYS] = ("heads", None, None)
+    if bias:
+        names = ("batch", "heads", None, None)[-len(bias) :]
+        arrays[tuple(bias)] = tuple(
+            None if size == 1 else name for size, name in zip(bias, names, strict=True)
+        )
     formula = attend(attention.dot_product_attention, rate, options)
     return Case(formula, attend(twin, rate, options), arrays, platform=platform)
 
@@ -129,6 +133,7 @@ EXPERT_ARRAYS: dict[tuple[int, ...], Names] = {
     (8, 16, 10): ("experts", "d_model", None),
     (8, 10, 16): ("experts", None, "d_model"),
 }
+BIAS = HEADS, QUERIES, KEYS
 RECOMPUTED = recomputed_attention.dot_product_attention
 LOSS_ARRAYS: dict[tuple[int, ...], Names] = {
     (BATCH, QUERIES, 16): ("batch", None, None),
@@ -142,10 +147,23 @@ BFLOAT16, KEY = jnp.dtype("bfloat16"), jax.random.key(7)
 CASES = {
     "attention": attention_case(RECOMPUTED, HEADS),
     "attention, shared heads, unscaled": attention_case(RECOMPUTED, 2, scaled=False),
-    "attention with bias": attention_case(RECOMPUTED, 2, biased=True),
+    "attention with bias": attention_case(RECOMPUTED, 2, bias=BIAS),
+    **{
+        f"{name} with bias {shape}": attention_case(twin, groups, bias=shape)
+        for name, twin, groups in (
+            ("attention", RECOMPUTED, 2),
+            ("cached attention", store_first(cached_attention.dot_product_attention), HEADS),
+        )
+        for shape in (
+            (BATCH, HEADS, QUERIES, KEYS),
+            (1, HEADS, QUERIES, KEYS),
+            (BATCH, 1, 1, KEYS),
+            (1, 1, KEYS),
+        )
+    },
     "attention with dropout": attention_case(RECOMPUTED, 2, rate=0.5),
-    "attention with bias and dropout": attention_case(RECOMPUTED, HEADS, biased=True, rate=0.5),
-    "attention on accelerators": attention_case(RECOMPUTED, 2, "tpu", biased=True),
+    "attention with bias and dropout": attention_case(RECOMPUTED, HEADS, bias=BIAS, rate=0.5),
+    "attention on accelerators": attention_case(RECOMPUTED, 2, "tpu", bias=BIAS),
     "attention on TPUs": attention_case(tpu_attention.dot_product_attention, HEADS),
     "attention on TPUs, shared heads": attention_case(tpu_attention.dot_product_attention, 2),
     "attention on TPUs, unscaled": attention_case(
@@ -153,10 +171,10 @@ CASES = {
     ),
     "cached attention": attention_case(store_first(cached_attention.dot_product_attention), 2),
     "cached attention with bias": attention_case(
-        store_first(cached_attention.dot_product_attention), HEADS, biased=True
+        store_first(cached_attention.dot_product_attention), HEADS, bias=BIAS
     ),
     "cached attention with bias, shared heads": attention_case(
-        store_first(cached_attention.dot_product_attention), 2, biased=True
+        store_first(cached_attention.dot_product_attention), 2, bias=BIAS
     ),
     "multiply": Case(
         functools.partial(matmul.multiply, "BTD,DF->BTF"),
@@ -344,9 +362,9 @@ def find_tolerance(case: Case, dtype: str) -> float:
 
 
 def compare(found: Any, wanted: Any, near: float) -> None:
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        assert one.dtype == other.dtype
-        one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
+    for pair in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert pair[0].dtype == pair[1].dtype
+        one, other = (np.asarray(each, np.float32) for each in pair)
         assert np.isfinite(one).all()
         np.testing.assert_allclose(one, other, rtol=near, atol=near * np.abs(other).max())
 

@@ -143,6 +143,14 @@ from t2t.config.fields import Config, ConfigError
 def get_config(kind=""):
     if kind == "dict":
         return {}
+    if kind == "attribute":
+        Config().training.step = 3
+    if kind == "read":
+        Config().training.step *= 2
+    if kind == "keyword":
+        Config(tokeniser=None)
+    if kind == "section":
+        Config().model = {"d_model": 16}
     if kind == "folder":
         return {}["MY_FOLDER"]
     if kind:
@@ -200,8 +208,8 @@ def test_flags_reach_the_program(folder: Path) -> None:
     status, output, messages = call_python(folder, *command)
     assert (status, messages) == (0, "")
     assert output == f"4 (2.0, 0.5) {Path.home()}/run\n"
-    status, _, _ = call(folder, "--config=recipe.py", "--workdir=run", "--config.model.d_k=None")
-    assert status == 0
+    flags = ["--config.model.d_k=None", "--config.data.train_weights="]
+    assert call(folder, "--config=recipe.py", "--workdir=run", *flags) == (0, "8 () run\n", "")
 
 
 def test_repeated_list_flags_add_up_and_equal_values_are_one(folder: Path) -> None:
@@ -245,6 +253,13 @@ def test_fault_of_a_recipe_keeps_its_traceback(folder: Path) -> None:
         ("--config=none.py --workdir=run", "--config=none.py is no file; name a recipe"),
         ("--config=none.py --workdir=run --config.seed=1", "--config: [Errno 2] No such file"),
         ("--config=recipe.py:dict --workdir=run", "get_config() of the recipe returned dict"),
+        ("--config=recipe.py:attribute --workdir=run", "training.step=3: no such field; perhaps "),
+        (
+            "--config=recipe.py:read --workdir=run",
+            "training.step: no such field; perhaps training.",
+        ),
+        ("--config=recipe.py:keyword --workdir=run", "=None: no such field; perhaps tokenizer"),
+        ("--config=recipe.py:section --workdir=run", "model={'d_model': 16}: this section is a"),
         ("--config=recipe.py:such --workdir=run", "there is no such"),
         ("--config=empty.py --workdir=run", "--config=empty.py: the recipe has no function get_c"),
         (
@@ -287,7 +302,9 @@ def test_wrong_flag_is_one_message(folder: Path, flags: str, message: str) -> No
         ("model.d_k=1.5", "flag --config.model.d_k=1.5: invalid literal for int()"),
         ("model.d_model=None", "model.d_model=None is not of type int"),
         ("model.residual=maybe", "Non-boolean argument to boolean flag"),
-        ("model=3", "flag --config.model=3: Unable to parse"),
+        ("model=3", "flag --config.model=3: write --config.model.FIELD=VALUE"),
+        ("data=build", "flag --config.data=build: write --config.data.FIELD=VALUE"),
+        ("data.src_language=None", "data.src_language='None' is no language; leave it empty"),
         ("data.train_weights=x", "data.train_weights=('x',) is not of type tuple[float, ...]"),
         ("model.num_heads=5", "model.num_heads=5 does not divide model.d_model=512; use one of"),
     ],

@@ -9,11 +9,13 @@ import pytest
 
 from t2t.storage.paths import (
     PathError,
+    check_new_run_path,
     describe_error,
     is_bucket,
     make_local_path,
     make_path,
     make_run_path,
+    split_run_paths,
     storage_errors,
 )
 
@@ -52,6 +54,19 @@ def test_path_that_cannot_work_is_refused(text: str, message: str) -> None:
     """Without this, `gs:` would be a new folder in the current one."""
     with pytest.raises(PathError, match=message):
         make_path(text)
+
+
+@pytest.mark.parametrize("name", ["a,b", '"a"', "a ", " a", "a\nb"])
+def test_new_run_has_a_name_that_lists_of_runs_can_hold(name: str) -> None:
+    with pytest.raises(PathError, match="take several runs separate them by commas; choose a name"):
+        check_new_run_path(Path(name))
+    check_new_run_path(Path("runs/22:36:05 a=b.json"))
+
+
+def test_path_with_a_comma_that_exists_is_one(tmp_path: Path) -> None:
+    (tmp_path / "a,b").mkdir()
+    assert split_run_paths(f"{tmp_path}/a,b") == [tmp_path / "a,b"]
+    assert split_run_paths(f"{tmp_path}/a,{tmp_path}/b") == [tmp_path / "a", tmp_path / "b"]
 
 
 def test_empty_run_directory_is_not_the_current_folder() -> None:

@@ -34,7 +34,7 @@ from t2t.training.run_directory import RunError
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("small", {"model.d_ff": 8})]
 SCORE = json.dumps(
     {
-        "measures": {"bleu": {"value": 12.5}},
+        "measures": {"bleu": {"value": 12.5, "definition": ""}},
         "num_sentences": 1,
         "split": "test",
         "config": {},

@@ -1,5 +1,7 @@
 """Whose a sweep's directory is."""
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from t2t.config.fields import (
     TokenizerConfig,
     TrainingConfig,
 )
+from t2t.storage import locks
+from t2t.sweeps import sweep_directory
 from t2t.sweeps.sweep_directory import (
     EvaluationProtocol,
     check_protocol,
@@ -36,6 +40,25 @@ def test_the_same_sweep_goes_on_and_may_grow(tmp_path: Path) -> None:
     open_sweep(tmp_path, make(rows=[Row("base", seeds=(0, 1))]), PROTOCOL)
     assert [run.name for run in list_recorded(tmp_path, make())] == ["base-seed0"]
     open_sweep(tmp_path, make(), PROTOCOL)
+    assert list_recorded(tmp_path, make()) == make()
+
+
+def test_rows_of_two_tasks_that_start_at_once_are_both_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_late(path: Path, text: str) -> None:
+        time.sleep(0.2)
+        path.write_text(text)
+
+    monkeypatch.setattr(sweep_directory, "write_file", write_late)
+    monkeypatch.setattr(locks, "WAIT", 9.0)
+    tasks = [
+        threading.Thread(target=open_sweep, args=(tmp_path, [run], PROTOCOL)) for run in make()
+    ]
+    for task in tasks:
+        task.start()
+    for task in tasks:
+        task.join()
     assert list_recorded(tmp_path, make()) == make()
 
 

@@ -27,7 +27,7 @@ from tests.evaluation.saved_evaluations import REFERENCES, save, save_prediction
 ROWS = [
     Row("base", paper=Paper(4.92, 25.8, 65), seeds=(0, 1)),
     Row("one_head", {"model.num_heads": 1}, Paper(5.29, 24.9)),
-    Row("near", {"model.d_k": 32}, Paper(5.01, 25.4, 60)),
+    Row("near", {"model.d_k": 32, "training.label_smoothing": 0.0}, Paper(5.01, 25.4, 60)),
     Row("broken", {"model.residual": False}),
     Row("later", {"model.d_ff": 8}),
 ]
@@ -81,7 +81,7 @@ def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run])
     output = write_report(tmp_path, runs, "bleu")
     text = (tmp_path / "report.md").read_text()
     lines = [read_cells(line) for line in output.splitlines()[2:7]]
-    assert "\nbleu         one_head " in output
+    assert re.search(r"^bleu +one_head ", output, re.MULTILINE)
     assert "![Differences from base by each measure](forest.svg)" in text
     assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")
     base, one_head, near, broken, later = lines
@@ -92,6 +92,8 @@ def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run])
     assert one_head[9:] == ["worse", "worse"]
     assert "(-4.72M)" in near[2]
     assert near[8:10] == ["5.01, 25.4, -5M", "not distinguishable"]
+    assert near[10] == "not distinguishable; no neutral judge: other loss"
+    assert "differs from that of base (near: training.label_smoothing 0.1 -> 0.0)" in text
     assert r"training failed: a \| b" in broken
     assert "not started" in later
     assert "one_head is worse than base: " in text
@@ -130,9 +132,8 @@ def test_scores_from_outside_have_verdicts_too(tmp_path: Path) -> None:
 def test_rows_on_text_alone_are_compared_by_perplexity(tmp_path: Path) -> None:
     data = DataConfig(objective="lm", batch_tokens=2500)
     base = Config(model=ModelConfig(kind="decoder_only"), data=data)
-    runs, _ = make_runs(
-        base, [Row("base", seeds=(0, 1)), Row("small", {"model.d_model": 256})], tmp_path
-    )
+    change = {"model.d_model": 256, "training.label_smoothing": 0.2}
+    runs, _ = make_runs(base, [Row("base", seeds=(0, 1)), Row("small", change)], tmp_path)
     for run in runs:
         nats = 3.0 if run.row.name == "small" else 2.0 + run.config.seed / 100
         config = overrides(run.config)
@@ -143,7 +144,8 @@ def test_rows_on_text_alone_are_compared_by_perplexity(tmp_path: Path) -> None:
                      for name in ("row", "small"))  # fmt: skip
     assert "by log-probability" not in header
     cells = dict(zip(header, small, strict=True))
-    assert cells["verdict"] == "worse"
+    assert cells["verdict"] == "worse; no neutral judge: other loss"
+    assert any("small: training.label_smoothing 0.1 -> 0.2" in line for line in lines)
     assert cells["perplexity"].startswith("20.31 [20.")
     assert any("small is worse than base: 20.31 perplexity against 7.5" in line for line in lines)
     assert any(line.endswith("Perplexity: the mean over seeds.") for line in lines)

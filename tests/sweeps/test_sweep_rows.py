@@ -227,21 +227,27 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
         Row("base"),
         Row("heads", {"model.num_heads": 7}),
         Row("misspelt", {"model.num_head": 1}),
-        Row("type", {"model.num_heads": "two"}),
+        Row("type", {"model.d_ff": "two", "model.num_heads": None}),
+        Row("section", {"model": {"d_model": 16}}),
     ]
     with pytest.raises(ConfigError) as error:
         make_runs(Config(), rows, SWEEP)
     lines = str(error.value).splitlines()
     assert lines[0].startswith("row heads: model.num_heads=7 does not divide model.d_model=512")
-    assert lines[1] == "row misspelt: model.num_head=1: no such field"
-    assert lines[2].startswith("row type: model.num_heads='two' is not of type int")
-    assert lines[3] == "choose other rows with --only, or another base"
+    assert (
+        lines[1] == "row misspelt: model.num_head=1: no such field; perhaps model.num_heads, "
+        "model.num_kv_heads, data.num_shapes"
+    )
+    assert lines[2].startswith("row type: model.d_ff='two' is not of type int")
+    assert lines[3] == "row type: model.num_heads=None is not of type int"
+    assert lines[4].startswith("row section: model={'d_model': 16}: this section is a ModelConfig;")
+    assert lines[5] == "choose other rows with --only, or another base"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rows = []", "has no function get_rows"),
+        ("rows = []", "there is no function get_rows"),
         ("get_rows = lambda: []", r"get_rows\(base\) takes the base: too many positional"),
         ("get_rows = lambda base: 3", r"has to return a list of rows.*, and not 3"),
         ("get_rows = lambda base: None", r"has to return a list of rows.*, and not None"),
@@ -255,11 +261,32 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
             "get_rows = lambda base: [Row('base', seeds=(0, 0))]",
             r"the seeds \(0, 0\); give at least",
         ),
+        ("get_rows = lambda base: [Row(3)]", "row 3: name=3 is not of type str"),
+        ("get_rows = lambda base: [Row('a', [1])]", r"row a: overrides=\[1\] is not of type .*Map"),
+        ("get_rows = lambda base: [Row('a', {}, (0, 1))]", r"row a: paper=\(0, 1\) is not of type"),
+        ("get_rows = lambda base: [Row('a', paper=Paper('4', 25))]", "row a: perplexity='4' is n"),
+        ("get_rows = lambda base: [Row('a', seeds=3)]", "row a: seeds=3 is not of type .*Sequence"),
+        ("get_rows = lambda base: [Row('a', seeds='01')]", "row a: seeds='01' is not of type"),
+        ("get_rows = lambda base: [Row('a', seeds=[0.5])]", r"row a: seeds=\[0.5\] is not of type"),
+        ("get_rows = lambda base: [Row('a', checkpoint=20)]", "row a: checkpoint=20 is not of typ"),
+        ("get_rows = lambda base: [Row('a', seed=1)]", "rows.py: seed=1: no such field; .* seeds"),
+        (
+            "get_rows = lambda base: [Row('base'), Row('a', {'seed': base.training.step})]",
+            "rows.py: training.step: no such field; perhaps training.steps",
+        ),
+        (
+            "def get_rows(base):\n    base.training.step = 3\n    return [Row('base')]",
+            "rows.py: training.step=3: no such field; perhaps training.steps",
+        ),
+        (
+            "def get_rows(base):\n    base.training.steps = 3\n    return [Row('base')]",
+            r"get_rows\(base\) changes the base; name the changes of a row in Row",
+        ),
     ],
 )
 def test_file_that_is_no_sweep_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "rows.py"
-    path.write_text(f"from t2t.sweeps.sweep_rows import Row\n\n{text}\n")
+    path.write_text(f"from t2t.sweeps.sweep_rows import Paper, Row\n\n{text}\n")
     with pytest.raises(ConfigError, match=message):
         read_rows(path, Config())
     with pytest.raises(ConfigError, match="is not a file; name one such as configs/sweeps"):

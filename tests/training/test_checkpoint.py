@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +22,10 @@ from t2t.config.variants import register
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import (
+    add_unread,
     find_best_step,
     list_scored_measures,
+    rank,
     restore_params,
     save_params,
 )
@@ -60,11 +63,20 @@ def test_newest_state_returns_bit_for_bit(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("norm", "name"),
-    [("layer", "adam"), pytest.param("none", "muon", marks=pytest.mark.slow)],
+    ("kind", "norm", "name"),
+    [
+        ("transformer", "layer", "adam"),
+        ("encoder_only", "layer", "adam"),
+        pytest.param("encoder_only", "none", "muon", marks=pytest.mark.slow),
+    ],
 )
-def test_state_with_old_names_is_restored_bit_for_bit(tmp_path: Path, norm: str, name: str) -> None:
-    model = ModelConfig(num_layers=2, d_model=8, d_ff=8, num_heads=2, norm=norm)
+def test_state_with_old_names_is_restored_bit_for_bit(
+    tmp_path: Path, kind: str, norm: str, name: str
+) -> None:
+    """And without the table of targets that a masked language model once had and did not read."""
+    model = ModelConfig(
+        kind=kind, num_layers=2, d_model=8, d_ff=8, num_heads=2, norm=norm, tie_embeddings="none"
+    )
     config = Config(model=model, training=TrainingConfig(optimizer=name, ema_decay=0.9))
     random = np.random.default_rng(0)
 
@@ -76,7 +88,8 @@ def test_state_with_old_names_is_restored_bit_for_bit(tmp_path: Path, norm: str,
     none, key = jnp.asarray(0), jnp.zeros(2, jnp.uint32)
     state = TrainState(jnp.asarray(10), params, opt_state, key, none, none, params)
     save_config(config, tmp_path / "config.json")
-    old = name_as_once(state)
+    old = add_unread(name_as_once(state))
+    assert "tgt_embedding" in old.params
     assert {"attention", "feed_forward"} <= old.params["encoder"][1].keys()
     with contextlib.closing(Checkpoints(tmp_path, config)) as checkpoints:
         checkpoints.save(old)
@@ -147,7 +160,7 @@ def test_training_restores_without_making_another_state(tmp_path: Path, decay: f
 
 
 LOSSES: dict[int, Scores] = {
-    step: {"loss": loss, "bleu": loss}
+    step: {"loss": loss, "bleu": loss, "perplexity": 1.0}
     for step, loss in enumerate([5.0, 1.0, 4.0, 9.0, 3.0, 2.0], start=1)
 }
 
@@ -159,6 +172,7 @@ LOSSES: dict[int, Scores] = {
         ({"keep_last": 1, "keep_every": 3, "keep_best": 0}, [3, 6]),
         ({"keep_last": 1, "keep_best": 1}, [2, 6]),
         ({"keep_last": 1, "keep_best": 2, "best_metric": "bleu"}, [1, 4, 6]),
+        ({"keep_last": 1, "keep_best": 2, "best_metric": "perplexity"}, [1, 2, 6]),  # all equal
     ],
     ids=str,
 )
@@ -167,6 +181,16 @@ def test_checkpoints_are_kept_by_rule(
 ) -> None:
     workdir = write_run(tmp_path / "run", LOSSES, CheckpointConfig(every=1, **fields))
     assert list_steps(workdir) == kept
+
+
+def test_first_of_equal_checkpoints_is_the_best_everywhere(tmp_path: Path) -> None:
+    """It is kept, restored, and named when training ends."""
+    losses = {step: {"loss": 1.0 if step in (2, 3) else 2.0} for step in range(1, 6)}
+    rules = CheckpointConfig(every=1, keep_last=1)
+    workdir = write_run(tmp_path / "run", losses, rules)
+    assert list_steps(workdir) == [2, 5]
+    assert find_best_step(workdir) == 2
+    assert rank({2: math.nan, 3: 1.0, 4: 1.0, 5: math.nan}, higher_is_better=True) == [3, 4, 2, 5]
 
 
 def test_best_checkpoint_survives_a_restart(copy: Path) -> None:

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from t2t.config.fields import ConfigError, MeshConfig, ModelConfig, TokenizerConfig
+from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig, TokenizerConfig
+from t2t.config.files import save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary, train_vocabulary
 from t2t.model.interface import Params
@@ -290,6 +291,14 @@ def test_nothing_that_fits_is_refused(vocabularies: dict[str, Vocabulary]) -> No
 def test_checkpoint_is_what_follows_the_last_colon(name: str, wanted: tuple[str, str]) -> None:
     path, checkpoint = split_name(name)
     assert (str(path), checkpoint) == wanted
+
+
+def test_run_that_exists_is_no_checkpoint_of_another(tmp_path: Path) -> None:
+    run = tmp_path / "22:36:05"
+    run.mkdir()
+    save_config(Config(), run / "config.json")
+    assert split_name(str(run)) == (run, "")
+    assert split_name(f"{run}:20") == (run, "20")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,9 @@ def add(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
     step = state.step + 1
     params = {"sum": state.params["sum"] + step * batch.src[0, 0]}
     one, zero = jnp.ones(()), jnp.zeros((), jnp.int32)
-    return state._replace(step=step, params=params), Metrics(one, one, one, one, zero, zero)
+    return state._replace(step=step, params=params), Metrics(
+        one, one, one, one, one, one, zero, zero
+    )
 
 
 def expected_sum(steps: int) -> float:

@@ -29,11 +29,14 @@ NAN = float("nan")
 
 
 def make_metrics(
-    loss: float = 2.0, tokens: float = 80.0, *, skipped: int = 0, in_a_row: int = 0
+    loss: float = 2.0, tokens: int = 80, *, skipped: int = 0, in_a_row: int = 0
 ) -> Metrics:
+    """Of 100 positions; half of the tokens are predicted."""
     return Metrics(
         loss=jnp.asarray(loss),
+        predicted=jnp.asarray(tokens / 2),
         tokens=jnp.asarray(tokens),
+        padding=jnp.asarray(100 - tokens),
         gradient_norm=jnp.asarray(0.5),
         learning_rate=jnp.asarray(0.25),
         skipped=jnp.asarray(skipped),
@@ -90,10 +93,10 @@ def test_every_figure_is_in_the_file_and_in_tensorboard(
         report = make_report(tmp_path)
         with report.waiting():
             pass
-        report.add(1, 100, make_metrics(loss=3.0, tokens=60.0))
+        report.add(1, make_metrics(loss=3.0, tokens=60))
         with report.waiting():
             pass
-        report.add(2, 100, make_metrics(loss=2.0, tokens=90.0))
+        report.add(2, make_metrics(loss=2.0, tokens=90))
         report.flush()
     report.validation(2, {"loss": 1.5, "perplexity": 4.5, "bleu": 30.0})
     report.close()
@@ -124,7 +127,7 @@ def test_shares_of_what_layers_count_are_those_of_all_steps_that_were_not_skippe
         (([1.0, 3.0], 0), ([3.0, 3.0], 0), ([9.0, 0.0], 1), ([1.0, 9.0], 0)), start=1
     ):
         metrics = make_metrics(in_a_row=skipped)
-        report.add(step, 100, metrics._replace(auxiliary={"share": jnp.asarray(counts)}))
+        report.add(step, metrics._replace(auxiliary={"share": jnp.asarray(counts)}))
     report.flush()
     report.close()
     shares = [[line[f"train/share/{i}"] for i in (0, 1)] for line in read_lines(tmp_path)]
@@ -148,7 +151,7 @@ def test_data_that_comes_while_a_step_is_at_work_is_not_waited_for(tmp_path: Pat
     for step, metrics in enumerate([make_metrics(), under_way, make_metrics()], start=1):
         with report.waiting():
             time.sleep(0.01)
-        report.add(step, 100, metrics)
+        report.add(step, metrics)
     report.flush()
     report.close()
     shares = [line["train/data_wait_share"] for line in read_lines(tmp_path)]
@@ -163,10 +166,10 @@ def test_time_that_is_not_training_does_not_count(
     with monkeypatch.context() as patch:
         patch.setattr(time, "perf_counter", lambda: next(clock))
         report = make_report(tmp_path)
-        report.add(1, 100, make_metrics())
+        report.add(1, make_metrics())
         with report.paused():
             pass
-        report.add(2, 100, make_metrics())
+        report.add(2, make_metrics())
         report.flush()
     report.close()
     assert read_lines(tmp_path)[0]["train/tokens_per_second"] == 80
@@ -176,7 +179,7 @@ def test_step_is_read_when_the_next_is_under_way_and_none_is_lost(tmp_path: Path
     report = make_report(tmp_path, last=5)
     seen = []
     for step in range(1, 6):
-        report.add(step, 100, make_metrics(loss=step))
+        report.add(step, make_metrics(loss=step))
         seen.append(len(read_lines(tmp_path)) if (tmp_path / "metrics.jsonl").exists() else 0)
     assert seen == [0, 0, 1, 1, 2]
     report.flush()
@@ -197,8 +200,8 @@ def test_skipped_step_is_said_and_leaves_the_loss_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     report = make_report(tmp_path)
-    report.add(1, 100, make_metrics(loss=NAN, skipped=1, in_a_row=1))
-    report.add(2, 100, make_metrics(loss=2.0, skipped=1))
+    report.add(1, make_metrics(loss=NAN, skipped=1, in_a_row=1))
+    report.add(2, make_metrics(loss=2.0, skipped=1))
     report.flush()
     report.close()
     assert "step 1 skipped: loss or gradient is not finite" in caplog.messages
@@ -208,7 +211,7 @@ def test_skipped_step_is_said_and_leaves_the_loss_alone(
 
 def test_figure_that_is_not_a_number_is_null(tmp_path: Path) -> None:
     report = make_report(tmp_path, every=1)
-    report.add(1, 100, make_metrics(loss=NAN, skipped=1, in_a_row=1))
+    report.add(1, make_metrics(loss=NAN, skipped=1, in_a_row=1))
     report.flush()
     report.validation(1, {"perplexity": float("inf")})
     report.close()
@@ -221,7 +224,7 @@ def test_too_many_skipped_steps_in_a_row_are_an_error(tmp_path: Path) -> None:
     report = make_report(tmp_path)
     counts = [1, 2, 0, 1, 2, 3]
     for step, in_a_row in enumerate(counts, start=1):
-        report.add(step, 100, make_metrics(loss=NAN, skipped=step, in_a_row=in_a_row))
+        report.add(step, make_metrics(loss=NAN, skipped=step, in_a_row=in_a_row))
     with pytest.raises(NonFiniteError, match=r"step 6: .* not finite 3 times .*learning_rate"):
         report.flush()
     report.close()
@@ -237,7 +240,7 @@ def test_continued_run_drops_what_came_after_its_checkpoint(
 ) -> None:
     write_log(tmp_path, range(1, 9))
     report = make_report(tmp_path, start_step=5, every=1)
-    report.add(6, 100, make_metrics())
+    report.add(6, make_metrics())
     report.flush()
     report.close()
     assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3, 4, 5, 6]
@@ -247,12 +250,12 @@ def test_continued_run_drops_what_came_after_its_checkpoint(
 def test_continued_run_shows_each_step_once_in_tensorboard(tmp_path: Path) -> None:
     report = make_report(tmp_path, every=1)
     for step in range(1, 8):
-        report.add(step, 100, make_metrics(loss=step))
+        report.add(step, make_metrics(loss=step))
     report.close()  # step 7 was not read: a kill would leave no more
     (events,) = (tmp_path / "tensorboard").iterdir()
     events.rename(events.with_name("events.out.tfevents.1.earlier"))
     report = make_report(tmp_path, start_step=5, every=1)
-    report.add(6, 100, make_metrics(loss=60))
+    report.add(6, make_metrics(loss=60))
     report.flush()
     report.close()
     losses = [(step, loss) for step, name, loss in read_events(tmp_path) if name == "train/loss"]
@@ -279,14 +282,14 @@ def test_registered_writer_gets_each_figure_once_across_a_kill(tmp_path: Path) -
     memory = Memory()
     report = make_report(tmp_path, {"memory": memory}, every=1)
     for step in range(1, 9):
-        report.add(step, 100, make_metrics(loss=step))
+        report.add(step, make_metrics(loss=step))
         if step == 5:
             report.flush()
             report.validation(5, {"loss": 0.5})
     report.close()  # step 8 was not read: a kill would leave no more
     report = make_report(tmp_path, {"memory": memory}, start_step=5, every=1)
     for step in range(6, 10):
-        report.add(step, 100, make_metrics(loss=step))
+        report.add(step, make_metrics(loss=step))
     report.close()
     train = [(step, "train/loss", float(step)) for step in range(1, 9)]
     assert memory.losses == [*train[:5], (5, "validation/loss", 0.5), *train[5:]]
@@ -300,7 +303,7 @@ def test_error_of_a_registered_writer_is_a_warning(
     writers = {"away": Memory(away=2), "memory": Memory()}
     report = make_report(tmp_path, writers, every=1)
     for step in (1, 2, 3):
-        report.add(step, 100, make_metrics())
+        report.add(step, make_metrics())
     report.flush()
     report.close()
     steps = [[step for step, *_ in memory.losses] for memory in writers.values()]
@@ -318,14 +321,30 @@ def test_registered_writer_waits_until_a_bucket_has_the_line(
     monkeypatch.setattr(growing_files, "upload", shutil.copy)
     memory = Memory()
     report = make_report(tmp_path / "bucket", {"memory": memory}, every=1)
-    report.add(1, 100, make_metrics())
-    report.add(2, 100, make_metrics())
+    report.add(1, make_metrics())
+    report.add(2, make_metrics())
     assert memory.losses == []
     monkeypatch.setattr(growing_files, "INTERVAL", 0.0)
     report.validation(1, {"loss": 0.5})
     assert [step for step, *_ in memory.losses] == [1, 1]
     report.close()
     assert [line["step"] for line in read_lines(tmp_path / "bucket")] == [1, 1]
+
+
+@pytest.mark.parametrize("error", [ConnectionError("no route"), SystemExit("no route")])
+def test_writer_that_cannot_be_opened_is_left_out_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(variants, "_registered", {})
+    register("training.writer", "away")(fail)
+    register("training.writer", "memory")(lambda config, workdir: Memory())
+    assert [*open_writers(["away", "memory"], Config(), Path("run"))] == ["memory"]
+    assert caplog.messages == [
+        f"the writer away cannot be opened, so it gets nothing: {type(error).__name__}: no route"
+    ]
 
 
 def test_writers_are_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +391,7 @@ def test_terminal_shows_a_bar_with_the_figures_and_the_time_left(
         patch.setenv("LINES", "40")
         report = make_report(tmp_path, start_step=40)
         for step in range(41, 45):
-            report.add(step, 100, make_metrics())
+            report.add(step, make_metrics())
         report.flush()
         report.close()
     shown = terminal.getvalue().split("\r")[-1]
@@ -386,7 +405,7 @@ def test_log_file_gets_lines_instead_of_a_bar(
     caplog.set_level(logging.INFO)
     report = make_report(tmp_path)
     for step in (1, 2):
-        report.add(step, 100, make_metrics())
+        report.add(step, make_metrics())
     report.flush()
     report.close()
     assert re.fullmatch(

@@ -12,7 +12,6 @@ from t2t.config.variants import import_plugins
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.load_models import (
-    TRANSLATING_CODE,
     ModelRequest,
     RunModel,
     identify_code,
@@ -43,8 +42,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.usefixtures("folder")
-def test_source_of_modules_and_packages_is_kept_as_it_can_be_imported(tmp_path: Path) -> None:
+def test_source_of_modules_and_packages_is_kept_as_it_can_be_imported(
+    folder: Path, tmp_path: Path
+) -> None:
+    (folder / "some_package" / "removed.py").touch()
+    save_plugins(tmp_path / "run", NAMES)
+    (folder / "some_package" / "removed.py").unlink()
     save_plugins(tmp_path / "run", NAMES)
     names = {"some_variants.py", "some_package/__init__.py", "some_package/parts.py"}
     copies = tmp_path / "run" / "plugins"
@@ -61,16 +64,18 @@ def test_edited_plugin_is_noticed_by_whoever_reads_the_run(
     config.plugins = ("some_variants",)
     save_config(config, run / "config.json")
     vocabulary = Vocabulary.load(run / "vocab")
+    (run / "plugins").mkdir()
+    (run / "plugins" / "some_variants.py").write_text("one =\n")  # of a start that failed
     record_start(run, config, vocabulary, {"train": [ListCorpus("toy", PAIRS)]}, step=0)
     request = ModelRequest((run,))
     RunModel(request)
-    before = identify_code(config.plugins, TRANSLATING_CODE, ("jax",))
+    before = identify_code(config.plugins, ["t2t.evaluation.load_models"], ("jax",))
     assert caplog.text == ""
     (folder / "some_variants.py").write_text("one = 3\n")
     RunModel(request)
     assert "plugins: some_variants.py is not the source that" in caplog.text
     assert "add --trust_plugins" in caplog.text
-    after = identify_code(config.plugins, TRANSLATING_CODE, ("jax",))
+    after = identify_code(config.plugins, ["t2t.evaluation.load_models"], ("jax",))
     assert {name for name, value in after.items() if value != before[name]} == {"plugins"}
 
 

@@ -247,8 +247,13 @@ def test_vocabulary_alone_binds_what_made_it(tmp_path: Path) -> None:
     open_run(tmp_path, CONFIG)
     (tmp_path / "vocab").mkdir()
     open_run(tmp_path, change(model={"d_model": 256}, data={"max_length": 100}))
-    with pytest.raises(RunError, match=r"another config:\n  tokenizer\.vocab_size: 37000 -> 500\n"):
-        open_run(tmp_path, change(tokenizer={"vocab_size": 500}))
+    for field, value in {
+        "tokenizer.vocab_size": 500, "tokenizer.path": "a.model", "data.train_weights": (1.0, 9.0),
+        "data.temperature": 5.0, "data.direction_tags": "both", "data.filters": ("script",),
+    }.items():  # fmt: skip
+        section, _, name = field.partition(".")
+        with pytest.raises(RunError, match=rf"another config:\n  {field}: .* -> .*\nchoose"):
+            open_run(tmp_path, change(**{section: {name: value}}))
 
 
 @pytest.mark.parametrize("workdir", ["file", "file/run"])

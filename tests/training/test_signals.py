@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from t2t.training.checkpoint import restore_params, save_params
-from t2t.training.signals import hold_signals
+from t2t.training.signals import Interruption, hold_signals
 from tests.moments import Moment, signal_at
 from tests.training.toy_run import assert_same, make_state, plain, write_run
 
@@ -39,6 +39,20 @@ def test_signal_comes_after_what_is_held(number: signal.Signals) -> None:
         act()
     assert done == ["all"]
     assert [signal.getsignal(n) for n in NUMBERS] == [signal.default_int_handler] * 2
+
+
+def test_training_in_another_thread_leaves_signals_alone() -> None:
+    reached = []
+
+    def train() -> None:
+        with Interruption(0) as interruption:
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            reached.append(interruption.reached(0))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert reached == [False]
 
 
 def test_ignored_signal_stays_ignored() -> None:

@@ -1,0 +1,88 @@
+"""Continues texts with a language model: the translator's search, begun after a prompt."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from t2t.config.fields import Config, ConfigError
+from t2t.config.objective_rules import check_continues
+from t2t.data.batch import BOS_ID, EOS_ID
+from t2t.data.corpus import DataError
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.translation import Piece, clean_line
+from t2t.decoding.translator import Translator
+from t2t.ops.build_model import Members
+
+_HEAD = [EOS_ID, BOS_ID]  # the empty source, and what precedes every text
+
+
+class Continuer(Translator):
+    """Continues prompts; an output is the prompt and what follows it.
+
+    The model reads a prompt at once, as the prefix of its cache, and the search begins with the
+    prompt's last sub-word. So `decoding.min_length`, `decoding.max_extra_length`, scores and
+    lengths are those of the sub-words behind the prompt. An output ends before the first stop
+    string; its score is still that of all that was searched.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        vocabulary: Vocabulary,
+        members: Members | None = None,
+        stop: Sequence[str] = (),
+    ):
+        """For `stop` see the class; the other arguments are those of a translator.
+
+        Raises:
+            ConfigError: the run has no language model, a stop string is empty, or the model has too
+                few positions.
+        """
+        super().__init__(config, vocabulary, members)
+        if "" in stop:
+            raise ConfigError("a stop string is empty; leave it out")
+        self.stop = tuple(stop)
+        self.max_source_length = 2**30  # of a padded prompt
+
+    @staticmethod
+    def check_run(config: Config) -> None:
+        """As in `Translator`."""
+        check_continues(config)
+
+    def describe_pieces(self) -> dict[str, Any]:
+        """Returns the settings besides the search that bulk generation records."""
+        return {"task": "continue", "stop": self.stop}
+
+    def _cut_all(
+        self, sentences: Sequence[str], prefixes: Sequence[str] | None, first: int
+    ) -> list[list[Piece]]:
+        """One piece for each prompt: all before its last sub-word, where the search begins."""
+        assert prefixes is None
+        pieces = []
+        for number, ids in enumerate(self.vocabulary.tgt.encode(sentences), start=first):
+            if ids == [EOS_ID]:
+                raise DataError(
+                    f"prompt {number + 1} is empty; give the beginning of a text, such as a word"
+                )
+            if len(ids) > self._max_hypothesis_length - 1:
+                raise DataError(
+                    f"prompt {number + 1} has {len(ids) - 1} sub-words, but a text may have "
+                    f"{self._max_hypothesis_length} with the next one and EOS (half of "
+                    "model.max_positions); shorten the prompt"
+                )
+            *begun, last, _ = ids
+            pieces.append([Piece([*_HEAD, *begun], sentence=number, first=last)])
+        return pieces
+
+    def _find_longest(self, padded: int) -> int:  # noqa: ARG002  (a prompt has no say)
+        return min(self.config.max_extra_length + 1, self._max_hypothesis_length)
+
+    def _find_max_tokens(self, source: list[int]) -> int:
+        """The largest number of sub-words behind a prompt, EOS included."""
+        left = self._max_hypothesis_length - (len(source) - 1)  # without BOS, but with the last one
+        return min(self.config.max_extra_length + 1, left)
+
+    def _make_text(self, piece: Piece, ids: list[int]) -> str:
+        prompt = [*piece.ids[len(_HEAD) :], piece.first]
+        begin, whole = self.vocabulary.tgt.decode([prompt, [*prompt, *ids]])
+        places = (whole.find(text, len(begin)) for text in self.stop)
+        return clean_line(whole[: min((at for at in places if at >= 0), default=None)])

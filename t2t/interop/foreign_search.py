@@ -1,0 +1,258 @@
+"""The search of a model of `transformers`: `generation_config.json` in and out.
+
+`read_search` takes what `generate()` would do without arguments, its defaults included, and names
+the rest. `write_search` writes the search of a run, and names what has no counterpart there.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from t2t.config.fields import Config, DecodingConfig
+from t2t.config.rules import MAX_ALPHA
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.interop.hugging_face_folder import SourceError
+from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
+
+# Fields that `read_search` takes.
+_TAKEN = """
+    num_beams do_sample temperature top_k top_p length_penalty min_length min_new_tokens max_length
+    max_new_tokens early_stopping forced_bos_token_id forced_eos_token_id bad_words_ids
+    eos_token_id decoder_start_token_id num_return_sequences renormalize_logits
+""".split()
+# Fields that change the output of `generate()` and have no counterpart here, with the values that
+# change nothing.
+_WITHOUT_COUNTERPART: Mapping[str, tuple[Any, ...]] = {
+    "no_repeat_ngram_size": (0,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "repetition_penalty": (1,),
+    "encoder_repetition_penalty": (1,),
+    "num_beam_groups": (1,),
+    "suppress_tokens": ([],),
+    "begin_suppress_tokens": ([],),
+    "sequence_bias": ({}, []),
+    "force_words_ids": ([],),
+    "constraints": ([],),
+    "exponential_decay_length_penalty": (),
+    "guidance_scale": (1,),
+    "penalty_alpha": (0,),
+    "dola_layers": (),
+    "stop_strings": ("", []),
+    "max_time": (),
+    "watermarking_config": (),
+    "token_healing": (False,),
+    "forced_decoder_ids": ([],),
+    "force_bos_token_to_be_generated": (False,),
+}
+# The same, of sampling alone.
+_OF_SAMPLING: Mapping[str, tuple[Any, ...]] = {
+    "min_p": (0,),
+    "top_h": (1,),
+    "typical_p": (1,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+}
+# Fields that change no output: of the cache, of speed, of what else is returned, and records.
+_WITHOUT_EFFECT = """
+    _from_model_config transformers_version use_cache cache_implementation cache_config
+    max_cache_len return_legacy_cache use_mtp low_memory prefill_chunk_size compile_config
+    disable_compile continuous_batching_config output_attentions output_hidden_states output_scores
+    output_logits return_dict_in_generate remove_invalid_values pad_token_id bos_token_id
+    is_assistant num_assistant_tokens num_assistant_tokens_schedule
+    assistant_confidence_threshold prompt_lookup_num_tokens max_matching_ngram_size
+    assistant_early_exit assistant_lookbehind target_lookbehind assistant_ensemble_weight
+    speculation_type diversity_penalty _commit_hash
+""".split()
+# Fields of generation that a config.json may have, too.
+FIELDS = frozenset([*_TAKEN, *_WITHOUT_COUNTERPART, *_OF_SAMPLING]) | {
+    "diversity_penalty", "output_scores", "return_dict_in_generate", "remove_invalid_values",
+}  # fmt: skip
+_DEFAULT_TOP_K = 50  # of `generate()`
+_DEFAULT_MAX_LENGTH = 20  # likewise
+
+
+class ForeignSearch(NamedTuple):
+    """The search of a run, from that of the source."""
+
+    decoding: DecodingConfig
+    warnings: list[str]  # what `generate()` does otherwise, one field each
+    max_length: int  # tokens to which `generate()` cuts outputs, without the first input
+
+
+def read_search(
+    given: Mapping[str, Any],
+    rows: Rows,
+    longest: int,
+    start: int | None = None,
+    forced: Collection[int] = (),
+) -> ForeignSearch:
+    """Returns what `generate()` does with these fields and no arguments.
+
+    Args:
+        given: of generation_config.json, or of config.json if there is none.
+        rows: the original's ids.
+        longest: sub-words of a source.
+        start: the original's id with which the decoder begins here; None: any.
+        forced: ids of the tags with which outputs may begin.
+
+    Raises:
+        SourceError: a number is none.
+    """
+    # A field that is null is missing.
+    given = {name: value for name, value in given.items() if value is not None}
+    warnings: list[str] = []
+
+    def warn(name: str, text: str) -> None:
+        warnings.append(f"{name}={given[name]!r} {text}")
+
+    decoding = _read_strategy(given, warn)
+    is_sampling = decoding.strategy == "sampling"
+    # The first input of the decoder counts in lengths, but not as a new token.
+    shortest = max(
+        _read_number(given, "min_length", 0) - 1, _read_number(given, "min_new_tokens", 0)
+    )
+    decoding.min_length = max(int(shortest), 0)
+    decoding.max_extra_length = max(decoding.max_extra_length, decoding.min_length)
+    limit = _read_number(given, "max_length", _DEFAULT_MAX_LENGTH) - 1
+    limit = int(_read_number(given, "max_new_tokens", limit))
+    name = next((each for each in ("max_new_tokens", "max_length") if each in given), "")
+    if name and limit + 1 < longest:  # OPUS-MT's 512 cuts next to nothing
+        warn(
+            name,
+            f"is not taken: an output may have {decoding.max_extra_length} sub-words more than its "
+            "source (decoding.max_extra_length), whatever the source's length",
+        )
+    _check_ids(given, rows, start, forced, warn)
+    if given.get("renormalize_logits"):
+        warn(
+            "renormalize_logits",
+            "is not taken: probabilities are those of the model, with no share of the sub-words "
+            "that are never chosen",
+        )
+    without = {**_WITHOUT_COUNTERPART, **(_OF_SAMPLING if is_sampling else {})}
+    for each, allowed in without.items():
+        if each in given and given[each] not in allowed:
+            warn(each, "is not taken: the search has nothing like it")
+    return ForeignSearch(decoding, warnings, limit)
+
+
+def _check_ids(
+    given: Mapping[str, Any],
+    rows: Rows,
+    start: int | None,
+    forced: Collection[int],
+    warn: Callable[[str, str], None],
+) -> None:
+    """Warns of fields with ids that are not those of the search here."""
+    barred = {int(row) for row in rows.row[[PAD_ID, BOS_ID]] if row != NO_ROW}
+    ids = given.get("bad_words_ids", [])
+    if not isinstance(ids, list) or any(each not in [[row] for row in barred] for each in ids):
+        warn("bad_words_ids", "is not taken: outputs may have these sub-words here")
+    if "forced_bos_token_id" in given and given["forced_bos_token_id"] not in forced:
+        warn(
+            "forced_bos_token_id",
+            "is not taken: an output begins with the tag of its direction, if it has one",
+        )
+    name = "decoder_start_token_id"
+    if name in given and start is not None and given[name] != start:
+        warn(name, f"is not taken: the decoder begins with {start}, as config.json says")
+    eos = int(rows.row[EOS_ID])
+    for each in ("eos_token_id", "forced_eos_token_id"):
+        if each in given and given[each] not in (eos, [eos]):
+            warn(each, f"is not taken: outputs end with {eos} alone")
+
+
+def _read_strategy(given: Mapping[str, Any], warn: Callable[[str, str], None]) -> DecodingConfig:
+    """Returns the search without its lengths."""
+    beam_size = max(int(_read_number(given, "num_beams", 1)), 1)
+    decoding = DecodingConfig(length_penalty="length", alpha=1.0, beam_size=beam_size)
+    if given.get("do_sample") is True and beam_size == 1:
+        decoding.strategy = "sampling"
+        decoding.num_samples = max(int(_read_number(given, "num_return_sequences", 1)), 1)
+        decoding.temperature = _read_number(given, "temperature", 1.0) or 1.0
+        decoding.top_k = int(_read_number(given, "top_k", _DEFAULT_TOP_K))
+        decoding.top_p = _read_number(given, "top_p", 1.0)
+        if not 0 < decoding.top_p <= 1:
+            warn("top_p", "is not taken: it must be above 0 and at most 1")
+            decoding.top_p = 1.0
+        return decoding
+    if given.get("do_sample") is True:
+        warn("do_sample", "is not taken: a beam of several hypotheses is not drawn at random here")
+    if given.get("num_return_sequences", 1) != 1:
+        warn("num_return_sequences", "is not taken: use --n_best of t2t.translate")
+    if beam_size == 1:
+        return decoding
+    alpha = _read_number(given, "length_penalty", 1.0)
+    decoding.alpha = min(max(alpha, 0.0), MAX_ALPHA)
+    if decoding.alpha != alpha:
+        warn(
+            "length_penalty",
+            f"becomes decoding.alpha={decoding.alpha:g}, the nearest that the search has",
+        )
+    if given.get("early_stopping") is True:
+        warn(
+            "early_stopping",
+            "is not taken: the search ends when no better output is possible",
+        )
+    return decoding
+
+
+def _read_number(given: Mapping[str, Any], name: str, default: float) -> float:
+    value = given.get(name, default)
+    if type(value) not in (int, float):
+        raise SourceError(f"{name}={value!r} is not a number; correct it in the source's config")
+    return float(value)
+
+
+def list_unknown(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of generation_config.json that are not known here, unless they are off."""
+    known = {*FIELDS, *_WITHOUT_EFFECT}
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in known and value not in (None, False, 0, "", [], {})
+    }
+
+
+def write_search(
+    config: Config, rows: Rows, ids: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Returns the content of generation_config.json, and notes on what it cannot say.
+
+    Args:
+        config: of the run.
+        rows: the ids that are written.
+        ids: of the special symbols: pad_token_id, eos_token_id and decoder_start_token_id.
+    """
+    decoding, notes = config.decoding, []
+    barred = [int(row) for row in rows.row[[PAD_ID, BOS_ID]] if row != NO_ROW]
+    values: dict[str, Any] = {
+        **ids,
+        "forced_eos_token_id": ids["eos_token_id"],
+        "bad_words_ids": [[row] for row in barred],
+        "max_length": config.data.max_length + decoding.max_extra_length + 1,
+        "num_beams": 1 if decoding.strategy == "sampling" else decoding.beam_size,
+    }
+    if decoding.min_length:
+        values["min_new_tokens"] = decoding.min_length
+    if decoding.strategy == "sampling":
+        values |= {"do_sample": True, "num_return_sequences": decoding.num_samples}
+        values |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p")}
+        if decoding.sampling_seed:
+            notes.append(_describe_loss("sampling_seed", decoding.sampling_seed))
+    elif decoding.beam_size > 1:
+        values["early_stopping"] = "never"
+        values["length_penalty"] = 0.0 if decoding.length_penalty == "none" else decoding.alpha
+        if decoding.length_penalty == "gnmt":
+            notes.append(
+                f"decoding.length_penalty='gnmt' becomes length_penalty={decoding.alpha:g}, which "
+                "divides by length ** alpha: beam search of transformers may choose another output"
+            )
+    default = DecodingConfig()
+    for name in ("mbr", "max_extra_length", "max_source_length", "split_sentences"):
+        if (value := getattr(decoding, name)) != getattr(default, name):
+            notes.append(_describe_loss(name, value))
+    return values, notes
+
+
+def _describe_loss(name: str, value: Any) -> str:
+    return f"decoding.{name}={value!r} is not written: generate() has nothing like it"

@@ -1,0 +1,358 @@
+"""Models of text alone: prompts continued, gaps filled, texts scored."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import t2t
+from t2t.api.fill_gaps import encode_marked
+from t2t.api.run import Run
+from t2t.api.text_scorer import TextScorer
+from t2t.config.fields import ConfigError
+from t2t.data.batch import BOS_ID, EOS_ID
+from t2t.data.corpus import DataError
+from t2t.data.tokenizer import Vocabulary
+from t2t.decoding.translator import Translator
+from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.model.interface import merge
+from tests import programs
+from tests.programs import Program, make_environment
+from tests.tiny_run import make_run
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+PROMPTS = ["Zwei Hunde", "Ein", "Der alte Mann, der Fisch verkauft, schläft.", "Nichts"]
+SAMPLING: dict[str, Any] = {"strategy": "sampling", "temperature": 0.5}
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("lm") / "run", "lm", model={"kind": "decoder_only"})
+
+
+@pytest.fixture(scope="module")
+def spans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("spans") / "run", "span_corruption")
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(
+        tmp_path_factory.mktemp("masked") / "run", "masked_lm", model={"kind": "encoder_only"}
+    )
+
+
+def generate(run: Path, *flags: str, given: str = "") -> "subprocess.CompletedProcess[str]":
+    return programs.run("t2t.generate", f"--workdir={run}", *flags, given=given.encode())
+
+
+def compute_log_probs(run: Run, ids: list[int]) -> np.ndarray:
+    """Log P of each sub-word of a text, by one pass of the model over the text."""
+    row = np.zeros((1, 128), int)  # of one length, so that it is compiled once
+    row[0, : len(ids)] = [BOS_ID, *ids[:-1]]
+    logits = run.logits([[EOS_ID]], row)[0]
+    return np.asarray(jax.nn.log_softmax(logits))[np.arange(len(ids)), ids]
+
+
+def predict_masked(run: Run, ids: list[int]) -> np.ndarray:
+    """Log P of all sub-words at each place of a text with masks."""
+    structure, _ = run._model.members.describe(*run.vocabulary.sizes)
+    model = merge(structure, run.params)
+    return np.asarray(jax.nn.log_softmax(model.compute_logits(model.encode(jnp.array([ids]))[0])))[
+        0
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "decoding"),
+    [
+        ({}, {}),
+        ({"position": "rotary", "norm_position": "pre", "prefix": False}, SAMPLING),
+        ({"position": "learned", "tie_embeddings": "none"}, {"beam_size": 1, "min_length": 2}),
+        ({"position": "relative", "prefix": False}, {"beam_size": 2}),
+    ],
+    ids=["beam", "samples", "greedy", "relative"],
+)
+def test_log_probs_of_search_and_score_are_equal(
+    tmp_path: Path, model: dict[str, Any], decoding: dict[str, Any]
+) -> None:
+    run = t2t.load(make_run(tmp_path / "run", "lm", model={"kind": "decoder_only", **model}))
+    count = min(decoding.get("beam_size", 2), 2)
+    outputs = run.generate_n_best(PROMPTS, count, **decoding)
+    for prompt, found in zip(PROMPTS, outputs, strict=True):
+        [[*begin, _]] = run.encode([prompt])
+        for each in found:
+            assert each.text.startswith(prompt)
+            assert len(each.ids) == each.length <= run.config.decoding.max_extra_length + 1
+            log_probs = compute_log_probs(run, [*begin, *each.ids])[len(begin) :]
+            np.testing.assert_allclose(each.log_prob, log_probs.sum(), rtol=1e-5, atol=1e-5)
+            if run.encode([each.text]) == [[*begin, *each.ids]]:
+                [tokens] = run.score_tokens([each.text])
+                np.testing.assert_allclose(tokens[len(begin) :], log_probs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("decoding", [{}, SAMPLING | {"top_k": 20, "top_p": 0.9}])
+def test_text_is_the_same_in_batches_of_any_size(lm: Path, decoding: dict[str, Any]) -> None:
+    run = t2t.load(lm)
+    together, apart = (run.generate(PROMPTS, **decoding, batch_size=n) for n in (64, 1))
+    assert together == apart
+    if decoding:
+        assert run.generate(PROMPTS, **decoding, sampling_seed=1) != together
+
+
+def test_samples_of_a_prompt_are_drawn_in_order(lm: Path) -> None:
+    three, two = (t2t.load(lm).generate_n_best(PROMPTS, n, **SAMPLING) for n in (3, 2))
+    assert [[x.text for x in found[:2]] for found in three] == [
+        [x.text for x in found] for found in two
+    ]
+
+
+def test_output_ends_before_the_first_stop_string_behind_the_prompt(lm: Path) -> None:
+    run = t2t.load(lm)
+    [[whole]] = run.generate_n_best(["Zwei"], 1, **SAMPLING)
+    behind = whole.text.removeprefix("Zwei")
+    first, second = behind[1], behind[2]
+    [[[cut]], [[other]]] = (
+        run.generate_n_best(["Zwei"], 1, stop=stop, **SAMPLING)
+        for stop in ([second, first], ["Zw"])
+    )
+    assert cut.text == "Zwei" + behind[: behind.index(first)].rstrip()
+    assert other == whole  # "Zw" stands in the prompt alone
+    assert (cut.log_prob, cut.length) == (whole.log_prob, whole.length)
+    with pytest.raises(ConfigError, match="a stop string is empty"):
+        run.generate(["Ein"], stop=[""])
+
+
+def test_prompts_that_cannot_be_continued_are_refused(lm: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="prompt 2 is empty; give the beginning of a text"):
+        t2t.load(lm).generate(["Ein", " \u200b"])
+    positions = {"position": "learned", "max_positions": 512}
+    short = t2t.load(
+        make_run(tmp_path / "short", "lm", model={"kind": "decoder_only", **positions})
+    )
+    [[*found]] = short.generate_n_best(["Ein " * 100], 1)
+    assert found[0].length > 1
+    with pytest.raises(DataError, match=r"prompt 1 has \d+ sub-words, .* 256 .*; shorten the prom"):
+        short.generate(["Ein Hund " * 200])
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "message"),
+    [
+        ("run", "generate", "trains no model to continue a text; use t2t.translate, or train one"),
+        ("spans", "generate", "trains no model to continue a text; use t2t.generate --fill"),
+        ("run", "fill", "has no sentinels, so its model fills no gaps; use a run of"),
+        ("lm", "fill", "trains no model to fill gaps; use t2t.generate without --fill"),
+        ("masked", "fill", r"text 1 has the gaps \(none\); write \[MASK\] in place of each"),
+        ("spans", "fill", r"text 1 has the gaps \(none\); write <extra_id_0>, <extra_id_1>, "),
+        ("lm", "translate", "trains no model to translate; t2t.generate uses it, and t2t.evaluate"),
+    ],
+)
+def test_runs_and_texts_of_other_kinds_are_refused(
+    request: pytest.FixtureRequest, name: str, call: str, message: str
+) -> None:
+    run = t2t.load(request.getfixturevalue(name))
+    with pytest.raises((ConfigError, DataError), match=message):
+        getattr(run, call)("Ein" if call == "fill" else ["Ein"])
+
+
+def test_flags_that_do_not_fit_are_refused(lm: Path, masked: Path) -> None:
+    for run, flags, message in (
+        (lm, ["--fill", "--stop=a"], "--stop is not for --fill; leave it out"),
+        (lm, ["--n_best=9"], "--n_best=9 does not fit decoding.beam_size="),
+        (masked, ["--fill", "--beam_size=2"], "decoding.beam_size=2 is not used by"),
+    ):
+        done = generate(run, *flags, given="Ein\n")
+        assert message in done.stderr
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_program_prints_what_python_returns(lm: Path, masked: Path, spans: Path) -> None:
+    given = "".join(f"{prompt}\n" for prompt in PROMPTS)
+    assert generate(lm, given=given).stdout.splitlines() == t2t.load(lm).generate(PROMPTS)
+    flags = ["--strategy=sampling", "--num_samples=2", "--scores"]
+    rows = [line.split("\t") for line in generate(lm, *flags, given=given).stdout.splitlines()]
+    found = t2t.load(lm).generate_n_best(PROMPTS, 2, strategy="sampling")
+    assert rows == [
+        [str(number), f"{each.score:.4f}", each.text]
+        for number, own in enumerate(found, start=1)
+        for each in own
+    ]
+    for run, text in ((masked, "Ein [MASK] klettert [MASK]"), (spans, "Ein <extra_id_0>.")):
+        done = generate(run, "--fill", "--n_best=2", "--scores", given=text)
+        expected = t2t.load(run).fill(text, 2)
+        assert len(expected) == 2
+        assert [line.split("\t")[2:] for line in done.stdout.splitlines()] == [
+            [each.text, *(x for gap in each.gaps for x in (f"{gap.log_prob:.4f}", gap.text))]
+            for each in expected
+        ]
+
+
+def test_terminal_shows_a_text_while_it_grows(lm: Path) -> None:
+    """Its whole is what a pipe gets; an empty line is no prompt."""
+    flags = ["--strategy=sampling", "--max_extra_length=40"]
+    [line] = generate(lm, *flags, given="Ein").stdout.splitlines()
+    terminal, stdio = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "t2t.generate", f"--workdir={lm}", *flags],
+        stdin=stdio, stdout=stdio, stderr=subprocess.PIPE, env=make_environment(),
+    )  # fmt: skip
+    os.write(terminal, b"\nEin\n")
+    shown: list[bytes] = []
+    while b"\n" not in b"".join(shown).partition(b"Ein\r\n")[2]:
+        shown.append(os.read(terminal, 10_000))
+    os.write(terminal, b"\x04")
+    assert process.wait(60) == 0
+    assert process.stderr
+    process.stderr.close()
+    assert len(shown) > 3
+    assert b"".join(shown).decode().replace("\r", "").splitlines()[2] == line
+    for number in (terminal, stdio):
+        os.close(number)
+
+
+@pytest.mark.slow
+def test_killed_bulk_continues_bit_for_bit(lm: Path, tmp_path: Path) -> None:
+    lines = [f"{prompt} {word}\n" for word in ("und", "der", "am") for prompt in PROMPTS]
+    (tmp_path / "in.txt").write_text("".join(lines), "utf-8")
+    flags = ["--strategy=sampling", "--shard_lines=2", f"--input={tmp_path}/in.txt"]
+    assert generate(lm, *flags, f"--output={tmp_path}/whole").returncode == 0
+    again = ["t2t.generate", f"--workdir={lm}", *flags, f"--output={tmp_path}/killed"]
+    with Program(*again) as program:
+        while not [*(tmp_path / "killed").glob(".in.txt.shards/00*")]:
+            time.sleep(0.01)
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+    assert not (tmp_path / "killed" / "in.txt").exists()
+    assert programs.run(*again).returncode == 0
+    whole, killed = ((tmp_path / name / "in.txt").read_bytes() for name in ("whole", "killed"))
+    assert whole == killed
+    assert [*map(str.rstrip, lines)] == [
+        text[: len(line) - 1] for line, text in zip(lines, whole.decode().splitlines(), strict=True)
+    ]
+    refused = programs.run(*again, "--stop=x")
+    assert "stop: [] -> ['x']" in refused.stderr
+
+
+def test_bulk_refuses_a_bad_line_before_anything_is_written(lm: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("Ein\n\nZwei\n")
+    flags = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out", "--shard_lines=1"]
+    done = generate(lm, *flags)
+    assert "in.txt: prompt 2 is empty" in done.stderr
+    assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
+
+
+def test_gaps_are_the_spans_of_the_output(spans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an output that a trained model could give."""
+    run = t2t.load(spans)
+    [[*begin, _]], first = run.encode(["Hund klettert"]), run.vocabulary.tgt.sentinel_ids
+    given = [first[0], *begin, first[1], EOS_ID]
+    make = Translator._make_translation
+
+    def replace(self: Any, piece: Any, ids: list[int], score: float, log_prob: float) -> Any:
+        del ids
+        return make(self, piece, given, score, log_prob)
+
+    monkeypatch.setattr("t2t.api.fill_gaps.GapFiller._make_translation", replace)
+    [found] = run.fill("Ein <extra_id_0> auf<extra_id_1>, <extra_id_2> schläft.")
+    assert found.text == "Ein Hund klettert auf, schläft."
+    assert [gap.text for gap in found.gaps] == ["Hund klettert", "", ""]
+    [source] = [encode_marked(run.vocabulary.src, ["Ein", " auf", ", ", " schläft."], first[:3])]
+    logits = jax.nn.log_softmax(run.logits([source], [[BOS_ID, *given[:-1]]])[0])
+    each = np.asarray(logits)[np.arange(len(given)), given]
+    expected = [each[1:-1].sum(), each[-1], -np.inf]
+    np.testing.assert_allclose([gap.log_prob for gap in found.gaps], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("Ein <extra_id_1>.", "<extra_id_1>"),
+        ("<extra_id_0> und <extra_id_0>", "<extra_id_0>, <extra_id_0>"),
+        (" ".join(f"<extra_id_{n}>" for n in range(15)), "<extra_id_0>, .*<extra_id_14>"),
+    ],
+)
+def test_gaps_that_are_not_numbered_in_order_are_refused(
+    spans: Path, text: str, marks: str
+) -> None:
+    with pytest.raises(DataError, match=f"text 1 has the gaps {marks}; write <extra_id_0>, "):
+        t2t.load(spans).fill(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["Ein <extra_id_0> klettert.", "<extra_id_0>klettert<extra_id_1>."]
+)
+def test_text_around_gaps_has_the_sub_words_that_it_has_without(spans: Path, text: str) -> None:
+    vocabulary = Vocabulary.load(spans / "vocab")
+    parts, ids = re.split(r"<extra_id_\d>", text), vocabulary.src.sentinel_ids
+    found = encode_marked(vocabulary.src, parts, ids[: len(parts) - 1])
+    assert [*filter(ids.__contains__, found)] == ids[: len(parts) - 1]
+    pieces = vocabulary.src.pieces(found)
+    assert (
+        "".join(pieces).replace("▁", " ")
+        == {
+            "E": " Ein<extra_id_0> klettert.</s>",
+            "<": "<extra_id_0>klettert<extra_id_1>.</s>",
+        }[text[0]]
+    )
+
+
+def test_masks_have_the_best_sub_words_of_one_pass(masked: Path) -> None:
+    run = t2t.load(masked)
+    mask, *_ = run.vocabulary.tgt.sentinel_ids
+    found = run.fill("Ein [MASK] klettert [MASK].", 3)
+    row = encode_marked(run.vocabulary.tgt, ["Ein ", " klettert ", "."], [mask, mask])
+    log_probs = predict_masked(run, row)
+    words = run.vocabulary.tgt.word_ids
+    for number, place in enumerate(np.flatnonzero(np.array(row) == mask)):
+        best = sorted(words, key=lambda token: -log_probs[place, token])[:3]
+        assert [each.ids[place] for each in found] == best
+        values = [each.gaps[number].log_prob for each in found]
+        np.testing.assert_allclose(values, log_probs[place, best], rtol=1e-5, atol=1e-5)
+    assert found[0].log_prob == pytest.approx(sum(gap.log_prob for gap in found[0].gaps))
+
+
+def test_score_of_text_alone(lm: Path, masked: Path, tmp_path: Path) -> None:
+    """A language model's is log P; that of masked sub-words has each by itself masked."""
+    texts = ["Ein Mädchen klettert.", "Zwei Hunde"]
+    (tmp_path / "in.de").write_text("".join(f"{text}\n" for text in texts), "utf-8")
+    other, run = t2t.load(lm), t2t.load(masked)
+    for each in (other, run):
+        done = programs.run("t2t.score", f"--workdir={each.workdir}", f"--tgt={tmp_path}/in.de")
+        found = [float(line) for line in done.stdout.splitlines()]
+        np.testing.assert_allclose(found, each.score(texts), atol=1e-5)
+    expected = [compute_log_probs(other, ids).sum() for ids in other.encode(texts)]
+    np.testing.assert_allclose(other.score(texts), expected, rtol=1e-5)
+
+    [[*ids, _]], [terms] = run.encode(texts[:1]), run.score_tokens(texts[:1])
+    assert len(terms) == len(ids)
+    [mask] = run.vocabulary.tgt.sentinel_ids
+    for place, token in enumerate(ids):
+        log_probs = predict_masked(run, [*ids[:place], mask, *ids[place + 1 :], EOS_ID])
+        np.testing.assert_allclose(terms[place], log_probs[place, token], rtol=1e-5, atol=1e-5)
+    with pytest.raises(ConfigError, match="has no probability"):
+        run.logits(texts[0], texts[0])
+
+
+def test_sources_are_for_models_that_read_them(lm: Path, run: Path) -> None:
+    of_text, of_pairs = (TextScorer(RunModel(ModelRequest((each,)))) for each in (lm, run))
+    of_text.check_sources(given=False, listed=False)
+    of_text.check_sources(given=True, listed=True)
+    of_pairs.check_sources(given=True, listed=False)
+    with pytest.raises(
+        ConfigError, match=r"--src is given, but data\.objective='lm' is of text al"
+    ):
+        of_text.check_sources(given=True, listed=False)
+    with pytest.raises(ConfigError, match="--src is missing; name the file"):
+        of_pairs.check_sources(given=False, listed=False)
