@@ -330,6 +330,9 @@ class TrainingConfig(Fields):
     validate_every: int = 1000  # steps between computations of the validation loss
     # steps between computations of the validation BLEU by beam search, and the last; 0: never
     bleu_every: int = 0
+    # pairs of the validation split, of which validation/source_use says how much the model uses
+    # their sources; 0: it is not computed
+    source_use_pairs: int = 1000
 
     @property
     def factor_by_pattern(self) -> dict[str, float]:

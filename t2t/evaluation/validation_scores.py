@@ -24,6 +24,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import DTYPE, CorpusLoss, sum_losses
 from t2t.evaluation.measures import TestSet, have_spaces, make_measure
+from t2t.evaluation.source_use import HARDLY, SourceUse, estimate_source_use, rotate_sources
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 from t2t.training.step import make_eval_step
@@ -49,6 +50,9 @@ class Validation:
             MeasureError: a package is missing.
         """
         self._every, self._last = config.training.bleu_every, config.training.steps
+        is_translation = not is_text_alone(config.data)
+        self._source_use_pairs = config.training.source_use_pairs if is_translation else 0
+        self._warns_from = max(self._last // 10, 1)  # the step, if the source is hardly used
         if self._every and (config.decoding.strategy, config.decoding.mbr) != ("beam", "none"):
             raise ConfigError(
                 "training.bleu_every scores the best output of beam search: use the defaults of "
@@ -94,13 +98,20 @@ class Validation:
     def __call__(self, params: Params, step: int) -> dict[str, float]:
         """Returns the scores of these parameters by name.
 
-        With data.directions they are the loss of all tokens and the means of the directions' BLEU
-        and chrF, and each direction's own scores, such as "loss/en-de".
+        With data.directions they are the loss of all tokens and the means of the directions' other
+        scores, and each direction's own scores, such as "loss/en-de".
         """
         if not self._scorers:
             return {}
-        losses = {name: scorer.compute_loss(params) for name, scorer in self._scorers.items()}
-        scores = {name: describe_loss(loss) for name, loss in losses.items()}
+        losses, scores = {}, {}
+        for name, scorer in self._scorers.items():
+            sentences = scorer.score_sentences(params)
+            losses[name] = sum_losses(sentences)
+            scores[name] = describe_loss(losses[name])
+            use = scorer.measure_source_use(params, sentences, self._source_use_pairs)
+            if use:
+                scores[name] |= {"source_use": use.nats, "source_use_margin": use.margin}
+                self._warn_of_little_use(step, name, use)
         if self._every and (step % self._every == 0 or step == self._last):
             for name in scores:
                 scores[name] |= self._translate(params, name)
@@ -109,6 +120,17 @@ class Validation:
         means = {key: sum(each[key] for each in scores.values()) / len(scores) for key in first}
         own = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
         return means | describe_loss(CorpusLoss(nats, tokens)) | own
+
+    def _warn_of_little_use(self, step: int, name: str, use: SourceUse) -> None:
+        """Says once, after a tenth of the steps, that the model hardly uses its source."""
+        if self._warns_from <= step < self._last and use.nats + use.margin < HARDLY:
+            self._warns_from = self._last
+            _log.warning(
+                "step %d:%s the true source is worth %.3f +- %.3f nats a token to the model, so it "
+                "is still a language model of the target; what helped in measurements: "
+                "model.norm_position=pre, model.position=rotary, training.optimizer=muon",
+                step, f" {name}:" if name else "", use.nats, use.margin,
+            )  # fmt: skip
 
     def _translate(self, params: Params, name: str) -> dict[str, float]:
         """Returns BLEU and chrF of a direction."""
@@ -173,13 +195,14 @@ class CorpusScorer:
         self._loader = Loader(self._plan, [corpus], row_shards=shards, objective=objective)
         self._eval_step = make_eval_step(structure, count_right=count_right)
         self._empty = (math.nan, 0.0, 0.0)[: 3 if count_right else 2]
+        self._rotate_sources = jax.jit(rotate_sources)
         self._mesh = mesh
 
     def compile(self, params: Params) -> None:
         """Compiles the step for each batch shape, by running it once."""
         steps = {self._plan.batch(step).shape: step for step in range(self._plan.steps_per_epoch)}
         for step in steps.values():
-            batch = put_batch(self._loader.batch(step), self._mesh)
+            batch, _ = self._rotate_sources(put_batch(self._loader.batch(step), self._mesh))
             jax.block_until_ready(self._eval_step(params, batch))
 
     def compute_loss(self, params: Params) -> CorpusLoss:
@@ -192,13 +215,37 @@ class CorpusScorer:
         With `count_right` also how many of them are the most probable ones. Pairs that were left
         out have NaN and 0.
         """
+        losses = np.full((self._num_pairs, len(self._empty)), self._empty)
         batches = prefetch(self._loader.iterate(0, self._plan.steps_per_epoch), self._mesh)
         sums = [self._eval_step(params, batch) for batch in batches]
-        losses = np.full((self._num_pairs, len(self._empty)), self._empty)
         for step, rows in enumerate(jax.device_get(sums)):
             planned = self._plan.batch(step)
             losses[planned.indices] = np.stack(rows, axis=-1)[planned.rows]
         return losses
+
+    def measure_source_use(
+        self, params: Params, sentences: Float[np.ndarray, "n _"], num_pairs: int
+    ) -> SourceUse | None:
+        """Measures what the true sources are worth, from the first batches with `num_pairs` pairs.
+
+        `sentences` are those of `score_sentences`. Pairs whose batch has no other source are left
+        out; None if fewer than two are left.
+        """
+        sizes = [len(self._plan.batch(step).indices) for step in range(self._plan.steps_per_epoch)]
+        steps = int(np.searchsorted(np.cumsum([0, *sizes]), min(num_pairs, sum(sizes))))
+        sums = []
+        for batch in prefetch(self._loader.iterate(0, steps), self._mesh):
+            rotated, is_other = self._rotate_sources(batch)
+            sums.append((*self._eval_step(params, rotated)[:2], is_other))
+        true, other = [], []
+        for step, (nats, tokens, is_other) in enumerate(jax.device_get(sums)):
+            planned = self._plan.batch(step)
+            kept = planned.rows[is_other[planned.rows]]
+            true.append(sentences[planned.indices[is_other[planned.rows]], :2])
+            other.append(np.stack([nats, tokens], axis=-1)[kept])
+        if sum(map(len, true)) < 2:
+            return None
+        return estimate_source_use(np.concatenate(true), np.concatenate(other))
 
 
 def make_scorer(

@@ -36,7 +36,7 @@ _CHANGEABLE = _begin_lines("""
     mesh. checkpoints. decoding. data.directory data.cache_directory data.train_src data.train_tgt
     data.hf_files data.hf_streaming data.validation_src data.validation_tgt data.test_src
     data.test_tgt tokenizer.path training.log_every training.validate_every training.bleu_every
-    training.max_nonfinite_steps
+    training.source_use_pairs training.max_nonfinite_steps
 """)
 
 # Fields of the schedule, which may change where a new schedule starts.
