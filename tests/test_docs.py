@@ -19,6 +19,7 @@ import pytest
 
 import t2t
 from docs.make_config_page import PAGE, make_page
+from t2t.api import notebook
 from t2t.api.run import Run
 from t2t.config.fields import Config, flatten
 from t2t.config.flags import DECODING
@@ -391,7 +392,7 @@ def test_signatures_on_the_page_of_the_python_interface_are_those_of_the_code() 
     shown = re.findall(r"^(t2t|run)\.(\w+)\((.*?)\) ->", block, re.MULTILINE)
     assert {name for owner, name, _ in shown if owner == "t2t"} == {*t2t.__all__}
     for owner, name, arguments in shown:
-        signature = inspect.signature(getattr(t2t if owner == "t2t" else Run, name))
+        signature = inspect.signature(getattr(notebook if owner == "t2t" else Run, name))
         parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
         own = [parameter for parameter in parameters if parameter.name != "self"]
         plain = str(signature.replace(parameters=own, return_annotation=signature.empty))
