@@ -117,7 +117,8 @@ class Validation:
                 scores[name] |= self._translate(params, name)
         nats, tokens = map(sum, zip(*losses.values(), strict=True))
         first = next(iter(scores.values()))
-        means = {key: sum(each[key] for each in scores.values()) / len(scores) for key in first}
+        shared = [key for key in first if all(key in each for each in scores.values())]
+        means = {key: sum(each[key] for each in scores.values()) / len(scores) for key in shared}
         own = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
         return means | describe_loss(CorpusLoss(nats, tokens)) | own
 
