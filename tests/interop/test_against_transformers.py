@@ -373,14 +373,14 @@ def test_encoder_states_agree(pair: Pair, tmp_path: Path) -> None:
     import transformers
     from safetensors.torch import load_file
 
-    directions = ["eng_Latn-deu_Latn"] if pair.foreign.tags_both else []
+    directions = ["-".join(pair.foreign.vocabulary.languages[:2])] * pair.foreign.tags_both
     import_model(str(pair.folder), tmp_path / "run", directions=directions)
-    lines = [line for line in make_odd_lines(40) if line.strip()]
+    lines = [line[:20] for line in make_odd_lines(40) if line[:20].strip()]  # within 40 positions
     (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     found = t2t.load(tmp_path / "run", "last").encode_states(lines)
     family = type(pair.original).__name__.removesuffix("ForConditionalGeneration")
     encoder = pair.original.get_encoder()
-    if "T5" in family:
+    if "T5" in family and "shared.weight" in open_tensors(pair.folder).shapes:
         encoder = getattr(transformers, f"{family}EncoderModel").from_pretrained(pair.folder).eval()
     row, (_, mask) = pair.foreign.vocabulary.rows.row, found.pad()
     src = np.full(mask.shape, pair.original.config.pad_token_id)
