@@ -31,7 +31,7 @@ NAN = float("nan")
 def make_metrics(
     loss: float = 2.0, tokens: int = 80, *, skipped: int = 0, in_a_row: int = 0
 ) -> Metrics:
-    """Of 100 positions; half of the tokens are predicted."""
+    """Makes the metrics of 100 positions, where half of the tokens are predicted."""
     return Metrics(
         loss=jnp.asarray(loss),
         predicted=jnp.asarray(tokens / 2),

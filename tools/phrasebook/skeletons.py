@@ -54,7 +54,7 @@ def _list_nouns() -> dict[str, set[Cell]]:
 
 
 def _list_verbs() -> dict[str, set[tuple[str, str]]]:
-    """What each form of a verb may be: (prefix that must follow, form and complements)."""
+    """Lists the forms of each verb: (prefix that must follow, form and complements)."""
     found: dict[str, set[tuple[str, str]]] = {}
     for verb in VERBS:
         frames = sorted({" ".join(f"{s.german}+{s.case}" for s in frame) for frame in verb.frames})
