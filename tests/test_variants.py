@@ -51,11 +51,12 @@ from t2t.model.position import Position, find_offsets
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import reshard, spec
 from t2t.training.checkpoint import restore_params
+from t2t.training.losses import CrossEntropy, add_auxiliary_loss, make_loss
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
 from t2t.training.state import init_state
-from t2t.training.step import make_train_step, sum_smoothed_losses
+from t2t.training.step import make_train_step
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import pair
 from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, TGT_OUT, draw_params
@@ -302,7 +303,7 @@ def test_registered_mixture_is_told_which_positions_are_tokens() -> None:
     np.testing.assert_array_equal(seen[0], SRC != PAD_ID)
     np.testing.assert_array_equal(seen[1], TGT_IN != PAD_ID)
     assert float(auxiliary["loss"]) == 1.0  # 0.5 in each layer
-    loss, (tokens, others) = sum_smoothed_losses(model, batch, 0.1)
+    loss, tokens, others = add_auxiliary_loss(*CrossEntropy(Config())(model, batch))
     hidden, table, targets, _, _ = model.predict(batch)
     plain, _ = loss_formulas.smoothed_cross_entropy(hidden, table, targets, weights, 0.1)
     assert float(loss) == pytest.approx(float(plain) + 1.0 * float(tokens), rel=1e-5)
@@ -477,15 +478,23 @@ def test_registered_loss_is_that_of_training() -> None:
             return made
 
     model = Fixed()
-    loss, (tokens, _) = sum_smoothed_losses(model, batch, 0.1, None, "poly1")
+
+    def sum_losses(name: str) -> tuple[Any, ...]:
+        loss = make_loss(Config(training=TrainingConfig(loss=name)))
+        return loss.sum_losses(model, batch, None)
+
+    loss, tokens, _ = sum_losses("poly1")
     logits = hidden @ table.T
     p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     p = np.take_along_axis(p, targets[..., None], axis=-1)[..., 0]
     assert float(loss) == pytest.approx(float(np.sum((1 - p - np.log(p)) * weights)), rel=1e-5)
     assert tokens == 5
-    register("training.loss", "mean")(lambda hidden, *_: jnp.mean(hidden))
-    with pytest.raises(ConfigError, match=r"training\.loss='mean': .* expected \(hidden, table, "):
-        sum_smoothed_losses(model, batch, 0.1, None, "mean")
+    register("training.loss", "mean")(lambda model, batch, key: jnp.mean(batch.weights))
+    with pytest.raises(ConfigError, match=r"training\.loss='mean': .* expected \(model, batch, "):
+        sum_losses("mean")
+    register("training.loss", "of_logits")(lambda hidden, table, targets, weights, smoothing: 0)
+    with pytest.raises(ConfigError, match=r"hidden, .*; expected .*= model\.predict\(batch, key"):
+        sum_losses("of_logits")
     training = TrainingConfig(loss="poly1", r_drop=1.0)
     with pytest.raises(ConfigError, match=r"training\.r_drop=1\.0 .* training\.loss='poly1'"):
         validate(Config(training=training))

@@ -63,6 +63,7 @@ from t2t.training.run_directory import RunError, list_steps, lock_run, read_curv
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState, describe_state, init_params, init_state, init_training
 from t2t.training.step import make_train_step
+from t2t.training.teachers import check_teachers, place_teachers, read_teachers
 
 _log = logging.getLogger(__name__)
 
@@ -86,8 +87,10 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     config = fill_tokenizer(keep_source(workdir, config), workdir)
     check_groups(config)
     source = open_source(config, workdir)
+    teachers = read_teachers(config, workdir)
     mesh = make_mesh(config.mesh)
     check_divisibility(config, mesh)
+    check_teachers(teachers, config, mesh)
     check_prepared(config, workdir)
     # Process 0 reads, filters and copies what is not in the cache; the others find it there.
     with process_0_first():
@@ -112,7 +115,7 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
                 "--init_from=%s acted when the run began; going on from checkpoint %d",
                 config.training.init_from, last,
             )  # fmt: skip
-        return train_on_mesh(config, workdir, mesh, corpora, validation, source, writers)
+        return train_on_mesh(config, workdir, mesh, corpora, validation, source, writers, teachers)
 
 
 def check_groups(config: Config) -> None:
@@ -147,10 +150,10 @@ def start_from(
     _, params = init_params(config, *vocabulary.sizes)
     params, outcomes = take_params(params, source, vocabulary)
     table = describe_outcomes(outcomes, source)
-    digest = hash_params(source.params)
+    identity = identify(source)
     _log.info(
         "parameters of %s, checkpoint %s, sha256 %s:\n%s",
-        source.run, source.checkpoint, digest[:16],
+        source.run, source.checkpoint, identity["sha256"][:16],
         textwrap.indent(format_table(table, align="llr"), "  "),
     )  # fmt: skip
     if changed := differences(Config(model=source.model), Config(model=config.model)):
@@ -162,11 +165,15 @@ def start_from(
     ]
     if frozen:
         _log.warning("training.frozen keeps random initial values in %s", ", ".join(frozen))
-    return init_training(config, params), {
+    return init_training(config, params), identity | {"parameters": table}
+
+
+def identify(source: Source) -> dict[str, Any]:
+    """Returns what the ledger records of another run's parameters."""
+    return {
         "run": str(source.run.absolute()),
         "checkpoint": source.checkpoint,
-        "sha256": digest,
-        "parameters": table,
+        "sha256": hash_params(source.params),
     }
 
 
@@ -178,11 +185,12 @@ def train_on_mesh(
     validation: Mapping[str, Corpus],
     source: Source | None = None,
     writers: Sequence[str] = (),
+    teachers: Sequence[Source] = (),
 ) -> bool:
     """Prepares data, state and validation, and trains; returns whether the last step was reached.
 
     The run directory is open and locked, and `mesh` is set. `source` has parameters to begin with,
-    and `writers` are names.
+    `teachers` those that the loss reads, and `writers` are names.
     """
     vocabulary = make_vocabulary(config, workdir, corpora)
     check_vocabulary(workdir, vocabulary)
@@ -199,11 +207,13 @@ def train_on_mesh(
             _, state = init_state(config, *vocabulary.sizes)
         else:
             state, initial = start_from(source, config, vocabulary)
+        state = state._replace(teachers=place_teachers(teachers, vocabulary))
         first = int(state.step)
         loader = make_training_loader(config, workdir, vocabulary, mesh, corpora, first)
         checkpoints.check_space(state)
         splits = name_splits(corpora, validation)
-        record_start(workdir, config, vocabulary, splits, first, initial)
+        read = [identify(teacher) for teacher in teachers]
+        record_start(workdir, config, vocabulary, splits, first, initial, read)
         size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_kernels(config.model).items():

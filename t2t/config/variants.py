@@ -79,9 +79,10 @@ EXTENSIBLE = {
     # Gradients are clipped (`training.clip_norm`) before they reach it. It may also return a
     # t2t.training.optimizer.Optimizer, which says at which parameters it is evaluated.
     "training.optimizer": "(TrainingConfig, optax.Schedule) -> optax.GradientTransformation",
-    # As t2t.model.loss.smoothed_cross_entropy: of training alone, not of validation.
-    "training.loss": "(hidden, table, targets, weights, smoothing) -> (sum of losses, sum of "
-    "weights)",
+    # Of training alone, not of validation. A function, or a class (Config) whose instances are
+    # called so. With an attribute `teachers`, names of runs, their models follow the key.
+    "training.loss": "(model, batch, key) -> (sum of losses, sum of weights), which begins with "
+    "hidden, table, targets, weights, auxiliary = model.predict(batch, key)",
     # Maps the number of updates so far to the learning rate; does its own warm-up.
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",
     # Called once, by the first process, before the first step.

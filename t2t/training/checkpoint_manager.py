@@ -209,6 +209,7 @@ def _split(state: TrainState, evaluated: Params | None = None) -> dict[str, Any]
     parameters themselves, with which training resumes exactly.
     """
     training = state._asdict()
+    del training["teachers"]  # which are read anew
     items = {"params": training.pop("params"), "ema": training.pop("ema"), "training": training}
     if evaluated is not None:
         training["params"], items["params"] = items["params"], evaluated

@@ -60,22 +60,24 @@ class Outcome(NamedTuple):
     size: int  # values that were taken
 
 
-def split_name(name: str) -> tuple[Path, str]:
+def split_name(name: str, flag: str = FLAG) -> tuple[Path, str]:
     """Splits RUN:CHECKPOINT; the checkpoint is "" if the name has none, or is itself a run's.
+
+    `flag` is what messages name it by.
 
     Raises:
         PathError: RUN cannot be a run directory.
     """
     matched = re.fullmatch(f"(.*?)(?::({CHECKPOINT_PATTERN}))?", name, re.DOTALL)
     assert matched is not None
-    whole = make_run_path(name, FLAG)
+    whole = make_run_path(name, flag)
     if not matched[2] or (whole / "config.json").exists():
         return whole, ""
-    return make_run_path(matched[1], FLAG), matched[2]
+    return make_run_path(matched[1], flag), matched[2]
 
 
-def read_source(name: str, workdir: Path) -> Source:
-    """Reads a checkpoint, RUN or RUN:CHECKPOINT, for the new run `workdir`.
+def read_source(name: str, workdir: Path, flag: str = FLAG) -> Source:
+    """Reads a checkpoint, RUN or RUN:CHECKPOINT, for the run `workdir`.
 
     Without a checkpoint it is the best one by validation, or the last one if none was validated.
 
@@ -83,20 +85,20 @@ def read_source(name: str, workdir: Path) -> Source:
         RunError: RUN is no run, holds no such checkpoint or is the new run itself.
         ConfigError, VocabularyError: its config or vocabulary is missing or damaged.
     """
-    run, which = split_name(name)
+    run, which = split_name(name, flag)
     if run.resolve() == workdir.resolve():
         raise RunError(
-            f"{FLAG}={name} is --workdir itself; choose another --workdir for the new run, or "
-            f"leave {FLAG} out to continue this one"
+            f"{flag}={name} is --workdir itself; choose another --workdir for the new run, or "
+            f"leave {flag} out to continue this one"
         )
     if not (run / "config.json").exists():
         raise RunError(
-            f"{FLAG}={name}: {run} is no run directory; write RUN or RUN:CHECKPOINT, where "
+            f"{flag}={name}: {run} is no run directory; write RUN or RUN:CHECKPOINT, where "
             f"CHECKPOINT is {CHECKPOINT_NAMES}"
         )
     if not list_steps(run):
         raise RunError(
-            f"{FLAG}={name}: {run} has no complete checkpoint yet; train it, or choose another run"
+            f"{flag}={name}: {run} has no complete checkpoint yet; train it, or choose another run"
         )
     config = load_config(run / "config.json")
     vocabulary = Vocabulary.load(run / "vocab")
@@ -108,7 +110,7 @@ def read_source(name: str, workdir: Path) -> Source:
     for table, tokenizer in _find_tables(leaves, vocabulary).items():
         if len(leaves[table]) != tokenizer.vocab_size:
             raise RunError(
-                f"{FLAG}={name}: parameter {table} has {len(leaves[table])} rows, but {run}/vocab "
+                f"{flag}={name}: parameter {table} has {len(leaves[table])} rows, but {run}/vocab "
                 f"has {tokenizer.vocab_size} pieces; restore the vocab/ that was written with it"
             )
     return Source(run, label, params, vocabulary, config.model)

@@ -68,14 +68,17 @@ def record_start(
     corpora: Mapping[str, Sequence[Corpus]],
     step: int,
     initial: Mapping[str, Any] | None = None,
+    teachers: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Appends a line for this start to the ledger, and keeps the plugins' source; in process 0.
 
     `step` is that of the checkpoint that training continues from, or 0, and `initial` is the origin
-    of the parameters, if they are of another run; later starts repeat it.
+    of the parameters, if they are of another run; later starts repeat it. `teachers` are the models
+    that the loss reads, each with the "sha256" of its parameters.
 
     Raises:
-        RunError: the run directory cannot be written.
+        RunError: the run directory cannot be written, or the teachers are not those of the start
+            before.
     """
     if not is_first():
         return
@@ -112,13 +115,28 @@ def record_start(
         initial = (read_ledger(workdir) or [{}])[-1].get("initial")
     if initial:
         entry["initial"] = initial
+    if teachers:
+        entry["teachers"] = [*teachers]
     if step:  # nothing was trained with what a start that failed has kept
         check_plugins(workdir, config.plugins)
+        _check_teachers(workdir, teachers)
     path = workdir / "ledger.jsonl"
     with explain_write_errors(RunError, path):
         save_plugins(workdir, config.plugins)
         before = path.read_bytes() if path.exists() else b""
         write_file(path, before + json.dumps(entry).encode() + b"\n")
+
+
+def _check_teachers(workdir: Path, teachers: Sequence[Mapping[str, Any]]) -> None:
+    """Raises `RunError` if teachers have other parameters than at the last start."""
+    before = (read_ledger(workdir) or [{}])[-1].get("teachers", [])
+    for old, new in zip(before, teachers, strict=False):
+        if old["sha256"] != new["sha256"]:
+            raise RunError(
+                f"{workdir} was trained with the teacher {old['run']}:{old['checkpoint']}, sha256 "
+                f"{old['sha256'][:16]}, but {new['run']}:{new['checkpoint']} has "
+                f"{new['sha256'][:16]}; restore that checkpoint, or choose another --workdir"
+            )
 
 
 def read_ledger(workdir: Path) -> list[dict[str, Any]]:

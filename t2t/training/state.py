@@ -16,6 +16,7 @@ from t2t.ops.build_model import describe_model, init_model
 from t2t.training.averages import start_average
 from t2t.training.optimizer import make_optimizer
 from t2t.training.parameter_groups import check_patterns, name_leaves
+from t2t.training.teachers import Teacher, describe_teachers
 
 
 class TrainState(NamedTuple):
@@ -32,6 +33,8 @@ class TrainState(NamedTuple):
     skipped_in_a_row: Int[Array, ""]  # skipped since the last update
     # Exponential moving average of the parameters, sharded as Adam's moments; None: there is none.
     ema: Params | None = None
+    # Models that the loss reads and nothing trains; a checkpoint has none of them.
+    teachers: tuple[Teacher, ...] = ()
 
 
 def init_state(
@@ -62,6 +65,8 @@ def describe_state(
 
     structure, params = describe_model(config.model, src_vocab_size, tgt_vocab_size)
     state = jax.eval_shape(functools.partial(init_training, config), params)
+    teachers = describe_teachers(config, src_vocab_size, tgt_vocab_size)
+    state = state._replace(teachers=teachers)
     return structure, jax.tree.map(place, state)
 
 

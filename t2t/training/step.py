@@ -1,7 +1,7 @@
 """The jitted steps of training and of validation."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -12,7 +12,7 @@ from jax.tree_util import tree_map_with_path
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
-from t2t.config.variants import call_variant, explain_shardings
+from t2t.config.variants import explain_shardings
 from t2t.data.batch import DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.interface import Model, Params, merge
@@ -29,14 +29,14 @@ from t2t.runtime.mesh import (
     zero_gradient,
 )
 from t2t.training.averages import update_average
+from t2t.training.losses import add_auxiliary_loss, make_loss
 from t2t.training.optimizer import apply_updates, make_optimizer
 from t2t.training.parameter_groups import freeze
 from t2t.training.schedule import make_schedule
-from t2t.training.scheduled_sampling import sample_inputs
 from t2t.training.state import TrainState
 
 LossAndTokens = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
-Sums = tuple[Float[Array, ""], tuple[Float[Array, ""], Auxiliary]]  # with auxiliary metrics
+LossAndOthers = tuple[Float[Array, ""], tuple[Float[Array, ""], Auxiliary]]  # as JAX's `has_aux`
 SentenceCounts = tuple[Float[Array, "B"], ...]  # (loss, sum of weights) of each row
 
 
@@ -63,29 +63,26 @@ def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
     optimizer = make_optimizer(config)
     schedule = make_schedule(config.training, config.model.d_model)
-    smoothing, alpha = config.training.label_smoothing, config.training.r_drop
-    sampling = config.training.scheduled_sampling
+    sum_batch = make_loss(config).sum_losses
     # JAX does not differentiate the stack that `scan_layers` makes of partially summed weights.
     sums_late = config.training.accumulation_steps > 1 and not config.model.scan_layers
     matrices = find_matrices(config.model) if sums_late else {}
 
-    def sum_losses(params: Params, batch: DeviceBatch, key: jax.Array) -> Sums:
+    def sum_losses(
+        params: Params, batch: DeviceBatch, key: jax.Array, teachers: Sequence[Model]
+    ) -> LossAndOthers:
         model = merge(structure, freeze(config.training, params))
-        if sampling:
-            sampling_key, key = jax.random.split(key)
-            batch = sample_inputs(model, batch, sampling, sampling_key)
-        if alpha:
-            return sum_r_drop_losses(model, batch, smoothing, alpha, key)
-        return sum_smoothed_losses(model, batch, smoothing, key, config.training.loss)
-
-    def sum_gradients(params: Params, batch: DeviceBatch, key: jax.Array) -> tuple[Sums, Params]:
-        return jax.value_and_grad(sum_losses, has_aux=True)(params, batch, key)
+        sums = sum_batch(model, batch, key, *teachers)
+        loss_sum, weights, auxiliary = add_auxiliary_loss(*sums)
+        return loss_sum, (weights, auxiliary)
 
     @explain_shardings()
     def train_step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
+        teachers = [merge(*teacher) for teacher in state.teachers]
+        differentiate = jax.value_and_grad(sum_losses, has_aux=True)
         (loss_sum, (predicted, auxiliary)), gradient_sum = accumulate(
-            sum_gradients,
+            functools.partial(differentiate, teachers=teachers),
             state.params,
             batch,
             key,
@@ -118,21 +115,22 @@ def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep
             auxiliary=auxiliary,
         )
         return TrainState(
-            state.step + 1, params, opt_state, state.key, skipped, skipped_in_a_row, ema
-        ), metrics
+            state.step + 1, params, opt_state, state.key, skipped, skipped_in_a_row, ema,
+            state.teachers,
+        ), metrics  # fmt: skip
 
     options = COMPILER_OPTIONS.get(platform())
     return jax.jit(train_step, donate_argnums=0, compiler_options=options)
 
 
 def accumulate(
-    sum_gradients: Callable[[Params, DeviceBatch, jax.Array], tuple[Sums, Params]],
+    sum_gradients: Callable[[Params, DeviceBatch, jax.Array], tuple[LossAndOthers, Params]],
     params: Params,
     batch: DeviceBatch,
     key: jax.Array,
     parts: int,
     matrices: Dimensions,
-) -> tuple[Sums, Params]:
+) -> tuple[LossAndOthers, Params]:
     """Splits the batch into `parts` parts; sums their losses and gradients, one after the other.
 
     Devices add up the gradients of `matrices` once, after the last part (`keep_partial_gradient`).
@@ -195,66 +193,3 @@ def make_eval_step(structure: nnx.GraphDef[Model], *, count_right: bool = False)
         return reshard(counts, None)
 
     return jax.jit(eval_step)
-
-
-def sum_smoothed_losses(
-    model: Model,
-    batch: DeviceBatch,
-    smoothing: float,
-    key: jax.Array | None = None,
-    name: str = "cross_entropy",
-) -> Sums:
-    """Returns the sums of a batch, of losses under teacher forcing; `name` is `training.loss`.
-
-    A key switches dropout on.
-    """
-    hidden, table, targets, weights, auxiliary = model.predict(batch, key)
-    arguments = hidden, table, targets, weights, smoothing
-    if name == "cross_entropy":
-        loss, tokens = model.policy.operations.smoothed_cross_entropy(*arguments)
-    else:
-        loss, tokens = call_variant(
-            "training.loss", name, *arguments,
-            is_valid=lambda sums: isinstance(sums, tuple) and [*map(jnp.shape, sums)] == [(), ()],
-        )  # fmt: skip
-    return add_auxiliary_loss(loss, tokens, auxiliary)
-
-
-def add_auxiliary_loss(
-    loss: Float[Array, ""], tokens: Float[Array, ""], auxiliary: Auxiliary
-) -> Sums:
-    """Returns the sums of a batch; the auxiliary loss is added once for each predicted token."""
-    others = dict(auxiliary)
-    own = others.pop("loss", None)
-    return loss if own is None else loss + tokens * own, (tokens, others)
-
-
-def sum_r_drop_losses(
-    model: Model, batch: DeviceBatch, smoothing: float, alpha: float, key: jax.Array
-) -> Sums:
-    """As `sum_smoothed_losses`, with R-Drop: two passes of each row with different dropout masks.
-
-    As in R-Drop's paper, the model gets one batch that holds each row twice. A dropout mask depends
-    on the index of the row, so the two copies of a row have different masks. The copies are
-    neighbours, so no rows move between devices. Two calls of the model, with a key each, would
-    compile longer and compute no faster.
-    """
-
-    def repeat(rows: jax.Array) -> jax.Array:
-        twice = jnp.stack([rows, rows], axis=1)
-        shape = (2 * len(rows), rows.shape[1])
-        return jnp.reshape(twice, shape, out_sharding=spec("batch", None))
-
-    hidden, table, targets, weights, auxiliary = model.predict(jax.tree.map(repeat, batch), key)
-
-    def split(rows: jax.Array) -> jax.Array:
-        shape = (len(batch.src), 2, *rows.shape[1:])
-        names = "batch", *[None] * rows.ndim
-        return jnp.reshape(rows, shape, out_sharding=spec(*names))
-
-    passes, targets, weights = split(hidden), split(targets)[:, 0], split(weights)[:, 0]
-    r_drop_cross_entropy = model.policy.operations.r_drop_cross_entropy
-    loss, tokens = r_drop_cross_entropy(
-        passes[:, 0], passes[:, 1], table, targets, weights, smoothing, alpha
-    )
-    return add_auxiliary_loss(loss, tokens, auxiliary)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from t2t.config.fields import MeshConfig
+from t2t.config.fields import Config, MeshConfig, TrainingConfig
 from t2t.data.batch import PAD_ID, Batch, DeviceBatch
 from t2t.data.loader import put_batch
 from t2t.model.experts import Experts, balance
 from t2t.model.interface import Params, merge
 from t2t.runtime.mesh import make_mesh
-from t2t.training.step import Sums, sum_r_drop_losses, sum_smoothed_losses
+from t2t.training.losses import Sums, add_auxiliary_loss, make_loss
 from tests.model.small_models import (
     POLICY,
     SMALL,
@@ -57,7 +57,7 @@ def test_experts_that_are_used_alike_add_the_coefficient_in_each_layer(
         fields = MIXTURE | {"kind": kind, "num_layers": 2, "load_balance": coefficient}
         structure, params = draw_params(dataclasses.replace(SMALL, dropout=0.0, **fields))
         params = jax.tree.map_with_path(lambda path, x: x * ("router" not in str(path)), params)
-        loss, (tokens, _) = jax.jit(sum_losses, static_argnums=(0, 3))(
+        loss, tokens, _ = jax.jit(sum_losses, static_argnums=(0, 3))(
             structure, params, batch, alpha
         )
         losses.append(loss / tokens)
@@ -65,10 +65,8 @@ def test_experts_that_are_used_alike_add_the_coefficient_in_each_layer(
 
 
 def sum_losses(structure: Structure, params: Params, batch: DeviceBatch, alpha: float) -> Sums:
-    model, key = merge(structure, params), jax.random.key(0)
-    if alpha:
-        return sum_r_drop_losses(model, batch, 0.1, alpha, key)
-    return sum_smoothed_losses(model, batch, 0.1, key)
+    loss = make_loss(Config(training=TrainingConfig(r_drop=alpha)))
+    return add_auxiliary_loss(*loss.sum_losses(merge(structure, params), batch, jax.random.key(0)))
 
 
 def test_router_learns_from_the_output_even_if_a_token_has_one_expert() -> None:

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t2t.config.fields import Config, TrainingConfig
 from t2t.data.batch import Batch
 from t2t.model import loss
 from t2t.model.interface import Params, merge
 from t2t.ops import chunked_loss
-from t2t.training.step import sum_smoothed_losses
+from t2t.training.losses import CrossEntropy
 from tests import reference
 from tests.model.small_models import SMALL, SRC, TGT_IN, TGT_OUT, draw_params
 
@@ -160,7 +161,8 @@ def test_bias_of_the_logits_is_not_rounded_in_the_losses_either(dtype: str, kern
         model = merge(structure, params)
         logits = jax.nn.log_softmax(model(SRC, TGT_IN))
         wanted = -jnp.take_along_axis(logits, TGT_OUT[..., None], axis=-1).sum()
-        sums, _ = sum_smoothed_losses(model, batch, 0.0)
+        plain = Config(training=TrainingConfig(label_smoothing=0.0))
+        sums, *_ = CrossEntropy(plain)(model, batch)
         rows = model.policy.operations.sentence_losses(*model.predict(batch)[:4])
         return wanted, sums, rows.sum()
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
-from t2t.config.fields import MeshConfig
+from t2t.config.fields import Config, MeshConfig
 from t2t.data.batch import EOS_ID, Batch
 from t2t.data.loader import make_batch
 from t2t.model import attention
@@ -20,7 +20,7 @@ from t2t.model.kv_cache import KeyValue
 from t2t.ops import cudnn_attention, select_kernels
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
-from t2t.training.step import sum_smoothed_losses
+from t2t.training.losses import CrossEntropy
 from tests.model.small_models import SMALL, Structure, draw_params
 
 BATCH, QUERIES, KEYS, HEADS, WIDTH = 8, 6, 4, 4, 8
@@ -161,7 +161,7 @@ def test_nothing_uses_the_results_of_queries_that_see_no_key(
         structure, params = draw_params(SMALL)
 
         def sum_losses(params: Params, structure: Structure = structure) -> Array:
-            return sum_smoothed_losses(merge(structure, params), batch, 0.1)[0]
+            return CrossEntropy(Config())(merge(structure, params), batch)[0]
 
         found.append(jax.jit(jax.value_and_grad(sum_losses))(params))
     jax.tree.map(np.testing.assert_array_equal, *found)

@@ -11,7 +11,7 @@ import pytest
 from t2t.model import loss
 from t2t.model.interface import Params, merge
 from t2t.ops import chunked_loss, chunked_r_drop
-from t2t.training.step import sum_r_drop_losses, sum_smoothed_losses
+from t2t.training.losses import CrossEntropy, RDrop
 from tests import reference
 from tests.training.test_step import change, make_batch, make_trainer, on_device
 
@@ -99,9 +99,10 @@ def test_passes_of_a_step_have_different_dropout_masks() -> None:
     @jax.jit
     def run(params: Params) -> list[tuple[Any, ...]]:
         model, key = merge(trainer.structure, params), jax.random.key(0)
-        return [tuple(sum_r_drop_losses(model, batch, 0.1, x, key)) for x in (1e-9, 1.0)]
+        losses = [RDrop(change(training={"r_drop": alpha})) for alpha in (1e-9, 1.0)]
+        return [loss(model, batch, key) for loss in losses]
 
-    (less, (tokens, _)), (more, _) = run(trainer.first.params)
+    (less, tokens, _), (more, *_) = run(trainer.first.params)
     assert float(more) > 1.001 * float(less)
     assert float(tokens) == make_batch().weights.sum()
 
@@ -113,8 +114,8 @@ def test_without_dropout_the_loss_of_a_step_is_the_plain_one() -> None:
     @jax.jit
     def run(params: Params) -> tuple[jax.Array, jax.Array]:
         model = merge(trainer.structure, params)
-        found, _ = sum_r_drop_losses(model, batch, 0.1, 5.0, jax.random.key(0))
-        return found, sum_smoothed_losses(model, batch, 0.1)[0]
+        found, *_ = RDrop(change(training={"r_drop": 5.0}))(model, batch, jax.random.key(0))
+        return found, CrossEntropy(change())(model, batch)[0]
 
     found, plain = run(trainer.first.params)
     assert float(found) == pytest.approx(float(plain), rel=1e-6)

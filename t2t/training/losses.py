@@ -1,0 +1,150 @@
+"""The losses of training: a table of functions (model, batch, key) -> sums.
+
+A row is a class that is created with the `Config`. A registered loss (`config/variants.py`) is such
+a class, or the function itself. It may name other runs, its teachers (`teachers.py`); their models
+are further arguments, behind the key.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from t2t.config.fields import Config
+from t2t.config.variants import check_call, find_variant, make_variant_error
+from t2t.data.batch import DeviceBatch
+from t2t.model.block import Auxiliary
+from t2t.model.interface import Model
+from t2t.runtime.mesh import spec
+from t2t.training.scheduled_sampling import sample_inputs
+
+# Sums of losses and of weights, and what layers return beside their output (`Auxiliary`).
+Sums = tuple[Float[Array, ""], Float[Array, ""], Auxiliary]
+
+
+class Loss(NamedTuple):
+    """The loss of a config."""
+
+    sum_losses: Callable[..., Sums]  # called as (model, batch, key, *teachers)
+    teachers: tuple[str, ...] = ()  # names of runs, each as RUN or RUN:CHECKPOINT
+
+
+def make_loss(config: Config) -> Loss:
+    """Returns the loss that `training.loss` names, or R-Drop's; perhaps on sampled inputs.
+
+    Raises:
+        ConfigError: a registered loss does not take the arguments of one.
+    """
+    training = config.training
+    name = "r_drop" if training.r_drop else training.loss
+    loss = Loss(LOSSES[name](config)) if name in LOSSES else _make_registered(config)
+    if training.scheduled_sampling:
+        return loss._replace(sum_losses=ScheduledSampling(config, loss.sum_losses))
+    return loss
+
+
+class CrossEntropy:
+    """Section 5.4: label-smoothed cross-entropy under teacher forcing."""
+
+    def __init__(self, config: Config):
+        self.smoothing = config.training.label_smoothing
+
+    def __call__(self, model: Model, batch: DeviceBatch, key: jax.Array | None = None) -> Sums:
+        """Returns the sums of a batch; a key switches dropout on."""
+        hidden, table, targets, weights, auxiliary = model.predict(batch, key)
+        cross_entropy = model.policy.operations.smoothed_cross_entropy
+        return *cross_entropy(hidden, table, targets, weights, self.smoothing), auxiliary
+
+
+class RDrop:
+    """R-Drop (Liang et al. 2021): two passes of each row with different dropout masks.
+
+    As in the paper, the model gets one batch that holds each row twice. A dropout mask depends on
+    the index of the row, so the two copies of a row have different masks. The copies are
+    neighbours, so no rows move between devices. Two calls of the model, with a key each, would
+    compile longer and compute no faster.
+    """
+
+    def __init__(self, config: Config):
+        self.smoothing, self.alpha = config.training.label_smoothing, config.training.r_drop
+
+    def __call__(self, model: Model, batch: DeviceBatch, key: jax.Array) -> Sums:
+        """Returns the sums of a batch."""
+        hidden, table, targets, weights, auxiliary = model.predict(repeat_rows(batch, 2), key)
+        passes, targets, weights = (group_rows(x, 2) for x in (hidden, targets, weights))
+        r_drop_cross_entropy = model.policy.operations.r_drop_cross_entropy
+        sums = r_drop_cross_entropy(
+            passes[:, 0], passes[:, 1], table, targets[:, 0], weights[:, 0],
+            self.smoothing, self.alpha,
+        )  # fmt: skip
+        return *sums, auxiliary
+
+
+class ScheduledSampling:
+    """Another loss on target inputs of which the model has predicted some (`sample_inputs`)."""
+
+    def __init__(self, config: Config, loss: Callable[..., Sums]):
+        self.probability, self.loss = config.training.scheduled_sampling, loss
+
+    def __call__(self, model: Model, batch: DeviceBatch, key: jax.Array, *teachers: Model) -> Sums:
+        """Returns the sums of the batch with sampled inputs."""
+        sampling_key, key = jax.random.split(key)
+        batch = sample_inputs(model, batch, self.probability, sampling_key)
+        return self.loss(model, batch, key, *teachers)
+
+
+LOSSES: dict[str, Callable[[Config], Callable[..., Sums]]] = {
+    "cross_entropy": CrossEntropy,
+    "r_drop": RDrop,  # chosen by its weight, `training.r_drop`
+}
+
+
+def _make_registered(config: Config) -> Loss:
+    field, name = "training.loss", config.training.loss
+    loss = find_variant(field, name)
+    if isinstance(loss, type):
+        check_call(field, name, loss, config)
+        loss = loss(config)
+    teachers = tuple(getattr(loss, "teachers", ()))
+    check_call(field, name, loss, *[None] * (3 + len(teachers)))
+
+    def sum_losses(*arguments: Any) -> Sums:
+        sums = loss(*arguments)
+        if not (isinstance(sums, tuple) and [*map(jnp.shape, sums[:2])] == [(), ()]):
+            raise make_variant_error(field, name, f"returned {_describe(sums)}")
+        return sums[0], sums[1], sums[2] if len(sums) > 2 else {}
+
+    return Loss(sum_losses, teachers)
+
+
+def _describe(sums: Any) -> str:
+    parts = sums if isinstance(sums, tuple) else (sums,)
+    return ", ".join(f"{type(x).__name__} of shape {jnp.shape(x)}" for x in parts)
+
+
+def add_auxiliary_loss(
+    loss: Float[Array, ""], weights: Float[Array, ""], auxiliary: Auxiliary
+) -> Sums:
+    """Returns the sums with the auxiliary loss added once for each predicted token."""
+    others = dict(auxiliary)
+    own = others.pop("loss", None)
+    return loss if own is None else loss + weights * own, weights, others
+
+
+def repeat_rows(batch: DeviceBatch, count: int) -> DeviceBatch:
+    """Returns a batch with so many copies of each row, which are neighbours."""
+
+    def repeat(rows: jax.Array) -> jax.Array:
+        copies = jnp.stack([rows] * count, axis=1)
+        shape = (count * len(rows), rows.shape[1])
+        return jnp.reshape(copies, shape, out_sharding=spec("batch", None))
+
+    return jax.tree.map(repeat, batch)
+
+
+def group_rows(rows: jax.Array, count: int) -> jax.Array:
+    """Returns rows of `repeat_rows` with a dimension for the copies, behind the first."""
+    shape: Sequence[int] = (len(rows) // count, count, *rows.shape[1:])
+    return jnp.reshape(rows, shape, out_sharding=spec("batch", *[None] * rows.ndim))
