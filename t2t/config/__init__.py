@@ -7,5 +7,7 @@ from t2t.config.fields import DataConfig as DataConfig
 from t2t.config.fields import DecodingConfig as DecodingConfig
 from t2t.config.fields import MeshConfig as MeshConfig
 from t2t.config.fields import ModelConfig as ModelConfig
+from t2t.config.fields import PluginOptions as PluginOptions
 from t2t.config.fields import TokenizerConfig as TokenizerConfig
 from t2t.config.fields import TrainingConfig as TrainingConfig
+from t2t.config.fields import option as option

@@ -7,7 +7,7 @@ JAX.
 
 import dataclasses
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 
@@ -34,6 +34,19 @@ class Fields:
             """Sets a field."""
             _check_attribute(type(self), name, value)
             super().__setattr__(name, value)
+
+
+class PluginOptions(Fields):
+    """Base of the options that a plugin registers: a dataclass whose fields have defaults."""
+
+    def list_problems(self) -> Iterable[str]:
+        """Returns a line for each rule that the values break, such as "mix=2 must be below 1"."""
+        return ()
+
+
+def option(default: Any, text: str) -> Any:
+    """Returns a field of `PluginOptions`, with a text that explains it in messages."""
+    return dataclasses.field(default=default, metadata={"help": text})
 
 
 @dataclasses.dataclass
@@ -442,17 +455,22 @@ class Config(Fields):
     # Python modules that register variants (t2t/config/variants.py). Programs that open the run
     # import them with --plugins or --trust_plugins
     plugins: tuple[str, ...] = ()
+    # options that these modules register, as `--config.plugin.NAME.FIELD=VALUE`: each name with a
+    # `PluginOptions`, or with a dictionary while the module is not imported
+    plugin: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def flatten(config: Config) -> dict[str, Any]:
     """The config as one flat dict: {"model.d_model": 512, ...}."""
-    flat: dict[str, Any] = {}
-    for section, fields in dataclasses.asdict(config).items():
-        if isinstance(fields, dict):
-            flat |= {f"{section}.{name}": value for name, value in fields.items()}
-        else:
-            flat[section] = fields
-    return flat
+
+    def walk(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                yield from walk(value, f"{section}{name}.")
+            else:
+                yield f"{section}{name}", value
+
+    return dict(walk(dataclasses.asdict(config)))
 
 
 def describe_unknown_field(name: str, known: Collection[str] = ()) -> str:

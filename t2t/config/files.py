@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import typing
@@ -12,7 +13,13 @@ from typing import Any, TypeVar
 from t2t.config.fields import Config, ConfigError, Fields, describe_unknown_field, flatten, show
 from t2t.config.languages import fill_languages
 from t2t.config.rules import validate
-from t2t.config.variants import open_plugins
+from t2t.config.variants import (
+    describe_options,
+    find_options,
+    import_plugins,
+    list_options,
+    open_plugins,
+)
 from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import make_run_path
 
@@ -48,6 +55,9 @@ def _build(
     built = {}
     for name in filter(hints.__contains__, values):
         value, hint = values[name], hints[name]
+        if kind is Config and name == "plugin":
+            built[name] = _build_options(value, problems)
+            continue
         if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
             built[name] = _build(typing.cast(type, hint), value, f"{name}.", problems)
             continue
@@ -56,6 +66,38 @@ def _build(
         except ConfigError as error:
             problems.append(str(error))
     return kind(**built)
+
+
+def _build_options(values: Any, problems: list[str]) -> dict[str, Any]:
+    """Builds the options of plugins, each of its class; those of no known class stay."""
+    built: dict[str, Any] = {}
+    for name, given in values.items() if isinstance(values, Mapping) else [("NAME", values)]:
+        fields, kind = vars(given) if isinstance(given, Fields) else given, find_options(name)
+        if not isinstance(fields, Mapping):
+            problems.append(f"plugin.{name}={show(given)} is no object with fields")
+        elif kind is None:
+            built[name] = dict(fields)
+        else:
+            known = len(problems)
+            built[name] = _build(kind, fields, f"plugin.{name}.", problems)
+            problems[known:] = [f"{line}; {describe_options(name)}" for line in problems[known:]]
+    return built
+
+
+def complete_options(config: Config) -> Config:
+    """Imports the plugins of a config; returns it with all of their options, checked by type.
+
+    Raises:
+        ConfigError: a module cannot be imported, or an option does not exist or has a wrong type.
+    """
+    import_plugins(config.plugins)
+    given = {name: {} for name in list_options(config.plugins)} | config.plugin
+    problems: list[str] = []
+    built = _build_options(given, problems)
+    problems += [describe_options(name) for name in given if find_options(name) is None]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return dataclasses.replace(config, plugin=built)
 
 
 def check_config(config: object) -> Config:
@@ -71,11 +113,10 @@ def check_config(config: object) -> Config:
         for name, value in vars(config).items()
     }
     sections = vars(Config(**values)).items()
-    return validate(
-        build_config(
-            {n: vars(value) if isinstance(value, Fields) else value for n, value in sections}
-        )
+    built = build_config(
+        {n: vars(value) if isinstance(value, Fields) else value for n, value in sections}
     )
+    return validate(complete_options(built))
 
 
 def read_argument(name: str, value: Any, hint: Any) -> Any:
@@ -130,7 +171,9 @@ def differences(old: Config, new: Config) -> list[str]:
     """One line for each field that differs: "model.d_model: 512 -> 256"."""
     before, after = flatten(old), flatten(new)
     return [
-        f"{k}: {_format(before[k])} -> {_format(after[k])}" for k in before if before[k] != after[k]
+        f"{k}: {_format(before.get(k))} -> {_format(after.get(k))}"
+        for k in dict.fromkeys([*before, *after])
+        if before.get(k) != after.get(k)
     ]
 
 
@@ -139,9 +182,13 @@ def _format(value: Any) -> str:
 
 
 def overrides(config: Config) -> dict[str, Any]:
-    """The fields whose values differ from the defaults."""
+    """The fields whose values differ from the defaults, and all options of plugins."""
     defaults = flatten(Config())
-    return {name: value for name, value in flatten(config).items() if value != defaults[name]}
+    return {
+        name: value
+        for name, value in flatten(config).items()
+        if name not in defaults or value != defaults[name]
+    }
 
 
 def override(config: Config, values: Mapping[str, Any]) -> Config:
@@ -152,11 +199,11 @@ def override(config: Config, values: Mapping[str, Any]) -> Config:
     """
     sections, known = dataclasses.asdict(config), flatten(config)
     for name, value in values.items():
-        if name not in known:
+        if name not in known and not name.startswith("plugin."):
             raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name)}")
-        section, _, field = name.rpartition(".")
-        (sections[section] if section else sections)[field] = value
-    return validate(build_config(sections))
+        *outer, field = name.split(".")
+        functools.reduce(lambda part, own: part.setdefault(own, {}), outer, sections)[field] = value
+    return validate(complete_options(build_config(sections)))
 
 
 def save_config(config: Config, path: Path) -> None:
@@ -173,7 +220,7 @@ def load_config(path: Path) -> Config:
     """
     config = read_saved_config(path)
     open_plugins(config.plugins, path.parent)
-    return validate(config)
+    return validate(complete_options(config))
 
 
 def load_run_config(run: str) -> Config:

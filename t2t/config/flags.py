@@ -2,7 +2,9 @@
 
 import ast
 import dataclasses
+import itertools
 import re
+import sys
 import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +16,7 @@ from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 from ml_collections.config_flags.tuple_parser import TupleParser
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig, explain_attribute
-from t2t.config.files import check_config
+from t2t.config.files import check_config, complete_options
 from t2t.config.measure_names import METRICX_INPUTS
 from t2t.config.recipes import find_recipe
 from t2t.config.variants import CHOICES
@@ -56,7 +58,7 @@ class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
     def parse(self, recipe: str) -> Any:
         """Returns the result of the recipe's `get_config`."""
         try:
-            return super().parse(find_recipe(recipe))
+            return _open_options(super().parse(find_recipe(recipe)))
         except AttributeError as error:
             if fault := explain_attribute(error):
                 raise fault from None
@@ -71,6 +73,25 @@ class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
                     f"a colon: {found[1]}"
                 ) from None
             raise
+
+
+def _open_options(config: Any) -> Any:
+    """Returns a config with the options of its plugins, if a flag sets one: so its type is known.
+
+    The plugins are those of the recipe, and of the flag --config.plugins, which is not read yet.
+    """
+    arguments = flags.FLAGS.read_flags_from_files(sys.argv, force_gnu=False)
+    is_option = re.compile(r"--?(no)?config\.plugin\.").match
+    if not (isinstance(config, Config) and any(map(is_option, arguments))):
+        return config
+    modules = config.plugins
+    for argument, value in itertools.pairwise([*arguments, ""]):
+        if found := re.fullmatch(r"--?config\.plugins(?:=(.*))?", argument):
+            modules += _TextsParser().parse(value if found[1] is None else found[1])
+    opened = complete_options(dataclasses.replace(config, plugins=modules))
+    for name, options in opened.plugin.items():
+        config_flags.register_flag_parser_for_type(type(options), _SectionParser(f"plugin.{name}"))
+    return dataclasses.replace(opened, plugins=config.plugins)
 
 
 class _IntegerParser(flags.IntegerParser):
@@ -124,6 +145,7 @@ class _SectionParser(flags.ArgumentParser[Any]):
 config_flags.register_flag_parser_for_type(int, _IntegerParser())
 config_flags.register_flag_parser_for_type(tuple[str, ...], _TextsParser())
 config_flags.register_flag_parser_for_type(tuple[float, ...], _NumbersParser())
+config_flags.register_flag_parser_for_type(dict[str, Any], _SectionParser("plugin.NAME"))
 for _field in dataclasses.fields(Config):
     if dataclasses.is_dataclass(_field.type):
         config_flags.register_flag_parser_for_type(_field.type, _SectionParser(_field.name))

@@ -14,6 +14,7 @@ from t2t.config.fields import (
     ConfigError,
     DecodingConfig,
     ModelConfig,
+    PluginOptions,
     TrainingConfig,
     flatten,
 )
@@ -64,7 +65,8 @@ def validate(config: Config) -> Config:
         f"{name}={value!r} must {rule}"
         for name, value in values.items()
         for rule in _list_broken(name, value)
-        if not name.startswith(("mesh.", "decoding.top_p"))  # which have rules of their own
+        # These have rules of their own.
+        if not name.startswith(("mesh.", "decoding.top_p", "plugin."))
     ]
     if problems:  # the rules below divide by these values
         raise ConfigError("\n".join(problems))
@@ -76,6 +78,9 @@ def validate(config: Config) -> Config:
     problems += _training_problems(config.training, config.model)
     problems += _decoding_problems(config.decoding)
     problems += _combination_problems(config)
+    for name, options in config.plugin.items():
+        if isinstance(options, PluginOptions):  # not while the plugin is not imported
+            problems += [f"plugin.{name}.{line}" for line in options.list_problems()]
     if problems:
         raise ConfigError("\n".join(problems))
     return config

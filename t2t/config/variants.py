@@ -11,17 +11,19 @@ if the user names them by --plugins, or trusts the run's own copies by --trust_p
 """
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import inspect
 import re
 import sys
 import traceback
+import typing
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t.config.fields import ConfigError
+from t2t.config.fields import ConfigError, PluginOptions
 
 GATED = ("swiglu", "geglu")  # feed-forwards with two inner projections, of which one is a gate
 # The library's own variants, each chosen by a `match` on the field.
@@ -87,6 +89,8 @@ EXTENSIBLE = {
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",
     # Called once, by the first process, before the first step.
     "training.writer": "(Config, workdir) -> t2t.training.metric_writers.MetricWriter",
+    # Typed fields of the config, --config.plugin.NAME.FIELD.
+    "plugin": "a dataclass derived from t2t.config.PluginOptions, whose fields have defaults",
     # The language is one of `normalize_language`, or "" if it is unknown.
     "evaluation.measure": "(tgt_language, num_references) -> t2t.evaluation.measures.Measure with "
     "segments(sources, hypotheses, references) -> finite array [sentences, statistics]",
@@ -113,7 +117,7 @@ def register(field: str, name: str) -> Callable[[Variant], Variant]:
         raise ConfigError(
             f"{field} accepts no registered variants; these fields do: {', '.join(EXTENSIBLE)}"
         )
-    if name in CHOICES[field]:
+    if name in CHOICES.get(field, ()):
         raise ConfigError(f"{field}={name!r} is one of t2t's own variants; choose another name")
 
     def add(variant: Variant) -> Variant:
@@ -121,6 +125,8 @@ def register(field: str, name: str) -> Callable[[Variant], Variant]:
         if owner != _qualified_name(variant):
             raise ConfigError(f"{field}={name!r} is registered by {owner}; choose another name")
         _registered[field, name] = variant
+        if field == "plugin":
+            _check_options(name, variant)
         return variant
 
     return add
@@ -131,6 +137,69 @@ def find_variant(field: str, name: str) -> Callable[..., Any]:
     if (field, name) not in _registered:
         raise ConfigError(describe_unknown(field, name))
     return _registered[field, name]
+
+
+def _check_options(name: str, kind: Any) -> None:
+    """Raises ConfigError if these are no options; makes the types of fields those of Python."""
+    try:
+        hints = typing.get_type_hints(kind)
+        kind()
+        for field in dataclasses.fields(kind):
+            field.type = hints[field.name]  # which may have been a text
+        is_valid = issubclass(kind, PluginOptions) and name.isidentifier()
+    except TypeError:
+        is_valid = False
+    if not is_valid or hasattr(dict, name):  # flags look for attributes first
+        raise make_variant_error("plugin", name, "declares no options under a name of its own")
+
+
+def find_options(name: str) -> type[PluginOptions] | None:
+    """Returns the class of a plugin's options, or None if no module has registered them."""
+    kind: Any = _registered.get(("plugin", name))
+    return kind
+
+
+def list_options(modules: Collection[str]) -> list[str]:
+    """Returns the names of the options that these modules, or a notebook, have registered."""
+    return [
+        name
+        for (field, name), kind in _registered.items()
+        if field == "plugin"
+        and any(f"{kind.__module__}.".startswith(f"{own}.") for own in (*modules, "__main__"))
+    ]
+
+
+def _name_type(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)
+
+
+def list_option_names() -> list[str]:
+    """Returns the fields of all registered options, such as plugin.distillation.mix."""
+    kinds = [(name, kind) for (field, name), kind in _registered.items() if field == "plugin"]
+    return [
+        f"plugin.{name}.{field.name}"
+        for name, kind in kinds
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses
+    ]
+
+
+def describe_options(name: str) -> str:
+    """Explains the fields of a plugin's options, or says that there are none.
+
+    `name` may be that of a field, such as "distillation.mix".
+    """
+    name = name.partition(".")[0]
+    kind = find_options(name)
+    if kind is None:
+        return (
+            f"plugin.{name}: no module of plugins has such options; name the module that registers "
+            "them in plugins"
+        )
+    return f"plugin.{name} has " + "; ".join(
+        f"{field.name} ({_name_type(field.type)}, by default {field.default!r}): "
+        f"{field.metadata.get('help', '')}"
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # it is a dataclass
+    )
 
 
 def call_variant(field: str, name: str, *arguments: Any, is_valid: Callable[[Any], bool]) -> Any:
@@ -188,7 +257,7 @@ def describe_unknown(field: str, name: str) -> str:
 def choices(field: str) -> tuple[str, ...]:
     """All values that a field can have: the library's own, then the registered ones."""
     kind = "evaluation.measure" if field == "decoding.mbr" else field  # the utility is a measure
-    return CHOICES[field] + tuple(name for owner, name in _registered if owner == kind)
+    return CHOICES.get(field, ()) + tuple(name for owner, name in _registered if owner == kind)
 
 
 def import_plugins(modules: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from absl import app, flags
 
 from t2t.config.fields import Config, ConfigError, describe_unknown_field, flatten
 from t2t.config.flags import combine_repeated
-from t2t.config.variants import trust_plugins
+from t2t.config.variants import describe_options, list_option_names, trust_plugins
 from t2t.runtime.error_messages import explain, is_unanswered
 from t2t.runtime.jax_settings import check_precision, skip_absent_accelerators
 from t2t.storage.paths import make_run_path
@@ -371,11 +371,14 @@ def _parse(arguments: Sequence[str], alone: str) -> Sequence[str]:
     except KeyError:  # from config_flags: no such field
         given = (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in arguments)
         names = [found[1] for found in given if found]
-        known = list(flatten(Config()))
+        known = [*flatten(Config()), *list_option_names()]
         unknown = next((name for name in names if name not in known), None)
         if unknown is None:  # raised by the recipe
             raise
-        sys.exit(_fail(f"--config.{unknown}: {describe_unknown_field(unknown)}"))
+        section, _, rest = unknown.partition(".")
+        is_option = section == "plugin"
+        text = describe_options(rest) if is_option else describe_unknown_field(unknown)
+        sys.exit(_fail(f"--config.{unknown}: {text}"))
 
 
 def _explain_unknown(error: flags.UnrecognizedFlagError, alone: str) -> str:

@@ -26,7 +26,8 @@ from t2t.data.parts import choose_direction
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.locks import LockedError, lock_update
 from t2t.sweeps.sweep_rows import Run
-from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, RunError, lock
+from t2t.training.run_directory import RunError, lock
+from t2t.training.run_names import CHECKPOINT_NAMES, CHECKPOINT_PATTERN
 
 # Config fields that may change when a sweep continues: locations and devices.
 LOCATION_FIELDS = ("mesh.", "data.directory", "data.cache_directory")
@@ -214,9 +215,9 @@ def _check_same(
         # Fields that are newer than the file get their defaults, the checkpoint the row's.
         old = _flatten(Config(), requested[name]["checkpoint"]) | saved[name]
         changed += [
-            f"{name}: {field}: {old[field]!r} -> {value!r}"
+            f"{name}: {field}: {old.get(field)!r} -> {value!r}"
             for field, value in requested[name].items()
-            if old[field] != value and not field.startswith(LOCATION_FIELDS)
+            if old.get(field) != value and not field.startswith(LOCATION_FIELDS)
         ]
     if changed:
         raise RunError(

@@ -255,7 +255,8 @@ def make_runs(base: Config, rows: Sequence[Row], workdir: Path) -> tuple[list[Ru
             continue
         before, unused = flatten(base), list_unused(config)
         is_changed = row.checkpoint != rows[0].checkpoint or any(
-            value != before[name] and name not in unused for name, value in flatten(config).items()
+            value != before.get(name) and name not in unused
+            for name, value in flatten(config).items()
         )
         if row.name != BASE and not is_changed:
             left_out[row.name] = "it does not change the base"

@@ -24,13 +24,13 @@ from t2t.storage.atomic_files import (
 )
 from t2t.training.averages import average
 from t2t.training.run_directory import (
-    CHECKPOINT_NAMES,
     RunError,
     first_line,
     list_last_steps,
     list_steps,
     make_read_error,
 )
+from t2t.training.run_names import CHECKPOINT_NAMES
 from t2t.training.signals import hold_signals
 
 Scored = TypeVar("Scored", int, tuple[int, int], tuple[int, float])

@@ -23,10 +23,10 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.model.interface import Params
 from t2t.runtime.mesh import put_like
-from t2t.storage.paths import make_run_path
 from t2t.training.checkpoint import list_scored_measures, restore_params
 from t2t.training.parameter_groups import find_name, name_leaves
-from t2t.training.run_directory import CHECKPOINT_NAMES, CHECKPOINT_PATTERN, RunError, list_steps
+from t2t.training.run_directory import RunError, list_steps
+from t2t.training.run_names import CHECKPOINT_NAMES, split_name
 
 FLAG = "--init_from"
 _LAYER = re.compile(r"(\w+\.)(\d+)(.*)")  # stack, number of the layer, and the part of it
@@ -58,22 +58,6 @@ class Outcome(NamedTuple):
     name: str
     text: str  # "taken", or what was taken of it, or why it was not
     size: int  # values that were taken
-
-
-def split_name(name: str, flag: str = FLAG) -> tuple[Path, str]:
-    """Splits RUN:CHECKPOINT; the checkpoint is "" if the name has none, or is itself a run's.
-
-    `flag` is what messages name it by.
-
-    Raises:
-        PathError: RUN cannot be a run directory.
-    """
-    matched = re.fullmatch(f"(.*?)(?::({CHECKPOINT_PATTERN}))?", name, re.DOTALL)
-    assert matched is not None
-    whole = make_run_path(name, flag)
-    if not matched[2] or (whole / "config.json").exists():
-        return whole, ""
-    return make_run_path(matched[1], flag), matched[2]
 
 
 def read_source(name: str, workdir: Path, flag: str = FLAG) -> Source:

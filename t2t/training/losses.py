@@ -10,14 +10,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jaxtyping import Array, Float
 
 from t2t.config.fields import Config
+from t2t.config.files import load_config
 from t2t.config.variants import check_call, find_variant, make_variant_error
 from t2t.data.batch import DeviceBatch
 from t2t.model.block import Auxiliary
-from t2t.model.interface import Model
+from t2t.model.interface import Model, Params
+from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import spec
+from t2t.training.run_names import split_name
 from t2t.training.scheduled_sampling import sample_inputs
 
 # Sums of losses and of weights, and what layers return beside their output (`Auxiliary`).
@@ -29,6 +33,13 @@ class Loss(NamedTuple):
 
     sum_losses: Callable[..., Sums]  # called as (model, batch, key, *teachers)
     teachers: tuple[str, ...] = ()  # names of runs, each as RUN or RUN:CHECKPOINT
+
+
+class Teacher(NamedTuple):
+    """A model as the training state holds it."""
+
+    structure: nnx.GraphDef[Model]
+    params: Params
 
 
 def make_loss(config: Config) -> Loss:
@@ -43,6 +54,22 @@ def make_loss(config: Config) -> Loss:
     if training.scheduled_sampling:
         return loss._replace(sum_losses=ScheduledSampling(config, loss.sum_losses))
     return loss
+
+
+def describe_teachers(config: Config, *vocab_sizes: int) -> tuple[Teacher, ...]:
+    """Returns the teachers with a `jax.ShapeDtypeStruct` in place of each parameter.
+
+    Raises:
+        ConfigError: a run has no readable config.
+    """
+    runs = [split_name(name, name_field(config))[0] for name in make_loss(config).teachers]
+    models = [load_config(run / "config.json").model for run in runs]
+    return tuple(Teacher(*describe_model(model, *vocab_sizes)) for model in models)
+
+
+def name_field(config: Config) -> str:
+    """Names the place where a loss has a teacher, for messages."""
+    return f"training.loss={config.training.loss!r}, teacher"
 
 
 class CrossEntropy:

@@ -20,9 +20,6 @@ from t2t.storage.atomic_files import explain_write_errors, list_complete
 from t2t.storage.locks import LockedError, lock_folder
 
 COMMITTED = "commit_success.txt"  # the object that Orbax writes last to a checkpoint in a bucket
-# What --checkpoint takes, as `checkpoint.restore_params` reads it: for messages, and as a pattern.
-CHECKPOINT_NAMES = "last, best, STEP, avg:COUNT, ema or ema:STEP"
-CHECKPOINT_PATTERN = r"last|best|\d+|avg:0*[1-9]\d*|ema(:\d+)?"
 
 
 class RunError(RuntimeError):

@@ -14,9 +14,9 @@ from t2t.config.fields import Config
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model, init_model
 from t2t.training.averages import start_average
+from t2t.training.losses import Teacher, describe_teachers
 from t2t.training.optimizer import make_optimizer
 from t2t.training.parameter_groups import check_patterns, name_leaves
-from t2t.training.teachers import Teacher, describe_teachers
 
 
 class TrainState(NamedTuple):

@@ -7,37 +7,16 @@ on the mesh as each model declares. Checkpoints do not hold them.
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from flax import nnx
 from jax.sharding import Mesh
 
 from t2t.config.fields import Config, ConfigError
-from t2t.config.files import load_config
 from t2t.data.tokenizer import Vocabulary, open_given
-from t2t.model.interface import Model, Params, check_params
+from t2t.model.interface import check_params
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import check_divisibility, put_like
-from t2t.training.fine_tuning import Source, read_source, split_name
-from t2t.training.losses import make_loss
-
-
-class Teacher(NamedTuple):
-    """A model as the training state holds it."""
-
-    structure: nnx.GraphDef[Model]
-    params: Params
-
-
-def describe_teachers(config: Config, *vocab_sizes: int) -> tuple[Teacher, ...]:
-    """Returns the teachers with a `jax.ShapeDtypeStruct` in place of each parameter.
-
-    Raises:
-        ConfigError: a run has no readable config.
-    """
-    runs = [split_name(name, _name_field(config))[0] for name in make_loss(config).teachers]
-    models = [load_config(run / "config.json").model for run in runs]
-    return tuple(Teacher(*describe_model(model, *vocab_sizes)) for model in models)
+from t2t.training.fine_tuning import Source, read_source
+from t2t.training.losses import Teacher, make_loss, name_field
 
 
 def read_teachers(config: Config, workdir: Path) -> list[Source]:
@@ -47,7 +26,7 @@ def read_teachers(config: Config, workdir: Path) -> list[Source]:
         ConfigError: the loss is not as it should be, or a vocabulary is not that of `workdir`.
         RunError: a name is no run's, or the run has no such checkpoint.
     """
-    field = _name_field(config)
+    field = name_field(config)
     sources = [read_source(name, workdir, field) for name in make_loss(config).teachers]
     for source in sources:
         if Vocabulary.is_saved(workdir / "vocab"):
@@ -83,7 +62,3 @@ def check_teachers(sources: Sequence[Source], config: Config, mesh: Mesh) -> Non
             check_divisibility(dataclasses.replace(config, model=source.model), mesh)
         except ConfigError as error:
             raise ConfigError(f"{source.run}: {error}") from None
-
-
-def _name_field(config: Config) -> str:
-    return f"training.loss={config.training.loss!r}, teacher"

@@ -1,10 +1,12 @@
 """Variants that modules outside the library register, and configs that name them."""
 
+import dataclasses
 import importlib
+import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,24 @@ import pytest
 from flax import nnx
 
 from t2t.config import variants
-from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TrainingConfig
-from t2t.config.files import load_config, read_saved_config, save_config
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    DataConfig,
+    ModelConfig,
+    PluginOptions,
+    TrainingConfig,
+    option,
+)
+from t2t.config.files import (
+    check_config,
+    differences,
+    load_config,
+    override,
+    overrides,
+    read_saved_config,
+    save_config,
+)
 from t2t.config.rules import validate
 from t2t.config.variants import EXTENSIBLE, find_variant, register, trust_plugins
 from t2t.data.corpus_sources import open_split
@@ -99,6 +117,63 @@ def test_function_that_is_defined_again_replaces_itself() -> None:
             return version
 
     assert find_variant("training.schedule", "linear")() == 2
+
+
+def register_options() -> type[PluginOptions]:
+    @register("plugin", "own")
+    @dataclasses.dataclass
+    class Own(PluginOptions):
+        mix: float = option(0.5, "share of the other loss")
+
+        def list_problems(self) -> Iterator[str]:
+            if self.mix > 1:
+                yield f"mix={self.mix} must be at most 1"
+
+    return Own
+
+
+def test_options_of_a_plugin_are_typed_and_survive_json_and_overrides(tmp_path: Path) -> None:
+    own = register_options()
+    config = override(Config(plugins=(__name__,)), {"plugin.own.mix": 1})
+    assert config.plugin == {"own": own(mix=1.0)}  # type: ignore[call-arg]
+    assert overrides(config) == {"plugins": (__name__,), "plugin.own.mix": 1.0}
+    assert differences(override(config, {"plugin.own.mix": 0.2}), config) == [
+        "plugin.own.mix: 0.2 -> 1.0"
+    ]
+    path = tmp_path / "config.json"
+    save_config(config, path)
+    assert load_config(path) == config
+    values = json.loads(path.read_text())
+    del values["plugin"]  # as before the plugin had options
+    path.write_text(json.dumps(values))
+    assert load_config(path).plugin == {"own": own()}
+    assert check_config(Config()).plugin == {}
+    save_config(config, path)
+    variants._registered.clear()  # t2t.show imports no plugin
+    assert read_saved_config(path).plugin == {"own": {"mix": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        ({"own": {"mix": "1"}}, r"^plugin\.own\.mix='1' is not of type float; plugin.own has mix"),
+        ({"own": {"mixed": 1}}, r"^unknown fields plugin\.own\.mixed; .*; plugin.own has mix \(fl"),
+        ({"own": {"mix": 2.0}}, r"^plugin\.own\.mix=2\.0 must be at most 1$"),
+        ({"own": 1}, r"^plugin\.own=1 is no object with fields$"),
+        ({"other": {"mix": 1.0}}, r"^plugin\.other: no module of plugins has such options; name "),
+        (3, r"^plugin\.NAME=3 is no object with fields"),
+    ],
+)
+def test_wrong_options_of_a_plugin_are_named(plugin: Any, message: str) -> None:
+    register_options()
+    with pytest.raises(ConfigError, match=message):
+        check_config(Config(plugin=plugin))
+
+
+@pytest.mark.parametrize("name", ["items", "my options"])
+def test_options_that_no_flag_could_set_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"plugin='{name}': .* declares no options under a name"):
+        register("plugin", name)(register_options())
 
 
 def use(field: str) -> None:

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 # A program without JAX. The name of the run directory selects an action from ACTIONS.
 PROGRAM = '''
 import gc, logging, os, signal, sys, threading, time, warnings
+sys.path.insert(0, os.getcwd())  # as Python does for a program
 from t2t.config.flags import define_config, read_config
 from t2t.runtime import command_line
 from t2t.config.fields import ConfigError
@@ -92,6 +93,7 @@ def talk():
 ACTIONS = {
     "flags": lambda: print(flags.FLAGS.names, flags.FLAGS.fast, flags.FLAGS.beam_size),
     "files": lambda: print(read_config().data.train_src),
+    "options": lambda: print(read_config().plugin),
     "talk": talk,
     "short": lambda: print("output"),
     "long": lambda: print("output" * 100_000),
@@ -159,11 +161,32 @@ def get_config(kind=""):
 """
 
 
+PLUGIN = """
+from __future__ import annotations
+
+import dataclasses
+from t2t.config import PluginOptions, option
+from t2t.config.variants import register
+
+@register("plugin", "own")
+@dataclasses.dataclass
+class Options(PluginOptions):
+    mix: float = option(0.5, "share of the other loss")
+    words: tuple[str, ...] = option((), "words")
+    loud: bool = option(False, "aloud")
+
+    def list_problems(self):
+        if self.mix > 1:
+            yield f"mix={self.mix} must be at most 1"
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     (folder / "program.py").write_text(PROGRAM, "utf-8")
     (folder / "recipe.py").write_text(RECIPE)
+    (folder / "my_plugin.py").write_text(PLUGIN)
     (folder / "empty.py").write_text("config = None")
     (folder / "number.py").write_text("get_config = 3")
     (folder / "alone.py").write_text("def get_config():\n    return 3")
@@ -232,6 +255,19 @@ def test_tuple_of_file_names_is_read_as_python(folder: Path) -> None:
     files = "--config.data.train_src=('a b', 'c')"
     found = call(folder, "--config=recipe.py", "--workdir=files", *TEXT, files)
     assert found == (0, "('a b', 'c')\n", "")
+
+
+def test_options_of_a_plugin_are_flags_with_its_types(folder: Path) -> None:
+    options = (
+        "--config.plugin.own.mix=1",
+        "--config.plugin.own.words=a b",
+        "--config.plugin.own.loud",
+    )
+    known = "--config=recipe.py", "--workdir=options"
+    found = call(folder, *known, *options, "--config.plugins=my_plugin")
+    assert found == (0, "{'own': Options(mix=1.0, words=('a b',), loud=True)}\n", "")
+    found = call(folder, *known, "--config.plugins=my_plugin")
+    assert found == (0, "{'own': Options(mix=0.5, words=(), loud=False)}\n", "")
 
 
 def test_fault_of_a_recipe_keeps_its_traceback(folder: Path) -> None:
@@ -307,11 +343,25 @@ def test_wrong_flag_is_one_message(folder: Path, flags: str, message: str) -> No
         ("data.src_language=None", "data.src_language='None' is no language; leave it empty"),
         ("data.train_weights=x", "data.train_weights=('x',) is not of type tuple[float, ...]"),
         ("model.num_heads=5", "model.num_heads=5 does not divide model.d_model=512; use one of"),
+        ("plugin=3", "flag --config.plugin=3: write --config.plugin.NAME.FIELD=VALUE"),
+        ("plugin.own=3", "flag --config.plugin.own=3: write --config.plugin.own.FIELD=VALUE"),
+        ("plugin.own.mix=a", "flag --config.plugin.own.mix=a: could not convert string"),
+        ("plugin.own.mix=2", "plugin.own.mix=2.0 must be at most 1"),
+        (
+            "plugin.own.mixed=1",
+            "--config.plugin.own.mixed: plugin.own has mix (float, by default 0.5): share of the "
+            "other loss; words (tuple[str, ...], by default ()): words; loud (bool, ",
+        ),
+        ("plugin.other.mix=1", "--config.plugin.other.mix: plugin.other: no module of plugins has"),
     ],
 )
 def test_wrong_field_is_one_message(folder: Path, flag: str, message: str) -> None:
     status, output, messages = call(
-        folder, "--config=recipe.py", "--workdir=run", f"--config.{flag}"
+        folder,
+        "--config=recipe.py",
+        "--workdir=run",
+        f"--config.{flag}",
+        "--config.plugins=my_plugin",
     )
     assert (status, output) == (2, "")
     assert message in messages

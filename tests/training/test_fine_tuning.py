@@ -21,7 +21,6 @@ from t2t.training.fine_tuning import (
     describe_outcomes,
     match_pieces,
     read_source,
-    split_name,
     take_params,
 )
 from t2t.training.run_directory import RunError
@@ -289,7 +288,7 @@ def test_nothing_that_fits_is_refused(vocabularies: dict[str, Vocabulary]) -> No
     ],
 )
 def test_checkpoint_is_what_follows_the_last_colon(name: str, wanted: tuple[str, str]) -> None:
-    path, checkpoint = split_name(name)
+    path, checkpoint = split_name(name, "--init_from")
     assert (str(path), checkpoint) == wanted
 
 
@@ -297,8 +296,8 @@ def test_run_that_exists_is_no_checkpoint_of_another(tmp_path: Path) -> None:
     run = tmp_path / "22:36:05"
     run.mkdir()
     save_config(Config(), run / "config.json")
-    assert split_name(str(run)) == (run, "")
-    assert split_name(f"{run}:20") == (run, "20")
+    assert split_name(str(run), "") == (run, "")
+    assert split_name(f"{run}:20", "") == (run, "20")
 
 
 @pytest.mark.parametrize(
