@@ -25,7 +25,7 @@ class DeviceMemory:
     """Bytes on each device while a step runs."""
 
     parameters: int
-    optimizer: int  # state of the optimiser, moving average, counters, random key
+    optimizer: int  # state of the optimiser, moving average, teachers, counters, random key
     batch: int
     activations: int  # and gradients, and all other temporaries of a step
     code: int

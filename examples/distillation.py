@@ -1,0 +1,60 @@
+"""Word-level distillation (Kim and Rush 2016): a student learns the distributions of a teacher.
+
+The teacher is another run, of any size or family, with the same vocabulary.
+
+python -m t2t.train ... --config.plugins=examples.distillation --config.training.loss=distillation
+    --config.plugin.distillation.teacher=TEACHER --config.tokenizer.path=TEACHER/vocab
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from t2t.config import Config, PluginOptions, option
+from t2t.config.variants import register
+from t2t.data.batch import DeviceBatch
+from t2t.model.interface import Model
+from t2t.model.loss import compute_log_probs, cross_entropies
+
+
+@register("plugin", "distillation")
+@dataclasses.dataclass
+class Options(PluginOptions):
+    """Fields of the config: --config.plugin.distillation.FIELD=VALUE."""
+
+    teacher: str = option("", "the teacher's run, as RUN or RUN:CHECKPOINT")
+    temperature: float = option(1.0, "divides the logits of teacher and student")
+    mix: float = option(0.5, "weight of the teacher in the loss; that of the text is 1 - mix")
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields the rules that the values break."""
+        if not self.temperature > 0:
+            yield f"temperature={self.temperature} must be positive"
+        if not 0 <= self.mix <= 1:
+            yield f"mix={self.mix} must lie in [0, 1]"
+
+
+@register("training.loss", "distillation")
+class Distillation:
+    """Cross-entropy with the text and, times T^2 (Hinton et al. 2015), with the teacher."""
+
+    def __init__(self, config: Config):
+        options: Options = config.plugin["distillation"]
+        self.mix, self.temperature = options.mix, options.temperature
+        self.smoothing = config.training.label_smoothing
+        self.teachers = (options.teacher,)  # whose models are arguments of the loss
+
+    def __call__(
+        self, model: Model, batch: DeviceBatch, key: jax.Array, teacher: Model
+    ) -> tuple[Any, ...]:
+        """Returns the sums of losses and of weights; the teacher gets no key, so no dropout."""
+        hidden, table, targets, weights, auxiliary = model.predict(batch, key)
+        log_probs, mix, scale = compute_log_probs(hidden, table), self.mix, self.temperature
+        of_teacher = compute_log_probs(*teacher.predict(batch)[:2])
+        wanted, found = (jax.nn.log_softmax(x / scale) for x in (of_teacher, log_probs))
+        taught = -(scale**2) * jnp.sum(jnp.exp(wanted) * found, axis=-1)
+        losses = (1 - mix) * cross_entropies(log_probs, targets, self.smoothing) + mix * taught
+        return jnp.sum(losses * weights), jnp.sum(weights), auxiliary
