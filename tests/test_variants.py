@@ -48,11 +48,12 @@ from t2t.model.decoder_only import DecoderOnly
 from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.model.interface import Model, Params, Prediction, merge
 from t2t.model.position import Position, find_offsets
-from t2t.ops.build_model import describe_model
+from t2t.ops.build_model import describe_model, describe_parameters
 from t2t.runtime.mesh import reshard, spec
 from t2t.training.checkpoint import restore_params
 from t2t.training.losses import CrossEntropy, add_auxiliary_loss, make_loss
 from t2t.training.optimizer import describe_optimizer, make_optimizer
+from t2t.training.parameter_groups import name_leaves
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
 from t2t.training.state import init_state
@@ -181,6 +182,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "norm": {"model.norm": "scale"},
     "loss": {"training.loss": "poly1"},
     "optimizer": {"training.optimizer": "averaged_lion"},
+    "optimizer of matrices": {"training.optimizer": "row_normalized"},
 }
 # Those train on a mesh in bfloat16 in slow tests below; nothing is trained with a measure.
 OF_DATA = {"objective", "source", "measure"}
@@ -414,18 +416,25 @@ def test_muon_updates_the_matrices_that_variants_declare_and_the_log_names_the_r
     assert any("['factor']" in moment for moment in of_adam)
     assert not any("['inner']" in moment or "['outer']" in moment for moment in of_adam)
     total = sum(leaf.size for leaf in jax.tree.leaves(params))
-    [line] = describe_optimizer(config, params)
-    assert line == (
-        f"training.optimizer='muon' leaves 192 of {total} parameters in arrays of two or more "
-        "dimensions to Adam: tgt_embedding.table (192)"
-    )
+    declared = describe_parameters(config.model)
+    leaves = name_leaves(params).items()
+    matrices = sum(leaf.size for name, leaf in leaves if declared[name].matrix)
+    assert set(describe_optimizer(config, params)) == {
+        # Of each head: W^Q, W^K and W^V in two layers' self-attention, and so on.
+        f"training.optimizer='muon': muon updates {matrices} parameters, 32 matrices",
+        f"training.optimizer='muon': adam updates {total - matrices} parameters; arrays of two or "
+        "more dimensions that are no matrices: tgt_embedding.table (192)",
+    }
     config.training.frozen = ("tgt_embedding.*",)
-    assert "Adam" not in " ".join(describe_optimizer(config, params))
+    assert "tgt_embedding" not in " ".join(describe_optimizer(config, params))
 
 
 def test_gradients_are_clipped_before_a_registered_optimizer() -> None:
     @register("training.optimizer", "sgd")
-    def sgd(_: TrainingConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+    def sgd(
+        config: Config, schedule: optax.Schedule, parameters: Any
+    ) -> optax.GradientTransformation:
+        del config, parameters
         return optax.sgd(schedule)
 
     constant = TrainingConfig(schedule="constant", warmup_steps=1, learning_rate=1.0)
@@ -573,7 +582,11 @@ class Notes:
 
 def register_lion() -> None:
     @register("training.optimizer", "lion")
-    def lion(training: TrainingConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+    def lion(
+        config: Config, schedule: optax.Schedule, parameters: Any
+    ) -> optax.GradientTransformation:
+        del parameters
+        training = config.training
         return optax.lion(schedule, b1=training.adam_b1, b2=training.adam_b2)
 
 

@@ -49,7 +49,7 @@ from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.fine_tuning import Source, check_fit, describe_outcomes, read_source, take_params
 from t2t.training.metric_writers import check_writers, open_writers
 from t2t.training.metrics import Report
-from t2t.training.optimizer import describe_optimizer
+from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor, name_leaves
 from t2t.training.provenance import record_start
 from t2t.training.resume import (
@@ -119,7 +119,8 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
 
 
 def check_groups(config: Config) -> None:
-    """Raises `ConfigError` if patterns of parameters have no effect; builds no array."""
+    """Raises `ConfigError` if an optimiser is wrong or a pattern has no effect; builds no array."""
+    make_optimizer(config)
     if config.training.frozen or config.training.rate_factors:
         size = config.tokenizer.vocab_size
         _, params = describe_model(config.model, size, size)

@@ -79,8 +79,9 @@ EXTENSIBLE = {
     # train, validation and test; any other split can be evaluated.
     "data.source": "(DataConfig, split: str) -> Corpus | None",
     # Gradients are clipped (`training.clip_norm`) before they reach it. It may also return a
-    # t2t.training.optimizer.Optimizer, which says at which parameters it is evaluated.
-    "training.optimizer": "(TrainingConfig, optax.Schedule) -> optax.GradientTransformation",
+    # t2t.training.optimizer.Optimizer, which says at which parameters it is evaluated. The third
+    # argument maps each name to a t2t.ops.build_model.Parameter.
+    "training.optimizer": "(Config, optax.Schedule, parameters) -> optax.GradientTransformation",
     # Of training alone, not of validation. A function, or a class (Config) whose instances are
     # called so. With an attribute `teachers`, names of runs, their models follow the key.
     "training.loss": "(model, batch, key) -> (sum of losses, sum of weights), which begins with "

@@ -21,7 +21,7 @@ from t2t.model.interface import Generator, Model, Params, check_params
 from t2t.model.rnn import RNN
 from t2t.model.transformer import Transformer
 from t2t.ops.select_kernels import choose_policy
-from t2t.runtime.mesh import put_like
+from t2t.runtime.mesh import LOGICAL_MESH, put_like
 
 # Families of models, created as family(config, policy, src_vocab_size, tgt_vocab_size, key).
 FAMILIES: dict[str, type[Transformer | DecoderOnly | EncoderOnly | RNN]] = {
@@ -96,25 +96,27 @@ def describe_model(
     return structure, nnx.to_pure_dict(state)
 
 
-# The names of a parameter, from the outermost module -> (input dimension, output dimension).
-Dimensions = dict[tuple[Any, ...], tuple[int, int]]
+class Parameter(NamedTuple):
+    """What a model declares of a parameter."""
+
+    axes: tuple[str | None, ...]  # logical names of its dimensions (`t2t.runtime.mesh.RULES`)
+    # The dimensions of inputs and outputs if it holds matrices that enter products alone; other
+    # dimensions count matrices (`t2t.model.layers.init_glorot`). None: it is something else.
+    matrix: tuple[int, int] | None
 
 
-def find_matrices(config: ModelConfig) -> Dimensions:
-    """Returns the dimensions of all matrices among a model's parameters.
-
-    The parameters say so themselves (`t2t.model.layers.init_glorot`).
-    """
-    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+def describe_parameters(config: ModelConfig) -> dict[str, Parameter]:
+    """Returns what a model declares of its parameters, by their names, such as encoder.0.inner."""
+    no_mesh = jax.sharding.AbstractMesh((), ())  # between two meshes of unlike sizes
+    use = jax.sharding.use_abstract_mesh
+    with use(no_mesh), use(LOGICAL_MESH):
         _, state = nnx.split(nnx.eval_shape(lambda: make_model(config, 2, 2, jax.random.key(0))))
-    variables = {tuple(path): variable for path, variable in nnx.to_flat_state(state)}
-    found = {path: variable.get_metadata().get("matrix") for path, variable in variables.items()}
-    return {path: dimensions for path, dimensions in found.items() if dimensions}
-
-
-def find_names(path: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the key that `Dimensions` has for a path of JAX's tree functions."""
-    return tuple(part.key for part in path)
+    return {
+        ".".join(map(str, path)): Parameter(
+            (*variable.get_value().sharding.spec,), variable.get_metadata().get("matrix")
+        )
+        for path, variable in nnx.to_flat_state(state)
+    }
 
 
 class Members(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
 
@@ -29,13 +29,20 @@ RULES: dict[str, tuple[str, ...] | str] = {
 }
 
 
+# A mesh with an axis for each logical name, so that shardings show the names themselves.
+LOGICAL_MESH = AbstractMesh((1,) * len(RULES), (*RULES,), (AxisType.Explicit,) * len(RULES))
+
+
 def spec(*names: str | None) -> PartitionSpec | None:
     """The PartitionSpec of an array whose dimensions have these logical names.
 
     A name that is None leaves its dimension unsharded. Returns None if there is no mesh.
     """
-    if jax.sharding.get_abstract_mesh().empty:
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
         return None
+    if mesh == LOGICAL_MESH:
+        return PartitionSpec(*names)
     return PartitionSpec(*(None if name is None else RULES[name] for name in names))
 
 

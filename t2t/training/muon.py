@@ -12,6 +12,7 @@ heads.
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,9 +21,11 @@ import optax
 from jax.tree_util import tree_leaves_with_path, tree_map_with_path
 from jaxtyping import Array, Float
 
+from t2t.config.fields import Config
 from t2t.model.interface import Params
-from t2t.ops.build_model import Dimensions, find_names
+from t2t.ops.build_model import Parameter
 from t2t.runtime.mesh import reshard, reshard_like, share_out
+from t2t.training.parameter_groups import find_name, label_matrices
 
 MOMENTUM = 0.95
 # Root mean square of an update, as large as Adam's usually is, so that both can have the same
@@ -31,26 +34,31 @@ SIZE = 0.2
 
 
 def make_muon(
-    learning_rate: optax.Schedule, adam: optax.GradientTransformation, matrices: Dimensions
+    config: Config, schedule: optax.Schedule, parameters: Mapping[str, Parameter]
 ) -> optax.GradientTransformation:
-    """Muon for these matrices, and `adam` for all other parameters."""
-
-    def choose(path: tuple[Any, ...], _: object) -> str:
-        return "muon" if find_names(path) in matrices else "adam"
-
+    """Muon for matrices, and Adam for all other parameters."""
+    training = config.training
+    adam = optax.adam(schedule, training.adam_b1, training.adam_b2, training.adam_eps)
     muon = optax.chain(
         optax.trace(MOMENTUM, nesterov=True),
-        optax.stateless(lambda momenta, _: _find_updates(momenta, matrices)),
-        optax.scale_by_learning_rate(learning_rate),
+        optax.stateless(lambda momenta, _: _find_updates(momenta, parameters)),
+        optax.scale_by_learning_rate(schedule),
     )
-    return optax.partition({"muon": muon, "adam": adam}, lambda p: tree_map_with_path(choose, p))
+    labels = label_matrices(parameters, "muon", "adam")
+    return optax.partition({"muon": muon, "adam": adam}, labels)
 
 
-def _find_updates(momenta: Params, dimensions: Dimensions) -> Params:
+def _find_updates(momenta: Params, parameters: Mapping[str, Parameter]) -> Params:
     """The updates of all matrices. Those of one size form a stack that the devices share out."""
+
+    def find_dimensions(path: Sequence[Any]) -> tuple[int, int]:
+        dimensions = parameters[find_name(path)].matrix
+        assert dimensions
+        return dimensions
+
     by_size: defaultdict[tuple[int, ...], list[tuple[Any, Array]]] = defaultdict(list)
     for path, momentum in tree_leaves_with_path(momenta):
-        matrices = jnp.moveaxis(reshard(momentum), dimensions[find_names(path)], (-2, -1))
+        matrices = jnp.moveaxis(reshard(momentum), find_dimensions(path), (-2, -1))
         by_size[matrices.shape[-2:]].append((path, matrices))
     updates = {}
     for size, group in by_size.items():
@@ -59,7 +67,7 @@ def _find_updates(momenta: Params, dimensions: Dimensions) -> Params:
         ends = np.cumsum([math.prod(matrices.shape[:-2]) for _, matrices in group])
         parts = jnp.split(stack, ends)  # the last one is padding
         for (path, matrices), part in zip(group, parts, strict=False):
-            axes = dimensions[find_names(path)]
+            axes = find_dimensions(path)
             updates[path] = jnp.moveaxis(part.reshape(matrices.shape), (-2, -1), axes)
     return tree_map_with_path(lambda path, x: reshard_like(updates[path], x), momenta)
 

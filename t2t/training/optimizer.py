@@ -11,21 +11,30 @@ stage 1 of ZeRO):
     params = apply_updates(params, updates, where=finite)  # gathered again
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import optax
+from jax.tree_util import DictKey, tree_leaves_with_path
 from jaxtyping import Array, Bool
 
 from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.variants import CHOICES, call_variant
 from t2t.model.interface import Params
-from t2t.ops.build_model import find_matrices
+from t2t.ops.build_model import Parameter, describe_parameters
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
-from t2t.training.parameter_groups import combine, find_factor, generalize, name_leaves, select
+from t2t.training.parameter_groups import (
+    combine,
+    find_factor,
+    find_name,
+    generalize,
+    name_leaves,
+    select,
+)
 from t2t.training.schedule import make_schedule
 
 
@@ -68,19 +77,18 @@ def _make_one(config: Config, schedule: optax.Schedule) -> Optimizer:
     """Creates the optimiser that `training.optimizer` names, with this schedule."""
     training = config.training
     b1, b2, eps = training.adam_b1, training.adam_b2, training.adam_eps
-    adam = optax.adam(schedule, b1, b2, eps)
     optimizer: optax.GradientTransformation | Optimizer
     match training.optimizer:
         case "adam":
-            optimizer = adam
+            optimizer = optax.adam(schedule, b1, b2, eps)
         case "nadamw":
             optimizer = optax.nadamw(schedule, b1, b2, eps, weight_decay=training.weight_decay)
         case "schedule_free_adamw":
             optimizer = _make_schedule_free(training, schedule)
         case "muon":
-            optimizer = make_muon(schedule, adam, find_matrices(config.model))
+            optimizer = make_muon(config, schedule, describe_parameters(config.model))
         case _:
-            optimizer = _call_registered(training, schedule)
+            optimizer = _call_registered(config, schedule)
     return Optimizer(*optimizer)
 
 
@@ -124,10 +132,11 @@ def _group(optimizers: Sequence[Optimizer], choose: Callable[[str], int | None])
 
 
 def _call_registered(
-    training: TrainingConfig, schedule: optax.Schedule
+    config: Config, schedule: optax.Schedule
 ) -> optax.GradientTransformation | Optimizer:
     return call_variant(
-        "training.optimizer", training.optimizer, training, schedule,
+        "training.optimizer", config.training.optimizer,
+        config, schedule, describe_parameters(config.model),
         is_valid=lambda value: isinstance(value, optax.GradientTransformation | Optimizer)
         and all(each is None or callable(each) for each in value),
     )  # fmt: skip
@@ -159,8 +168,7 @@ def describe_optimizer(config: Config, params: Params) -> list[str]:
             f"{own}: the rate in the log is that of training.schedule={training.schedule!r}, which "
             "it does not use"
         )
-    if training.optimizer == "muon":
-        lines += _describe_muon(config, params)
+    lines += _describe_groups(config, params)
     if training.frozen or training.rate_factors:
         sizes: dict[float | None, int] = {}
         for name, leaf in name_leaves(params).items():
@@ -174,23 +182,42 @@ def describe_optimizer(config: Config, params: Params) -> list[str]:
     return lines
 
 
-def _describe_muon(config: Config, params: Params) -> list[str]:
-    """Says which arrays of two or more dimensions Adam updates, biases apart."""
-    leaves, matrices = name_leaves(params), find_matrices(config.model)
-    of_muon = {".".join(map(str, names)) for names in matrices}
-    left: Counter[str] = Counter()
-    for name, leaf in leaves.items():
-        is_frozen = find_factor(config.training, name) is None
-        if leaf.ndim >= 2 and not (name in of_muon or name.endswith("bias") or is_frozen):
-            left[generalize(name)] += leaf.size
-    if not left:
-        return []
-    total = sum(leaf.size for leaf in leaves.values())
-    each = ", ".join(f"{name} ({size})" for name, size in left.items())
-    return [
-        f"training.optimizer='muon' leaves {left.total()} of {total} parameters in arrays of two "
-        f"or more dimensions to Adam: {each}"
-    ]
+def _describe_groups(config: Config, params: Params) -> list[str]:
+    """Says what each optimiser updates, if there are several (`optax.partition`)."""
+    leaves, parameters = name_leaves(params), describe_parameters(config.model)
+    state = jax.eval_shape(make_optimizer(config).init, params)
+    members: dict[str, set[str]] = {}
+    for node in jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, optax.PartitionState)):
+        if isinstance(node, optax.PartitionState):
+            for label, own in node.inner_states.items():
+                paths = (path for path, _ in tree_leaves_with_path(own))
+                members.setdefault(label, set()).update(map(_find_parameter, paths))
+    lines = []
+    for label, names in members.items():
+        own = leaves.keys() & names
+        matrices = [name for name in own if parameters[name].matrix]
+        count = sum(_count_matrices(leaves[name], parameters[name]) for name in matrices)
+        left = Counter[str]()
+        for name in own - {*matrices}:
+            if leaves[name].ndim >= 2 and not name.endswith("bias"):
+                left[generalize(name)] += leaves[name].size
+        line = f"training.optimizer={config.training.optimizer!r}: {label} updates "
+        line += f"{sum(leaves[name].size for name in own)} parameters"
+        line += f", {count} matrices" * bool(matrices)
+        line += "; arrays of two or more dimensions that are no matrices: " * bool(left)
+        lines.append(line + ", ".join(f"{name} ({size})" for name, size in sorted(left.items())))
+    return lines
+
+
+def _find_parameter(path: Sequence[Any]) -> str:
+    """Returns the name of the parameter that an array of an optimiser's state belongs to."""
+    outer = [i for i, part in enumerate(path) if not isinstance(part, DictKey)]
+    return find_name(path[max(outer, default=-1) + 1 :])
+
+
+def _count_matrices(leaf: Any, parameter: Parameter) -> int:
+    others = {*range(leaf.ndim)} - {*(parameter.matrix or ())}
+    return math.prod(leaf.shape[i] for i in others)
 
 
 def _uses_schedule(config: Config, params: Params) -> bool:
@@ -205,7 +232,7 @@ def _uses_schedule(config: Config, params: Params) -> bool:
         used.append(count)
         return schedule(count)
 
-    own = _call_registered(training, record)
+    own = _call_registered(config, record)
     state = jax.eval_shape(own.init, params)
     jax.eval_shape(own.update, params, state, params)
     return bool(used)

@@ -6,7 +6,7 @@ names and lacks the others.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -16,6 +16,7 @@ from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
 
 from t2t.config.fields import ConfigError, TrainingConfig
 from t2t.model.interface import Params
+from t2t.ops.build_model import Parameter
 
 
 def find_factor(training: TrainingConfig, name: str) -> float | None:
@@ -57,6 +58,18 @@ def check_patterns(training: TrainingConfig, names: Collection[str]) -> None:
                 "patterns or of training.frozen; put it first, or leave it out"
             )
         rest = [name for name in rest if name not in found]
+
+
+def label_matrices(
+    parameters: Mapping[str, Parameter], matrix: str, other: str
+) -> Callable[[Params], Any]:
+    """Returns the labels of `optax.partition` that tell matrices from all other parameters."""
+
+    def label(path: Sequence[Any], _: object) -> str:
+        declared = parameters.get(find_name(path))
+        return matrix if declared and declared.matrix else other
+
+    return lambda params: tree_map_with_path(label, params)
 
 
 def generalize(name: str) -> str:

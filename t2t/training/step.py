@@ -1,7 +1,7 @@
 """The jitted steps of training and of validation."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ from t2t.data.batch import DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.interface import Model, Params, merge
 from t2t.model.loss import compute_log_probs
-from t2t.ops.build_model import Dimensions, find_matrices, find_names
+from t2t.ops.build_model import describe_parameters
 from t2t.ops.select_kernels import COMPILER_OPTIONS
 from t2t.runtime.mesh import (
     keep_partial_gradient,
@@ -31,7 +31,7 @@ from t2t.runtime.mesh import (
 from t2t.training.averages import update_average
 from t2t.training.losses import add_auxiliary_loss, make_loss
 from t2t.training.optimizer import apply_updates, make_optimizer
-from t2t.training.parameter_groups import freeze
+from t2t.training.parameter_groups import find_name, freeze
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
@@ -66,7 +66,8 @@ def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep
     sum_batch = make_loss(config).sum_losses
     # JAX does not differentiate the stack that `scan_layers` makes of partially summed weights.
     sums_late = config.training.accumulation_steps > 1 and not config.model.scan_layers
-    matrices = find_matrices(config.model) if sums_late else {}
+    parameters = describe_parameters(config.model) if sums_late else {}
+    matrices = {name for name, parameter in parameters.items() if parameter.matrix}
 
     def sum_losses(
         params: Params, batch: DeviceBatch, key: jax.Array, teachers: Sequence[Model]
@@ -129,7 +130,7 @@ def accumulate(
     batch: DeviceBatch,
     key: jax.Array,
     parts: int,
-    matrices: Dimensions,
+    matrices: Collection[str],
 ) -> tuple[LossAndOthers, Params]:
     """Splits the batch into `parts` parts; sums their losses and gradients, one after the other.
 
@@ -149,7 +150,7 @@ def accumulate(
         return jnp.moveaxis(jnp.reshape(rows, shape, out_sharding=sharding), 1, 0)
 
     marked = tree_map_with_path(
-        lambda path, x: keep_partial_gradient(x) if find_names(path) in matrices else x, params
+        lambda path, x: keep_partial_gradient(x) if find_name(path) in matrices else x, params
     )
 
     scatter = functools.partial(jax.tree.map, shard_over_data)

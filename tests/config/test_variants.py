@@ -217,7 +217,7 @@ WRONG: dict[str, tuple[str, Callable[..., Any], str]] = {
     "rate as a schedule": ("training.schedule", lambda training, d_model: 0.1, "returned float"),
     "no rate": ("training.schedule", lambda *_: lambda count: None, "returned function"),
     "schedule of nothing": ("training.schedule", lambda *_: lambda: 0.1, "returned function"),
-    "optimiser alone": ("training.optimizer", lambda: None, "arguments"),
+    "optimiser of two": ("training.optimizer", lambda training, schedule: None, "arguments"),
     "only an update": ("training.optimizer", lambda *_: (None, None), "returned tuple"),
     "corpus alone": ("data.source", lambda data: None, "arguments"),
     "list of pairs": ("data.source", lambda *_: [("a", "b")], "returned list"),
@@ -257,10 +257,10 @@ def test_wrong_function_is_named_with_the_signature_that_is_expected(
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda training, schedule: optax.sgd(schedule), []),
-        (lambda training, schedule: optax.sgd(0.1), ["has a rate of its own"]),
+        (lambda config, schedule, parameters: optax.sgd(schedule), []),
+        (lambda config, schedule, parameters: optax.sgd(0.1), ["has a rate of its own"]),
         (
-            lambda training, schedule: make_optimizer(Config())._replace(
+            lambda config, schedule, parameters: make_optimizer(Config())._replace(
                 init=optax.sgd(schedule).init,
                 update=optax.sgd(schedule).update,
                 evaluation_params=lambda state, params: params,

@@ -1,6 +1,7 @@
 """Examples that change a step of training: on eight devices, and resumed bit for bit."""
 
 import contextlib
+import importlib
 import shutil
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
         "plugin.minimum_risk.samples": 2,
         "model.dtype": "bfloat16",
     },
+    "optimizer": {"training.optimizer": "row_normalized"},
 }
 
 
@@ -123,7 +125,7 @@ def test_teacher_is_read_from_the_run_that_the_config_names(teacher: Path, tmp_p
 
 
 def test_distillation_mixes_the_losses_of_text_and_teacher() -> None:
-    example = sys.modules["examples.distillation"]
+    example = importlib.import_module("examples.distillation")
     structure, params = draw_params(SMALL)
     model, batch = merge(structure, params), Batch(SRC, TGT_IN, TGT_OUT, np.float32(TGT_OUT != 0))
     log_p = np.asarray(compute_log_probs(*model.predict(batch)[:2]))
@@ -142,7 +144,7 @@ def test_distillation_mixes_the_losses_of_text_and_teacher() -> None:
 
 
 def test_samples_of_minimum_risk_have_the_probabilities_of_the_model() -> None:
-    example = sys.modules["examples.minimum_risk"]
+    example = importlib.import_module("examples.minimum_risk")
     structure, params = draw_params(SMALL)
     model = merge(structure, params)
     count = 4000

@@ -474,7 +474,7 @@ def test_run_continues_when_a_plugin_changes_its_evaluation_parameters(
     has_hook = True
 
     @register("training.optimizer", "evaluated_at_half")
-    def make(training: TrainingConfig, schedule: optax.Schedule) -> Optimizer:  # noqa: ARG001
+    def make(*_: Any) -> Optimizer:
         halve = lambda state, params: jax.tree.map(lambda x: x / 2, params)  # noqa: E731
         sgd = optax.sgd(0.1)
         return Optimizer(sgd.init, sgd.update, halve if has_hook else None)

@@ -11,19 +11,22 @@ import pytest
 from jaxtyping import Array
 from optax import contrib
 
-from t2t.config.fields import MeshConfig, ModelConfig
+from t2t.config.fields import Config, MeshConfig, ModelConfig, TrainingConfig
 from t2t.model.interface import Params
-from t2t.ops.build_model import describe_model, find_matrices, find_names
+from t2t.ops.build_model import Parameter, describe_model, describe_parameters
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.muon import MOMENTUM, SIZE, make_muon, orthogonalize
 from t2t.training.optimizer import Optimizer, apply_updates, shard_update
+from t2t.training.parameter_groups import find_name
 
 TINY = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=4)
-MATRICES = {("query",): (0, 2), ("output",): (1, 2), ("inner",): (1, 2), ("outer",): (0, 1)}
+MATRICES = {"query": (0, 2), "output": (1, 2), "inner": (1, 2), "outer": (0, 1)}
+PARAMETERS = {name: Parameter((), matrix) for name, matrix in (*MATRICES.items(), ("table", None))}
+CONFIG = Config(training=TrainingConfig(adam_b1=0.9, adam_b2=0.999, adam_eps=1e-8))
 
 
 def make_optimizer() -> Optimizer:
-    return shard_update(Optimizer(*make_muon(lambda _: 1.0, optax.adam(1.0), MATRICES)))
+    return shard_update(Optimizer(*make_muon(CONFIG, lambda _: 1.0, PARAMETERS)))
 
 
 def draw(*shape: int) -> Array:
@@ -57,7 +60,7 @@ def test_update_is_that_of_optax() -> None:
         _, updates = jax.lax.scan(step, optimizer.init(params), jnp.arange(200.0))
         return updates[100:]
 
-    update = find_update(make_muon(lambda _: 0.1, optax.adam(0.1), MATRICES))
+    update = find_update(make_muon(CONFIG, lambda _: 0.1, PARAMETERS))
     expected = find_update(contrib.muon(0.1, beta=MOMENTUM, consistent_rms=SIZE))
     np.testing.assert_allclose(update, expected, atol=5e-3 * 0.1 * SIZE)
     assert float(jnp.sqrt(jnp.mean(update**2))) == pytest.approx(0.1 * SIZE, rel=0.2)
@@ -75,13 +78,13 @@ def test_update_is_that_of_optax() -> None:
 def test_every_matrix_is_known_with_its_inputs_and_outputs(changes: dict[str, Any]) -> None:
     config = dataclasses.replace(TINY, **changes)
     _, params = describe_model(config, 50, 50)
-    matrices = find_matrices(config)
+    matrices = {n: p.matrix for n, p in describe_parameters(config).items() if p.matrix}
     found = set()
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        names = find_names(path)
-        if leaf.ndim >= 2 and names[-1] != "table" and "bias" not in names[-1]:
-            found.add(names)
-            dimensions = matrices[names]
+        name = find_name(path)
+        if leaf.ndim >= 2 and not name.endswith(("table", "bias")):
+            found.add(name)
+            dimensions = matrices[name]
             assert len(dimensions) == 2
             assert leaf.ndim == 2 or leaf.shape[({0, 1, 2} - {*dimensions}).pop()] <= 4
     assert found == {*matrices}

@@ -194,7 +194,7 @@ def test_log_says_how_much_is_frozen_or_slow() -> None:
 
 def test_factors_on_a_rate_that_is_not_used_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("t2t.config.variants._registered", {})
-    register("training.optimizer", "constant rate")(lambda training, schedule: optax.sgd(0.1))
+    register("training.optimizer", "constant rate")(lambda *_: optax.sgd(0.1))
     training = TrainingConfig(optimizer="constant rate", rate_factors=("encoder.*=0.1",))
     config = Config(training=training)
     with pytest.raises(ConfigError, match=re.escape("training.rate_factors=('encoder.*=0.1',)")):
