@@ -116,9 +116,11 @@ def test_registered_part_of_the_model_is_not_exported(field: str) -> None:
         check_support(dataclasses.replace(SMALL, **{field: PARTS[field]}))
 
 
-def test_decoding_with_the_cache_equals_teacher_forcing() -> None:
+@pytest.mark.parametrize("attention", ["cosine", "gated"])
+@pytest.mark.parametrize("kind", ["transformer", "alternating"])
+def test_decoding_with_the_cache_equals_teacher_forcing(attention: str, kind: str) -> None:
     register_parts()
-    parts = PARTS | {"kind": "transformer"}
+    parts = PARTS | {"kind": kind, "attention": attention}
     structure, params = draw_params(dataclasses.replace(SMALL, **parts))
 
     @jax.jit
@@ -178,6 +180,7 @@ def test_weights_of_an_attention_with_parameters_are_captured() -> None:
 EXAMPLES: dict[str, dict[str, Any]] = {
     "attention": {"model.attention": "cosine"},
     "attention with parameters": {"model.attention": "learned_temperature"},
+    "attention as a sub-layer": {"model.attention": "gated"},
     "feed_forward": {"model.feed_forward": "squared_relu"},
     "norm": {"model.norm": "scale"},
     "loss": {"training.loss": "poly1"},

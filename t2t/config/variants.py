@@ -67,7 +67,7 @@ EXTENSIBLE = {
     "model.kind": "(ModelConfig, Policy, src_vocab_size, tgt_vocab_size, key) -> Model",
     # A function; or a class of modules with parameters, of which each MultiHeadAttention has one.
     "model.attention": "as t2t.model.attention.dot_product_attention, or an nnx.Module class "
-    "(ModelConfig, Policy, key) of modules called so",
+    "(ModelConfig, Policy, key) of modules called so, or a subclass of MultiHeadAttention",
     # May also return (y, auxiliary), see t2t.model.block.Auxiliary. If it has an argument is_token
     # (False at padding, or None), it gets that, too.
     "model.feed_forward": "(ModelConfig, Policy, key) -> nnx.Module, called as (x, key)",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +10,16 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
-from t2t.config.variants import call_variant, check_call, describe_value, make_variant_error
+from t2t.config.variants import (
+    CHOICES,
+    call_variant,
+    check_call,
+    describe_value,
+    find_variant,
+    make_variant_error,
+)
 from t2t.model.compute_policy import Policy
-from t2t.model.kv_cache import KeyValue, KVCache
+from t2t.model.kv_cache import BlockCache, KeyValue, KVCache
 from t2t.model.layers import draw_glorot, dropout, init_glorot, is_layer
 from t2t.model.matmul import add_bias, einsum
 from t2t.model.position import Position
@@ -21,6 +28,23 @@ from t2t.runtime.mesh import spec
 # The logit of a hidden key: below that of any visible one. Not -inf: softmax is NaN if all logits
 # of a query are.
 HIDDEN = -1e30
+
+
+class Context(NamedTuple):
+    """Inputs that all blocks of a stack share.
+
+    In shapes, S is the number of keys: T in training; in decoding the size of the cache.
+    """
+
+    mask: Bool[Array, "#B 1 #T S"]  # of self-attention
+    position: Position
+    positions: Int[Array, "*#B T"]  # of the queries in their row
+    bias: Float[Array, "*#B #H #T #S"] | None  # `position.bias`, added to the attention logits
+    memory: Float[Array, "B M D"] | None = None  # what cross-attention attends to
+    memory_mask: Bool[Array, "#B 1 #T M"] | None = None
+    is_token: Bool[Array, "B T"] | None = None  # False for padding; None: as if there were none
+    write_at: Int[Array, ""] | int = 0  # in decoding: index of the first new key in the cache
+    key_positions: Int[Array, "*#B S"] | None = None  # None: those of the queries
 
 
 def dot_product_attention(
@@ -112,7 +136,7 @@ class MultiHeadAttention(nnx.Module):
         """Creates the weights; `over_memory`: keys and values come from the encoder's output."""
         d_model, heads, groups = config.d_model, config.num_heads, config.kv_heads
         self.policy = policy
-        self.kind = config.attention
+        self.kind, self.over_memory = config.attention, over_memory
         self.attention: Any = make_attention(config, policy, key)
         self.num_heads = heads
         self.dropout_rate = config.attention_dropout
@@ -177,6 +201,45 @@ class MultiHeadAttention(nnx.Module):
         biases = jnp.split(getattr(self, f"{name}_bias")[...], splits, axis=-1)
         return [add_bias(part, bias) for part, bias in zip(parts, biases, strict=True)]
 
+    def __call__(
+        self,
+        x: Float[Array, "B T D"],
+        context: Context,
+        cache: BlockCache | None = None,
+        key: jax.Array | None = None,
+    ) -> tuple[Float[Array, "B T D"], KeyValue | BlockCache | None]:
+        """Applies the sub-layer; returns its output, and what `find_heads` returns of the cache."""
+        heads, cached = self.find_heads(x, context, cache, key)
+        return self.join(heads), cached
+
+    def find_heads(
+        self,
+        x: Float[Array, "B T D"],
+        context: Context,
+        cache: BlockCache | None = None,
+        key: jax.Array | None = None,
+    ) -> tuple[Float[Array, "B T H U"], KeyValue | BlockCache | None]:
+        """Returns the results of all heads, head_1 to head_h, and the keys and values.
+
+        In self-attention these are the T new ones; with a cache (decoding), the cache to which they
+        have been written, and to all of which the T positions attend. Cross-attention returns the
+        cache as it is. With `key`, a PRNG key, dropout is applied to the attention weights.
+        """
+        if self.over_memory:
+            assert context.memory_mask is not None
+            query = self.project_query(x)
+            if cache is None:
+                assert context.memory is not None
+                memory: KeyValue | KVCache = self.project_memory(context.memory)
+            else:
+                assert cache.memory is not None
+                memory = cache.memory
+            return self.attend(query, memory, context.memory_mask, key=key), cache
+        query, new = self.project(x, context.position, context.positions)
+        written = new if cache is None else cache.write(context.write_at, new)
+        past = written.past if isinstance(written, BlockCache) else written
+        return self.attend(query, past, context.mask, context.bias, key), written
+
     def attend(
         self,
         query: Float[Array, "B T H K"],
@@ -184,11 +247,8 @@ class MultiHeadAttention(nnx.Module):
         mask: Bool[Array, "#B 1 #T S"],
         bias: Float[Array, "*#B #H #T #S"] | None = None,
         key: jax.Array | None = None,
-    ) -> Float[Array, "B T D"]:
-        """Attends with all heads, and projects the concatenated results by W^O.
-
-        Dropout is applied to the attention weights if `key`, a PRNG key, is given.
-        """
+    ) -> Float[Array, "B T H U"]:
+        """Attends with all heads."""
         function = self.policy.operations.attention
         heads = (function if self.attention is None else self.attention)(
             query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
@@ -197,10 +257,33 @@ class MultiHeadAttention(nnx.Module):
         if getattr(heads, "shape", None) != expected:  # a registered attention may do so
             fault = f"returned {describe_value(heads)} instead of {expected}"
             raise make_variant_error("model.attention", self.kind, fault)
+        result: Float[Array, "B T H U"] = heads.astype(query.dtype)
+        return result
+
+    def join(self, heads: Float[Array, "B T H U"]) -> Float[Array, "B T D"]:
+        """Projects the concatenated results of the heads by W^O."""
         output = self.policy.multiply(
-            "BTHU,HUD->BTD",
-            heads.astype(query.dtype),
-            self.output[...],
-            out_sharding=spec("batch", None, None),
+            "BTHU,HUD->BTD", heads, self.output[...], out_sharding=spec("batch", None, None)
         )
         return add_bias(output, self.output_bias[...]) if self.biased else output
+
+
+def make_sub_layer(
+    config: ModelConfig, policy: Policy, key: jax.Array, *, over_memory: bool = False
+) -> MultiHeadAttention:
+    """Creates an attention sub-layer; a registered class may take its place (`is_sub_layer`)."""
+    if not is_sub_layer(config.attention):
+        return MultiHeadAttention(config, policy, key, over_memory=over_memory)
+    field, kind = "model.attention", find_variant("model.attention", config.attention)
+    check_call(field, config.attention, kind, config, policy, key, over_memory=over_memory)
+    module: MultiHeadAttention = kind(config, policy, key, over_memory=over_memory)
+    check_call(field, config.attention, module, *[None] * 4)
+    return module
+
+
+def is_sub_layer(name: str) -> bool:
+    """Returns whether a value of `model.attention` is a subclass of `MultiHeadAttention`."""
+    if name in CHOICES["model.attention"]:
+        return False
+    kind = find_variant("model.attention", name)
+    return isinstance(kind, type) and issubclass(kind, MultiHeadAttention)

@@ -12,38 +12,21 @@ from typing import Any, NamedTuple, cast
 
 import jax
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
 from t2t.config.variants import CHOICES, call_variant, check_call
-from t2t.model.attention import MultiHeadAttention
+from t2t.model.attention import Context, make_sub_layer
 from t2t.model.compute_policy import Policy
 from t2t.model.experts import Experts
-from t2t.model.kv_cache import BlockCache, KeyValue, KVCache
+from t2t.model.kv_cache import BlockCache, KeyValue
 from t2t.model.layers import FeedForward, Identity, Norm, is_layer, make_norm, normalize
-from t2t.model.position import Position, make_block_position
+from t2t.model.position import make_block_position
 
 # What feed-forwards return beside their output, summed over blocks; most return nothing. "loss" is
 # added to the loss of each predicted token, so it is a mean over the tokens that the layer sees.
 # Other entries are vectors of counts, whose shares of their sum are metrics of training.
 Auxiliary = dict[str, Float[Array, "..."]]
-
-
-class Context(NamedTuple):
-    """Inputs that all blocks of a stack share.
-
-    In shapes, S is the number of keys: T in training; in decoding the size of the cache.
-    """
-
-    mask: Bool[Array, "#B 1 #T S"]  # of self-attention
-    position: Position
-    positions: Int[Array, "*#B T"]  # of the queries in their row
-    bias: Float[Array, "*#B #H #T #S"] | None  # `position.bias`, added to the attention logits
-    memory: Float[Array, "B M D"] | None = None  # what cross-attention attends to
-    memory_mask: Bool[Array, "#B 1 #T M"] | None = None
-    is_token: Bool[Array, "B T"] | None = None  # False for padding; None: as if there were none
-    write_at: Int[Array, ""] | int = 0  # in decoding: index of the first new key in the cache
-    key_positions: Int[Array, "*#B S"] | None = None  # None: those of the queries
 
 
 class DropoutKeys(NamedTuple):
@@ -173,10 +156,10 @@ class Block(nnx.Module):
         self.over_memory = over_memory
         position_key = jax.random.fold_in(key, 3)
         self.own_position: Any = make_block_position(config, position_key, causal=causal)
-        self.self_attention = MultiHeadAttention(config, policy, self_key)
+        self.self_attention = make_sub_layer(config, policy, self_key)
         self.self_residual = Residual(config, policy)
         if over_memory:
-            self.cross_attention = MultiHeadAttention(config, policy, cross_key, over_memory=True)
+            self.cross_attention = make_sub_layer(config, policy, cross_key, over_memory=True)
             self.cross_residual = Residual(config, policy)
         self.feed_forward = FeedForwardBlock(config, policy, feed_forward_key)
 
@@ -194,44 +177,19 @@ class Block(nnx.Module):
         and they attend to the whole cache.
         """
         x = x.astype(self.policy.dtype)  # a registered position may have added float32 numbers
-        query, new = self.self_attention.project(
-            self.self_residual.before(x), context.position, context.positions
-        )
-        bias = context.bias
         if self.own_position is not None:
             keys_at = context.key_positions
             keys_at = context.positions if keys_at is None else keys_at
-            bias = self.own_position.bias(context.positions, keys_at)
-        written = new if cache is None else cache.write(context.write_at, new)
-        y = self.self_attention.attend(
-            query,
-            written.past if isinstance(written, BlockCache) else written,
-            context.mask,
-            bias,
-            keys.self_weights,
+            context = context._replace(bias=self.own_position.bias(context.positions, keys_at))
+        y, written = self.self_attention(
+            self.self_residual.before(x), context, cache, keys.self_weights
         )
+        assert written is not None  # of cross-attention alone
         x = self.self_residual.after(x, y, keys.self_output)
         if self.over_memory:
-            y = self._attend_to_memory(self.cross_residual.before(x), context, cache, keys)
+            y, _ = self.cross_attention(
+                self.cross_residual.before(x), context, cache, keys.cross_weights
+            )
             x = self.cross_residual.after(x, y, keys.cross_output)
         x, auxiliary = self.feed_forward(x, keys, context.is_token)
         return x, written, auxiliary
-
-    def _attend_to_memory(
-        self,
-        x: Float[Array, "B T D"],
-        context: Context,
-        cache: BlockCache | None,
-        keys: DropoutKeys,
-    ) -> Float[Array, "B T D"]:
-        assert context.memory_mask is not None
-        query = self.cross_attention.project_query(x)
-        if cache is None:
-            assert context.memory is not None
-            memory: KeyValue | KVCache = self.cross_attention.project_memory(context.memory)
-        else:
-            assert cache.memory is not None
-            memory = cache.memory
-        return self.cross_attention.attend(
-            query, memory, context.memory_mask, key=keys.cross_weights
-        )

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from t2t.model.block import Auxiliary, Block, Context, DropoutKeys
+from t2t.model.attention import Context
+from t2t.model.block import Auxiliary, Block, DropoutKeys
 from t2t.model.kv_cache import BlockCache
 
 

@@ -7,7 +7,8 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
-from t2t.model.block import Auxiliary, Block, Context, make_embedding_norm, make_final_norm
+from t2t.model.attention import Context
+from t2t.model.block import Auxiliary, Block, make_embedding_norm, make_final_norm
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import BlockCache, DecodingCache, KVCache
 from t2t.model.layers import Norm, normalize, split

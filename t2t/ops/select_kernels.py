@@ -112,7 +112,8 @@ def choose_policy(config: ModelConfig) -> Policy:
             operations = FAST_ON_GPU if platform() == "gpu" else FAST
         case other:
             raise ValueError(f"model.kernels={other!r} is unknown")
-    if config.attention != "dot_product":  # a registered variant has no twin
+    # A registered variant has no twin. One of the whole sub-layer uses the library's attention.
+    if config.attention != "dot_product" and not attention.is_sub_layer(config.attention):
         variant = find_variant("model.attention", config.attention)
         if not isinstance(variant, type):  # of a class, each layer has a module of its own
             check_call("model.attention", config.attention, variant, *[None] * 6, scaled=True)

@@ -16,7 +16,7 @@ from t2t.api.train_run import train
 from t2t.config import variants
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config, override
-from t2t.data.batch import BOS_ID, EOS_ID, Batch
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch
 from t2t.model.interface import merge
 from t2t.model.loss import compute_log_probs
 from t2t.storage.paths import PathError
@@ -43,6 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
         "plugin.minimum_risk.samples": 2,
         "model.dtype": "bfloat16",
     },
+    "attention": {"model.attention": "gated"},
     "optimizer": {"training.optimizer": "row_normalized"},
 }
 
@@ -124,11 +125,16 @@ def test_teacher_is_read_from_the_run_that_the_config_names(teacher: Path, tmp_p
         train(make_student(tmp_path, teacher, "distillation"), run)
 
 
+def make_batch() -> DeviceBatch:
+    return Batch(SRC, TGT_IN, TGT_OUT, jax.numpy.asarray(TGT_OUT != PAD_ID, "float32"))
+
+
 def test_distillation_mixes_the_losses_of_text_and_teacher() -> None:
     example = importlib.import_module("examples.distillation")
     structure, params = draw_params(SMALL)
-    model, batch = merge(structure, params), Batch(SRC, TGT_IN, TGT_OUT, np.float32(TGT_OUT != 0))
+    model, batch = merge(structure, params), make_batch()
     log_p = np.asarray(compute_log_probs(*model.predict(batch)[:2]))
+    weights = np.asarray(batch.weights)
 
     def sum_losses(**options: Any) -> float:
         config = Config(plugin={"distillation": example.Options("RUN", **options)})
@@ -136,11 +142,11 @@ def test_distillation_mixes_the_losses_of_text_and_teacher() -> None:
 
     assert sum_losses(mix=0.0) == pytest.approx(float(CrossEntropy(Config())(model, batch)[0]))
     entropy = -np.sum(np.exp(log_p) * log_p, axis=-1)
-    assert sum_losses(mix=1.0) == pytest.approx(np.sum(entropy * batch.weights), rel=1e-5)
+    assert sum_losses(mix=1.0) == pytest.approx(np.sum(entropy * weights), rel=1e-5)
     soft = np.asarray(jax.nn.log_softmax(log_p / 2))
     entropy = -4 * np.sum(np.exp(soft) * soft, axis=-1)
     found = sum_losses(mix=1.0, temperature=2.0)
-    assert found == pytest.approx(np.sum(entropy * batch.weights), rel=1e-5)
+    assert found == pytest.approx(np.sum(entropy * weights), rel=1e-5)
 
 
 def test_samples_of_minimum_risk_have_the_probabilities_of_the_model() -> None:

@@ -8,9 +8,9 @@ import pytest
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.model.attention import MultiHeadAttention, dot_product_attention
+from t2t.model.attention import Context, MultiHeadAttention, dot_product_attention
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.position import make_position
+from t2t.model.position import Position, make_position
 from tests import reference
 from tests.model.small_models import POLICY, SMALL, draw
 
@@ -98,9 +98,9 @@ def attend_to_self(
     def run(x: Float[Array, "B T D"], mask: Bool[Array, "T T"]) -> Any:
         attention = MultiHeadAttention(config, POLICY, jax.random.key(0))
         position = make_position(config, POLICY, jax.random.key(1), causal=True)
-        query, memory = attention.project(x, position, jnp.arange(QUERIES))
+        context = Context(mask[None, None], position, jnp.arange(QUERIES), None)
         weights = {name: getattr(attention, name)[...] for name in ("query_key_value", "output")}
-        return attention.attend(query, memory, mask[None, None]), weights
+        return attention(x, context)[0], weights
 
     found, weights = jax.jit(run)(x, mask)
     return found, jax.tree.map(lambda x: np.asarray(x, float), weights)
@@ -113,10 +113,10 @@ def test_attention_to_the_source_agrees_with_naive_numpy() -> None:
     @jax.jit
     def run(x: jax.Array, memory: jax.Array, mask: jax.Array) -> Any:
         attention = MultiHeadAttention(config, POLICY, jax.random.key(0), over_memory=True)
-        query, key_value = attention.project_query(x), attention.project_memory(memory)
+        context = Context(mask, Position(), jnp.arange(QUERIES), None, memory, mask)
         names = ("query", "key_value", "output")
         weights = {name: getattr(attention, name)[...] for name in names}
-        return attention.attend(query, key_value, mask), weights
+        return attention(x, context)[0], weights
 
     found, weights = run(x, memory, mask)
     weights, x, memory = jax.tree.map(lambda x: np.asarray(x, float), (weights, x, memory))

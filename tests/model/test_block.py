@@ -14,9 +14,9 @@ from jaxtyping import Array, Float
 
 import t2t
 from t2t.config.fields import ModelConfig
+from t2t.model.attention import Context
 from t2t.model.block import (
     Block,
-    Context,
     DropoutKeys,
     FeedForwardBlock,
     Residual,

@@ -24,6 +24,7 @@ from t2t.training.fine_tuning import (
     take_params,
 )
 from t2t.training.run_directory import RunError
+from t2t.training.run_names import split_name
 from tests.tiny_run import PAIRS, make_run
 
 RANDOM = np.random.default_rng(0)
