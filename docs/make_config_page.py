@@ -119,7 +119,8 @@ def format_section(section: str, node: ast.ClassDef, comments: dict[int, tuple[s
 def format_default(field: ast.AnnAssign) -> str:
     """The default as one types it in Python; numbers as in the source, as 100_000."""
     assert field.value is not None
-    return ast.unparse(field.value).replace("'", '"')
+    text = ast.unparse(field.value).replace("'", '"')
+    return text.replace("dataclasses.field(default_factory=dict)", "{}")
 
 
 def describe(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str:

@@ -92,7 +92,7 @@ def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
     assert "second is worse than first: 0.7311 nats per sub-word against 0.7111, +0.02 (" in text
     assert "a run was evaluated without it" in report(tmp_path, "first", "third")
     assert "neutral" not in text
-    config = {"training.loss": "poly1", "training.label_smoothing": 0.0}
+    config = {"training.loss": "own", "training.label_smoothing": 0.0, "plugin.own.mix": 0.5}
     path = save(tmp_path / "fourth", spoil(8), nats=0.7, config=config).path
     log_probs = path.with_suffix(".log_probs.txt")
     log_probs.write_text(log_probs.read_text().replace("\n", "\nnan 0\n", 1).rpartition("-")[0])
@@ -100,7 +100,8 @@ def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
     assert "1 of 48 references have no finite log-probability under some run, or no" in text
     assert (
         "neutral judges where the loss of training differs from that of first (fourth: "
-        "training.loss cross_entropy -> poly1, training.label_smoothing 0.1 -> 0.0)"
+        "training.loss cross_entropy -> own, training.label_smoothing 0.1 -> 0.0, plugin.own.mix "
+        "default -> 0.5)"
     ) in text
 
 

@@ -214,6 +214,8 @@ def train_on_mesh(
         checkpoints.check_space(state)
         splits = name_splits(corpora, validation)
         read = [identify(teacher) for teacher in teachers]
+        for each in read:
+            _log.info("teacher: %(run)s, checkpoint %(checkpoint)s, sha256 %(sha256).16s", each)
         record_start(workdir, config, vocabulary, splits, first, initial, read)
         size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _log.info("%d parameters, starting after step %d", size, first)

@@ -10,8 +10,9 @@ from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Comparison, Judgement, judge
 from t2t.evaluation.systems import System, list_changes, read_reference_losses
 
-# What the probabilities of a trained model are meant to be depends on them.
-_LOSS_FIELDS = ("training.loss", "training.label_smoothing")
+# What the probabilities of a trained model are meant to be depends on them. Options of a plugin
+# may be of a loss, such as the temperature of a distillation.
+_LOSS_FIELDS = ("training.loss", "training.label_smoothing", "plugin.")
 USELESS = 1.0  # BLEU, from 0 to 100: less comes from chance matches of frequent words
 
 
@@ -180,7 +181,7 @@ def describe_losses(systems: Sequence[System]) -> dict[str, str]:
     found = {}
     for each in others:
         changes = list_changes(first.evaluations[0], each.evaluations[0])
-        if own := [f"{name} {changes[name]}" for name in _LOSS_FIELDS if name in changes]:
+        if own := [f"{name} {changes[name]}" for name in changes if name.startswith(_LOSS_FIELDS)]:
             found[each.name] = ", ".join(own)
     return found
 

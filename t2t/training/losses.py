@@ -5,7 +5,7 @@ a class, or the function itself. It may name other runs, its teachers (`teachers
 are further arguments, behind the key.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from t2t.config.fields import Config
 from t2t.config.files import load_config
-from t2t.config.variants import check_call, find_variant, make_variant_error
+from t2t.config.variants import check_call, describe_value, find_variant, make_variant_error
 from t2t.data.batch import DeviceBatch
 from t2t.model.block import Auxiliary
 from t2t.model.interface import Model, Params
@@ -140,15 +140,12 @@ def _make_registered(config: Config) -> Loss:
     def sum_losses(*arguments: Any) -> Sums:
         sums = loss(*arguments)
         if not (isinstance(sums, tuple) and [*map(jnp.shape, sums[:2])] == [(), ()]):
-            raise make_variant_error(field, name, f"returned {_describe(sums)}")
+            parts = sums if isinstance(sums, tuple) else (sums,)
+            found = ", ".join(map(describe_value, parts))
+            raise make_variant_error(field, name, f"returned {found or 'nothing'}")
         return sums[0], sums[1], sums[2] if len(sums) > 2 else {}
 
     return Loss(sum_losses, teachers)
-
-
-def _describe(sums: Any) -> str:
-    parts = sums if isinstance(sums, tuple) else (sums,)
-    return ", ".join(f"{type(x).__name__} of shape {jnp.shape(x)}" for x in parts)
 
 
 def add_auxiliary_loss(
@@ -173,5 +170,5 @@ def repeat_rows(batch: DeviceBatch, count: int) -> DeviceBatch:
 
 def group_rows(rows: jax.Array, count: int) -> jax.Array:
     """Returns rows of `repeat_rows` with a dimension for the copies, behind the first."""
-    shape: Sequence[int] = (len(rows) // count, count, *rows.shape[1:])
+    shape = (len(rows) // count, count, *rows.shape[1:])
     return jnp.reshape(rows, shape, out_sharding=spec("batch", *[None] * rows.ndim))

@@ -126,7 +126,7 @@ def test_teacher_is_read_from_the_run_that_the_config_names(teacher: Path, tmp_p
 
 
 def make_batch() -> DeviceBatch:
-    return Batch(SRC, TGT_IN, TGT_OUT, jax.numpy.asarray(TGT_OUT != PAD_ID, "float32"))
+    return DeviceBatch(SRC, TGT_IN, TGT_OUT, jax.numpy.asarray(TGT_OUT != PAD_ID, "float32"))
 
 
 def test_distillation_mixes_the_losses_of_text_and_teacher() -> None:
