@@ -78,17 +78,17 @@ class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
 def _open_options(config: Any) -> Any:
     """Returns a config with the options of its plugins, if a flag sets one: so its type is known.
 
-    The plugins are those of the recipe, and of the flag --config.plugins, which is not read yet.
+    The plugins are those of the flag --config.plugins, which is not read yet, or of the recipe.
     """
     arguments = flags.FLAGS.read_flags_from_files(sys.argv, force_gnu=False)
     is_option = re.compile(r"--?(no)?config\.plugin\.").match
     if not (isinstance(config, Config) and any(map(is_option, arguments))):
         return config
-    modules = config.plugins
+    given: tuple[str, ...] = ()
     for argument, value in itertools.pairwise([*arguments, ""]):
         if found := re.fullmatch(r"--?config\.plugins(?:=(.*))?", argument):
-            modules += _TextsParser().parse(value if found[1] is None else found[1])
-    opened = complete_options(dataclasses.replace(config, plugins=modules))
+            given += _TextsParser().parse(value if found[1] is None else found[1])
+    opened = complete_options(dataclasses.replace(config, plugins=given or config.plugins))
     for name, options in opened.plugin.items():
         config_flags.register_flag_parser_for_type(type(options), _SectionParser(f"plugin.{name}"))
     return dataclasses.replace(opened, plugins=config.plugins)

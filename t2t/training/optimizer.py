@@ -13,7 +13,7 @@ stage 1 of ZeRO):
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -184,7 +184,7 @@ def describe_optimizer(config: Config, params: Params) -> list[str]:
 
 def _describe_groups(config: Config, params: Params) -> list[str]:
     """Says what each optimiser updates, if there are several (`optax.partition`)."""
-    leaves, parameters = name_leaves(params), describe_parameters(config.model)
+    leaves, declared = name_leaves(params), describe_parameters(config.model)
     state = jax.eval_shape(make_optimizer(config).init, params)
     members: dict[str, set[str]] = {}
     for node in jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, optax.PartitionState)):
@@ -192,20 +192,28 @@ def _describe_groups(config: Config, params: Params) -> list[str]:
             for label, own in node.inner_states.items():
                 paths = (path for path, _ in tree_leaves_with_path(own))
                 members.setdefault(label, set()).update(map(_find_parameter, paths))
-    lines = []
+
+    def list_sizes(names: Iterable[str]) -> str:
+        sizes = Counter[str]()
+        for name in names:
+            sizes[generalize(name)] += leaves[name].size
+        return ", ".join(f"{name} ({size})" for name, size in sorted(sizes.items()))
+
+    lines, start = [], f"training.optimizer={config.training.optimizer!r}: "
+    trained = {name for name in leaves if find_factor(config.training, name) is not None}
     for label, names in members.items():
-        own = leaves.keys() & names
-        matrices = [name for name in own if parameters[name].matrix]
-        count = sum(_count_matrices(leaves[name], parameters[name]) for name in matrices)
-        left = Counter[str]()
-        for name in own - {*matrices}:
-            if leaves[name].ndim >= 2 and not name.endswith("bias"):
-                left[generalize(name)] += leaves[name].size
-        line = f"training.optimizer={config.training.optimizer!r}: {label} updates "
-        line += f"{sum(leaves[name].size for name in own)} parameters"
-        line += f", {count} matrices" * bool(matrices)
-        line += "; arrays of two or more dimensions that are no matrices: " * bool(left)
-        lines.append(line + ", ".join(f"{name} ({size})" for name, size in sorted(left.items())))
+        if not (own := trained & names):
+            continue
+        matrices = {name for name in own if name in declared and declared[name].matrix}
+        others = [n for n in own - matrices if leaves[n].ndim >= 2 and not n.endswith("bias")]
+        line = f"{start}{label} updates {sum(leaves[name].size for name in own)} parameters"
+        if matrices:
+            line += f", {sum(_count_matrices(leaves[n], declared[n]) for n in matrices)} matrices"
+        if others:
+            line += "; arrays of two or more dimensions that are no matrices: " + list_sizes(others)
+        lines.append(line)
+    if members and (left := trained - set[str]().union(*members.values())):
+        lines.append(f"{start}no optimiser has a state for {list_sizes(left)}")
     return lines
 
 

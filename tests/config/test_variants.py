@@ -267,6 +267,13 @@ def test_wrong_function_is_named_with_the_signature_that_is_expected(
             ),
             ["is evaluated at other parameters"],
         ),
+        (
+            lambda config, schedule, parameters: optax.partition(
+                {"own": optax.adam(schedule), "none": optax.set_to_zero()},
+                {"w": "own", "v": "none"},
+            ),
+            ["own updates 3 parameters", "no optimiser has a state for v (3)"],
+        ),
     ],
 )
 def test_optimizer_that_the_log_does_not_show_is_told_apart(
@@ -274,7 +281,7 @@ def test_optimizer_that_the_log_does_not_show_is_told_apart(
 ) -> None:
     register("training.optimizer", "own")(make)
     config = Config(training=TrainingConfig(optimizer="own"))
-    lines = describe_optimizer(config, {"w": jnp.zeros(3)})
+    lines = describe_optimizer(config, {"w": jnp.zeros(3), "v": jnp.zeros(3)})
     assert len(lines) == len(said)
     assert all(text in line for text, line in zip(said, lines, strict=True))
 

@@ -16,7 +16,7 @@ from t2t.api.train_run import train
 from t2t.config import variants
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config, override
-from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, DeviceBatch
 from t2t.model.interface import merge
 from t2t.model.loss import compute_log_probs
 from t2t.storage.paths import PathError
@@ -154,8 +154,7 @@ def test_samples_of_minimum_risk_have_the_probabilities_of_the_model() -> None:
     structure, params = draw_params(SMALL)
     model = merge(structure, params)
     count = 4000
-    rows = [jax.numpy.repeat(x[:1], count, axis=0) for x in (SRC, TGT_IN, TGT_OUT)]
-    batch = Batch(*rows, jax.numpy.ones(rows[1].shape))
+    batch = jax.tree.map(lambda x: jax.numpy.repeat(x[:1], count, axis=0), make_batch())
     drawn = np.asarray(jax.jit(lambda key: example.draw(model, batch, key))(jax.random.key(0)))
     first = drawn[:, 0]
     kept = np.bincount(first[first != EOS_ID]).argmax()
