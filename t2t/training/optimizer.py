@@ -185,13 +185,7 @@ def describe_optimizer(config: Config, params: Params) -> list[str]:
 def _describe_groups(config: Config, params: Params) -> list[str]:
     """Says what each optimiser updates, if there are several (`optax.partition`)."""
     leaves, declared = name_leaves(params), describe_parameters(config.model)
-    state = jax.eval_shape(make_optimizer(config).init, params)
-    members: dict[str, set[str]] = {}
-    for node in jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, optax.PartitionState)):
-        if isinstance(node, optax.PartitionState):
-            for label, own in node.inner_states.items():
-                paths = (path for path, _ in tree_leaves_with_path(own))
-                members.setdefault(label, set()).update(map(_find_parameter, paths))
+    members = _find_groups(jax.eval_shape(make_optimizer(config).init, params))
 
     def list_sizes(names: Iterable[str]) -> str:
         sizes = Counter[str]()
@@ -217,10 +211,18 @@ def _describe_groups(config: Config, params: Params) -> list[str]:
     return lines
 
 
-def _find_parameter(path: Sequence[Any]) -> str:
-    """Returns the name of the parameter that an array of an optimiser's state belongs to."""
-    outer = [i for i, part in enumerate(path) if not isinstance(part, DictKey)]
-    return find_name(path[max(outer, default=-1) + 1 :])
+def _find_groups(state: optax.OptState) -> dict[str, set[str]]:
+    """Returns the parameters that each part of `optax.partition` has a state for."""
+    members: dict[str, set[str]] = {}
+    for node in jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, optax.PartitionState)):
+        if isinstance(node, optax.PartitionState):
+            for label, own in node.inner_states.items():
+                for path, _ in tree_leaves_with_path(own):
+                    # The last keys of the path are those of the parameter.
+                    outer = [i for i, part in enumerate(path) if not isinstance(part, DictKey)]
+                    name = find_name(path[max(outer, default=-1) + 1 :])
+                    members.setdefault(label, set()).add(name)
+    return members
 
 
 def _count_matrices(leaf: Any, parameter: Parameter) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from jax.sharding import Mesh
 
 from t2t.config.fields import Config, ConfigError
+from t2t.config.rules import validate
 from t2t.data.tokenizer import Vocabulary, open_given
 from t2t.model.interface import check_params
 from t2t.ops.build_model import describe_model
@@ -56,9 +57,10 @@ def place_teachers(sources: Sequence[Source], vocabulary: Vocabulary) -> tuple[T
 
 
 def check_teachers(sources: Sequence[Source], config: Config, mesh: Mesh) -> None:
-    """Raises `ConfigError` if the mesh does not divide a dimension of a teacher."""
+    """Raises `ConfigError` if a teacher does not fit the run's data or the mesh."""
     for source in sources:
         try:
+            validate(Config(model=source.model, data=config.data, tokenizer=config.tokenizer))
             check_divisibility(dataclasses.replace(config, model=source.model), mesh)
         except ConfigError as error:
-            raise ConfigError(f"{source.run}: {error}") from None
+            raise ConfigError(f"{name_field(config)}={source.run}: {error}") from None

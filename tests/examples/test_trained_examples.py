@@ -65,7 +65,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = override(
         make_config(folder),
         {"training.steps": 2, "training.validate_every": 2, "checkpoints.every": 2}
-        | {"model.d_model": 32, "model.norm": "rms"},
+        | {"model.d_model": 32, "model.norm": "rms", "model.position": "learned"},
     )
     assert train(config, folder / "run")
     return folder / "run"
@@ -80,7 +80,11 @@ def make_student(folder: Path, teacher: Path, case: str, steps: int = STEPS) -> 
     return override(make_config(folder), values)
 
 
-@pytest.mark.parametrize("case", CASES)
+# Quick tests take a step of these on a mesh, too.
+ELSEWHERE = [pytest.param(case, marks=pytest.mark.slow) for case in ("attention", "optimizer")]
+
+
+@pytest.mark.parametrize("case", ["distillation", "minimum_risk", *ELSEWHERE])
 def test_example_trains_on_eight_devices_and_resumes_bit_for_bit(
     case: str, teacher: Path, tmp_path: Path
 ) -> None:
@@ -100,6 +104,10 @@ def test_teacher_is_read_from_the_run_that_the_config_names(teacher: Path, tmp_p
     run, student = tmp_path / "run", make_student(tmp_path, teacher, "distillation", 2)
     for values, message in (
         ({"tokenizer.path": ""}, rf"teacher={teacher}.* same; set tokenizer\.path={teacher}/vocab"),
+        (
+            {"data.max_length": 2000, "data.batch_tokens": 16_000},
+            rf"teacher={teacher}: model\.max_positions=1024 is less than data\.max_length=2000",
+        ),
         ({"plugin.distillation.teacher": ""}, "training.loss='distillation', teacher is empty"),
         ({"plugin.distillation.teacher": f"{tmp_path}/none"}, "none is no run directory; write"),
     ):
