@@ -20,8 +20,8 @@ from t2t.storage.paths import make_run_path
 
 def main() -> None:
     """Prepares as the flags say."""
-    config = read_config()
     workdir = None if flags.FLAGS.workdir is None else make_run_path(flags.FLAGS.workdir)
+    config = read_config(workdir=workdir)
 
     if workdir and not (workdir / "config.json").exists():
         check_new_run(config)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.config.flags import define_config, read_config, read_recipe
+from t2t.config.flags import define_config, read_chosen, read_config, read_recipe
 from t2t.config.measure_names import (
     MEASURE_FIELD,
     MEASURES,
@@ -73,7 +73,8 @@ def main() -> int:
     assign_resources(0, values.workers, os.environ)
     protocol = EvaluationProtocol(values.split, values.checkpoint, measure, values.direction)
     check_protocol(protocol, runs)
-    programs = Programs(*read_recipe(), protocol)
+    recipe, given = read_recipe()
+    programs = Programs(recipe, given | read_chosen(base), protocol)
     try:
         good = sweep(workdir, programs, runs, values.workers, values.index)
     except KeyboardInterrupt:

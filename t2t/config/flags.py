@@ -13,9 +13,16 @@ from ml_collections import config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 from ml_collections.config_flags.tuple_parser import TupleParser
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig, explain_attribute
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    DecodingConfig,
+    explain_attribute,
+    flatten,
+)
 from t2t.config.files import check_config
 from t2t.config.measure_names import METRICX_INPUTS
+from t2t.config.open_numbers import Choices
 from t2t.config.recipes import find_recipe
 from t2t.config.variants import CHOICES
 
@@ -143,8 +150,12 @@ def define_config(required: bool = True) -> None:
         flags.mark_flag_as_required("config")
 
 
-def read_config(steps: int | None = None) -> Config:
-    """Returns the recipe with its overrides, validated; `steps` replaces `training.steps`."""
+def read_config(steps: int | None = None, workdir: Path | None = None) -> Config:
+    """Returns the recipe with its overrides, validated.
+
+    `steps` replaces `training.steps`. `workdir` is a run directory whose numbers take the place of
+    those that the recipe leaves open.
+    """
     recipe = config_flags.get_config_filename(flags.FLAGS["config"])
     if not Path(find_recipe(recipe).split(":")[0]).is_file():
         raise ConfigError(f"--config={recipe} is no file; name a recipe, such as configs/base.py")
@@ -155,13 +166,19 @@ def read_config(steps: int | None = None) -> Config:
         )
     if steps is not None:
         config.training.steps = steps
-    return check_config(config)
+    return check_config(config, workdir)
 
 
 def read_recipe() -> tuple[str, dict[str, Any]]:
     """Returns the recipe and the overridden fields, as given on the command line."""
     flag = flags.FLAGS["config"]
     return config_flags.get_config_filename(flag), dict(config_flags.get_override_values(flag))
+
+
+def read_chosen(config: Config) -> dict[str, Any]:
+    """Returns the numbers of `read_config`'s result that the recipe had left open."""
+    values, recipe = flatten(config), flags.FLAGS["config"].value
+    return {name: values[name] for name in Choices(recipe).list_open()} if recipe else {}
 
 
 def define_scoring() -> None:
