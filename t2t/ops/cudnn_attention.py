@@ -1,8 +1,15 @@
 """Equation 1 by cuDNN, NVIDIA's library: one kernel per pass, which never writes the weights.
 
 `jax.nn.dot_product_attention` calls it. The mask is added to the logits, as 0 or a large negative
-number. So the result of a query that sees no key is the mean of the values; the formula gives 0.
-Only padding sees no key, and its results are used by nothing (tests/ops/test_cudnn_attention.py).
+number. On an H100, cuDNN's backward pass gives NaN as the gradient of a query whose logits have a
+logsumexp below -88.7, if the number of keys is 64 more than a multiple of 128. The kernel takes 128
+keys at a time, and counts the missing ones as logits of 0: exp(0 + 88.7) overflows
+(github.com/pytorch/pytorch/issues/196678, github.com/NVIDIA/cudnn-frontend/pull/628). Therefore
+
+- a query that sees no key, whose logits would all be large and negative, sees all keys. Its result
+  differs from the formula's 0. Only padding sees no key, and its results are used by nothing
+  (tests/ops/test_cudnn_attention.py);
+- such a number of keys becomes a multiple of 128, by 64 keys that no query sees.
 """
 
 import re
@@ -15,6 +22,7 @@ from t2t.model.kv_cache import KeyValue
 from t2t.runtime.mesh import platform, spec
 
 CAPABILITY = 8.0  # the least that cuDNN's kernels need: A100 and later
+TILE = 128  # keys that a kernel takes at a time
 
 
 def supports(
@@ -72,14 +80,19 @@ def dot_product_attention(
 ) -> Float[Array, "B T H U"]:
     """As `t2t.model.attention.dot_product_attention`, without bias and without dropout.
 
-    A query that sees no key gets the mean of the values instead of 0.
+    A query that sees no key sees all of them instead.
     """
     assert bias is None
     assert key is None or dropout_rate == 0
     shape = query.shape[0], 1, query.shape[1], mask.shape[3]
+    mask |= ~mask.any(axis=-1, keepdims=True)
     mask = jnp.broadcast_to(mask, shape, out_sharding=spec("batch", None, None, None))
 
     def attend(query: Array, keys: Array, values: Array, mask: Array) -> Array:
+        if keys.shape[1] % TILE == TILE // 2:
+            more = [(0, 0), (0, TILE // 2), (0, 0), (0, 0)]
+            keys, values = jnp.pad(keys, more), jnp.pad(values, more)
+            mask = jnp.pad(mask, [(0, 0)] * 3 + [(0, TILE // 2)])
         return jax.nn.dot_product_attention(
             query, keys, values, mask=mask, scale=None if scaled else 1.0, implementation="cudnn"
         )
