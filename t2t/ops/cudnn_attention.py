@@ -12,6 +12,7 @@ keys at a time, and counts the missing ones as logits of 0: exp(0 + 88.7) overfl
 - such a number of keys becomes a multiple of 128, by 64 keys that no query sees.
 """
 
+import os
 import re
 
 import jax
@@ -23,6 +24,9 @@ from t2t.runtime.mesh import platform, spec
 
 CAPABILITY = 8.0  # the least that cuDNN's kernels need: A100 and later
 TILE = 128  # keys that a kernel takes at a time
+# With either flag XLA fails at the first step of a model with several layers ("IndexError ... at"):
+# it passes the flag to one of several equal backward passes (github.com/openxla/xla/pull/46500).
+DETERMINISM = "xla_gpu_deterministic_ops", "xla_gpu_exclude_nondeterministic_ops"
 
 
 def supports(
@@ -55,10 +59,15 @@ def supports(
 def supports_device() -> bool:
     """Returns whether the mesh's devices are NVIDIA GPUs of compute capability 8.0 or higher.
 
-    AMD's GPUs name an architecture instead, such as gfx942. A device that this process does not
-    have is one of `t2t/planning/chips.py`, which all support it.
+    None is while XLA_FLAGS sets a flag of `DETERMINISM`. AMD's GPUs name an architecture instead,
+    such as gfx942. A device that this process does not have is one of `t2t/planning/chips.py`,
+    which all support it.
     """
     if platform() != "gpu":
+        return False
+    pattern = rf"(?<!\S)--({'|'.join(DETERMINISM)})(?:=(\S*))?(?!\S)"
+    last = dict(re.findall(pattern, os.environ.get("XLA_FLAGS", "")))  # the last setting counts
+    if not {value.lower() for value in last.values()} <= {"false", "0"}:
         return False
     kind = getattr(jax.sharding.get_abstract_mesh().abstract_device, "device_kind", None)
     for device in jax.devices():

@@ -122,6 +122,11 @@ def test_call_on_a_mesh_is_the_same() -> None:
         ({"capability": "10.3"}, True),
         ({"capability": "7.5"}, False),
         ({"capability": "gfx942"}, False),  # of ROCm
+        ({"xla_flags": "--xla_gpu_deterministic_ops"}, False),
+        ({"xla_flags": "--a=1 --xla_gpu_exclude_nondeterministic_ops=True --b"}, False),
+        ({"xla_flags": "--xla_gpu_deterministic_ops=1 --xla_gpu_deterministic_ops=0"}, True),
+        ({"xla_flags": "--xla_gpu_deterministic_ops=false"}, True),
+        ({"xla_flags": "--xla_gpu_enable_scatter_determinism_expander=true"}, True),
     ],
 )
 def test_supported_operands(
@@ -135,6 +140,7 @@ def test_supported_operands(
         "rate": 0.0,
     } | changes
     use_gpu(own.get("capability", "9.0"), monkeypatch)
+    monkeypatch.setenv("XLA_FLAGS", own.get("xla_flags", ""))
     monkeypatch.setattr(cudnn_attention, "platform", lambda: own.get("platform", "gpu"))
     query = jnp.zeros((2, own["queries"], 2, own["width"]), own["dtype"])
     keys = jnp.zeros((2, own["keys"], 2, own["width"]), own["dtype"])
@@ -145,11 +151,15 @@ def test_supported_operands(
     assert found is supported
 
 
-@pytest.mark.parametrize(("capability", "supported"), [("9.0", True), ("7.0", False)])
+@pytest.mark.parametrize(
+    ("capability", "xla_flags", "supported"),
+    [("9.0", "", True), ("7.0", "", False), ("9.0", "--xla_gpu_deterministic_ops=true", False)],
+)
 def test_records_name_what_computes_attention_on_this_gpu(
-    capability: str, supported: bool, monkeypatch: pytest.MonkeyPatch
+    capability: str, xla_flags: str, supported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_gpu(capability, monkeypatch)
+    monkeypatch.setenv("XLA_FLAGS", xla_flags)
     for module in (select_kernels, cudnn_attention):
         monkeypatch.setattr(module, "platform", lambda: "gpu")
     assert ("cudnn" in select_kernels.describe_kernels(SMALL)["attention"]) is supported
