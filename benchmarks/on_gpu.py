@@ -1,4 +1,4 @@
-"""Measures t2t on one GPU in fourteen minutes: `python -m benchmarks.on_gpu --out=FOLDER`.
+"""Measures t2t on one GPU in 14 minutes: `python -m benchmarks.on_gpu --out=FOLDER`.
 
 It needs no network, and besides JAX for CUDA a few packages: `benchmarks/fetch_gpu_wheels.sh`
 downloads them to `wheels/`, from where they are used without being installed.
