@@ -131,10 +131,11 @@ class Step:
 
         Returns the metrics of the steps, and the seconds from the end of each to that of the next.
         """
-        found, ends, metrics = [], [], None
+        found: list[Metrics] = []
+        ends, metrics = [], None
         with jax.set_mesh(self.mesh):
             for number in range(count + 1):
-                before = metrics
+                before: Metrics | None = metrics
                 if number < count:
                     self.state, metrics = self._compiled(self.state, self.batch)
                 if before is not None:

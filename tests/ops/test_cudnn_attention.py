@@ -56,10 +56,10 @@ def by_xla(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
     """
     original, masks = jax.nn.dot_product_attention, []
 
-    def run(*arrays: Array, mask: Array, implementation: str, **options: Any) -> Array:
+    def run(*arrays: Array, implementation: str, **options: Any) -> Array:
         assert implementation == "cudnn"
-        masks.append(mask)
-        found: Array = original(*arrays, mask=mask, implementation="xla", **options)
+        masks.append(options["mask"])
+        found: Array = original(*arrays, implementation="xla", **options)
         return found
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", run)
