@@ -42,7 +42,8 @@ SIZES = {  # width, layers of each stack, and the sub-words of an epoch from whi
     "medium": (256, 4, 3_000_000),
     "base": (512, 6, 30_000_000),
 }
-DROPOUT = (4, 0.0), (10, 0.1), (20, 0.2), (math.inf, 0.3)  # at most so many epochs, rate
+# At most so many epochs, dropout, probability of BPE-dropout (Provilkov et al. 2020).
+REGULARISATION = (4, 0.0, 0.0), (10, 0.1, 0.0), (20, 0.2, 0.0), (math.inf, 0.3, 0.1)
 FEWEST_STEPS = 300  # that a budget has to pay for; else a smaller model is taken
 STARTUP = 90  # seconds of a budget for reading, compiling and validating
 
@@ -99,11 +100,19 @@ def choose_vocabulary(choices: Choices, text: "TextFacts") -> None:
     Sennrich and Zhang (2019) use 2,000 merges for 100,000 words of the target, and 30,000 for three
     million.
     """
-    merges = round_to(min(clip(8000 * (text.words / 700_000) ** 0.6, 200, 32_000), text.forms))
-    config = choices.config
-    sentinels = config.tokenizer.sentinels or 100 * is_text_alone(config.data)
-    tags = 2 * len(config.data.directions)
-    others = text.characters + 260 + sentinels + tags  # characters, bytes and special pieces
+    data, tokenizer = choices.config.data, choices.config.tokenizer
+    sentinels = tokenizer.sentinels or 100 * is_text_alone(data)
+    special = 4 + sentinels + 2 * len(data.directions)
+    if tokenizer.path:
+        choices.choose("tokenizer.vocab_size", TokenizerConfig.vocab_size, "that of tokenizer.path")
+        return
+    if tokenizer.kind == "symbols":
+        reason = f"{text.symbols:,} symbols"
+        choices.choose("tokenizer.vocab_size", text.symbols + special, reason)
+        return
+    merges = clip(8000 * (text.words / 700_000) ** 0.6, 200, 32_000)
+    merges = round_to(min(merges, text.forms))
+    others = text.characters + special + 256 * tokenizer.byte_fallback
     reason = f"{merges:,} merges for {text.words:,} words, {others:,} characters and bytes"
     choices.choose("tokenizer.vocab_size", merges + others, reason)
 
@@ -127,17 +136,20 @@ def choose_batches(choices: Choices, text: "TextFacts") -> int:
 
 
 def choose_training(choices: Choices, epoch: int) -> None:
-    """Chooses dropout by the number of epochs, and the rate by width and steps."""
+    """Chooses regularisation by the number of epochs, and the rate by width and steps."""
     config, choose = choices.config, choices.choose
     steps, width = config.training.steps, config.model.d_model
     epochs = steps * config.data.batch_tokens / max(epoch, 1)
-    rate = next(rate for most, rate in DROPOUT if epochs <= most)
-    choose("model.dropout", rate, f"{epochs:.3g} epochs")
+    dropout, sampling = next(rest for most, *rest in REGULARISATION if epochs <= most)
+    choose("model.dropout", dropout, f"{epochs:.3g} epochs")
+    can_sample = config.tokenizer.kind != "symbols" and config.data.packed_length > 0
+    choose("data.subword_sampling", sampling * can_sample, f"{epochs:.3g} epochs")
     peak = 0.005 * (1000 / max(steps, 700)) ** 0.2 * (128 / width) ** 0.25
     choose("training.learning_rate", round_to(peak), f"width {width}, {steps:,} steps")
     choose("training.warmup_steps", max(steps // 10, 1), "a tenth of the steps")
     # The loss is lowest long before translations are best, so these choose the checkpoint `best`.
-    is_scored = not is_text_alone(config.data)
+    search = config.decoding.strategy, config.decoding.mbr, config.tokenizer.kind == "symbols"
+    is_scored = search == ("beam", "none", False) and not is_text_alone(config.data)
     half = clip(steps // 10, 1, 1000)
     every = 2 * half if config.checkpoints.every == OPEN else config.checkpoints.every
     choose("training.validate_every", half if config.checkpoints.every == OPEN else every)
@@ -191,7 +203,13 @@ def get_config(wishes: str = "") -> TextConfig:
             position="rotary",
             norm_position="pre",
         ),
-        data=DataConfig(source="text", max_length=OPEN, packed_length=OPEN, batch_tokens=OPEN),
+        data=DataConfig(
+            source="text",
+            max_length=OPEN,
+            packed_length=OPEN,
+            batch_tokens=OPEN,
+            subword_sampling=OPEN,
+        ),
         tokenizer=TokenizerConfig(vocab_size=OPEN),
         training=TrainingConfig(
             optimizer="muon",

@@ -119,6 +119,10 @@ def test_fine_tuning_keeps_what_the_parameters_depend_on(tmp_path: Path) -> None
     assert config.tokenizer == TokenizerConfig(path=f"{tmp_path}/vocab")
     assert config.training.init_from == str(tmp_path)
     assert (config.data.max_length, config.data.directions) == (40, data.directions)
+    config.data.train_src, config.data.train_tgt = ("train.{src}",), ("train.{tgt}",)
+    assert check_config(config).data.num_shapes == DataConfig.num_shapes
+    config.training.steps = 250  # a shape compiles as long as about 100 steps take
+    assert check_config(config).data.num_shapes == 2
     data.directions = ()
     save_config(base, tmp_path / "config.json")
     config = fine_tune.get_config(str(tmp_path))

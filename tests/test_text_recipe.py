@@ -10,6 +10,8 @@ from configs import text
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import check_config, save_config
 from t2t.data.corpus import DataError
+from t2t.data.corpus_sources import open_training
+from t2t.data.tokenizer import train_vocabulary
 
 WORDS = [a + b + c for a in ("ka", "to", "mi", "su") for b in "rnlvt" for c in ("e", "ox", "una")]
 
@@ -151,3 +153,25 @@ def test_wrong_text_is_refused_before_it_is_measured(tmp_path: Path) -> None:
         fit(tmp_path, data__train_src=())
     with pytest.raises(ConfigError, match=r"data\.source='txet'"):
         fit(tmp_path, data__source="txet")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tokenizer__shared": False, "model__tie_embeddings": "decoder"},
+        {"tokenizer__kind": "unigram"},
+        {"tokenizer__lowercase": True},
+        {"tokenizer__byte_fallback": False},
+        {"tokenizer__kind": "symbols"},
+        {"model__kind": "decoder_only"},
+        {"data__subword_sampling": 0.1},
+        {"decoding__strategy": "sampling"},
+    ],
+    ids=str,
+)
+def test_numbers_fit_other_kinds_of_vocabularies_and_models(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    write_text(tmp_path)
+    config = fit(tmp_path, **fields)
+    train_vocabulary(open_training(config.data), config.tokenizer, tmp_path / "vocab")

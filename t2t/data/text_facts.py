@@ -4,6 +4,7 @@ A sample of 20,000 pairs stands for a larger text.
 """
 
 import dataclasses
+import itertools
 import math
 import re
 import tempfile
@@ -19,7 +20,7 @@ from t2t.config.languages import is_text_without_spaces
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
 from t2t.data.corpus_sources import open_training
 from t2t.data.parts import list_tags
-from t2t.data.tokenizer import train_vocabulary
+from t2t.data.tokenizer import open_given, train_vocabulary
 
 _SAMPLED, _BLOCK = 20_000, 100  # pairs of the sample, and those read together
 _FEWEST = 100  # pairs from which a recipe can be fitted
@@ -33,7 +34,8 @@ class TextFacts:
     pairs: int  # of an epoch, so repeated as often as the weights of their corpora say
     words: int  # of both sides; two characters are a word where none are marked by spaces
     characters: int  # distinct ones, of the sample
-    forms: int  # distinct words of the sample; BPE can make at least as many merges
+    symbols: int  # distinct ones of the sample: what stands between spaces
+    forms: int  # distinct words of letters and digits, of a vocabulary; BPE makes as many merges
     sample: tuple[Pair, ...]
 
     def count_subwords(
@@ -41,11 +43,14 @@ class TextFacts:
     ) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
         """Lengths of the sample's sources and targets with a vocabulary of these settings.
 
-        A vocabulary is trained on the sample, and discarded.
+        Without `tokenizer.path` one is trained on the sample, and discarded.
         """
-        corpus = ListCorpus("a sample of the text", list(self.sample))
-        with tempfile.TemporaryDirectory() as folder:
-            found = train_vocabulary([corpus], tokenizer, Path(folder), list_tags(data))
+        if tokenizer.path:
+            found = open_given(tokenizer.path)
+        else:
+            corpus = ListCorpus("a sample of the text", list(self.sample))
+            with tempfile.TemporaryDirectory() as folder:
+                found = train_vocabulary([corpus], tokenizer, Path(folder), list_tags(data))
         sides = zip(*self.sample, strict=True)
         src, tgt = (
             np.array([*map(len, side.encode(list(sentences)))])
@@ -81,15 +86,17 @@ def measure_text(data: DataConfig, tokenizer: TokenizerConfig) -> TextFacts:
             "of two languages, by data.train_src and data.train_tgt"
         )
     pairs = round(sum(len(corpus) * corpus.weight for corpus in corpora))
-    words, alphabet, forms = 0, set[str](), set[str]()
+    words, forms = 0, list[set[str]]()
     for side in zip(*sample, strict=True):
         text = "\n".join(side)
         parts = text.split()
         words += sum(map(len, parts)) // 2 if is_text_without_spaces(text) else len(parts)
-        alphabet.update(text)
-        forms.update(re.findall(r"\w+", text))
+        forms.append(set(re.findall(r"\w+", text.lower() if tokenizer.lowercase else text)))
+    everything = " ".join(itertools.chain.from_iterable(sample))
+    own = [set.union(*forms)] if tokenizer.shared else forms
     words = round(words * pairs / len(sample))
-    return TextFacts(pairs, words, len(alphabet), len(forms), tuple(sample))
+    characters, symbols = len(set(everything)), len(set(everything.split()))
+    return TextFacts(pairs, words, characters, symbols, min(map(len, own)), tuple(sample))
 
 
 def _draw_sample(corpora: Sequence[Corpus]) -> list[Pair]:

@@ -58,9 +58,11 @@ class Validation:
         self._every, self._last = config.training.bleu_every, config.training.steps
         is_translation = not is_text_alone(config.data)
         self._source_use_pairs = config.training.source_use_pairs if is_translation else 0
-        self._warns_from = max(self._last // 10, 1)  # the step, if the source is hardly used
         own = flatten(config)
         self._helpful = {name: value for name, value in HELPFUL.items() if own[name] != value}
+        # The step from which it is said that the source is hardly used: later, if all that helped
+        # is there, since little text takes longer.
+        self._warns_from = max(self._last // (10 if self._helpful else 2), 1)
         if self._every and (config.decoding.strategy, config.decoding.mbr) != ("beam", "none"):
             raise ConfigError(
                 "training.bleu_every scores the best output of beam search: use the defaults of "
@@ -132,7 +134,7 @@ class Validation:
         return means | describe_loss(CorpusLoss(nats, tokens)) | own
 
     def _warn_of_little_use(self, step: int, name: str, use: SourceUse) -> None:
-        """Says once, after a tenth of the steps, that the model hardly uses its source."""
+        """Says once, after a tenth or half of the steps, that the model hardly uses its source."""
         if self._warns_from <= step < self._last and use.nats + use.margin < HARDLY:
             self._warns_from = self._last
             helped = [f"{name}={value}" for name, value in self._helpful.items()]
