@@ -16,6 +16,7 @@ these learn it at all (benchmarks/LOG.md).
 """
 
 import dataclasses
+import logging
 import math
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,10 @@ SIZES = {  # width, layers of each stack, and the sub-words of an epoch from whi
 # At most so many epochs, dropout, probability of BPE-dropout (Provilkov et al. 2020).
 REGULARISATION = (4, 0.0, 0.0), (10, 0.1, 0.0), (20, 0.2, 0.0), (math.inf, 0.3, 0.1)
 FEWEST_STEPS = 300  # that a budget has to pay for; else a smaller model is taken
+NOTICEABLE = 0.01  # share of pairs that repeat another, or are equal on both sides
 STARTUP = 90  # seconds of a budget for reading, compiling and validating
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
@@ -61,6 +65,12 @@ class TextConfig(OpenConfig):
 
         config = choices.config
         text = measure_text(config.data, config.tokenizer)
+        if not config.data.filters and max(text.equal, text.repeated) > NOTICEABLE:
+            _log.warning(
+                "%.1f%% of the pairs repeat another one, and of %.1f%% both sides are equal; "
+                "--config.data.filters=duplicates --config.data.filters=identical leave them out",
+                100 * text.repeated, 100 * text.equal,
+            )  # fmt: skip
         choose_vocabulary(choices, text)
         epoch = choose_batches(choices, text)
         self.choose_model(choices, epoch)

@@ -16,6 +16,7 @@ import argparse
 import gzip
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -124,14 +125,14 @@ def list_recipe(each: Try, steps: int) -> list[str]:
     return [f"--config={recipe}", *warmup, *every, *cased]
 
 
-def run(folder: Path, each: Try, steps: int, core: int) -> dict[str, Any]:
+def run(folder: Path, each: Try, steps: int, dtype: str, core: int) -> dict[str, Any]:
     """Trains and scores one run on one core; returns its row."""
     runs = folder / "runs"
     runs.mkdir(exist_ok=True)
     started = time.time()
     workdir = runs / each.name
     train = ["t2t.train", *list_recipe(each, steps), *list_texts(folder / "text", each)]
-    train += [f"--config.seed={each.seed}"]
+    train += [f"--config.seed={each.seed}", f"--config.model.dtype={dtype}"]
     output = workdir / "first_try.json"
     score = ["t2t.evaluate", "--split=test", "--checkpoint=last", f"--output={output}"]
     start = ["taskset", "-c", str(core), sys.executable, "-m"]
@@ -158,8 +159,7 @@ def list_tries(seeds: Sequence[int]) -> Iterator[Try]:
     for recipe in ("fitted", "tuned", "fixed"):
         for corpus, sizes in SIZES.items():
             for pairs in sizes:
-                least = {"fitted": 0, "fixed": 5000, "tuned": 5000}[recipe]
-                if pairs >= least or (recipe == "tuned" and corpus == "phrasebook"):
+                if recipe == "fitted" or pairs >= (500 if corpus == "phrasebook" else 5000):
                     yield from (Try(corpus, pairs, recipe, seed) for seed in seeds)
 
 
@@ -170,13 +170,17 @@ def main() -> None:
     )
     parser.add_argument("runs", type=Path, help="the folder of the runs")
     parser.add_argument("--steps", type=int, default=2000, help="at most so many: %(default)s")
+    parser.add_argument("--dtype", default="auto", help="model.dtype: %(default)s")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only", nargs="+", help="beginnings of names, such as en-de-300-fitted")
     flags = parser.parse_args()
     texts, output = flags.runs / "text", flags.runs / "first_try.json"
     write_texts(texts, Path(os.environ.get("T2T_MULTI30K", "~/.cache/t2t/multi30k")).expanduser())
     rows = json.loads(output.read_text("utf-8"))["runs"] if output.exists() else {}
-    facts = {"command": "python -m experiments.first_try RUNS", **find_revision()}
+    facts = {
+        "command": shlex.join(["python", "-m", "experiments.first_try", *sys.argv[1:]]),
+        **find_revision(),
+    }
     tries = [
         each
         for each in list_tries(flags.seeds)
@@ -187,7 +191,7 @@ def main() -> None:
     def make_row(each: Try) -> None:
         core = cores.pop()
         try:
-            row = run(flags.runs, each, choose_steps(texts, each, flags.steps), core)
+            row = run(flags.runs, each, choose_steps(texts, each, flags.steps), flags.dtype, core)
         finally:
             cores.append(core)
         rows[each.name] = row

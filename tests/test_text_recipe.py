@@ -54,6 +54,22 @@ def test_all_numbers_are_chosen_and_said(tmp_path: Path, caplog: pytest.LogCaptu
     assert "sub-words an epoch" in caplog.text
 
 
+def test_pairs_that_teach_nothing_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_text(tmp_path)
+    assert fit(tmp_path)
+    assert not caplog.records
+    for side in ("src", "tgt"):
+        path = tmp_path / f"train.{side}"
+        path.write_text(path.read_text("utf-8") + "a copy\n" * 8, "utf-8")
+    assert fit(tmp_path)
+    [message] = caplog.messages
+    assert message.startswith("1.7% of the pairs repeat another one, and of 2.0% both sides are eq")
+    assert fit(tmp_path, data__filters=("duplicates",))
+    assert len(caplog.messages) == 1
+
+
 def test_a_flag_has_the_last_word(tmp_path: Path) -> None:
     write_text(tmp_path)
     config = fit(tmp_path, model__d_model=64, model__dropout=0.0, checkpoints__every=40)

@@ -36,6 +36,8 @@ class TextFacts:
     characters: int  # distinct ones, of the sample
     symbols: int  # distinct ones of the sample: what stands between spaces
     forms: int  # distinct words of letters and digits, of a vocabulary; BPE makes as many merges
+    repeated: float  # share of the sample's pairs that are equal to an earlier one
+    equal: float  # share whose sides are equal
     sample: tuple[Pair, ...]
 
     def count_subwords(
@@ -80,6 +82,7 @@ def measure_text(data: DataConfig, tokenizer: TokenizerConfig) -> TextFacts:
             f"{_FEWEST} or more, or fine-tune a model: --config=configs/fine_tune.py:RUN"
         )
     equal = sum(src.strip() == tgt.strip() for src, tgt in sample) / len(sample)
+    repeated = 1 - len(set(sample)) / len(sample)
     if equal > _MOST_EQUAL:
         raise DataError(
             f"source and target are the same in {equal:.0%} of the sentence pairs; name the texts "
@@ -95,8 +98,16 @@ def measure_text(data: DataConfig, tokenizer: TokenizerConfig) -> TextFacts:
     everything = " ".join(itertools.chain.from_iterable(sample))
     own = [set.union(*forms)] if tokenizer.shared else forms
     words = round(words * pairs / len(sample))
-    characters, symbols = len(set(everything)), len(set(everything.split()))
-    return TextFacts(pairs, words, characters, symbols, min(map(len, own)), tuple(sample))
+    return TextFacts(
+        pairs=pairs,
+        words=words,
+        characters=len(set(everything)),
+        symbols=len(set(everything.split())),
+        forms=min(map(len, own)),
+        repeated=repeated,
+        equal=equal,
+        sample=tuple(sample),
+    )
 
 
 def _draw_sample(corpora: Sequence[Corpus]) -> list[Pair]:
