@@ -43,8 +43,7 @@ SIZES = {  # width, layers of each stack, and the sub-words of an epoch from whi
     "medium": (256, 4, 3_000_000),
     "base": (512, 6, 30_000_000),
 }
-# At most so many epochs, dropout, probability of BPE-dropout (Provilkov et al. 2020).
-REGULARISATION = (4, 0.0, 0.0), (10, 0.1, 0.0), (20, 0.2, 0.0), (math.inf, 0.3, 0.1)
+DROPOUT = (4, 0.0), (10, 0.1), (20, 0.2), (math.inf, 0.3)  # at most so many epochs, rate
 FEWEST_STEPS = 300  # that a budget has to pay for; else a smaller model is taken
 NOTICEABLE = 0.01  # share of pairs that repeat another, or are equal on both sides
 STARTUP = 90  # seconds of a budget for reading, compiling and validating
@@ -146,14 +145,12 @@ def choose_batches(choices: Choices, text: "TextFacts") -> int:
 
 
 def choose_training(choices: Choices, epoch: int) -> None:
-    """Chooses regularisation by the number of epochs, and the rate by width and steps."""
+    """Chooses dropout by the number of epochs, and the rate by width and steps."""
     config, choose = choices.config, choices.choose
     steps, width = config.training.steps, config.model.d_model
     epochs = steps * config.data.batch_tokens / max(epoch, 1)
-    dropout, sampling = next(rest for most, *rest in REGULARISATION if epochs <= most)
+    dropout = next(rate for most, rate in DROPOUT if epochs <= most)
     choose("model.dropout", dropout, f"{epochs:.3g} epochs")
-    can_sample = config.tokenizer.kind != "symbols" and config.data.packed_length > 0
-    choose("data.subword_sampling", sampling * can_sample, f"{epochs:.3g} epochs")
     peak = 0.005 * (1000 / max(steps, 700)) ** 0.2 * (128 / width) ** 0.25
     choose("training.learning_rate", round_to(peak), f"width {width}, {steps:,} steps")
     choose("training.warmup_steps", max(steps // 10, 1), "a tenth of the steps")
@@ -213,13 +210,7 @@ def get_config(wishes: str = "") -> TextConfig:
             position="rotary",
             norm_position="pre",
         ),
-        data=DataConfig(
-            source="text",
-            max_length=OPEN,
-            packed_length=OPEN,
-            batch_tokens=OPEN,
-            subword_sampling=OPEN,
-        ),
+        data=DataConfig(source="text", max_length=OPEN, packed_length=OPEN, batch_tokens=OPEN),
         tokenizer=TokenizerConfig(vocab_size=OPEN),
         training=TrainingConfig(
             optimizer="muon",
