@@ -58,6 +58,11 @@ class TextConfig(OpenConfig):
     minutes: float = 0.0  # of training on this machine; 0: as the text needs
     size: str = ""  # one of SIZES; empty: by the text, and the minutes
 
+    @property
+    def machine_bound(self) -> str:
+        """Minutes are steps that depend on the machine."""
+        return "minutes" if self.minutes else ""
+
     def fit(self, choices: Choices) -> None:
         """Chooses the numbers; docs/own-data.md has the measurements that they are from."""
         from t2t.data.text_facts import measure_text  # which imports JAX

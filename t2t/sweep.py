@@ -43,10 +43,12 @@ def main() -> int:
     from t2t.data.preparation import fill_tokenizer
     from t2t.sweeps.scheduler import Programs, assign_resources, sweep
     from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol
-    from t2t.sweeps.sweep_rows import check_rows, make_runs, read_rows, select
+    from t2t.sweeps.sweep_rows import BASE, check_rows, make_runs, read_rows, select
 
     values = flags.FLAGS
-    base, workdir = read_config(), command_line.read_workdir()
+    workdir = command_line.read_workdir()
+    begun = sorted(workdir.glob(f"{BASE}-seed*"))  # whose numbers the other rows share
+    base = read_config(workdir=begun[0] if begun else None)
     check_new_run_path(workdir)
     tokenizer = fill_tokenizer(base).tokenizer
     measure = choose_measure(

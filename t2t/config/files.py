@@ -14,7 +14,7 @@ from t2t.config.fields import Config, ConfigError, Fields, describe_unknown_fiel
 from t2t.config.languages import fill_languages
 from t2t.config.open_numbers import Choices, OpenConfig
 from t2t.config.rules import validate
-from t2t.config.variants import open_plugins
+from t2t.config.variants import import_plugins, open_plugins
 from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import make_run_path
 
@@ -96,6 +96,7 @@ def close(config: Config, recipe: OpenConfig, workdir: Path | None) -> None:
         for name in choices.list_open():
             choices.choose(name, saved[name])
         return
+    import_plugins(config.plugins)  # one may register the source of the text
     recipe.fit(choices)
     if left := choices.list_open():
         raise ConfigError(f"the recipe chose no number for {', '.join(left)}")

@@ -22,7 +22,7 @@ from t2t.config.fields import (
 )
 from t2t.config.files import check_config
 from t2t.config.measure_names import METRICX_INPUTS
-from t2t.config.open_numbers import Choices
+from t2t.config.open_numbers import Choices, OpenConfig
 from t2t.config.recipes import find_recipe
 from t2t.config.variants import CHOICES
 
@@ -164,9 +164,20 @@ def read_config(steps: int | None = None, workdir: Path | None = None) -> Config
         raise ConfigError(
             f"get_config() of the recipe returned {type(config).__name__}, not t2t.config.Config"
         )
+    several = [f"--{name}" for name in ("distributed", "index") if _is_given(name)]
+    if isinstance(config, OpenConfig) and config.machine_bound and several:
+        raise ConfigError(
+            f"{recipe}: each process of {several[0]} would measure its own machine; choose steps="
+            f"NUMBER instead of {config.machine_bound}"
+        )
     if steps is not None:
         config.training.steps = steps
     return check_config(config, workdir)
+
+
+def _is_given(name: str) -> bool:
+    """Returns whether a flag exists and is neither false nor left out."""
+    return name in flags.FLAGS and not any(flags.FLAGS[name].value is no for no in (None, False))
 
 
 def read_recipe() -> tuple[str, dict[str, Any]]:

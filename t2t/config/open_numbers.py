@@ -42,6 +42,14 @@ class Choices:
 class OpenConfig(Config):
     """A config with open numbers; it may have fields that `Config` has not, for `fit` to read."""
 
+    @property
+    def machine_bound(self) -> str:
+        """The wish that a machine decides, such as "minutes"; empty: there is none.
+
+        Several processes would each choose other numbers.
+        """
+        return ""
+
     def fit(self, choices: Choices) -> None:
         """Chooses all numbers that are open.
 
