@@ -9,11 +9,22 @@ takes another one. The rate, the number of steps and the dropout are a start, no
 model and little text want a lower rate, fewer steps and more dropout (docs/fine-tuning.md).
 """
 
-from t2t.config import CheckpointConfig, Config, DataConfig, TokenizerConfig, TrainingConfig
+from t2t.config import CheckpointConfig, DataConfig, TokenizerConfig, TrainingConfig
 from t2t.config.files import load_run_config
+from t2t.config.open_numbers import OPEN, Choices, OpenConfig
 
 
-def get_config(run: str) -> Config:
+class FineTuneConfig(OpenConfig):
+    """The recipe before its number of steps is known."""
+
+    def fit(self, choices: Choices) -> None:
+        """Chooses the number of batch shapes: each compiles as long as about 100 steps take."""
+        steps = choices.config.training.steps
+        number = min(max(steps // 100, 1), DataConfig.num_shapes)
+        choices.choose("data.num_shapes", number, f"{steps:,} steps; each shape compiles once")
+
+
+def get_config(run: str) -> FineTuneConfig:
     """`run` is a run directory; its data and training are left out, its batches are kept."""
     base = load_run_config(run)
     # An import adds this bias only to bar ids that are no outputs of the original.
@@ -22,9 +33,12 @@ def get_config(run: str) -> Config:
         "src_language tgt_language directions direction_tags max_length batch_tokens packed_length "
         "length_multiple rows_multiple"
     ).split()
-    return Config(
+    batches = {name: getattr(base.data, name) for name in kept}
+    if not base.data.packed_length:
+        batches["num_shapes"] = OPEN
+    return FineTuneConfig(
         model=base.model,
-        data=DataConfig(source="text", **{name: getattr(base.data, name) for name in kept}),
+        data=DataConfig(source="text", **batches),
         tokenizer=TokenizerConfig(path=f"{run}/vocab"),
         training=TrainingConfig(
             init_from=run,

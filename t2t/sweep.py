@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.config.flags import define_config, read_config, read_recipe
+from t2t.config.flags import define_config, read_chosen, read_config, read_recipe
 from t2t.config.measure_names import (
     MEASURE_FIELD,
     MEASURES,
@@ -43,10 +43,12 @@ def main() -> int:
     from t2t.data.preparation import fill_tokenizer
     from t2t.sweeps.scheduler import Programs, assign_resources, sweep
     from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol
-    from t2t.sweeps.sweep_rows import check_rows, make_runs, read_rows, select
+    from t2t.sweeps.sweep_rows import BASE, check_rows, make_runs, read_rows, select
 
     values = flags.FLAGS
-    base, workdir = read_config(), command_line.read_workdir()
+    workdir = command_line.read_workdir()
+    begun = sorted(workdir.glob(f"{BASE}-seed*"))  # whose numbers the other rows share
+    base = read_config(workdir=begun[0] if begun else None)
     check_new_run_path(workdir)
     tokenizer = fill_tokenizer(base).tokenizer
     measure = choose_measure(
@@ -73,7 +75,8 @@ def main() -> int:
     assign_resources(0, values.workers, os.environ)
     protocol = EvaluationProtocol(values.split, values.checkpoint, measure, values.direction)
     check_protocol(protocol, runs)
-    programs = Programs(*read_recipe(), protocol)
+    recipe, given = read_recipe()
+    programs = Programs(recipe, given | read_chosen(base), protocol)
     try:
         good = sweep(workdir, programs, runs, values.workers, values.index)
     except KeyboardInterrupt:

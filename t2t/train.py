@@ -23,7 +23,7 @@ def main() -> int:
     values, workdir = flags.FLAGS, command_line.read_workdir()
     if values.writers:
         import_plugins(values.plugins)
-    given = read_config(steps=values.extend) if values["config"].value else None
+    given = read_config(values.extend, workdir) if values["config"].value else None
     if given is None and not (workdir / "config.json").exists():
         raise ConfigError(
             f"--config is missing, and {workdir} holds no run to continue; name a recipe, such as "

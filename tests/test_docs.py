@@ -147,6 +147,9 @@ def test_results_are_those_of_their_raw_files() -> None:
         for cell in read("verdicts.json")["cells"]
         if min(cell["seeds"]) > 1 or cell["seeds"] == [1, 3]
     ]
+    gpu = {name: step["rows"] for name, step in read("gpu/h100.json")["steps"].items()}
+    steps = [gpu["training"][f"{size}, 32,768 positions"] for size in ("base", "big")]
+    beside = [gpu["peers"][name]["tokens_per_second"] for name in ("t2t", "Flax WMT example")]
     results = [
         bleu(quickstart["bleu"], quickstart["interval"]),
         bleu(*students["test"]["bleu_multi30k"][:2]),
@@ -166,6 +169,8 @@ def test_results_are_those_of_their_raw_files() -> None:
             ", ".join(f"{value:.2f}" for value in compiled[kind]) + f" of the {name}"
             for kind, name in (("hbm_bytes", "bytes"), ("cycles", "cycles"))
         ),
+        ", ".join(f"{step['tokens_per_second']:,.0f}" for step in steps)
+        + f" target tokens/s; {beside[0] / beside[1]:.2f} times as fast",
     ]
     page = (ROOT / "docs" / "results.md").read_text("utf-8")
     assert [result for result in results if f"| {result} |" not in page] == []

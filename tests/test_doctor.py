@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import multihost_utils
@@ -28,6 +30,20 @@ def test_healthy_machine_has_no_problem(tmp_path: Path) -> None:
     assert findings["devices"].value.startswith("8 here, 8 in all, cpu, mesh {'data': 8, ")
     assert findings["collective"].value.startswith("a sum over 8 devices in ")
     assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_attention_that_fails_or_has_no_finite_gradients_is_noticed(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attend(query: jax.Array, *_: Any) -> jax.Array:
+        if fails:
+            raise RuntimeError("no cuDNN\nat all")
+        return query * jnp.nan
+
+    monkeypatch.setattr(checks, "fast_attention", attend)
+    found = "no cuDNN" if fails else "they are not finite"
+    assert checks.find_attention().problem.startswith(f"{found}: train with --config.model.kernels")
 
 
 def test_problems_are_printed_and_set_the_exit_status(tmp_path: Path) -> None:

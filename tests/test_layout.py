@@ -49,7 +49,11 @@ def test_contracts_between_the_parts_hold() -> None:
 def test_recipes_import_only_the_config() -> None:
     imported = {name for path in find_files("configs") for name in imported_modules(path)}
     ours = {name for name in imported if name.startswith("t2t")}
-    assert ours <= {"t2t.config", "t2t.config.files", "t2t.sweeps.sweep_rows"}
+    assert {name for name in ours if not name.startswith("t2t.config")} <= {
+        "t2t.sweeps.sweep_rows",
+        "t2t.data.text_facts",  # of a recipe that fits itself to its text
+        "t2t.runtime.machine_speed",
+    }
 
 
 def test_modules_of_flax_stay_in_the_model() -> None:

@@ -50,7 +50,7 @@ def test_first_hour_runs(tmp_path: Path) -> None:
         if "text/html" in output.get("data", {})
     ]
     run, attention, score, comparison = shown
-    assert "losses by step" in run
+    assert "curves by step" in run
     assert "AttentionMap(layer=3, head=4" in attention
     assert "<table>" in score
     assert re.search(r"is (better|worse|not distinguishable)|No verdict", comparison)

@@ -1,5 +1,6 @@
 """Configs that programs read: overrides on the command line, and all recipes of t2t."""
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -20,9 +21,8 @@ from t2t.config.fields import (
     TokenizerConfig,
     flatten,
 )
-from t2t.config.files import differences, save_config
+from t2t.config.files import check_config, differences, save_config
 from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.config.rules import validate
 from t2t.model.flops import count_parameters
 from tests import programs
 
@@ -70,8 +70,9 @@ def test_command_line_changes_the_fields_that_it_names(
 
 def documented_commands(path: Path) -> list[Any]:
     """Finds the commands in the recipe's docstring: their arguments and overrides."""
-    text = re.sub(r"\\+\n", "", path.read_text("utf-8"))  # joins lines that end in a backslash
-    shown = re.findall(rf"configs/{path.name}(:[\w-]+)?(.*)", text)
+    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    text = re.sub(r"\\+\n", "", text)  # joins lines that end in a backslash
+    shown = re.findall(rf"configs/{path.name}(:[\w,=-]+)?(.*)", text)
     return [
         pytest.param(path, argument, re.findall(r"--config\.\S+", rest), id=path.name + argument)
         for argument, rest in dict.fromkeys(shown)
@@ -88,8 +89,16 @@ def test_recipe_is_valid(
     (tmp_path / "RUN").mkdir()  # which a recipe may name
     save_config(Config(), tmp_path / "RUN" / "config.json")
     monkeypatch.chdir(tmp_path)
-    config = parse_flags(monkeypatch, f"--config={path}{argument}", *overrides, "--config.seed=3")
-    assert validate(config).seed == 3
+    texts = {"src": "train.en", "tgt": "train.de"}
+    for side, name in texts.items():
+        text = "".join(f"sentence {n} is {n * n} on the {side}\n" for n in range(200))
+        Path(name).write_text(text, "utf-8")
+    if path.name == "text.py" and not overrides:  # of another command
+        overrides = [f"--config.data.train_{side}={name}" for side, name in texts.items()]
+    config = check_config(
+        parse_flags(monkeypatch, f"--config={path}{argument}", *overrides, "--config.seed=3")
+    )
+    assert config.seed == 3
     check_new_run(config)
     check_effect([config], [override[len("--config.") :].split("=")[0] for override in overrides])
 
@@ -110,6 +119,10 @@ def test_fine_tuning_keeps_what_the_parameters_depend_on(tmp_path: Path) -> None
     assert config.tokenizer == TokenizerConfig(path=f"{tmp_path}/vocab")
     assert config.training.init_from == str(tmp_path)
     assert (config.data.max_length, config.data.directions) == (40, data.directions)
+    config.data.train_src, config.data.train_tgt = ("train.{src}",), ("train.{tgt}",)
+    assert check_config(config).data.num_shapes == DataConfig.num_shapes
+    config.training.steps = 250  # a shape compiles as long as about 100 steps take
+    assert check_config(config).data.num_shapes == 2
     data.directions = ()
     save_config(base, tmp_path / "config.json")
     config = fine_tune.get_config(str(tmp_path))

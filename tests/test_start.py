@@ -1,15 +1,18 @@
 """Checks at the start of training: free disk space, and unchanged text."""
 
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from t2t.api import train_run
-from t2t.config.fields import Config, TrainingConfig
+from t2t.config.fields import Config, ModelConfig, TrainingConfig
 from t2t.config.files import load_config
 from t2t.training import loop
+from t2t.training.doubts import list_doubts
 from t2t.training.metrics import NonFiniteError
 from t2t.training.run_directory import RunError
 from tests.tiny_training import change, make_config
@@ -41,15 +44,41 @@ def test_too_many_steps_that_are_not_finite_end_the_run(tmp_path: Path) -> None:
         train_run.train(change(make_config(tmp_path), training=training), tmp_path / "run")
 
 
-@pytest.mark.parametrize(("steps", "warned"), [(20, True), (21, False)])
-def test_warm_up_beyond_the_end_is_said(
-    steps: int, warned: bool, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("model", "training", "occurrences", "message"),
+    [
+        ({}, {"steps": 20, "warmup_steps": 20}, 99, "the learning rate only rises, to 0.00095: "),
+        ({}, {"steps": 21, "warmup_steps": 20}, 99, ""),
+        ({}, {"learning_rate": 0.004}, 99, "the learning rate rises to 0.004 with model.norm_pos"),
+        ({"norm_position": "pre"}, {"learning_rate": 0.004}, 99, ""),
+        ({}, {"learning_rate": 0.002}, 99, ""),
+        ({"d_model": 256}, {"schedule": "noam", "learning_rate": 1.0}, 99, "set .*=1000 or more"),
+        (
+            {},
+            {"schedule": "noam", "learning_rate": 1.0, "warmup_steps": 4000, "steps": 9000},
+            99,
+            "",
+        ),
+        ({}, {}, 9.9, "a piece of the vocabulary 9.9 times .* lower tokenizer.vocab_size=37000"),
+        (
+            {},
+            {"ema_decay": 0.999, "steps": 999},
+            99,
+            "ema_decay=0.999 averages the last 1,000 steps",
+        ),
+        ({}, {"ema_decay": 0.999, "steps": 1001}, 99, ""),
+    ],
+)
+def test_what_measurements_say_against_a_config_is_said(
+    model: dict[str, Any], training: dict[str, Any], occurrences: float, message: str
 ) -> None:
-    train_run.warn_of_long_warmup(
-        Config(training=TrainingConfig(steps=steps, warmup_steps=20, schedule="constant"))
+    own = {"schedule": "cosine", "learning_rate": 0.001, "steps": 2000, "warmup_steps": 400}
+    config = Config(
+        model=ModelConfig(**model),
+        training=TrainingConfig(**own | training),  # type: ignore[arg-type]
     )
-    expected = "the learning rate only rises, to 0.95: training.warmup_steps=20"
-    assert [text.startswith(expected) for text in caplog.messages] == [True] * warned
+    doubts = [*list_doubts(config, occurrences)]
+    assert [bool(re.search(message, doubt)) for doubt in doubts] == [True] * bool(message), doubts
 
 
 def replace_text(path: str, old: str, new: str) -> None:

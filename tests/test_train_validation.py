@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from t2t.api import train_run
 from t2t.config.fields import Config
 from t2t.decoding.staged_search import BatchSearch
+from t2t.evaluation import validation_scores
+from t2t.evaluation.measures import MeasureError, make_measure
+from t2t.training.checkpoint import find_best_step
 from t2t.training.run_directory import list_steps
 from tests.tiny_training import change, make_config, read_figures
 
@@ -48,6 +52,30 @@ def test_validation_translates_where_it_is_asked_to(
         f"finished at step 4; validation bleu: last {bleu}, best {bleu}; "
         f"to evaluate: python -m t2t.evaluate --workdir={tmp_path}/run --split=validation"
     )
+
+
+def test_checkpoints_are_ranked_by_chrf_where_bleu_has_no_tokeniser(
+    config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def make(name: str, *given: Any) -> Any:
+        if name == "bleu":
+            raise MeasureError("pip install 'sacrebleu[ja]'")
+        return make_measure(name, *given)
+
+    monkeypatch.setattr(validation_scores, "make_measure", make)
+    short = change(
+        config,
+        training={"steps": 2, "validate_every": 2, "bleu_every": 2},
+        checkpoints={"every": 2, "best_metric": "chrf"},
+    )
+    assert train_run.train(short, tmp_path / "run")
+    assert "validation has chrF, but no BLEU: pip install" in caplog.text
+    assert find_best_step(tmp_path / "run") == 2
+    with pytest.raises(MeasureError):
+        train_run.train(change(short, checkpoints={"best_metric": "bleu"}), tmp_path / "other")
 
 
 def test_end_tells_the_last_and_the_best_score(tmp_path: Path) -> None:

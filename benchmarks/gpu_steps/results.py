@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from t2t.storage.atomic_files import write_file
 
 NOT_REACHED = "not reached"
 FAILED = "failed: "
+NOT_FINITE = "NOT FINITE"
 
 
 class Results:
@@ -93,7 +95,7 @@ class Child:
         """Waits for its end and returns what it printed; `given` is its standard input.
 
         Raises:
-            RuntimeError: it failed; the message is the last line of its log.
+            RuntimeError: it failed; the message is the last error of its log.
         """
         printed, _ = self.process.communicate(given)
         if self.process.returncode:
@@ -103,9 +105,10 @@ class Child:
 
 
 def read_reason(log: Path, status: int) -> str:
-    """Returns the last line of a log that is no mere warning, or the exit status."""
-    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
-    return next(filter(None, reversed(lines)), f"exit status {status}, see {log.name}")
+    """Returns the last error in a log, else its last line, else the exit status."""
+    text = log.read_text("utf-8", "replace").strip()
+    errors = re.findall(r"^[\w.]*(?:Error|Exception)\b.*", text, re.MULTILINE)
+    return (errors or text.splitlines() or [f"exit status {status}, see {log.name}"])[-1].strip()
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:

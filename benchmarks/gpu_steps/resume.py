@@ -2,20 +2,30 @@
 
 Each combination of XLA's flags has one run without interruption and one that is killed after its
 checkpoint in the middle. Their checkpoints there tell whether two runs are equal; those at the end
-tell whether the resumed one is. The combinations run side by side, and each has a compilation cache
-of its own: XLA chooses kernels when it compiles, and both runs have to use the same ones.
+tell whether the resumed one is. A run with skipped steps is no evidence. The validation loss at the
+end, beside that of a CPU, tells whether the quickstart learns on this device. The combinations run
+side by side, and each has a compilation cache of its own: XLA chooses kernels when it compiles, and
+both runs have to use the same ones.
 """
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 from benchmarks.contest import ROOT
-from benchmarks.gpu_steps.results import Results, end_with_parent, make_parser, read_reason
+from benchmarks.gpu_steps.results import (
+    NOT_FINITE,
+    Results,
+    end_with_parent,
+    make_parser,
+    read_reason,
+)
 
 FLAGS = {
     "no flag": "",
@@ -23,6 +33,8 @@ FLAGS = {
     "deterministic_ops": "--xla_gpu_deterministic_ops=true",
     "exclude_nondeterministic_ops": "--xla_gpu_exclude_nondeterministic_ops=true",
 }
+STEPS = 300
+CPU_LOSS = 0.526  # validation loss after these steps on a CPU in float32, seed 0
 TOY = (
     "--config.model.num_layers=1", "--config.model.d_model=16", "--config.model.d_ff=16",
     "--config.data.batch_tokens=512", "--config.tokenizer.vocab_size=500",
@@ -92,6 +104,14 @@ def count_differences(one: Path, other: Path, step: int) -> tuple[int, int]:
     return different, sum(leaf.size for leaf in bits[0])
 
 
+def read_end(run: Path) -> dict[str, Any]:
+    """Returns the last value of each metric of a run."""
+    end: dict[str, Any] = {}
+    for line in (run / "metrics.jsonl").read_text("utf-8").splitlines():
+        end |= json.loads(line)
+    return end
+
+
 def main() -> None:
     """Runs all combinations side by side."""
     flags = make_parser(__doc__).parse_args()
@@ -103,7 +123,7 @@ def main() -> None:
     folder = flags.output.with_name("resume")
     for path in (*folder.glob("*/whole"), *folder.glob("*/killed")):  # of a call that was stopped
         shutil.rmtree(path)
-    steps = 60 if flags.dry_run else 300
+    steps = 60 if flags.dry_run else STEPS
     overrides = TOY if flags.dry_run else ()
 
     def run(name: str) -> Path:
@@ -116,17 +136,25 @@ def main() -> None:
         return runs
 
     with ThreadPoolExecutor(len(names)) as pool:
-        found = {name: pool.submit(run, name) for name in names}
-        for name, future in found.items():
-            with results.measuring(name):
-                runs = future.result()
-                figures, parts, size = {}, [], 0
+        pending = {pool.submit(run, name): name for name in names}
+        for done in as_completed(pending):
+            with results.measuring(name := pending[done]):
+                runs = done.result()
+                figures: dict[str, Any] = {}
+                parts, size = [], 0
                 for step in (steps // 2, steps):
                     different, size = count_differences(runs / "whole", runs / "killed", step)
                     figures[f"different_at_{step}"] = different
                     share = f"{different / size:.1%} differ" if different else "equal"
                     parts.append(f"step {step}: {share}")
-                results.add(name, ", ".join(parts), parameters=size, **figures)
+                ends = [read_end(runs / run) for run in ("whole", "killed")]
+                losses = [end["validation/loss"] for end in ends]
+                if skipped := max(end["train/skipped"] for end in ends):
+                    parts = [f"{NOT_FINITE}, no evidence: {skipped} of {steps} steps were skipped"]
+                parts.append(f"validation loss {losses[0]:.3f}")
+                parts += [f"on a CPU {CPU_LOSS}"] * (not flags.dry_run)
+                figures |= {"skipped": skipped, "validation_losses": losses, "parameters": size}
+                results.add(name, ", ".join(parts), **figures)
     if not results.list_missing():
         shutil.rmtree(folder)
 

@@ -5,6 +5,9 @@ own, so that the device's peak memory is its own. One process compiles, in threa
 kernels while it compiles and lets only one thread of a process do so. It leaves the programs in
 JAX's compilation cache, from which the processes that measure read them.
 
+The time of a step is that from the end of the step before to its own end. As in the training loop,
+a step is dispatched before the host waits for the one before.
+
 The peak is the measured rate of one large bfloat16 product. FLOPs are those of the closed form in
 `t2t/model/flops.py` for the sentences of the batch, without padding.
 """
@@ -25,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.contestants.train_t2t import make_corpus
-from benchmarks.gpu_steps.results import Child, Results, end_with_parent, make_parser
+from benchmarks.gpu_steps.results import NOT_FINITE, Child, Results, end_with_parent, make_parser
 from benchmarks.workload import SIZES, draw_pairs
 from t2t.config.fields import Config, ModelConfig
 from t2t.data.batch import EOS_ID, DeviceBatch
@@ -35,8 +38,9 @@ from t2t.model.flops import train_flops
 from t2t.planning.compile_step import divide_memory, lower_step
 from t2t.runtime.mesh import make_mesh
 from t2t.training.state import init_state
+from t2t.training.step import Metrics
 
-STEPS = 20  # measured; after three without measurement
+STEPS = 20  # measured; after four without measurement
 PATIENCE = 0.6  # share of the time limit after which compiling side by side ends
 
 
@@ -122,12 +126,22 @@ class Step:
             self.batch = put_batch(Loader(plan, [corpus]).batch(0), self.mesh)
         assert self.batch.src.shape == (self.rows, self.length)
 
-    def run(self) -> float:
-        """Makes one step and waits for it; returns the seconds that it took."""
-        started = time.perf_counter()
+    def run(self, count: int) -> tuple[list[Metrics], list[float]]:
+        """Makes steps as the training loop does: dispatches one, then waits for the one before.
+
+        Returns the metrics of the steps, and the seconds from the end of each to that of the next.
+        """
+        found: list[Metrics] = []
+        ends, metrics = [], None
         with jax.set_mesh(self.mesh):
-            self.state, _ = jax.block_until_ready(self._compiled(self.state, self.batch))
-        return time.perf_counter() - started
+            for number in range(count + 1):
+                before: Metrics | None = metrics
+                if number < count:
+                    self.state, metrics = self._compiled(self.state, self.batch)
+                if before is not None:
+                    found.append(jax.device_get(before))
+                    ends.append(time.perf_counter())
+        return found, np.diff(ends).tolist()
 
     def planned_bytes(self) -> int:
         """Returns the memory that `t2t.plan` states."""
@@ -141,9 +155,8 @@ def measure(program: Program, dry_run: bool) -> dict[str, Any]:
     load_seconds = step.compile()
     rate = measure_product(256 if dry_run else 8192)
     step.start()
-    for _ in range(3):
-        step.run()
-    seconds = [step.run() for _ in range(STEPS)]
+    step.run(3)
+    metrics, seconds = step.run(STEPS + 1)
     stats = jax.local_devices()[0].memory_stats() or {}
     median = statistics.median(seconds)
     lengths = find_lengths(step.batch)
@@ -153,6 +166,8 @@ def measure(program: Program, dry_run: bool) -> dict[str, Any]:
         "ms": 1000 * median,
         "ms_least": 1000 * min(seconds),
         "ms_most": 1000 * max(seconds),
+        "losses": [float(metrics[0].loss), float(metrics[-1].loss)],
+        "skipped": int(metrics[-1].skipped),  # of all steps
         "target_tokens": int(lengths[1].sum()),
         "tokens_per_second": int(lengths[1].sum()) / median,
         "product_flops_per_second": rate,
@@ -201,10 +216,12 @@ def describe(found: dict[str, Any]) -> str:
     memory = f"{peak / 1e9:.2f} GB" if peak else "unknown"
     planned, rate = found["planned_bytes"] / 1e9, found["product_flops_per_second"] / 1e12
     seconds = found["compile_seconds"] or found["load_seconds"]
+    first, last = found["losses"]
+    losses = NOT_FINITE if found["skipped"] else f"loss {first:.2f}, then {last:.2f}"
     return (
         f"{found['ms']:.1f} ms, {found['tokens_per_second']:,.0f} target tokens/s, "
         f"{found['model_utilization']:.1%} of a product's {rate:.3g} TFLOP/s; "
-        f"memory {memory}, planned {planned:.2f} GB; compiled in {seconds:.0f} s"
+        f"memory {memory}, planned {planned:.2f} GB; compiled in {seconds:.0f} s; {losses}"
     )
 
 

@@ -24,6 +24,8 @@ from t2t.config.fields import Config, MeshConfig
 from t2t.config.recipes import PACKAGE
 from t2t.data.preparation import fill_tokenizer
 from t2t.model.flops import count_parameters
+from t2t.model.kv_cache import KeyValue
+from t2t.ops.select_kernels import fast_attention
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.jax_settings import has_gpu, has_tpu
 from t2t.runtime.mesh import make_mesh, split_into_slices
@@ -76,6 +78,7 @@ def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Find
     device = f"{limit / 1e9:.1f} GB per device, " if limit is not None else ""
     yield Finding("memory", f"{device}{host:.1f} GB and {os.cpu_count()} cores on the host")
     yield find_collective()
+    yield find_attention()
     yield find_clocks()
     if workdir:
         yield find_disk(workdir, config)
@@ -206,6 +209,29 @@ def find_collective() -> Finding:
     value = f"a sum over {mesh.size} devices in {1000 * seconds:.2f} ms"
     problem = "" if total == expected else f"the sum is {total} instead of {expected}"
     return Finding("collective", value, problem)
+
+
+def find_attention() -> Finding:
+    """Differentiates attention over a row of 64 positions, half of them padding that sees no key.
+
+    Logits are -128: such gradients were not finite on an H100 (t2t/ops/cudnn_attention.py).
+    """
+    ones = jnp.ones((1, 64, 1, 64), jnp.bfloat16)
+    real = jnp.arange(64) < 32
+    mask = (real[:, None] & real)[None, None]
+
+    def attend(query: jax.Array, memory: KeyValue) -> jax.Array:
+        return fast_attention(query, memory, mask)[:, :32].astype(jnp.float32).sum()
+
+    problem = ""
+    try:
+        gradients = jax.jit(jax.grad(attend, (0, 1)))(ones, KeyValue(-16 * ones, ones))
+        if not all(jnp.isfinite(one).all() for one in jax.tree.leaves(gradients)):
+            problem = "they are not finite"
+    except Exception as error:  # of a compiler or cuDNN: a finding
+        problem = str(error).strip().partition("\n")[0]
+    remedy = ": train with --config.model.kernels=textbook, and report it"
+    return Finding("attention", "gradients over 64 positions", problem and problem + remedy)
 
 
 def find_clocks() -> Finding:

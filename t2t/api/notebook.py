@@ -96,7 +96,7 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     check_process()
     path = make_run_path(read_argument("workdir", workdir, str), "workdir")
     names = read_argument("writers", writers, tuple[str, ...])
-    config = check_config(config)
+    config = check_config(config, path)
     if not (path / "config.json").exists():
         check_new_run(config)
         check_effect([config], ())

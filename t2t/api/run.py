@@ -136,10 +136,15 @@ class Run:
         return f"Run({str(self.workdir)!r}, checkpoint={self.checkpoint!r})"
 
     def _repr_html_(self) -> str:
-        """The losses of training and validation by step; an imported model has none."""
-        names = "train/loss", "validation/loss"
+        """The curves of a training: losses, and what the true source is worth; in nats a token.
+
+        An imported model has none.
+        """
+        names = "train/loss", "validation/loss", "validation/source_use"
         curves = {name: curve for name in names if (curve := read_curve(self.workdir, name))}
-        figure = embed_figure(draw_by_step(curves, "loss"), "losses by step") if curves else ""
+        figure = (
+            embed_figure(draw_by_step(curves, "nats a token"), "curves by step") if curves else ""
+        )
         return f"<p><code>{html.escape(repr(self))}</code></p>{figure}"
 
     def encode(self, sentences: Iterable[str], side: str = "src") -> list[list[int]]:

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import shlex
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from t2t.config.fields import Config
 from t2t.config.files import differences
-from t2t.config.variants import CHOICES
+from t2t.data.batch import DeviceBatch
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import (
     check_paths,
@@ -45,6 +45,7 @@ from t2t.training import loop
 from t2t.training.checkpoint import rank_steps
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.disk_space import warn_of_missing_space
+from t2t.training.doubts import list_doubts
 from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.fine_tuning import Source, check_fit, describe_outcomes, read_source, take_params
 from t2t.training.metric_writers import check_writers, open_writers
@@ -60,7 +61,6 @@ from t2t.training.resume import (
     open_run,
 )
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
-from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState, describe_state, init_params, init_state, init_training
 from t2t.training.step import make_train_step
 from t2t.training.teachers import check_teachers, place_teachers, read_teachers
@@ -224,7 +224,6 @@ def train_on_mesh(
         for line in describe_optimizer(config, described.params):
             _log.info("%s", line)
         warn_of_missing_space(workdir, config, size)
-        warn_of_long_warmup(config)
         validate = Validation(config, vocabulary, mesh, validation)
         opened = open_writers(writers, config, workdir)
         report = Report(workdir, config.training, first, opened)
@@ -233,7 +232,7 @@ def train_on_mesh(
                 config.training,
                 state,
                 make_train_step(structure, config),
-                prefetch(loader.iterate(first, config.training.steps), mesh),
+                announce_shapes(prefetch(loader.iterate(first, config.training.steps), mesh)),
                 validate,
                 checkpoints,
                 report,
@@ -251,17 +250,15 @@ def train_on_mesh(
     return False
 
 
-def warn_of_long_warmup(config: Config) -> None:
-    """Says that the learning rate only rises, if training ends before the warm-up does."""
-    training = config.training
-    steps = training.steps - training.schedule_start
-    if training.schedule in CHOICES["training.schedule"] and training.warmup_steps >= steps:
-        last = float(make_schedule(training, config.model.d_model)(training.steps - 1))
-        _log.warning(
-            "the learning rate only rises, to %.2g: training.warmup_steps=%d, but training has %d "
-            "steps; lower training.warmup_steps, for example to %d",
-            last, training.warmup_steps, steps, max(steps // 10, 1),
-        )  # fmt: skip
+def announce_shapes(batches: Iterable[DeviceBatch]) -> Iterator[DeviceBatch]:
+    """Logs the shape of each batch whose step is compiled next."""
+    seen = set()
+    for batch in batches:
+        rows, src_length = batch.src.shape
+        if (shape := (rows, src_length, batch.tgt_out.shape[1])) not in seen:
+            seen.add(shape)
+            _log.info("compiling a step for %d rows of %d source and %d target positions", *shape)
+        yield batch
 
 
 def describe_end(workdir: Path, config: Config, step: int) -> str:
@@ -334,8 +331,8 @@ def make_training_loader(
         100 * plan.padding_share(),
         plan.describe_dropped(corpora),
     )
-    _log.info(
-        "a shape's first step compiles, which takes some seconds or more; until then the time left "
-        "is overestimated"
-    )
+    subwords = sum(int(side.sum()) for side in (plan.src_lengths, plan.tgt_lengths))
+    pieces = sum(vocabulary.sizes) / (1 + vocabulary.shared)
+    for doubt in list_doubts(config, subwords / pieces):
+        _log.warning("%s", doubt)
     return loader

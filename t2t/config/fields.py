@@ -341,7 +341,8 @@ class TrainingConfig(Fields):
     max_nonfinite_steps: int = 10
     log_every: int = 100  # steps between log lines and TensorBoard points
     validate_every: int = 1000  # steps between computations of the validation loss
-    # steps between computations of the validation BLEU by beam search, and the last; 0: never
+    # steps between translations of the validation split by beam search, which give its BLEU and
+    # chrF, and the last; 0: never
     bleu_every: int = 0
     # pairs of the validation split, of which validation/source_use says how much the model uses
     # their sources; 0: it is not computed
@@ -371,7 +372,8 @@ class CheckpointConfig(Fields):
     keep_last: int = 5  # keep this many of the newest checkpoints
     keep_every: int = 0  # also keep checkpoints whose step is a multiple of this; 0: none
     keep_best: int = 1  # also keep this many checkpoints that are best by best_metric; 0: none
-    best_metric: str = "loss"  # loss | bleu (needs training.bleu_every); on the validation split
+    # on the validation split: loss | bleu | chrf; the last two need training.bleu_every
+    best_metric: str = "loss"
 
 
 @dataclasses.dataclass

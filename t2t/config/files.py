@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import logging
 import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from t2t.config.fields import Config, ConfigError, Fields, describe_unknown_field, flatten, show
 from t2t.config.languages import fill_languages
+from t2t.config.open_numbers import Choices, OpenConfig
 from t2t.config.rules import validate
 from t2t.config.variants import (
     describe_options,
@@ -24,6 +26,8 @@ from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import make_run_path
 
 Section = TypeVar("Section")
+
+_log = logging.getLogger(__name__)
 
 
 def build_config(values: Any, where: str = "") -> Config:
@@ -100,23 +104,46 @@ def complete_options(config: Config) -> Config:
     return dataclasses.replace(config, plugin=built)
 
 
-def check_config(config: object) -> Config:
+def check_config(config: object, workdir: Path | None = None) -> Config:
     """Returns a copy of a config that Python has made, with checked types and rules.
+
+    Open numbers are those of the run in `workdir`, if it has begun; else they are chosen and
+    logged.
 
     Raises:
         ConfigError: it is no `Config`, or as `build_config` and `validate`.
+        DataError: no numbers can be chosen for its text.
     """
-    if type(config) is not Config:
+    if type(config) is not Config and not isinstance(config, OpenConfig):
         raise ConfigError(f"config={show(config)} is not of type t2t.config.Config; make one")
     values: dict[str, Any] = {  # anew, for what was set past `Fields`
         name: type(value)(**vars(value)) if isinstance(value, Fields) else value
         for name, value in vars(config).items()
+        if name in Config.__dataclass_fields__ or not isinstance(config, OpenConfig)
     }
     sections = vars(Config(**values)).items()
-    built = build_config(
-        {n: vars(value) if isinstance(value, Fields) else value for n, value in sections}
+    built = complete_options(
+        build_config(
+            {n: vars(value) if isinstance(value, Fields) else value for n, value in sections}
+        )
     )
-    return validate(complete_options(built))
+    if isinstance(config, OpenConfig):
+        close(built, config, workdir)
+    return validate(built)
+
+
+def close(config: Config, recipe: OpenConfig, workdir: Path | None) -> None:
+    """Sets the open numbers of a config to those of a run, or as its recipe chooses them."""
+    choices = Choices(config)
+    if workdir and (workdir / "config.json").exists():
+        saved = flatten(load_config(workdir / "config.json"))
+        for name in choices.list_open():
+            choices.choose(name, saved[name])
+        return
+    recipe.fit(choices)
+    if left := choices.list_open():
+        raise ConfigError(f"the recipe chose no number for {', '.join(left)}")
+    _log.info("chosen for this text:\n%s", choices.describe())
 
 
 def read_argument(name: str, value: Any, hint: Any) -> Any:

@@ -15,9 +15,16 @@ from ml_collections import config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 from ml_collections.config_flags.tuple_parser import TupleParser
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig, explain_attribute
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    DecodingConfig,
+    explain_attribute,
+    flatten,
+)
 from t2t.config.files import check_config, complete_options
 from t2t.config.measure_names import METRICX_INPUTS
+from t2t.config.open_numbers import Choices, OpenConfig
 from t2t.config.recipes import find_recipe
 from t2t.config.variants import CHOICES
 
@@ -76,7 +83,7 @@ class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
 
 
 def _open_options(config: Any) -> Any:
-    """Returns a config with the options of its plugins, if a flag sets one: so its type is known.
+    """Gives a config the options of its plugins, if a flag sets one, whose type is then known.
 
     The plugins are those of the flag --config.plugins, which is not read yet, or of the recipe.
     """
@@ -91,7 +98,8 @@ def _open_options(config: Any) -> Any:
     opened = complete_options(dataclasses.replace(config, plugins=given or config.plugins))
     for name, options in opened.plugin.items():
         config_flags.register_flag_parser_for_type(type(options), _SectionParser(f"plugin.{name}"))
-    return dataclasses.replace(opened, plugins=config.plugins)
+    config.plugin = opened.plugin
+    return config
 
 
 class _IntegerParser(flags.IntegerParser):
@@ -165,8 +173,12 @@ def define_config(required: bool = True) -> None:
         flags.mark_flag_as_required("config")
 
 
-def read_config(steps: int | None = None) -> Config:
-    """Returns the recipe with its overrides, validated; `steps` replaces `training.steps`."""
+def read_config(steps: int | None = None, workdir: Path | None = None) -> Config:
+    """Returns the recipe with its overrides, validated.
+
+    `steps` replaces `training.steps`. `workdir` is a run directory whose numbers take the place of
+    those that the recipe leaves open.
+    """
     recipe = config_flags.get_config_filename(flags.FLAGS["config"])
     if not Path(find_recipe(recipe).split(":")[0]).is_file():
         raise ConfigError(f"--config={recipe} is no file; name a recipe, such as configs/base.py")
@@ -175,15 +187,32 @@ def read_config(steps: int | None = None) -> Config:
         raise ConfigError(
             f"get_config() of the recipe returned {type(config).__name__}, not t2t.config.Config"
         )
+    several = [f"--{name}" for name in ("distributed", "index") if _is_given(name)]
+    if isinstance(config, OpenConfig) and config.machine_bound and several:
+        raise ConfigError(
+            f"{recipe}: each process of {several[0]} would measure its own machine; choose steps="
+            f"NUMBER instead of {config.machine_bound}"
+        )
     if steps is not None:
         config.training.steps = steps
-    return check_config(config)
+    return check_config(config, workdir)
+
+
+def _is_given(name: str) -> bool:
+    """Returns whether a flag exists and is neither false nor left out."""
+    return name in flags.FLAGS and not any(flags.FLAGS[name].value is no for no in (None, False))
 
 
 def read_recipe() -> tuple[str, dict[str, Any]]:
     """Returns the recipe and the overridden fields, as given on the command line."""
     flag = flags.FLAGS["config"]
     return config_flags.get_config_filename(flag), dict(config_flags.get_override_values(flag))
+
+
+def read_chosen(config: Config) -> dict[str, Any]:
+    """Returns the numbers of `read_config`'s result that the recipe had left open."""
+    values, recipe = flatten(config), flags.FLAGS["config"].value
+    return {name: values[name] for name in Choices(recipe).list_open()} if recipe else {}
 
 
 def define_scoring() -> None:

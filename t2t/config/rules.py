@@ -306,9 +306,10 @@ def _combination_problems(config: Config) -> Iterator[str]:
             f"training.validate_every={training.validate_every}, or 0"
         )
     best = config.checkpoints.best_metric
-    measured = training.bleu_every if best == "bleu" else training.validate_every
+    is_loss = best == "loss"
+    measured = training.validate_every if is_loss else training.bleu_every
     if config.checkpoints.keep_best and (not measured or config.checkpoints.every % measured):
-        field = "training.bleu_every" if best == "bleu" else "training.validate_every"
+        field = "training.validate_every" if is_loss else "training.bleu_every"
         yield (
             f"checkpoints.every={config.checkpoints.every} must be a multiple of "
             f"{field}={measured}, so that checkpoints.keep_best has a {best} for each checkpoint; "

@@ -51,7 +51,7 @@ CHOICES = {
     "training.optimizer": ("adam", "nadamw", "schedule_free_adamw", "muon"),
     "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
     "training.writer": ("json_lines", "tensorboard"),  # no field: --writers of t2t.train
-    "checkpoints.best_metric": ("loss", "bleu"),
+    "checkpoints.best_metric": ("loss", "bleu", "chrf"),
     "decoding.strategy": ("beam", "sampling"),
     "decoding.mbr": ("none", "chrf", "bleu", "chrf++", "spbleu", "ter", "exact_match"),
     "decoding.length_penalty": ("gnmt", "length", "none"),

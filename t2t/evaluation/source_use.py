@@ -18,6 +18,8 @@ from t2t.runtime.mesh import reshard
 # at perplexity 344 reached 0.2 in 200 steps; one that learned had 0.7 after 50 steps and 5.3 after
 # 300 (benchmarks/results/source_use/phrasebook.json).
 HARDLY = 0.5
+# With these a model learned to use it in the measurements of benchmarks/LOG.md.
+HELPFUL = {"model.norm_position": "pre", "model.position": "rotary", "training.optimizer": "muon"}
 _NORMAL_97_5 = 1.959964  # quantile of the normal distribution
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from t2t.config.fields import Config, ConfigError
+from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.objective_rules import is_text_alone
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
@@ -23,8 +23,14 @@ from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import DTYPE, CorpusLoss, sum_losses
-from t2t.evaluation.measures import TestSet, have_spaces, make_measure
-from t2t.evaluation.source_use import HARDLY, SourceUse, estimate_source_use, rotate_sources
+from t2t.evaluation.measures import MeasureError, TestSet, have_spaces, make_measure
+from t2t.evaluation.source_use import (
+    HARDLY,
+    HELPFUL,
+    SourceUse,
+    estimate_source_use,
+    rotate_sources,
+)
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 from t2t.training.step import make_eval_step
@@ -52,7 +58,11 @@ class Validation:
         self._every, self._last = config.training.bleu_every, config.training.steps
         is_translation = not is_text_alone(config.data)
         self._source_use_pairs = config.training.source_use_pairs if is_translation else 0
-        self._warns_from = max(self._last // 10, 1)  # the step, if the source is hardly used
+        own = flatten(config)
+        self._helpful = {name: value for name, value in HELPFUL.items() if own[name] != value}
+        # The step from which it is said that the source is hardly used: later, if all that helped
+        # is there, since little text takes longer.
+        self._warns_from = max(self._last // (10 if self._helpful else 2), 1)
         if self._every and (config.decoding.strategy, config.decoding.mbr) != ("beam", "none"):
             raise ConfigError(
                 "training.bleu_every scores the best output of beam search: use the defaults of "
@@ -69,8 +79,9 @@ class Validation:
             "".join(each.directions): each.tgt_language for each in list_directions(config.data)
         }
         self._translators: dict[str, Translator] = {}
+        self._measures: dict[str, list[str]] = {}
         for name in self._pairs:
-            make_measure("bleu", self._languages[name])  # a missing package is an error
+            self._measures[name] = self._list_measures(name, config.checkpoints.best_metric)
             have_spaces(self._languages[name], self._pairs[name][1])  # warns
             tagged = vocabulary.with_tag(corpora[name].tag)
             first = next(iter(self._translators.values()), None)
@@ -123,14 +134,15 @@ class Validation:
         return means | describe_loss(CorpusLoss(nats, tokens)) | own
 
     def _warn_of_little_use(self, step: int, name: str, use: SourceUse) -> None:
-        """Says once, after a tenth of the steps, that the model hardly uses its source."""
+        """Says once, after a tenth or half of the steps, that the model hardly uses its source."""
         if self._warns_from <= step < self._last and use.nats + use.margin < HARDLY:
             self._warns_from = self._last
+            helped = [f"{name}={value}" for name, value in self._helpful.items()]
             _log.warning(
                 "step %d:%s the true source is worth %.3f +- %.3f nats a token to the model, so it "
-                "is still a language model of the target; what helped in measurements: "
-                "model.norm_position=pre, model.position=rotary, training.optimizer=muon",
+                "is still a language model of the target; what helped in measurements: %s",
                 step, f" {name}:" if name else "", use.nats, use.margin,
+                ", ".join(helped) or "more pairs, or more steps",
             )  # fmt: skip
 
     def _translate(self, params: Params, name: str) -> dict[str, float]:
@@ -141,8 +153,23 @@ class Validation:
         test_set, language = TestSet(sources, [references]), self._languages[name]
         return {
             each: make_measure(f"{each}{suffix}", language).score(found, test_set).value
-            for each in ("bleu", "chrf")
+            for each in self._measures[name]
         }
+
+    def _list_measures(self, name: str, best: str) -> list[str]:
+        """Names the measures of a direction's translations.
+
+        Raises:
+            MeasureError: a package is missing without which checkpoints cannot be ranked.
+        """
+        try:
+            make_measure("bleu", self._languages[name])
+        except MeasureError as error:
+            if best != "chrf":
+                raise
+            _log.warning("validation has chrF, but no BLEU: %s", error)
+            return ["chrf"]
+        return ["bleu", "chrf"]
 
 
 class CorpusScorer:

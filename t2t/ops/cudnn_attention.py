@@ -1,10 +1,18 @@
 """Equation 1 by cuDNN, NVIDIA's library: one kernel per pass, which never writes the weights.
 
 `jax.nn.dot_product_attention` calls it. The mask is added to the logits, as 0 or a large negative
-number. So the result of a query that sees no key is the mean of the values; the formula gives 0.
-Only padding sees no key, and its results are used by nothing (tests/ops/test_cudnn_attention.py).
+number. On an H100, cuDNN's backward pass gives NaN as the gradient of a query whose logits have a
+logsumexp below -88.7, if the number of keys is 64 more than a multiple of 128. The kernel takes 128
+keys at a time, and counts the missing ones as logits of 0: exp(0 + 88.7) overflows
+(github.com/pytorch/pytorch/issues/196678, github.com/NVIDIA/cudnn-frontend/pull/628). Therefore
+
+- a query that sees no key, whose logits would all be large and negative, sees all keys. Its result
+  differs from the formula's 0. Only padding sees no key, and its results are used by nothing
+  (tests/ops/test_cudnn_attention.py);
+- such a number of keys becomes a multiple of 128, by 64 keys that no query sees.
 """
 
+import os
 import re
 
 import jax
@@ -15,6 +23,10 @@ from t2t.model.kv_cache import KeyValue
 from t2t.runtime.mesh import platform, spec
 
 CAPABILITY = 8.0  # the least that cuDNN's kernels need: A100 and later
+TILE = 128  # keys that a kernel takes at a time
+# With either flag XLA fails at the first step of a model with several layers ("IndexError ... at"):
+# it passes the flag to one of several equal backward passes (github.com/openxla/xla/pull/46500).
+DETERMINISM = "xla_gpu_deterministic_ops", "xla_gpu_exclude_nondeterministic_ops"
 
 
 def supports(
@@ -47,10 +59,15 @@ def supports(
 def supports_device() -> bool:
     """Returns whether the mesh's devices are NVIDIA GPUs of compute capability 8.0 or higher.
 
-    AMD's GPUs name an architecture instead, such as gfx942. A device that this process does not
-    have is one of `t2t/planning/chips.py`, which all support it.
+    None is while XLA_FLAGS sets a flag of `DETERMINISM`. AMD's GPUs name an architecture instead,
+    such as gfx942. A device that this process does not have is one of `t2t/planning/chips.py`,
+    which all support it.
     """
     if platform() != "gpu":
+        return False
+    pattern = rf"(?<!\S)--({'|'.join(DETERMINISM)})(?:=(\S*))?(?!\S)"
+    last = dict(re.findall(pattern, os.environ.get("XLA_FLAGS", "")))  # the last setting counts
+    if not {value.lower() for value in last.values()} <= {"false", "0"}:
         return False
     kind = getattr(jax.sharding.get_abstract_mesh().abstract_device, "device_kind", None)
     for device in jax.devices():
@@ -72,14 +89,19 @@ def dot_product_attention(
 ) -> Float[Array, "B T H U"]:
     """As `t2t.model.attention.dot_product_attention`, without bias and without dropout.
 
-    A query that sees no key gets the mean of the values instead of 0.
+    A query that sees no key sees all of them instead.
     """
     assert bias is None
     assert key is None or dropout_rate == 0
     shape = query.shape[0], 1, query.shape[1], mask.shape[3]
+    mask |= ~mask.any(axis=-1, keepdims=True)
     mask = jnp.broadcast_to(mask, shape, out_sharding=spec("batch", None, None, None))
 
     def attend(query: Array, keys: Array, values: Array, mask: Array) -> Array:
+        if keys.shape[1] % TILE == TILE // 2:
+            more = [(0, 0), (0, TILE // 2), (0, 0), (0, 0)]
+            keys, values = jnp.pad(keys, more), jnp.pad(values, more)
+            mask = jnp.pad(mask, [(0, 0)] * 3 + [(0, TILE // 2)])
         return jax.nn.dot_product_attention(
             query, keys, values, mask=mask, scale=None if scaled else 1.0, implementation="cudnn"
         )

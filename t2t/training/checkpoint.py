@@ -127,7 +127,7 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
 
 def rank_steps(scores: Mapping[int, float], metric: str) -> list[int]:
     """Returns the steps by their validation score in a metric, as `rank` does."""
-    return rank(scores, higher_is_better=metric == "bleu")  # the others are losses
+    return rank(scores, higher_is_better=metric in ("bleu", "chrf"))  # the others are losses
 
 
 def rank(scores: Mapping[Scored, float], *, higher_is_better: bool) -> list[Scored]:

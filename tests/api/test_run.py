@@ -182,7 +182,7 @@ def test_notebook_shows_the_curves_of_a_run(run: Run, workdir: Path) -> None:
     assert shown.endswith("checkpoint=&#x27;300&#x27;)</code></p>")  # nothing is logged
     line = '{"step": 2, "train/loss": 1.0, "validation/loss": null}\n'
     (workdir / "metrics.jsonl").write_text(line)
-    assert '<img alt="losses by step" src="data:image/png;base64,' in run._repr_html_()
+    assert '<img alt="curves by step" src="data:image/png;base64,' in run._repr_html_()
     (workdir / "metrics.jsonl").unlink()
 
 

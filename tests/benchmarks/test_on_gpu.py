@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 from benchmarks import on_gpu
 from benchmarks.gpu_steps.profile import Event, summarize
 from benchmarks.gpu_steps.results import Results
-from benchmarks.gpu_steps.twins import TOY, Case, make_cases
+from benchmarks.gpu_steps.twins import TOY, Case, compare, describe, make_cases
 from benchmarks.on_gpu import STEPS, Step
 from t2t.model.compute_policy import Operations
 from tests.conftest import ROOT
@@ -109,10 +110,20 @@ def test_time_limit_kills_a_program_and_all_that_it_started(tmp_path: Path) -> N
         time.sleep(0.01)
 
 
-def test_program_that_fails_says_why(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import sys; sys.exit('no such kernel')"]
+@pytest.mark.parametrize(
+    "printed", ["no such kernel", "Traceback:\nKeyError: 5\nJAX has removed its frames"]
+)
+def test_program_that_fails_says_why(printed: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", f"import sys; sys.exit({printed!r})"]
     end = on_gpu.run_limited(command, tmp_path / "log", 60, os.environ)
-    assert end == "failed: no such kernel"
+    assert end == "failed: " + ("KeyError: 5" if "KeyError" in printed else printed)
+
+
+def test_twin_with_a_gradient_that_is_not_finite_is_pointed_out() -> None:
+    ones = np.ones(2)
+    good, bad = (compare([ones, gradient], [ones] * 2) for gradient in (ones, ones * np.nan))
+    assert "NOT FINITE" in describe("bfloat16", "cuDNN", bad, good)
+    assert "NOT FINITE" not in describe("bfloat16", "cuDNN", good, good)
 
 
 @pytest.mark.usefixtures("steps")
@@ -208,4 +219,6 @@ def test_dry_run_does_every_step_with_the_packages_of_a_machine_for_jax(tmp_path
         "not reached: CTranslate2 is not installed",
     }
     assert found["resume"]["rows"]["no flag"]["different_at_60"] == 0
+    for step in ("training", "resume"):
+        assert {row["skipped"] for row in found[step]["rows"].values()} == {0}
     assert "failed" not in (tmp_path / "on_gpu.md").read_text("utf-8")

@@ -29,15 +29,17 @@ needs_plugin = pytest.mark.skipif(
 )
 
 
-def draw(groups: int, dtype: str = "float32") -> tuple[Array, KeyValue, Array]:
+def draw(groups: int, keys: int = KEYS) -> tuple[Array, KeyValue, Array]:
+    """Query, keys and values, and a mask by which the last query of each row sees no key."""
     random = np.random.default_rng(0)
 
     def normal(*shape: int) -> Array:
-        return jnp.asarray(random.standard_normal(shape), dtype)
+        return jnp.asarray(random.standard_normal(shape), "float32")
 
-    memory = KeyValue(normal(BATCH, KEYS, groups, WIDTH), normal(BATCH, KEYS, groups, WIDTH))
-    mask = random.random((BATCH, 1, QUERIES, KEYS)) < 0.6
-    mask[..., 0] = True  # every query sees a key
+    memory = KeyValue(normal(BATCH, keys, groups, WIDTH), normal(BATCH, keys, groups, WIDTH))
+    mask = random.random((BATCH, 1, QUERIES, keys)) < 0.6
+    mask[..., 0] = True
+    mask[..., -1, :] = False
     return normal(BATCH, QUERIES, HEADS, WIDTH), memory, jnp.asarray(mask)
 
 
@@ -47,30 +49,46 @@ def use_gpu(capability: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def by_xla(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Computes what cuDNN would, by the same function of JAX with its other implementation."""
-    original = jax.nn.dot_product_attention
+def by_xla(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
+    """Computes what cuDNN would, by the same function of JAX with its other implementation.
+
+    Collects the masks of the calls.
+    """
+    original, masks = jax.nn.dot_product_attention, []
 
     def run(*arrays: Array, implementation: str, **options: Any) -> Array:
         assert implementation == "cudnn"
+        masks.append(options["mask"])
         found: Array = original(*arrays, implementation="xla", **options)
         return found
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", run)
+    return masks
 
 
-@pytest.mark.usefixtures("by_xla")
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("groups", [HEADS, 2])
-def test_call_is_equation_1(groups: int, scaled: bool) -> None:
-    query, memory, mask = draw(groups)
-    own = cudnn_attention.dot_product_attention(query, memory, mask, scaled=scaled)
-    expected = attention.dot_product_attention(query, memory, mask, scaled=scaled)
-    np.testing.assert_allclose(own, expected, atol=1e-5)
+@pytest.mark.parametrize("keys", [KEYS, 64, 192])
+def test_queries_that_see_a_key_get_equation_1_and_its_gradients(
+    keys: int, groups: int, scaled: bool, by_xla: list[Array]
+) -> None:
+    """cuDNN's gradients are not finite for some numbers of keys, nor for queries without keys."""
+    query, memory, mask = draw(groups, keys)
     # One row of the mask for all queries, as in attention over the source.
-    own = cudnn_attention.dot_product_attention(query, memory, mask[:, :, :1], scaled=scaled)
-    expected = attention.dot_product_attention(query, memory, mask[:, :, :1], scaled=scaled)
-    np.testing.assert_allclose(own, expected, atol=1e-5)
+    for seen in (mask, mask[:, :, :1]):
+
+        def differentiate(module: Any, seen: Array = seen) -> Any:
+            def sees(query: Array, memory: KeyValue) -> Array:
+                own: Array = module.dot_product_attention(query, memory, seen, scaled=scaled)
+                return jnp.where(seen.any(axis=-1)[:, 0, :, None, None], own, 0)
+
+            own, pull_back = jax.vjp(sees, query, memory)
+            return own, *pull_back(jnp.cos(jnp.arange(own.size)).reshape(own.shape))
+
+        own, expected = differentiate(cudnn_attention), differentiate(attention)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), own, expected)
+    assert all(called.any(axis=-1).all() for called in by_xla)
+    assert {called.shape[3] % 128 for called in by_xla} == {keys % 64}
 
 
 @pytest.mark.usefixtures("by_xla")
@@ -104,6 +122,11 @@ def test_call_on_a_mesh_is_the_same() -> None:
         ({"capability": "10.3"}, True),
         ({"capability": "7.5"}, False),
         ({"capability": "gfx942"}, False),  # of ROCm
+        ({"xla_flags": "--xla_gpu_deterministic_ops"}, False),
+        ({"xla_flags": "--a=1 --xla_gpu_exclude_nondeterministic_ops=True --b"}, False),
+        ({"xla_flags": "--xla_gpu_deterministic_ops=1 --xla_gpu_deterministic_ops=0"}, True),
+        ({"xla_flags": "--xla_gpu_deterministic_ops=false"}, True),
+        ({"xla_flags": "--xla_gpu_enable_scatter_determinism_expander=true"}, True),
     ],
 )
 def test_supported_operands(
@@ -117,6 +140,7 @@ def test_supported_operands(
         "rate": 0.0,
     } | changes
     use_gpu(own.get("capability", "9.0"), monkeypatch)
+    monkeypatch.setenv("XLA_FLAGS", own.get("xla_flags", ""))
     monkeypatch.setattr(cudnn_attention, "platform", lambda: own.get("platform", "gpu"))
     query = jnp.zeros((2, own["queries"], 2, own["width"]), own["dtype"])
     keys = jnp.zeros((2, own["keys"], 2, own["width"]), own["dtype"])
@@ -127,11 +151,15 @@ def test_supported_operands(
     assert found is supported
 
 
-@pytest.mark.parametrize(("capability", "supported"), [("9.0", True), ("7.0", False)])
+@pytest.mark.parametrize(
+    ("capability", "xla_flags", "supported"),
+    [("9.0", "", True), ("7.0", "", False), ("9.0", "--xla_gpu_deterministic_ops=true", False)],
+)
 def test_records_name_what_computes_attention_on_this_gpu(
-    capability: str, supported: bool, monkeypatch: pytest.MonkeyPatch
+    capability: str, xla_flags: str, supported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_gpu(capability, monkeypatch)
+    monkeypatch.setenv("XLA_FLAGS", xla_flags)
     for module in (select_kernels, cudnn_attention):
         monkeypatch.setattr(module, "platform", lambda: "gpu")
     assert ("cudnn" in select_kernels.describe_kernels(SMALL)["attention"]) is supported
@@ -140,7 +168,7 @@ def test_records_name_what_computes_attention_on_this_gpu(
 def test_nothing_uses_the_results_of_queries_that_see_no_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So cuDNN may give such queries another value than the formula's 0."""
+    """So with cuDNN they may see all keys."""
     all_see: list[bool] = []
 
     def fill(query: Array, memory: KeyValue, mask: Array, *others: Any, **options: Any) -> Array:
@@ -173,7 +201,7 @@ def test_nothing_uses_the_results_of_queries_that_see_no_key(
 @needs_plugin
 @pytest.mark.usefixtures("nothing_cached")
 @pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("keys", [QUERIES, KEYS])
+@pytest.mark.parametrize("keys", [QUERIES, KEYS, 64])
 def test_forward_and_backward_pass_compile_to_cudnn(devices: int, keys: int) -> None:
     topology = open_topology(f"h100:{devices}")
     with jax.set_mesh(make_mesh(MeshConfig(), topology.devices)):
