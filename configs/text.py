@@ -16,9 +16,8 @@ these learn it at all (benchmarks/LOG.md).
 """
 
 import dataclasses
-import logging
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,24 +30,22 @@ from t2t.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from t2t.config.objective_rules import is_text_alone
-from t2t.config.open_numbers import OPEN, Choices, OpenConfig
+from t2t.config.objective_rules import count_sentinels, is_text_alone
+from t2t.config.open_numbers import OPEN, OPEN_NAME, Choices, OpenConfig
 from t2t.runtime.machine_speed import measure_speed
 
 if TYPE_CHECKING:
     from t2t.data.text_facts import TextFacts
 
-SIZES = {  # width, layers of each stack, and the sub-words of an epoch from which a size is taken
+SIZES = {  # width; layers of each stack; the fewest target sub-words an epoch
     "small": (128, 4, 0),
     "medium": (256, 4, 3_000_000),
     "base": (512, 6, 30_000_000),
 }
 DROPOUT = (4, 0.0), (10, 0.1), (20, 0.2), (math.inf, 0.3)  # at most so many epochs, rate
-FEWEST_STEPS = 300  # that a budget has to pay for; else a smaller model is taken
-NOTICEABLE = 0.01  # share of pairs that repeat another, or are equal on both sides
-STARTUP = 90  # seconds of a budget for reading, compiling and validating
-
-_log = logging.getLogger(__name__)
+LEAST_TOKENS = 1024  # positions of a batch
+FEWEST_STEPS = 1000  # a size or a batch is taken only if the minutes pay for so many
+STARTUP = 90  # seconds of the minutes for reading, compiling and validating
 
 
 @dataclasses.dataclass
@@ -60,123 +57,171 @@ class TextConfig(OpenConfig):
 
     @property
     def machine_bound(self) -> str:
-        """Minutes are steps that depend on the machine."""
+        """Minutes are a number of steps that depends on the machine."""
         return "minutes" if self.minutes else ""
 
     def fit(self, choices: Choices) -> None:
-        """Chooses the numbers; docs/own-data.md has the measurements that they are from."""
+        """Chooses the values; docs/own-data.md has the measurements that they are from."""
         from t2t.data.text_facts import measure_text  # which imports JAX
 
         config = choices.config
         text = measure_text(config.data, config.tokenizer)
-        if not config.data.filters and max(text.equal, text.repeated) > NOTICEABLE:
-            _log.warning(
-                "%.1f%% of the pairs repeat another one, and of %.1f%% both sides are equal; "
-                "--config.data.filters=duplicates --config.data.filters=identical leave them out",
-                100 * text.repeated, 100 * text.equal,
-            )  # fmt: skip
-        choose_vocabulary(choices, text)
-        epoch = choose_batches(choices, text)
-        self.choose_model(choices, epoch)
+        lengths = choose_vocabulary(choices, text)
+        epoch = choose_lengths(choices, text, lengths)
+        choose_model(choices, epoch, lengths.vocab_size, self.size, 60 * self.minutes)
         choose_training(choices, epoch)
-
-    def choose_model(self, choices: Choices, epoch: int) -> None:
-        """Chooses size and steps: as the text needs, or as the minutes allow."""
-        config, choose = choices.config, choices.choose
-        needed = 12e6 * (epoch / 4e5) ** 0.75 / config.data.batch_tokens
-        steps, reason = max(round_to(needed), FEWEST_STEPS), f"{epoch:,} sub-words an epoch"
-        sizes = [self.size] if self.size else [s for s in SIZES if epoch >= SIZES[s][2]]
-        size = sizes[-1]
-        if self.minutes:
-            speed = measure_speed()
-            paid = {each: self.count_steps(config, each, *speed) for each in sizes}
-            size = next((each for each in reversed(sizes) if paid[each] >= FEWEST_STEPS), sizes[0])
-            steps, reason = min(paid[size], 2 * steps), f"{self.minutes:g} minutes"
-        width, layers, _ = SIZES[size]
-        choose("model.d_model", width, f"size {size}")
-        choose("model.num_layers", layers, f"size {size}")
-        choose("model.d_ff", 4 * config.model.d_model)
-        choose("model.num_heads", max(4, config.model.d_model // 64))
-        choose("training.steps", steps, reason)
-
-    def count_steps(self, config: Config, size: str, speed: float, extra: float) -> int:
-        """Returns the steps that fit into the minutes with a model of this size."""
-        width, layers, _ = SIZES[size]
-        per_layer = (4 + 8 + 8 + 8) * width**2 + 6 * width * config.data.packed_length
-        weights = layers * per_layer + width * config.tokenizer.vocab_size
-        seconds = 6 * weights * config.data.batch_tokens / speed + extra
-        return max(int(round_to(max(60 * self.minutes - STARTUP, 10) / seconds)), 10)
+        choose_checkpoints(choices)
 
 
-def choose_vocabulary(choices: Choices, text: "TextFacts") -> None:
-    """Chooses as many merges as make a piece about as frequent as in the recipes that were tuned.
+class Lengths(NamedTuple):
+    """Sub-words of the sample's sentences, and the size of the vocabulary."""
 
-    Sennrich and Zhang (2019) use 2,000 merges for 100,000 words of the target, and 30,000 for three
-    million.
-    """
+    src: np.ndarray
+    tgt: np.ndarray
+    vocab_size: int
+
+
+def choose_vocabulary(choices: Choices, text: "TextFacts") -> Lengths:
+    """Chooses as many merges as make pieces about as frequent as in the recipes that were tuned."""
     data, tokenizer = choices.config.data, choices.config.tokenizer
-    sentinels = tokenizer.sentinels or 100 * is_text_alone(data)
-    special = 4 + sentinels + 2 * len(data.directions)
-    if tokenizer.path:
-        choices.choose("tokenizer.vocab_size", TokenizerConfig.vocab_size, "that of tokenizer.path")
-        return
+    if tokenizer.path or not choices.is_open("tokenizer.vocab_size"):
+        lengths = Lengths(*text.count_subwords(data, tokenizer))
+        choices.choose("tokenizer.vocab_size", TokenizerConfig.vocab_size, "not used")
+        return lengths
+    others = 4 + text.tags + tokenizer.sentinels  # pieces that stand for no text
     if tokenizer.kind == "symbols":
-        reason = f"{text.symbols:,} symbols"
-        choices.choose("tokenizer.vocab_size", text.symbols + special, reason)
-        return
-    merges = clip(8000 * (text.words / 700_000) ** 0.6, 200, 32_000)
-    merges = round_to(min(merges, text.forms))
-    others = text.characters + special + 256 * tokenizer.byte_fallback
-    reason = f"{merges:,} merges for {text.words:,} words, {others:,} characters and bytes"
-    choices.choose("tokenizer.vocab_size", merges + others, reason)
+        choices.choose("tokenizer.vocab_size", text.symbols + others, "the symbols of a sample")
+        return Lengths(*text.count_subwords(data, tokenizer))
+    others += 1 + text.characters + 256 * tokenizer.byte_fallback  # 1: the space
+    merges = int(min(clip(8000 * (text.words / 700_000) ** 0.6, 200, 32_000), text.forms))
+    while True:
+        size = merges + others
+        size += -size % choices.config.mesh.tensor  # whose devices share its rows
+        try:
+            own = dataclasses.replace(tokenizer, vocab_size=size)
+            lengths = Lengths(*text.count_subwords(data, own))
+            break
+        except ConfigError:  # more than the text has, which few kinds of text do
+            if merges < 2:
+                raise
+            merges //= 2
+    reason = f"{merges:,} merges for {text.words:,} words, {others:,} characters, bytes, ..."
+    choices.choose("tokenizer.vocab_size", size, reason)
+    return lengths
 
 
-def choose_batches(choices: Choices, text: "TextFacts") -> int:
-    """Chooses lengths and the size of a batch; returns the target sub-words of an epoch.
+def choose_lengths(choices: Choices, text: "TextFacts", lengths: Lengths) -> int:
+    """Chooses the longest sentence; returns the target sub-words of an epoch.
 
     Rows are packed, so there is one batch shape, which compiles once.
     """
-    data, choose = choices.config.data, choices.choose
-    src, tgt = text.count_subwords(data, choices.config.tokenizer)
-    longer = np.maximum(src, tgt)
-    longest = 32 * math.ceil(1.2 * float(np.quantile(longer, 0.99)) / 32)
-    choose("data.max_length", min(longest, 1024), "99% of the pairs have at most five sixths")
-    choose("data.packed_length", max(data.max_length, 64), "several pairs a row")
-    epoch = round(float(tgt[longer <= data.max_length].sum()) * text.pairs / len(tgt))
-    tokens = 1024 * 2 ** round(clip(math.log2(max(epoch, 1) / 1e6) / 2, 0, 5))
-    least = data.rows_multiple * (data.packed_length or data.max_length)
-    choose("data.batch_tokens", max(tokens, least), f"{epoch:,} sub-words an epoch")
-    return epoch
+    data, tokenizer = choices.config.data, choices.config.tokenizer
+    longer = np.maximum(lengths.src, lengths.tgt)
+    usual = float(np.quantile(longer, 0.99))
+    step = math.lcm(32, data.length_multiple)
+    longest = min(step * math.ceil(1.2 * usual / step), 1024 // step * step)
+    choices.choose("data.max_length", longest, f"99% of the pairs have at most {usual:.0f}")
+    choices.choose("data.packed_length", max(data.max_length, 2 * step), "several pairs a row")
+    if not tokenizer.path:
+        tokenizer.vocab_size += max(count_sentinels(data) - tokenizer.sentinels, 0)
+    kept = lengths.tgt[longer <= data.max_length]
+    if not len(kept):
+        raise ConfigError(
+            f"all of the text is longer than data.max_length={data.max_length} sub-words, often "
+            f"{usual:.0f}; put one sentence on a line, or raise data.max_length"
+        )
+    return max(round(float(kept.sum()) * text.pairs / len(longer)), 1)
+
+
+def choose_model(choices: Choices, epoch: int, vocab_size: int, size: str, seconds: float) -> None:
+    """Chooses size, batch and steps: as the text needs, or as the seconds allow."""
+    config, choose = choices.config, choices.choose
+    least = config.data.rows_multiple * (config.data.packed_length or config.data.max_length)
+    tokens = LEAST_TOKENS * 2 ** round(clip(math.log2(epoch / 1e6) / 2, 0, 5))
+    if not choices.is_open("data.batch_tokens"):
+        least = tokens = config.data.batch_tokens
+    tokens = max(tokens, least)
+    sizes = [size] if size else [name for name in SIZES if epoch >= SIZES[name][2]]
+    size = sizes[-1]
+    if seconds:  # the largest size, and for it the largest batch, that get enough steps
+        left = max(seconds - STARTUP, seconds / 4)
+        tried = [(name, tokens >> n) for name in reversed(sizes) for n in range(6)]
+        tried = [pair for pair in tried if pair[1] >= max(least, min(tokens, LEAST_TOKENS))]
+
+        def pays(pair: tuple[str, int]) -> bool:
+            return left / estimate_step(config, pair[0], pair[1], vocab_size) >= FEWEST_STEPS
+
+        size, tokens = next(filter(pays, tried), tried[-1])
+    width, layers, _ = SIZES[size]
+    choose("data.batch_tokens", tokens, f"{epoch:,} target sub-words an epoch")
+    choose("model.d_model", width, f"size {size}")
+    width = config.model.d_model
+    given = None not in (config.model.encoder_layers, config.model.decoder_layers)
+    choose("model.num_layers", ModelConfig.num_layers if given else layers, f"size {size}")
+    choose("model.d_ff", 4 * width)
+    heads = [n for n in range(1, max(4, width // 64) + 1) if width % (2 * n) == 0]
+    choose("model.num_heads", heads[-1] if heads else 1)
+    step = estimate_step(config, size, config.data.batch_tokens, vocab_size)
+    needed = max(12e6 * (epoch / 4e5) ** 0.75 / config.data.batch_tokens, 300)
+    steps = min(left / step, 2 * needed) if seconds else needed
+    steps = max(int(round_to(steps)), 10)
+    choose("training.steps", steps, f"about {(steps * step + STARTUP) / 60:.2g} minutes here")
+
+
+def estimate_step(config: Config, size: str, tokens: int, vocab_size: int) -> float:
+    """Returns the seconds of a step, from the matrix products of a position.
+
+    Without the products of embeddings: in encoder and decoder 4 and 8 of attention with d^2
+    weights, 2 of the feed-forward with 4 d^2, 6 with the keys of a row, and the logits.
+    """
+    width, layers, _ = SIZES[size]
+    width = config.model.d_model if config.model.d_model != OPEN else width
+    layers = config.model.num_layers if config.model.num_layers != OPEN else layers
+    keys = config.data.packed_length or config.data.max_length
+    products = layers * (28 * width**2 + 6 * width * keys) + width * vocab_size
+    speed, extra = measure_speed()
+    return 6 * products * tokens * config.training.num_passes / speed + extra
 
 
 def choose_training(choices: Choices, epoch: int) -> None:
     """Chooses dropout by the number of epochs, and the rate by width and steps."""
-    config, choose = choices.config, choices.choose
-    steps, width = config.training.steps, config.model.d_model
-    epochs = steps * config.data.batch_tokens / max(epoch, 1)
-    dropout = next(rate for most, rate in DROPOUT if epochs <= most)
-    choose("model.dropout", dropout, f"{epochs:.3g} epochs")
+    training, choose = choices.config.training, choices.choose
+    steps, width = training.steps, choices.config.model.d_model
+    epochs = steps * choices.config.data.batch_tokens / epoch
+    choose(
+        "model.dropout", next(r for most, r in DROPOUT if epochs <= most), f"{epochs:.3g} epochs"
+    )
     peak = 0.005 * (1000 / max(steps, 700)) ** 0.2 * (128 / width) ** 0.25
-    choose("training.learning_rate", round_to(peak), f"width {width}, {steps:,} steps")
+    if training.optimizer != "muon":
+        peak *= 0.6
+    is_noam = training.schedule == "noam"
+    reason = "a factor" if is_noam else f"width {width}, {steps:,} steps"
+    choose("training.learning_rate", 1.0 if is_noam else round_to(peak), reason)
     choose("training.warmup_steps", max(steps // 10, 1), "a tenth of the steps")
-    # The loss is lowest long before translations are best, so these choose the checkpoint `best`.
-    search = config.decoding.strategy, config.decoding.mbr, config.tokenizer.kind == "symbols"
-    is_scored = search == ("beam", "none", False) and not is_text_alone(config.data)
-    half = clip(steps // 10, 1, 1000)
-    every = 2 * half if config.checkpoints.every == OPEN else config.checkpoints.every
-    choose("training.validate_every", half if config.checkpoints.every == OPEN else every)
-    choose("training.bleu_every", every if is_scored else 0)
-    choose("checkpoints.every", every)
-    if not is_scored and config.checkpoints.best_metric == "chrf":
-        config.checkpoints.best_metric = "loss"
     choose("training.log_every", max(steps // 50, 1))
 
 
-def round_to(value: float, digits: int = 2) -> int | float:
-    """Rounds to so many significant digits; an integer if it is at least 10."""
-    places = digits - 1 - math.floor(math.log10(abs(value)))
-    rounded = round(value, places)
-    return int(rounded) if rounded >= 10 else rounded
+def choose_checkpoints(choices: Choices) -> None:
+    """Chooses intervals, and the score that says which checkpoint is best.
+
+    The loss is lowest long before translations are best, so it is their chrF, where there are any.
+    """
+    config, choose = choices.config, choices.choose
+    search = config.decoding.strategy, config.decoding.mbr
+    translates = not is_text_alone(config.data) and config.tokenizer.kind != "symbols"
+    is_scored = translates and search == ("beam", "none") and config.training.bleu_every != 0
+    given = [config.checkpoints.every, config.training.bleu_every]
+    every = next((n for n in given if n > 0), 0)
+    choose("training.validate_every", every or int(clip(config.training.steps // 10, 1, 1000)))
+    every = every or 2 * config.training.validate_every
+    choose("training.bleu_every", every if is_scored else 0)
+    choose("checkpoints.every", every)
+    choose("checkpoints.best_metric", "chrf" if is_scored else "loss")
+
+
+def round_to(value: float) -> float:
+    """Rounds to two significant digits."""
+    return round(value, 1 - math.floor(math.log10(value)))
 
 
 def clip(value: float, least: float, most: float) -> float:
@@ -227,7 +272,7 @@ def get_config(wishes: str = "") -> TextConfig:
             validate_every=OPEN,
             bleu_every=OPEN,
         ),
-        checkpoints=CheckpointConfig(every=OPEN, best_metric="chrf"),
+        checkpoints=CheckpointConfig(every=OPEN, best_metric=OPEN_NAME),
         minutes=found.get("minutes", 0.0),
         size=found.get("size", ""),
     )

@@ -14,8 +14,8 @@ from t2t.storage.paths import make_run_path
 
 def main() -> int:
     """Prints the findings of this process; returns the exit status."""
-    workdir = flags.FLAGS.workdir
-    config = read_config() if flags.FLAGS["config"].value else None
+    workdir = make_run_path(flags.FLAGS.workdir) if flags.FLAGS.workdir else None
+    config = read_config(workdir=workdir) if flags.FLAGS["config"].value else None
 
     from t2t.api.machine_checks import examine
     from t2t.runtime.distributed import join
@@ -24,7 +24,7 @@ def main() -> int:
     enable_compilation_cache()
     join(**command_line.read_hosts())
     healthy = True
-    for finding in examine(make_run_path(workdir) if workdir else None, config):
+    for finding in examine(workdir, config):
         healthy &= not finding.problem
         wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
         print(f"{finding.name}: {finding.value}{wrong}")

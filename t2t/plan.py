@@ -59,7 +59,7 @@ def main() -> int:
     values = flags.FLAGS.flag_values_dict()
     options = {name: values[name] for name in ("slices", "mean_length", "all_shapes", "search")}
     output = make_path(values["output"]) if values["output"] else None
-    config = fill_tokenizer(read_config())
+    config = fill_tokenizer(read_config(trains_here=False))
     return 0 if report_plan(config, values["topology"], output, **options) else 1
 
 

@@ -14,7 +14,6 @@ from absl import flags
 
 from t2t.config.flags import define_config, read_config, read_recipe
 from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.config.open_numbers import OpenConfig
 from t2t.runtime import command_line
 from t2t.storage.paths import make_run_path
 
@@ -22,12 +21,10 @@ from t2t.storage.paths import make_run_path
 def main() -> None:
     """Prepares as the flags say."""
     workdir = None if flags.FLAGS.workdir is None else make_run_path(flags.FLAGS.workdir)
-    if isinstance(flags.FLAGS["config"].value, OpenConfig) and not flags.FLAGS.distributed:
-        from t2t.data import corpus_sources
+    from t2t.data import corpus_sources
 
-        corpus_sources.prepare(flags.FLAGS["config"].value.data)  # the recipe reads it
-    config = read_config(workdir=workdir)
-
+    fetch = None if flags.FLAGS.distributed else corpus_sources.prepare
+    config = read_config(workdir=workdir, fetch=fetch, trains_here=False)
     if workdir and not (workdir / "config.json").exists():
         check_new_run(config)
         if not flags.FLAGS.allow_unused:

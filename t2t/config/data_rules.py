@@ -14,6 +14,11 @@ FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filter
 
 def data_problems(data: DataConfig) -> list[str]:
     """One line for each rule that the section breaks."""
+    return [*text_problems(data), *_batch_problems(data)]
+
+
+def text_problems(data: DataConfig) -> list[str]:
+    """One line for each rule that the fields break which name the text, not the batches."""
     sources = data.source.split("+")
     return [
         *(_text_problems(data) if "text" in sources else ()),
@@ -21,7 +26,6 @@ def data_problems(data: DataConfig) -> list[str]:
         *_weight_problems(data, sources),
         *_language_problems(data),
         *_direction_problems(data, sources),
-        *_batch_problems(data),
     ]
 
 

@@ -11,10 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t.config.fields import Config, ConfigError, Fields, describe_unknown_field, flatten, show
+from t2t.config.data_rules import text_problems
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    DataConfig,
+    Fields,
+    describe_unknown_field,
+    flatten,
+    show,
+)
 from t2t.config.languages import fill_languages
 from t2t.config.open_numbers import Choices, OpenConfig
-from t2t.config.rules import validate
+from t2t.config.rules import check_fields, validate
 from t2t.config.variants import (
     describe_options,
     find_options,
@@ -104,19 +113,24 @@ def complete_options(config: Config) -> Config:
     return dataclasses.replace(config, plugin=built)
 
 
-def check_config(config: object, workdir: Path | None = None) -> Config:
+def check_config(
+    config: object,
+    workdir: Path | None = None,
+    fetch: Callable[[DataConfig], None] | None = None,
+) -> Config:
     """Returns a copy of a config that Python has made, with checked types and rules.
 
-    Open numbers are those of the run in `workdir`, if it has begun; else they are chosen and
-    logged.
+    Open values are those of the run in `workdir`, if it has begun. Else they are chosen and logged,
+    after a call of `fetch`, which may bring the text here.
 
     Raises:
         ConfigError: it is no `Config`, or as `build_config` and `validate`.
-        DataError: no numbers can be chosen for its text.
+        DataError: no values can be chosen for its text.
     """
     if type(config) is not Config and not isinstance(config, OpenConfig):
         raise ConfigError(f"config={show(config)} is not of type t2t.config.Config; make one")
-    values: dict[str, Any] = {  # anew, for what was set past `Fields`
+    # Anew, for an error about what was set past `Fields`; without a recipe's own fields.
+    values: dict[str, Any] = {
         name: type(value)(**vars(value)) if isinstance(value, Fields) else value
         for name, value in vars(config).items()
         if name in Config.__dataclass_fields__ or not isinstance(config, OpenConfig)
@@ -128,22 +142,35 @@ def check_config(config: object, workdir: Path | None = None) -> Config:
         )
     )
     if isinstance(config, OpenConfig):
-        close(built, config, workdir)
+        fill_open_values(built, config, workdir, fetch)
     return validate(built)
 
 
-def close(config: Config, recipe: OpenConfig, workdir: Path | None) -> None:
-    """Sets the open numbers of a config to those of a run, or as its recipe chooses them."""
+def fill_open_values(
+    config: Config,
+    recipe: OpenConfig,
+    workdir: Path | None,
+    fetch: Callable[[DataConfig], None] | None,
+) -> None:
+    """Sets the open values of a config as `check_config` says."""
     choices = Choices(config)
+    left = choices.list_open()
     if workdir and (workdir / "config.json").exists():
         saved = flatten(load_config(workdir / "config.json"))
-        for name in choices.list_open():
+        for name in left:
             choices.choose(name, saved[name])
+        _log.info("the recipe's open fields are as in %s", workdir / "config.json")
         return
+    check_fields(config, without=left)
+    if problems := text_problems(config.data):
+        raise ConfigError("\n".join(problems))
+    if fetch:
+        fetch(config.data)
     recipe.fit(choices)
     if left := choices.list_open():
-        raise ConfigError(f"the recipe chose no number for {', '.join(left)}")
-    _log.info("chosen for this text:\n%s", choices.describe())
+        raise ConfigError(f"the recipe chose no value for {', '.join(left)}")
+    if choices.rows:
+        _log.info("chosen for this text:\n%s", choices.describe())
 
 
 def read_argument(name: str, value: Any, hint: Any) -> Any:

@@ -6,7 +6,7 @@ import itertools
 import re
 import sys
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ml_collections.config_flags.tuple_parser import TupleParser
 from t2t.config.fields import (
     Config,
     ConfigError,
+    DataConfig,
     DecodingConfig,
     explain_attribute,
     flatten,
@@ -173,11 +174,21 @@ def define_config(required: bool = True) -> None:
         flags.mark_flag_as_required("config")
 
 
-def read_config(steps: int | None = None, workdir: Path | None = None) -> Config:
+def read_config(
+    steps: int | None = None,
+    workdir: Path | None = None,
+    *,
+    fetch: Callable[[DataConfig], None] | None = None,
+    trains_here: bool = True,
+) -> Config:
     """Returns the recipe with its overrides, validated.
 
-    `steps` replaces `training.steps`. `workdir` is a run directory whose numbers take the place of
-    those that the recipe leaves open.
+    Args:
+        steps: replaces `training.steps`.
+        workdir: a run directory; if the run has begun, its values take the place of those that the
+            recipe leaves open.
+        fetch: brings a text here that a recipe has to read.
+        trains_here: whether this machine is the one that trains.
     """
     recipe = config_flags.get_config_filename(flags.FLAGS["config"])
     if not Path(find_recipe(recipe).split(":")[0]).is_file():
@@ -187,20 +198,23 @@ def read_config(steps: int | None = None, workdir: Path | None = None) -> Config
         raise ConfigError(
             f"get_config() of the recipe returned {type(config).__name__}, not t2t.config.Config"
         )
-    several = [f"--{name}" for name in ("distributed", "index") if _is_given(name)]
-    if isinstance(config, OpenConfig) and config.machine_bound and several:
-        raise ConfigError(
-            f"{recipe}: each process of {several[0]} would measure its own machine; choose steps="
-            f"NUMBER instead of {config.machine_bound}"
-        )
+    if isinstance(config, OpenConfig) and (wish := config.machine_bound):
+        has_begun = workdir is not None and (workdir / "config.json").exists()
+        several = any(_is_given(name) for name in ("distributed", "coordinator", "index"))
+        if not has_begun and (several or not trains_here):
+            raise ConfigError(
+                f"{recipe}: {wish} are those of the machine that trains, and of one process; "
+                "choose steps=NUMBER"
+            )
     if steps is not None:
         config.training.steps = steps
-    return check_config(config, workdir)
+    return check_config(config, workdir, fetch)
 
 
 def _is_given(name: str) -> bool:
-    """Returns whether a flag exists and is neither false nor left out."""
-    return name in flags.FLAGS and not any(flags.FLAGS[name].value is no for no in (None, False))
+    """Returns whether a flag exists and has a value, such as 0, but not False."""
+    value = flags.FLAGS[name].value if name in flags.FLAGS else None
+    return value is not None and value is not False
 
 
 def read_recipe() -> tuple[str, dict[str, Any]]:

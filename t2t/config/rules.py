@@ -5,7 +5,7 @@ Each error message names the field, the value, the rule and the remedy.
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from t2t.config.data_rules import data_problems
@@ -52,8 +52,28 @@ def validate(config: Config) -> Config:
     Raises:
         ConfigError: the config breaks rules; the message has one line for each.
     """
+    check_fields(config)
+    problems = [*unused_problems(flatten(config))]
+    is_rnn = config.model.kind == "rnn"
+    problems += _rnn_problems(config.model) if is_rnn else _transformer_problems(config.model)
+    problems += data_problems(config.data)
+    problems += objective_problems(config)
+    problems += _training_problems(config.training, config.model)
+    problems += _decoding_problems(config.decoding)
+    problems += _combination_problems(config)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return config
+
+
+def check_fields(config: Config, without: Collection[str] = ()) -> None:
+    """Checks each field by itself, except those of the names `without`; imports plugins.
+
+    Raises:
+        ConfigError: the message has one line for each field that breaks a rule.
+    """
     import_plugins(config.plugins)
-    values = flatten(config)
+    values = {name: value for name, value in flatten(config).items() if name not in without}
     problems = [
         describe_unknown(name, value)
         for name in CHOICES
@@ -68,22 +88,11 @@ def validate(config: Config) -> Config:
         # These have rules of their own.
         if not name.startswith(("mesh.", "decoding.top_p", "plugin."))
     ]
-    if problems:  # the rules below divide by these values
-        raise ConfigError("\n".join(problems))
-    problems += unused_problems(values)
-    is_rnn = config.model.kind == "rnn"
-    problems += _rnn_problems(config.model) if is_rnn else _transformer_problems(config.model)
-    problems += data_problems(config.data)
-    problems += objective_problems(config)
-    problems += _training_problems(config.training, config.model)
-    problems += _decoding_problems(config.decoding)
-    problems += _combination_problems(config)
     for name, options in config.plugin.items():
         if isinstance(options, PluginOptions):  # not while the plugin is not imported
             problems += [f"plugin.{name}.{line}" for line in options.list_problems()]
     if problems:
         raise ConfigError("\n".join(problems))
-    return config
 
 
 def _list_broken(name: str, value: Any) -> Iterator[str]:

@@ -1,10 +1,11 @@
-"""What a recipe that fits itself to a text knows of it: pairs, words, characters, sub-words.
+"""What a recipe that fits itself to a text knows of it: its pairs, words and characters.
 
-A sample of 20,000 pairs stands for a larger text.
+A sample of at most about 20,000 pairs stands for a larger text.
 """
 
 import dataclasses
 import itertools
+import logging
 import math
 import re
 import tempfile
@@ -14,38 +15,47 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from t2t.config.data_rules import data_problems
-from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
+from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.config.languages import is_text_without_spaces
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
 from t2t.data.corpus_sources import open_training
 from t2t.data.parts import list_tags
-from t2t.data.tokenizer import open_given, train_vocabulary
+from t2t.data.tokenizer import make_normalizer, open_given, split_words, train_vocabulary
+
+_log = logging.getLogger(__name__)
 
 _SAMPLED, _BLOCK = 20_000, 100  # pairs of the sample, and those read together
 _FEWEST = 100  # pairs from which a recipe can be fitted
-_MOST_EQUAL = 0.5  # share of pairs with equal sides, beyond which there is nothing to translate
+_MOST_EQUAL = 0.95  # share of pairs with equal sides, beyond which there is nothing to translate
+_NOTICEABLE = 0.01  # share of pairs that repeat another, or have equal sides
+_WORD = re.compile(r"[^\W\d_]{2,}|\d{2,}")  # BPE merges each into one piece; never across kinds
 
 
 @dataclasses.dataclass(frozen=True)
 class TextFacts:
-    """The size of a parallel text, estimated from a sample."""
+    """The size of a text, estimated from a sample.
+
+    With one vocabulary for each side the figures are those of the side that has more words,
+    `symbols` and `forms` those of the side that has fewer.
+    """
 
     pairs: int  # of an epoch, so repeated as often as the weights of their corpora say
-    words: int  # of both sides; two characters are a word where none are marked by spaces
-    characters: int  # distinct ones, of the sample
-    symbols: int  # distinct ones of the sample: what stands between spaces
-    forms: int  # distinct words of letters and digits, of a vocabulary; BPE makes as many merges
-    repeated: float  # share of the sample's pairs that are equal to an earlier one
-    equal: float  # share whose sides are equal
+    words: int  # two characters are a word in text without spaces
+    characters: int  # distinct ones
+    symbols: int  # distinct ones: what stands between spaces
+    forms: int  # distinct words of two letters or digits and more: a limit for merges
+    tags: int  # of directions
     sample: tuple[Pair, ...]
 
     def count_subwords(
         self, data: DataConfig, tokenizer: TokenizerConfig
-    ) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
-        """Lengths of the sample's sources and targets with a vocabulary of these settings.
+    ) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"], int]:
+        """Lengths of the sample's sources and targets, and the size of the target's vocabulary.
 
-        Without `tokenizer.path` one is trained on the sample, and discarded.
+        Without `tokenizer.path` a vocabulary is trained on the sample, and discarded.
+
+        Raises:
+            ConfigError: the sample cannot fill a vocabulary of this size.
         """
         if tokenizer.path:
             found = open_given(tokenizer.path)
@@ -53,61 +63,72 @@ class TextFacts:
             corpus = ListCorpus("a sample of the text", list(self.sample))
             with tempfile.TemporaryDirectory() as folder:
                 found = train_vocabulary([corpus], tokenizer, Path(folder), list_tags(data))
-        sides = zip(*self.sample, strict=True)
         src, tgt = (
             np.array([*map(len, side.encode(list(sentences)))])
-            for side, sentences in zip((found.src, found.tgt), sides, strict=True)
+            for side, sentences in zip(
+                (found.src, found.tgt), zip(*self.sample, strict=True), strict=True
+            )
         )
-        return src, tgt
+        return src, tgt, found.tgt.vocab_size
 
 
 def measure_text(data: DataConfig, tokenizer: TokenizerConfig) -> TextFacts:
-    """Measures the training text.
+    """Measures the training text, and warns if many of its pairs are copies.
 
     Raises:
-        ConfigError: `data` does not say which text that is.
         DataError: the text is missing or too small, or both sides are the same.
     """
-    tokens = 64 * data.rows_multiple
-    closed = dataclasses.replace(
-        data, max_length=64, packed_length=64, length_multiple=1, batch_tokens=tokens
-    )
-    if problems := data_problems(closed):
-        raise ConfigError("\n".join(problems))
     corpora = open_training(data, tokenizer)
-    sample, total = _draw_sample(corpora), sum(map(len, corpora))
-    if total < _FEWEST or not sample:
+    sample = _draw_sample(corpora)
+    total = sum(map(len, corpora)) if sample else 0  # else one side is empty in all of them
+    has_pairs = len(corpora[0].sides) == 2
+    if total < _FEWEST:
         raise DataError(
-            f"{total if sample else 0} sentence pairs are too few to train a model on; bring "
-            f"{_FEWEST} or more, or fine-tune a model: --config=configs/fine_tune.py:RUN"
+            f"{total} {'sentence pairs' if has_pairs else 'texts'} are too few to train a model "
+            f"on; bring {_FEWEST} or more, or fine-tune a model: "
+            "--config=configs/fine_tune.py:RUN"
         )
+    if has_pairs:
+        _check_copies(sample, data)
+    rules = make_normalizer(tokenizer.lowercase)
+    sides = [
+        [*itertools.chain.from_iterable(split_words(rules, sentences))]
+        for sentences in list(zip(*sample, strict=True))[-len(corpora[0].sides) :]
+    ]
+    if tokenizer.shared:
+        sides = [[*itertools.chain.from_iterable(sides)]]
+    pairs = round(sum(len(corpus) * corpus.weight for corpus in corpora))
+    return TextFacts(
+        pairs=pairs,
+        words=round(max(map(_count_words, sides)) * pairs / len(sample)),
+        characters=max(len(set("".join(words))) for words in sides),
+        symbols=min(len(set(words)) for words in sides),
+        forms=min(len(set(_WORD.findall(" ".join(words)))) for words in sides),
+        tags=len(list_tags(data)),
+        sample=tuple(sample),
+    )
+
+
+def _check_copies(sample: Sequence[Pair], data: DataConfig) -> None:
     equal = sum(src.strip() == tgt.strip() for src, tgt in sample) / len(sample)
-    repeated = 1 - len(set(sample)) / len(sample)
     if equal > _MOST_EQUAL:
         raise DataError(
             f"source and target are the same in {equal:.0%} of the sentence pairs; name the texts "
             "of two languages, by data.train_src and data.train_tgt"
         )
-    pairs = round(sum(len(corpus) * corpus.weight for corpus in corpora))
-    words, forms = 0, list[set[str]]()
-    for side in zip(*sample, strict=True):
-        text = "\n".join(side)
-        parts = text.split()
-        words += sum(map(len, parts)) // 2 if is_text_without_spaces(text) else len(parts)
-        forms.append(set(re.findall(r"\w+", text.lower() if tokenizer.lowercase else text)))
-    everything = " ".join(itertools.chain.from_iterable(sample))
-    own = [set.union(*forms)] if tokenizer.shared else forms
-    words = round(words * pairs / len(sample))
-    return TextFacts(
-        pairs=pairs,
-        words=words,
-        characters=len(set(everything)),
-        symbols=len(set(everything.split())),
-        forms=min(map(len, own)),
-        repeated=repeated,
-        equal=equal,
-        sample=tuple(sample),
-    )
+    shares = {"duplicates": 1 - len(set(sample)) / len(sample), "identical": equal}
+    meanings = {"duplicates": "repeat another one", "identical": "have two equal sides"}
+    for name, share in shares.items():
+        if share > _NOTICEABLE and name not in data.filters:
+            _log.warning(
+                "%.1f%% of the pairs %s; --config.data.filters=%s leaves them out",
+                100 * share, meanings[name], name,
+            )  # fmt: skip
+
+
+def _count_words(words: Sequence[str]) -> int:
+    text = " ".join(words)
+    return (len(text) - len(words)) // 2 if is_text_without_spaces(text) else len(words)
 
 
 def _draw_sample(corpora: Sequence[Corpus]) -> list[Pair]:

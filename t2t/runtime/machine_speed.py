@@ -1,5 +1,7 @@
 """The speed of training on this machine, without JAX: a rough figure to plan with."""
 
+import functools
+import os
 import time
 
 import numpy as np
@@ -12,9 +14,10 @@ _SHARE = 0.25
 _GPU = 250e12, 0.005  # an H100 (docs/gpu.md)
 
 
+@functools.cache
 def measure_speed() -> tuple[float, float]:
     """Returns the FLOPs per second of a training step, and the seconds that each step adds."""
-    if has_gpu():
+    if has_gpu() and os.environ.get("JAX_PLATFORMS", "") != "cpu":
         return _GPU
     left, right = np.ones((1024, 512), np.float32), np.ones((512, 512), np.float32)
     seconds = []

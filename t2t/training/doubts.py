@@ -1,4 +1,4 @@
-"""What measurements say against a config: one sentence each, for the log of a new run."""
+"""What measurements say against a config: one sentence each, for the log."""
 
 from collections.abc import Iterator
 
@@ -31,23 +31,28 @@ def list_doubts(config: Config, occurrences: float) -> Iterator[str]:
         )
     is_noam = training.schedule == "noam"
     peak = training.noam_peak(model.d_model) if is_noam else training.learning_rate
+    longer = (training.learning_rate / 0.002) ** 2 / model.d_model  # where noam's peak is 0.002
     if is_known and model.norm_position == "post" and peak >= HIGH_PEAK and not training.init_from:
         yield (
             f"the learning rate rises to {peak:.2g} with model.norm_position='post', which did not "
             "learn to translate at 0.004 in measurements; set model.norm_position=pre, or "
             + (
-                f"training.warmup_steps={round(1 / (model.d_model * 0.002**2) / 100) * 100} or more"
+                f"training.warmup_steps={longer:,.0f} or more"
                 if is_noam
                 else "training.learning_rate=0.002 or less"
             )
         )
     if not config.tokenizer.path and 0 < occurrences < FEW_OCCURRENCES:
-        size = config.tokenizer.vocab_size
+        size, smaller = config.tokenizer.vocab_size, config.tokenizer.vocab_size * occurrences / 20
         yield (
             f"the text has a piece of the vocabulary {occurrences:.1f} times on average, too "
-            f"rarely to learn it; lower tokenizer.vocab_size={size}, for example to "
-            f"{max(int(size * occurrences / FEW_OCCURRENCES / 2), 600)}, which cuts words into "
-            "more pieces"
+            "rarely to learn it; "
+            + (
+                f"lower tokenizer.vocab_size={size}, for example to {smaller:.0f}, which cuts "
+                "words into more pieces"
+                if smaller > 1000
+                else "bring more text, or fine-tune a model that exists"
+            )
         )
     if training.ema_decay and 1 / (1 - training.ema_decay) > steps:
         yield (
