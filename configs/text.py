@@ -93,7 +93,8 @@ def choose_vocabulary(choices: Choices, text: "TextFacts") -> Lengths:
         choices.choose("tokenizer.vocab_size", text.symbols + others, "the symbols of a sample")
         return Lengths(*text.count_subwords(data, tokenizer))
     others += 1 + text.characters + 256 * tokenizer.byte_fallback  # 1: the space
-    merges = int(min(clip(8000 * (text.words / 700_000) ** 0.6, 200, 32_000), text.forms))
+    merges = int(clip(8000 * (text.words / 700_000) ** 0.6, 200, 32_000))
+    merges = int(clip(merges, 1, text.forms))
     for halved in (merges >> n for n in range(merges.bit_length())):
         size = halved + others
         size += -size % choices.config.mesh.tensor  # whose devices share its rows
@@ -222,8 +223,8 @@ def round_to(value: float) -> float:
 
 
 def clip(value: float, least: float, most: float) -> float:
-    """Returns the value, or the limit that it exceeds."""
-    return min(max(value, least), most)
+    """Returns the value, or the limit that it exceeds; of two limits the least one counts."""
+    return max(least, min(value, most))
 
 
 def get_config(wishes: str = "") -> TextConfig:
