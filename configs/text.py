@@ -8,7 +8,7 @@ The files have one sentence per line, plain or .gz, .bz2, .xz, .zst; for several
 flags. What the text does not decide may follow a colon: `configs/text.py:minutes=30` is a training
 of about half an hour on this machine, `:steps=2000` one of so many steps, and `:size=base` the
 paper's width and depth; `:size=base,minutes=90` is both. The log says what was chosen, and why. A
-flag such as --config.model.dropout=0.2 has the last word.
+flag such as --config.model.dropout=0.2 takes the place of a choice.
 
 Unlike the paper's model (configs/base.py) this one has pre-norm, rotary positions and the optimiser
 Muon with a cosine. With little text they learn in minutes what takes post-norm and Adam an hour, if
@@ -93,21 +93,20 @@ def choose_vocabulary(choices: Choices, text: "TextFacts") -> Lengths:
         choices.choose("tokenizer.vocab_size", text.symbols + others, "the symbols of a sample")
         return Lengths(*text.count_subwords(data, tokenizer))
     others += 1 + text.characters + 256 * tokenizer.byte_fallback  # 1: the space
-    merges = int(min(clip(8000 * (text.words / 700_000) ** 0.6, 200, 32_000), text.forms))
-    while True:
-        size = merges + others
+    merges = int(clip(8000 * (text.words / 700_000) ** 0.6, 200, 32_000))
+    merges = int(clip(merges, 1, text.forms))
+    for halved in (merges >> n for n in range(merges.bit_length())):
+        size = halved + others
         size += -size % choices.config.mesh.tensor  # whose devices share its rows
+        own = dataclasses.replace(tokenizer, vocab_size=size)
         try:
-            own = dataclasses.replace(tokenizer, vocab_size=size)
             lengths = Lengths(*text.count_subwords(data, own))
-            break
         except ConfigError:  # more than the text has, which few kinds of text do
-            if merges < 2:
-                raise
-            merges //= 2
-    reason = f"{merges:,} merges for {text.words:,} words, {others:,} characters, bytes, ..."
-    choices.choose("tokenizer.vocab_size", size, reason)
-    return lengths
+            continue
+        reason = f"{halved:,} merges for {text.words:,} words, {others:,} characters, bytes, ..."
+        choices.choose("tokenizer.vocab_size", size, reason)
+        return lengths
+    raise ConfigError("no vocabulary fits this text; choose tokenizer.vocab_size")
 
 
 def choose_lengths(choices: Choices, text: "TextFacts", lengths: Lengths) -> int:
@@ -122,7 +121,7 @@ def choose_lengths(choices: Choices, text: "TextFacts", lengths: Lengths) -> int
     longest = min(step * math.ceil(1.2 * usual / step), 1024 // step * step)
     choices.choose("data.max_length", longest, f"99% of the pairs have at most {usual:.0f}")
     choices.choose("data.packed_length", max(data.max_length, 2 * step), "several pairs a row")
-    if not tokenizer.path:
+    if any(name == "tokenizer.vocab_size" for name, *_ in choices.rows) and not tokenizer.path:
         tokenizer.vocab_size += max(count_sentinels(data) - tokenizer.sentinels, 0)
     kept = lengths.tgt[longer <= data.max_length]
     if not len(kept):
@@ -142,14 +141,13 @@ def choose_model(choices: Choices, epoch: int, vocab_size: int, size: str, secon
         least = tokens = config.data.batch_tokens
     tokens = max(tokens, least)
     sizes = [size] if size else [name for name in SIZES if epoch >= SIZES[name][2]]
-    size = sizes[-1]
+    size, left = sizes[-1], max(seconds - STARTUP, seconds / 4)
     if seconds:  # the largest size, and for it the largest batch, that get enough steps
-        left = max(seconds - STARTUP, seconds / 4)
-        tried = [(name, tokens >> n) for name in reversed(sizes) for n in range(6)]
-        tried = [pair for pair in tried if pair[1] >= max(least, min(tokens, LEAST_TOKENS))]
+        batches = [tokens >> n for n in range(6) if tokens >> n >= max(least, LEAST_TOKENS)]
+        tried = [(name, batch) for name in reversed(sizes) for batch in batches or [tokens]]
 
         def pays(pair: tuple[str, int]) -> bool:
-            return left / estimate_step(config, pair[0], pair[1], vocab_size) >= FEWEST_STEPS
+            return left / estimate_step(config, *pair, vocab_size) >= FEWEST_STEPS
 
         size, tokens = next(filter(pays, tried), tried[-1])
     width, layers, _ = SIZES[size]
@@ -225,8 +223,8 @@ def round_to(value: float) -> float:
 
 
 def clip(value: float, least: float, most: float) -> float:
-    """Returns the value, or the limit that it exceeds."""
-    return min(max(value, least), most)
+    """Returns the value, or the limit that it exceeds; of two limits the least one counts."""
+    return max(least, min(value, most))
 
 
 def get_config(wishes: str = "") -> TextConfig:

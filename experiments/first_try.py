@@ -19,6 +19,7 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -111,12 +112,10 @@ def choose_steps(folder: Path, each: Try, most: int) -> int:
 
 def list_recipe(each: Try, steps: int) -> list[str]:
     """Returns the recipe of a run, as flags."""
-    every = [
-        f"--config.{name}={steps // 10}"
-        for name in ("training.validate_every", "checkpoints.every")
-    ]
     if each.recipe == "fitted":
         return [f"--config=configs/text.py:steps={steps}"]
+    names = "training.validate_every", "checkpoints.every"
+    every = [f"--config.{name}={steps // 10}" for name in names]
     warmup = [f"--config.training.steps={steps}", f"--config.training.warmup_steps={steps // 10}"]
     if each.recipe == "fixed":
         return [*FIXED, *warmup, *every]
@@ -187,7 +186,7 @@ def main() -> None:
         for each in list_tries(flags.seeds)
         if each.name not in rows and (not flags.only or each.name.startswith(tuple(flags.only)))
     ]
-    cores = [0, 1]
+    cores, lock = [0, 1], threading.Lock()
 
     def make_row(each: Try) -> None:
         core = cores.pop()
@@ -195,9 +194,10 @@ def main() -> None:
             row = run(flags.runs, each, choose_steps(texts, each, flags.steps), flags.dtype, core)
         finally:
             cores.append(core)
-        rows[each.name] = row
-        write_file(output, json.dumps({**facts, "runs": rows}, indent=1) + "\n")
-        print(row, flush=True)
+        with lock:
+            rows[each.name] = row
+            write_file(output, json.dumps({**facts, "runs": rows}, indent=1) + "\n")
+            print(row, flush=True)
 
     with ThreadPoolExecutor(len(cores)) as pool:
         list(pool.map(make_row, tries))

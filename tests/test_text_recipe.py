@@ -1,6 +1,7 @@
 """The recipe for one's own text: what it chooses, and what it refuses."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,16 @@ def write_text(folder: Path, pairs: int = 400, changes: str = "upper") -> None:
         " ".join(WORDS[(n * k * k + n // 7) % len(WORDS)] for k in range(1, 4 + n % 7))
         for n in range(pairs)
     ]
-    change = {"upper": str.upper, "none": str, "moves": to_moves, "long": lambda x: f"{x} " * 900}
+    change: dict[str, Callable[[str], str]]
+    change = {"upper": str.upper, "none": str, "moves": to_moves}
     (folder / "train.src").write_text("\n".join(lines) + "\n", "utf-8")
     targets = map(change[changes], lines)
     (folder / "train.tgt").write_text("\n".join(targets) + "\n", "utf-8")
 
 
 def to_moves(line: str) -> str:
-    """Words such as e2e4, of which BPE makes few merges, since letters and digits do not merge."""
-    return " ".join(f"{word[0]}{len(word)}{word[-1]}4" for word in line.split())
+    """Words such as ka5ox4, of which BPE makes few merges, since letters and digits do not merge."""
+    return " ".join(f"{word[:2]}{len(word)}{word[-2:]}4" for word in line.split())
 
 
 def make_recipe(folder: Path, wishes: str = "", **fields: Any) -> text.TextConfig:
@@ -66,18 +68,18 @@ def test_pairs_that_teach_nothing_are_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_text(tmp_path)
-    assert fit(tmp_path)
+    fit(tmp_path)
     assert not caplog.records
     for side in ("src", "tgt"):
         path = tmp_path / f"train.{side}"
         path.write_text(path.read_text("utf-8") + "a copy\n" * 8, "utf-8")
-    assert fit(tmp_path)
+    fit(tmp_path)
     assert [message.partition(";")[0] for message in caplog.messages] == [
         "1.7% of the pairs repeat another one",
         "2.0% of the pairs have two equal sides",
     ]
-    assert fit(tmp_path, data__filters=("duplicates",))
-    assert caplog.messages[2].startswith("2.0% of the pairs have two equal sides")
+    fit(tmp_path, data__filters=("duplicates",))
+    assert len(caplog.messages) == 2
 
 
 def test_a_flag_has_the_last_word(tmp_path: Path) -> None:
