@@ -55,4 +55,5 @@ def get_config(run: str) -> FineTuneConfig:
         checkpoints=CheckpointConfig(every=200),
         decoding=base.decoding,
         plugins=base.plugins,
+        plugin=base.plugin,
     )
