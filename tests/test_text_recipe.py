@@ -33,7 +33,7 @@ def write_text(folder: Path, pairs: int = 400, changes: str = "upper") -> None:
 
 
 def to_moves(line: str) -> str:
-    """Words such as ka5ox4, of which BPE makes few merges, since letters and digits do not merge."""
+    """Words such as ka5ox4: BPE makes few merges, since letters and digits do not merge."""
     return " ".join(f"{word[:2]}{len(word)}{word[-2:]}4" for word in line.split())
 
 
