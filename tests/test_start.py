@@ -52,6 +52,7 @@ def test_too_many_steps_that_are_not_finite_end_the_run(tmp_path: Path) -> None:
         ({}, {"learning_rate": 0.004}, 99, "the learning rate rises to 0.004 with model.norm_pos"),
         ({"norm_position": "pre"}, {"learning_rate": 0.004}, 99, ""),
         ({}, {"learning_rate": 0.002}, 99, ""),
+        ({"num_layers": 2}, {"learning_rate": 0.004}, 99, ""),
         ({"d_model": 256}, {"schedule": "noam", "learning_rate": 1.0}, 99, "set .*=977 or more"),
         (
             {},
