@@ -147,7 +147,11 @@ def run(folder: Path, each: Try, steps: int, dtype: str, core: int) -> dict[str,
     return {
         "corpus": each.corpus, "pairs": each.pairs, "recipe": each.recipe, "seed": each.seed,
         "steps": steps, "seconds": round(time.time() - started),
-        "bleu": scores["bleu"], "chrf": scores["chrf"], "source_use": use[-1][1],
+        "source_use": use[-1][1],
+        **{
+            name: {key: scores["measures"][name][key] for key in ("value", "interval")}
+            for name in ("bleu", "chrf")
+        },
     }  # fmt: skip
 
 

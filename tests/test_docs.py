@@ -150,7 +150,14 @@ def test_results_are_those_of_their_raw_files() -> None:
     gpu = {name: step["rows"] for name, step in read("gpu/h100.json")["steps"].items()}
     steps = [gpu["training"][f"{size}, 32,768 positions"] for size in ("base", "big")]
     beside = [gpu["peers"][name]["tokens_per_second"] for name in ("t2t", "Flax WMT example")]
+    tries = read("first_try.json")["runs"]
+    better = [
+        tries[name.replace("tuned", "fitted")]["chrf"]["value"] / tries[name]["chrf"]["value"]
+        for name in tries
+        if "tuned" in name
+    ]
     results = [
+        f"{min(better):.2f} to {max(better):.2f} times",
         bleu(quickstart["bleu"], quickstart["interval"]),
         bleu(*students["test"]["bleu_multi30k"][:2]),
         test_score(german["runs"]["seed-2/student-de-en"]),
