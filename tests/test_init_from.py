@@ -12,7 +12,7 @@ from configs import fine_tune
 from t2t.api import train_run
 from t2t.api.import_model import import_model
 from t2t.config.fields import Config, ConfigError
-from t2t.config.files import load_config
+from t2t.config.files import check_config, load_config
 from t2t.data.preparation import fill_tokenizer, make_vocabulary
 from t2t.data.tokenizer import ORIGINAL_IDS, Vocabulary
 from t2t.runtime.mesh import make_mesh
@@ -160,14 +160,14 @@ def test_imported_model_is_fine_tuned_on_eight_devices(
     import_model(str(tmp_path / "marian"), imported)
     monkeypatch.setattr(train_run, "make_mesh", make_mesh)
     files = {name: getattr(config.data, name) for name in ("train_src", "train_tgt")}
-    tuned = change(
+    recipe = change(
         fine_tune.get_config(str(imported)),
         data={**files, "cache_directory": f"{tmp_path}/cache", "batch_tokens": 8192},
         training={"steps": 4, "warmup_steps": 2, "validate_every": 2, "frozen": ("encoder.*",)},
         checkpoints={"every": 2, "keep_best": 0},
         mesh={"data": 4, "fsdp": 2},
     )
-    assert train_run.train(tuned, run)
+    assert train_run.train(check_config(recipe), run)
     [entry] = read_ledger(run)
     assert {row[1] for row in entry["initial"]["parameters"]} == {"taken"}
     before, after = (restore_params(each, "last")[0] for each in (imported, run))
