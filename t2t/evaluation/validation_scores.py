@@ -98,7 +98,7 @@ class Validation:
             translator.compile(params, self._pairs[name][0])
         if self._scorers:
             _log.info("compiled validation in %.0f s", time.perf_counter() - started)
-        if self._translators:
+        if any("bleu" in names for names in self._measures.values()):
             suffix = "_lowercase" if self._lowercase else ""
             _log.info(
                 "validation BLEU and chrF are bleu%s and chrf%s of t2t.evaluate, with the "
