@@ -46,5 +46,5 @@ announce "Done"
 cat <<NEXT
 Sentences of your own:  cd "$repository" && "$python" -m t2t.translate --workdir="$run"
 Scores and curves:      $run/evaluations, $run/metrics.jsonl
-Training on your text:  README.md, "Training on your own text"
+Train on your own text: README.md, "Train on your own text"
 NEXT
