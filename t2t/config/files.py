@@ -161,6 +161,8 @@ def fill_open_values(
             choices.choose(name, saved[name])
         _log.info("the recipe's open fields are as in %s", workdir / "config.json")
         return
+    if not left:
+        return  # as in a row of a sweep, which has the values of its base
     check_fields(config, without=left)
     if problems := text_problems(config.data):
         raise ConfigError("\n".join(problems))

@@ -37,6 +37,7 @@ Pair = tuple[str, str]
 
 _BLOCK = 1 << 24  # bytes scanned at once for line ends
 _LINES = 1 << 14  # lines decoded at once
+_SAMPLED = 100  # neighbouring pairs of a sample, which are read together
 
 
 class DataError(ValueError):
@@ -73,6 +74,14 @@ class Corpus(abc.ABC):
         """All pairs in order."""
         for start in range(0, len(self), _LINES):
             yield from self.read(start, min(start + _LINES, len(self)))
+
+
+def sample_pairs(corpora: Sequence[Corpus], stride: int) -> Iterator[tuple[Corpus, Pair]]:
+    """Yields blocks of 100 pairs, one of every `stride` blocks, each pair with its corpus."""
+    for corpus in corpora:
+        for start in range(0, len(corpus), stride * _SAMPLED):
+            for pair in corpus.read(start, min(start + _SAMPLED, len(corpus))):
+                yield corpus, pair
 
 
 class TextFile:

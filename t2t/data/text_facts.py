@@ -1,4 +1,4 @@
-"""What a recipe that fits itself to a text knows of it: its pairs, words and characters.
+"""Statistics of a training text, by which a recipe fits itself: pairs, words, characters.
 
 A sample of at most about 20,000 pairs stands for a larger text.
 """
@@ -17,14 +17,14 @@ from jaxtyping import Int
 
 from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.config.languages import is_text_without_spaces
-from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
+from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair, sample_pairs
 from t2t.data.corpus_sources import open_training
 from t2t.data.parts import list_tags
 from t2t.data.tokenizer import make_normalizer, open_given, split_words, train_vocabulary
 
 _log = logging.getLogger(__name__)
 
-_SAMPLED, _BLOCK = 20_000, 100  # pairs of the sample, and those read together
+_SAMPLED = 20_000  # pairs
 _FEWEST = 100  # pairs from which a recipe can be fitted
 _MOST_EQUAL = 0.95  # share of pairs with equal sides, beyond which there is nothing to translate
 _NOTICEABLE = 0.01  # share of pairs that repeat another, or have equal sides
@@ -133,11 +133,9 @@ def _count_words(words: Sequence[str]) -> int:
 
 def _draw_sample(corpora: Sequence[Corpus]) -> list[Pair]:
     """Blocks of pairs at equal distances, over all corpora; without empty sentences."""
-    stride = max(1, math.ceil(sum(map(len, corpora)) / _SAMPLED)) * _BLOCK
+    stride = max(1, math.ceil(sum(map(len, corpora)) / _SAMPLED))
     return [
         pair
-        for corpus in corpora
-        for start in range(0, len(corpus), stride)
-        for pair in corpus.read(start, min(start + _BLOCK, len(corpus)))
+        for corpus, pair in sample_pairs(corpora, stride)
         if all(pair[side].strip() for side in corpus.sides)
     ]

@@ -26,7 +26,7 @@ import sentencepiece
 
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.data.corpus import Corpus, DataError
+from t2t.data.corpus import Corpus, DataError, sample_pairs
 from t2t.data.piece_table import SPACE, PieceTable, TableProcessor
 from t2t.data.sentences import clean_sentence, split_sentences
 from t2t.storage.atomic_files import explain_write_errors, write_file
@@ -34,7 +34,7 @@ from t2t.storage.paths import describe_error, make_path
 
 SENTINEL = "<extra_id_{}>"  # as T5 names them; control symbols, which no text is tokenised to
 _MAX_TRAINING_PAIRS = 5_000_000  # of a larger corpus, only every second, third, ... pair is used
-_SAMPLED_LINES, _BLOCK = 20_000, 100  # lines whose sentences are counted, and those read together
+_SAMPLED_LINES = 20_000  # whose sentences are counted
 _MODEL, _TABLE = ".model", ".pieces.json"  # ends of a tokenizer's files
 _FILES = {name + end for name in ("joint", "src", "tgt") for end in (_MODEL, _TABLE)}
 # In the vocab/ of an imported model: the original's ids, for the way out (t2t/interop).
@@ -439,13 +439,11 @@ def measure_several(corpora: Sequence[Corpus]) -> float:
 
     Of text alone, it is that of the text.
     """
-    stride = max(1, sum(map(len, corpora)) // _SAMPLED_LINES) * _BLOCK
+    stride = max(1, sum(map(len, corpora)) // _SAMPLED_LINES)
     lines = several = 0
-    for corpus in corpora:
-        for start in range(0, len(corpus), stride):
-            for pair in corpus.read(start, min(start + _BLOCK, len(corpus))):
-                lines += 1
-                several += len(split_sentences(pair[corpus.sides[0]])) > 1
+    for corpus, pair in sample_pairs(corpora, stride):
+        lines += 1
+        several += len(split_sentences(pair[corpus.sides[0]])) > 1
     return several / max(lines, 1)
 
 

@@ -97,7 +97,7 @@ def describe_model(
 
 
 class Parameter(NamedTuple):
-    """What a model declares of a parameter."""
+    """The logical axes of a parameter, and which of them are those of a matrix."""
 
     axes: tuple[str | None, ...]  # logical names of its dimensions (`t2t.runtime.mesh.RULES`)
     # The dimensions of inputs and outputs if it holds matrices that enter products alone; other

@@ -1,4 +1,4 @@
-"""What measurements say against a config: one sentence each, for the log."""
+"""Warnings about a config, each from a measurement: one sentence for the log."""
 
 from collections.abc import Iterator
 
