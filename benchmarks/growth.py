@@ -31,7 +31,7 @@ from t2t.config.fields import Config, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch import Batch
 from t2t.data.loader import put_batch
 from t2t.decoding.translation import Piece
-from t2t.model.flops import train_flops
+from t2t.ops.flops import train_flops
 from t2t.runtime.mesh import make_mesh
 from t2t.training.provenance import find_versions
 from t2t.training.state import init_state

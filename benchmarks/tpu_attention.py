@@ -38,7 +38,7 @@ POSITIONS, WIDTH = 8192, 64
 def compile_attention(mesh: Mesh, length: int, heads: int, *, fused: bool) -> jax.stages.Compiled:
     """Compiles the results and gradients of one attention."""
     rows = POSITIONS // length * mesh.devices.size
-    twin = (tpu_attention if fused else recomputed_attention).dot_product_attention
+    twin = tpu_attention.tpu_attention if fused else recomputed_attention.recomputed_attention
 
     def describe(shape: tuple[int, ...], dtype: Any, *names: str | None) -> jax.ShapeDtypeStruct:
         partition = spec("batch", *names)

@@ -1,7 +1,7 @@
-"""Attention of one's own: as a function, with parameters, and as the whole sub-layer.
+"""Attention of one's own: as a function, and as a class with parameters.
 
 python -m t2t.train ... --config.plugins=examples.attention --config.model.attention=cosine
-    (or learned_temperature, or gated)
+    (or learned_temperature)
 """
 
 from typing import Any
@@ -13,16 +13,11 @@ from jaxtyping import Array, Bool, Float
 
 from t2t.config import ModelConfig
 from t2t.config.variants import register
-from t2t.model.attention import (
-    MultiHeadAttention,
-    dot_product_attention,
-    masked_softmax,
-    repeat_heads,
-)
+from t2t.model.attention import dot_product_attention, masked_softmax, repeat_heads
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import KeyValue, KVCache
-from t2t.model.layers import dropout, init_glorot
-from t2t.model.matmul import einsum
+from t2t.model.layers import dropout
+from t2t.model.linear import einsum
 from t2t.runtime.mesh import spec
 
 
@@ -71,24 +66,3 @@ class LearnedTemperature(nnx.Module):
         """Scales the queries, and leaves the rest to the library's attention."""
         scaled = query * self.factor[...][:, None].astype(query.dtype)
         return dot_product_attention(scaled, *others, **named)
-
-
-@register("model.attention", "gated")
-class GatedAttention(MultiHeadAttention):
-    """A gate from x on the result of each head, sigmoid(x W^G) (Qiu et al. 2025, position G1)."""
-
-    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array, *, over_memory: bool):
-        super().__init__(config, policy, key, over_memory=over_memory)
-        shape = config.d_model, config.num_heads, config.value_width
-        fans, names = (config.d_model, shape[1] * shape[2]), ("d_model", "heads", None)
-        key = jax.random.fold_in(
-            key, 5
-        )  # the sub-layer's own weights are drawn from the key itself
-        self.gate = init_glorot(key, shape, *fans, *names, matrix=(0, 2))
-
-    def __call__(self, x: Float[Array, "B T D"], *others: Any, **named: Any) -> tuple[Any, Any]:
-        """Takes x, the context of the block, a cache and a key; returns the output and a cache."""
-        heads, cache = self.find_heads(x, *others, **named)
-        placed = spec("batch", None, "heads", None)
-        gate = self.policy.multiply("BTD,DHU->BTHU", x, self.gate[...], placed)
-        return self.join(heads * jax.nn.sigmoid(gate)), cache

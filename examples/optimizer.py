@@ -16,9 +16,10 @@ from jax.tree_util import tree_map_with_path
 
 from t2t.config import Config
 from t2t.config.variants import register
+from t2t.model.interface import find_name
 from t2t.ops.build_model import Parameter
 from t2t.training.optimizer import Optimizer
-from t2t.training.parameter_groups import find_name, label_matrices
+from t2t.training.parameter_groups import label_matrices
 
 Parameters = Mapping[str, Parameter]
 

@@ -56,7 +56,7 @@ def multi_head_attention(
     """Section 3.2.2; rotary positions rotate queries and keys of self-attention."""
     result = np.zeros_like(x)
     if config.attention_bias:  # a further row of the weights, multiplied by 1
-        result = result + parameters["output_bias"]
+        result = result + parameters["output"]["bias"]
         x, memory = (np.pad(rows, ((0, 0), (0, 1)), constant_values=1) for rows in (x, memory))
     for head in range(config.num_heads):
         w_query, w_key, w_value = split_projections(parameters, config, head)
@@ -66,7 +66,7 @@ def multi_head_attention(
         head_bias = None if bias is None else bias[head]
         values = memory @ w_value
         attended = attend(query, keys, values, visible, head_bias, config.attention_scale)
-        result += attended @ parameters["output"][head]
+        result += attended @ parameters["output"]["weight"][head]
     return result
 
 
@@ -78,11 +78,11 @@ def split_projections(
     group, own = divmod(head, shared_by)
     d_k, d_v = config.key_width, config.value_width
     weights = {
-        name: np.concatenate([parameters[name], parameters[f"{name}_bias"][None]])
+        name: np.concatenate([own["weight"], own["bias"][None]])
         if config.attention_bias
-        else parameters[name]
-        for name in ("query_key_value", "query", "key_value")
-        if name in parameters
+        else own["weight"]
+        for name, own in parameters.items()
+        if name in ("query_key_value", "query", "key_value")
     }
     if "query_key_value" in parameters:
         joined = weights["query_key_value"][:, group]
@@ -177,17 +177,17 @@ def activate(kind: str, x: float) -> float:
 
 def feed_forward(parameters: Parameters, kind: str, x: Rows) -> Rows:
     """Equation 2, or its gated variants (Shazeer 2020)."""
-    result = np.empty((len(x), parameters["outer"].shape[1]))
-    inner_biases = parameters.get("inner_bias", np.zeros(len(parameters["inner"])))
+    inner_weights, outer = parameters["inner"]["weight"], parameters["outer"]
+    result = np.empty((len(x), outer["weight"].shape[1]))
+    inner_biases = parameters["inner"].get("bias", np.zeros(len(inner_weights)))
     for t, row in enumerate(x):
         halves = [
-            row @ weights + bias
-            for weights, bias in zip(parameters["inner"], inner_biases, strict=True)
+            row @ weights + bias for weights, bias in zip(inner_weights, inner_biases, strict=True)
         ]
         inner = np.array([activate(kind, value) for value in halves[0]])
         if kind in ("swiglu", "geglu"):
             inner = inner * halves[1]
-        result[t] = inner @ parameters["outer"] + parameters.get("outer_bias", 0)
+        result[t] = inner @ outer["weight"] + outer.get("bias", 0)
     return result
 
 
@@ -291,14 +291,14 @@ def decode(parameters: Parameters, config: ModelConfig, memory: Rows, tgt_in: li
 def add_feed_forward(layer: Parameters, config: ModelConfig, x: Rows) -> Rows:
     if config.feed_forward == "none":
         return x
-    block = layer["feed_forward"]
+    own = layer["feed_forward"]
 
     def apply(x: Rows) -> Rows:
         if config.feed_forward == "moe":
-            return mix_experts(block["feed_forward"], config, x)
-        return feed_forward(block["feed_forward"], config.feed_forward, x)
+            return mix_experts(own, config, x)
+        return feed_forward(own, config.feed_forward, x)
 
-    return add_residual(block.get("residual", {}), config, x, apply)
+    return add_residual(layer.get("feed_forward_residual", {}), config, x, apply)
 
 
 def transform(

@@ -23,7 +23,7 @@ from t2t.config.fields import (
 )
 from t2t.config.files import check_config, differences, save_config
 from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.model.flops import count_parameters
+from t2t.ops.flops import count_parameters
 from tests import programs
 
 RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))

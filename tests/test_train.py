@@ -23,6 +23,7 @@ from t2t.runtime import command_line
 from t2t.training.checkpoint import restore_params
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.early_stopping import read_stop_request, request_stop
+from t2t.training.old_checkpoints import Layout, to_old
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import open_run
 from t2t.training.run_directory import list_steps
@@ -39,7 +40,6 @@ from tests.tiny_training import (
     read_state,
     write_recipe,
 )
-from tests.training.toy_run import name_as_once
 
 ROOT = Path(__file__).parents[1]
 
@@ -116,7 +116,7 @@ def test_run_whose_checkpoint_has_old_names_continues_bit_for_bit(
         assert state is not None
         shutil.rmtree(workdir / "checkpoints" / str(STEPS - 5))
         with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
-            checkpoints.save(name_as_once(state))
+            checkpoints.save(to_old(state, Layout(True, True, False)))
     assert train_run.train(config, workdir)
     assert_same_run(workdir, uninterrupted)
 

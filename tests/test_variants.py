@@ -45,15 +45,14 @@ from t2t.model import loss as loss_formulas
 from t2t.model.attention import dot_product_attention
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
-from t2t.model.flops import count_parameters, count_sequential_operations, train_flops
-from t2t.model.interface import Model, Params, Prediction, merge
+from t2t.model.interface import Model, Params, Prediction, merge, name_leaves
 from t2t.model.position import Position, find_offsets
 from t2t.ops.build_model import describe_model, describe_parameters
+from t2t.ops.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.runtime.mesh import reshard, spec
 from t2t.training.checkpoint import restore_params
 from t2t.training.losses import CrossEntropy, add_auxiliary_loss, make_loss
 from t2t.training.optimizer import describe_optimizer, make_optimizer
-from t2t.training.parameter_groups import name_leaves
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
 from t2t.training.state import init_state
@@ -486,6 +485,9 @@ def test_registered_loss_is_that_of_training() -> None:
     batch: Any = DeviceBatch(*arrays)  # nothing reads it
 
     class Fixed(Model):
+        def __init__(self) -> None:
+            pass
+
         def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
             del batch, key
             return made
@@ -505,9 +507,8 @@ def test_registered_loss_is_that_of_training() -> None:
     register("training.loss", "mean")(lambda model, batch, key: jnp.mean(batch.weights))
     with pytest.raises(ConfigError, match=r"training\.loss='mean': .* expected \(model, batch, "):
         sum_losses("mean")
-    register("training.loss", "of_logits")(lambda hidden, table, targets, weights, smoothing: 0)
     with pytest.raises(ConfigError, match=r"hidden, .*; expected .*= model\.predict\(batch, key"):
-        sum_losses("of_logits")
+        register("training.loss", "of_logits")(lambda hidden, table, targets, weights, smoothing: 0)
     training = TrainingConfig(loss="poly1", r_drop=1.0)
     with pytest.raises(ConfigError, match=r"training\.r_drop=1\.0 .* training\.loss='poly1'"):
         validate(Config(training=training))

@@ -22,7 +22,7 @@ from t2t.config.fields import Config, DataConfig, MeshConfig, ModelConfig, Token
 from t2t.data.loader import Loader, make_batch, put_batch
 from t2t.data.packing import make_plan
 from t2t.data.token_cache import Shard, Side, TokenizedCorpus
-from t2t.model.flops import count_parameters, train_flops
+from t2t.ops.flops import count_parameters, train_flops
 from t2t.runtime.host_memory import keep_freed_memory
 from t2t.runtime.mesh import make_mesh
 from t2t.training.state import init_state

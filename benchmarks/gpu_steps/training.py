@@ -34,7 +34,7 @@ from t2t.config.fields import Config, ModelConfig
 from t2t.data.batch import EOS_ID, DeviceBatch
 from t2t.data.loader import Loader, put_batch
 from t2t.data.packing import make_plan
-from t2t.model.flops import train_flops
+from t2t.ops.flops import train_flops
 from t2t.planning.compile_step import divide_memory, lower_step
 from t2t.runtime.mesh import make_mesh
 from t2t.training.state import init_state

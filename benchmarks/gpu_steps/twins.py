@@ -23,7 +23,7 @@ from flax import nnx
 from benchmarks.gpu_steps.results import NOT_FINITE, Child, Results, end_with_parent, make_parser
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import EOS_ID
-from t2t.model import attention, experts, layers, loss, masks, matmul, position
+from t2t.model import attention, experts, layers, linear, loss, masks, position
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops.select_kernels import TEXTBOOK, choose_policy
 
@@ -52,7 +52,7 @@ TOY = Sizes(2, 16, 8, 2, 8, 16, 32, 40)
 class Case(NamedTuple):
     """An operation and its operands; the last `weights` of them are parameters, in float32."""
 
-    operation: str  # a field of `Operations`
+    operation: str  # a field of `Policy`
     shapes: tuple[tuple[int, ...], ...]
     call: Callable[..., Any]  # of the operation, the operands and their dtype
     weights: int = 0
@@ -111,18 +111,21 @@ def make_cases(sizes: Sizes) -> dict[str, Case]:
             "attention", (heads,) * 3, attend(store=lambda k, v: KVCache.store(KeyValue(k, v)))
         ),
         "product": Case(
-            "multiply", (hidden, (D, F)), lambda f, x, w, dtype: f("BTD,DF->BTF", x, w, dtype), 1
+            "multiply",
+            (hidden, (D, F)),
+            lambda f, x, w, dtype: f("BTD,DF->BTF", x, w, dtype=dtype),
+            1,
         ),
         "projection": Case(
-            "project",
+            "multiply_parts",
             (hidden, (D, H, 3 * K)),
-            lambda f, x, w, dtype: jnp.concatenate(f(x, w, (K, 2 * K), dtype), axis=-1),
+            lambda f, x, w, dtype: jnp.concatenate(f(x, w, (K, 2 * K), dtype=dtype), axis=-1),
             1,
         ),
         "mixture of experts": Case(
             "apply_experts",
             (hidden, (B, T, 2), (E, D, F // E), (E, F // E, D)),
-            lambda f, x, factors, *w: f(x, factors, chosen, *w),
+            lambda f, x, factors, w1, w2, dtype: f(x, factors, chosen, w1, w2, dtype=dtype),
             weights=2,
         ),
         "layer norm": Case("standardize", (hidden,), lambda f, x, _: f(x, centred=True)),
@@ -184,7 +187,7 @@ class _Double:
 
 def compute_reference(sizes: Sizes, path: Path) -> None:
     """Writes values and gradients of the formulas in float64."""
-    for module in (attention, experts, layers, loss, masks, matmul, position):
+    for module in (attention, experts, layers, linear, loss, masks, position):
         vars(module)["jnp"] = _Double()
     cases = make_cases(sizes)
     keys = [(name, dtype) for name in cases for dtype in DTYPES]
@@ -202,15 +205,13 @@ def compute_reference(sizes: Sizes, path: Path) -> None:
 
 def find_formula(case: Case) -> Function:
     """Returns the formula of an operation."""
-    formula: Function = getattr(TEXTBOOK, case.operation)
-    return formula
+    return TEXTBOOK[case.operation]
 
 
 def find_twin(case: Case, dtype: str) -> Function:
     """Returns what t2t computes an operation with on this platform."""
-    config = ModelConfig(dtype=dtype)
-    twin: Function = getattr(choose_policy(config).operations, case.operation)
-    return twin
+    twin: Function = getattr(choose_policy(ModelConfig(dtype=dtype)), case.operation)
+    return getattr(twin, "func", twin)  # without the dtype that is bound to it
 
 
 def name_module(case: Case, twin: Function, text: str) -> str:

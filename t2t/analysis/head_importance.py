@@ -38,15 +38,15 @@ from t2t.evaluation.measures import (
     make_measure,
 )
 from t2t.evaluation.validation_scores import CorpusScorer
-from t2t.model.interface import Params
+from t2t.model.interface import Params, find_name
 from t2t.runtime.mesh import make_mesh
 
 _BATCH_SIZE = 8  # sentences whose weights are computed together
 # The output projections W^O of each stack, by layer.
 _OUTPUTS = {
-    "encoder": "encoder.{}.self_attention.output",
-    "decoder": "decoder.{}.self_attention.output",
-    "cross": "decoder.{}.cross_attention.output",
+    "encoder": "encoder.{}.self_attention.output.weight",
+    "decoder": "decoder.{}.self_attention.output.weight",
+    "cross": "decoder.{}.cross_attention.output.weight",
 }
 
 _capture = jax.jit(capture_weights, static_argnums=0)
@@ -106,7 +106,7 @@ def switch_off(params: Params, head: Head) -> Params:
     output = _OUTPUTS[head.stack].format(head.layer)
 
     def change(path: tuple[object, ...], leaf: jax.Array) -> jax.Array:
-        if jax.tree_util.keystr(path, simple=True, separator=".") != output:
+        if find_name(path) != output:
             return leaf
         kept = np.arange(len(leaf)) != head.number  # a mask, since the heads may be sharded
         return jnp.where(kept[:, None, None], leaf, 0)

@@ -23,8 +23,8 @@ from jax.sharding import PartitionSpec
 from t2t.config.fields import Config, MeshConfig
 from t2t.config.recipes import PACKAGE
 from t2t.data.preparation import fill_tokenizer
-from t2t.model.flops import count_parameters
 from t2t.model.kv_cache import KeyValue
+from t2t.ops.flops import count_parameters
 from t2t.ops.select_kernels import fast_attention
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.jax_settings import has_gpu, has_tpu

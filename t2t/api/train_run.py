@@ -33,6 +33,7 @@ from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.load_models import hash_params
 from t2t.evaluation.validation_scores import Validation
+from t2t.model.interface import name_leaves
 from t2t.ops.build_model import describe_model
 from t2t.ops.select_kernels import describe_kernels
 from t2t.runtime.distributed import process_0_first
@@ -51,7 +52,7 @@ from t2t.training.fine_tuning import Source, check_fit, describe_outcomes, read_
 from t2t.training.metric_writers import check_writers, open_writers
 from t2t.training.metrics import Report
 from t2t.training.optimizer import describe_optimizer, make_optimizer
-from t2t.training.parameter_groups import check_patterns, find_factor, name_leaves
+from t2t.training.parameter_groups import check_patterns, find_factor
 from t2t.training.provenance import record_start
 from t2t.training.resume import (
     check_corpora,

@@ -68,9 +68,9 @@ EXTENSIBLE = {
     # A function; or a class of modules with parameters, of which each MultiHeadAttention has one.
     "model.attention": "as t2t.model.attention.dot_product_attention, or an nnx.Module class "
     "(ModelConfig, Policy, key) of modules called so, or a subclass of MultiHeadAttention",
-    # May also return (y, auxiliary), see t2t.model.block.Auxiliary. If it has an argument is_token
-    # (False at padding, or None), it gets that, too.
-    "model.feed_forward": "(ModelConfig, Policy, key) -> nnx.Module, called as (x, key)",
+    # May also return (y, auxiliary), see t2t.model.stack.Auxiliary. `is_token` is False at padding,
+    # or None.
+    "model.feed_forward": "(ModelConfig, Policy, key) -> nnx.Module, called as (x, key, is_token)",
     "model.norm": "(ModelConfig, Policy) -> nnx.Module, called as (x)",
     "model.position": "(ModelConfig, Policy, key, causal) -> t2t.model.position.Position",
     # Makes the pairs of text alone; a class derived from `Objective`.
@@ -97,6 +97,21 @@ EXTENSIBLE = {
     "segments(sources, hypotheses, references) -> finite array [sentences, statistics]",
 }
 
+# The numbers of arguments of registered functions and classes, and of what these create.
+_ARGUMENTS = {
+    "model.kind": 5,
+    "model.feed_forward": 3,
+    "model.norm": 2,
+    "model.position": 4,
+    "data.objective": 3,
+    "data.source": 2,
+    "training.optimizer": 3,
+    "training.schedule": 2,
+    "training.writer": 2,
+    "evaluation.measure": 2,
+}
+_CALLED_WITH = {"model.feed_forward": 3, "model.norm": 1}
+
 Variant = TypeVar("Variant", bound=Callable[..., Any])
 _registered: dict[tuple[str, str], Callable[..., Any]] = {}
 _trusted: set[str] = set()  # modules that a run's config may name (`trust_plugins`)
@@ -112,7 +127,8 @@ def register(field: str, name: str) -> Callable[[Variant], Variant]:
     A function may be registered again, for example when a notebook cell is run twice.
 
     Raises:
-        ConfigError: the field accepts no variants, or the name is taken.
+        ConfigError: the field accepts no variants, the name is taken, or the function does not take
+            the arguments that `EXTENSIBLE` names.
     """
     if field not in EXTENSIBLE:
         raise ConfigError(
@@ -126,8 +142,11 @@ def register(field: str, name: str) -> Callable[[Variant], Variant]:
         if owner != _qualified_name(variant):
             raise ConfigError(f"{field}={name!r} is registered by {owner}; choose another name")
         _registered[field, name] = variant
-        if field == "plugin":
-            _check_options(name, variant)
+        try:
+            _check_variant(field, name, variant)
+        except ConfigError:
+            del _registered[field, name]
+            raise
         return variant
 
     return add
@@ -138,6 +157,30 @@ def find_variant(field: str, name: str) -> Callable[..., Any]:
     if (field, name) not in _registered:
         raise ConfigError(describe_unknown(field, name))
     return _registered[field, name]
+
+
+def _check_variant(field: str, name: str, variant: Any) -> None:
+    """Raises ConfigError if a function, or a class and its instances, take other arguments."""
+    call: Any = variant.__call__ if isinstance(variant, type) and callable(variant) else None
+    match field:
+        case "plugin":
+            _check_options(name, variant)
+        case "model.attention" if call is None:
+            check_call(field, name, variant, *[None] * 6, scaled=True)
+        case "model.attention" if "over_memory" in inspect.signature(variant.__init__).parameters:
+            check_call(field, name, variant, *[None] * 3, over_memory=True)
+            check_call(field, name, call, *[None] * 5)  # self, and four arguments
+        case "model.attention":
+            check_call(field, name, variant, *[None] * 3)
+            check_call(field, name, call, *[None] * 7, scaled=True)
+        case "training.loss" if isinstance(variant, type):
+            check_call(field, name, variant, None)  # its teachers are known when it is created
+        case "training.loss":
+            check_call(field, name, variant, *[None] * (3 + len(getattr(variant, "teachers", ()))))
+        case _:
+            check_call(field, name, variant, *[None] * _ARGUMENTS[field])
+            if call is not None and field in _CALLED_WITH:
+                check_call(field, name, call, *[None] * (1 + _CALLED_WITH[field]))
 
 
 def _check_options(name: str, kind: Any) -> None:
@@ -209,13 +252,13 @@ def call_variant(field: str, name: str, *arguments: Any, is_valid: Callable[[Any
     It is the last case of the `match` that chooses among the library's own variants.
 
     Raises:
-        ConfigError: there is none, it does not take these arguments, or its result is not valid.
+        ConfigError: there is none, or its result is not valid.
     """
-    variant = find_variant(field, name)
-    check_call(field, name, variant, *arguments)
-    result = variant(*arguments)
+    result = find_variant(field, name)(*arguments)
     if not is_valid(result):
         raise make_variant_error(field, name, f"returned {describe_value(result)}")
+    if field in _CALLED_WITH:
+        check_call(field, name, result, *[None] * _CALLED_WITH[field])
     return result
 
 

@@ -52,8 +52,7 @@ def record_weights(model: Transformer) -> list[list[Float[Array, "B H T S"]]]:
     recorded: list[list[Float[Array, "B H T S"]]] = [[] for _ in stacks]
     for modules, weights in zip(stacks, recorded, strict=True):
         for module in modules:
-            operation = module.policy.operations.attention
-            attend = operation if module.attention is None else module.attention
+            attend = module.attention
             module.attention = functools.partial(_attend_and_record, attend, weights)
     return recorded
 

@@ -63,7 +63,7 @@ def constrain(
     return jnp.where(is_allowed[:, None], logits, -jnp.inf)
 
 
-# One step of a model for all slots, as `t2t.model.interface.Generator.decode_step` describes it:
+# One step of a model for all slots, as `t2t.model.interface.Model.decode_step` describes it:
 # (tokens, parents, cache) -> (logits of the next token, cache for the next call). In the first step
 # all tokens are BOS.
 DecodeStep = Callable[

@@ -268,14 +268,14 @@ def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link
     if path[0] == "decoder":
         links += _list_attention((*path, "cross_attention"), model, f"{name}.encoder_attn")
         links += _list_norm((*path, "cross_residual"), f"{name}.encoder_attn_layer_norm")
-    inner = (*path, "feed_forward", "feed_forward")
+    inner = (*path, "feed_forward")
     return [
         *links,
-        stacked((*inner, "inner"), f"{name}.fc1.weight"),
-        stacked((*inner, "inner_bias"), f"{name}.fc1.bias"),
-        matrix((*inner, "outer"), f"{name}.fc2.weight"),
-        vector((*inner, "outer_bias"), f"{name}.fc2.bias"),
-        *_list_norm((*path, "feed_forward", "residual"), f"{name}.final_layer_norm"),
+        stacked((*inner, "inner", "weight"), f"{name}.fc1.weight"),
+        stacked((*inner, "inner", "bias"), f"{name}.fc1.bias"),
+        matrix((*inner, "outer", "weight"), f"{name}.fc2.weight"),
+        vector((*inner, "outer", "bias"), f"{name}.fc2.bias"),
+        *_list_norm((*path, "feed_forward_residual"), f"{name}.final_layer_norm"),
     ]
 
 

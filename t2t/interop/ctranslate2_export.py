@@ -121,7 +121,7 @@ def write_model(
         _write_attention(target.self_attention, layer, "self")
         if "cross_attention" in layer:
             _write_attention(target.attention, layer, "cross")
-        _write_feed_forward(target.ffn, layer["feed_forward"])
+        _write_feed_forward(target.ffn, layer)
     spec.register_source_vocabulary(list(pieces[0]))
     spec.register_target_vocabulary(list(pieces[1]))
     spec.config.layer_norm_epsilon = config.norm_epsilon
@@ -174,14 +174,15 @@ def _write_attention(target: Any, layer: Params, kind: str) -> None:
     projections = {"query_key_value": 3} if kind == "self" else {"query": 1, "key_value": 2}
     *inputs, output = target.linear
     for linear, (name, parts) in zip(inputs, projections.items(), strict=True):
-        split = np.split(attention[name], parts, axis=-1)
+        split = np.split(attention[name]["weight"], parts, axis=-1)
         linear.weight = np.concatenate([part.reshape(len(part), -1).T for part in split])
-        if (biases := attention.get(f"{name}_bias")) is not None:
+        if (biases := attention[name].get("bias")) is not None:
             split = np.split(biases, parts, axis=-1)
             linear.bias = np.concatenate([part.reshape(-1) for part in split])
-    output.weight = attention["output"].reshape(-1, attention["output"].shape[-1]).T
-    if "output_bias" in attention:
-        output.bias = attention["output_bias"]
+    weight = attention["output"]["weight"]
+    output.weight = weight.reshape(-1, weight.shape[-1]).T
+    if "bias" in attention["output"]:
+        output.bias = attention["output"]["bias"]
     _write_norm(target.layer_norm, layer[f"{kind}_residual"]["norm"])
 
 
@@ -192,20 +193,19 @@ def _write_norm(target: Any, norm: Params) -> None:
 
 
 def _write_feed_forward(target: Any, block: Params) -> None:
-    inner = block["feed_forward"]
+    inner, outer = (block["feed_forward"][name] for name in ("inner", "outer"))
     halves = [target.linear_0]
-    if len(inner["inner"]) == 2:
+    if len(inner["weight"]) == 2:
         halves.append(target.linear_0_noact)
     for number, half in enumerate(halves):
-        half.weight = inner["inner"][number].T
-        half.bias = _find_bias(inner, "inner")[number]
-    target.linear_1.weight, target.linear_1.bias = inner["outer"].T, _find_bias(inner, "outer")
-    _write_norm(target.layer_norm, block["residual"]["norm"])
+        half.weight, half.bias = inner["weight"][number].T, _find_bias(inner)[number]
+    target.linear_1.weight, target.linear_1.bias = outer["weight"].T, _find_bias(outer)
+    _write_norm(target.layer_norm, block["feed_forward_residual"]["norm"])
 
 
-def _find_bias(inner: Params, name: str) -> np.ndarray:
-    """The bias of a feed-forward's product; zeros, which CTranslate2 needs, if it has none."""
-    weights = inner[name]
+def _find_bias(linear: Params) -> np.ndarray:
+    """The bias of a product; zeros, which CTranslate2 needs, if it has none."""
+    weights = linear["weight"]
     zeros = np.zeros((*weights.shape[:-2], weights.shape[-1]), weights.dtype)
-    bias: np.ndarray = inner.get(f"{name}_bias", zeros)
+    bias: np.ndarray = linear.get("bias", zeros)
     return bias

@@ -3,7 +3,7 @@
 from t2t.config.fields import Config
 from t2t.interop.foreign_model import ForeignModel
 from t2t.interop.foreign_search import ForeignSearch
-from t2t.model.flops import count_parameters
+from t2t.ops.flops import count_parameters
 
 
 def describe_import(config: Config, model: ForeignModel, search: ForeignSearch) -> dict[str, str]:

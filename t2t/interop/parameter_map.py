@@ -96,15 +96,14 @@ def attention(
     own = {"query_key_value": inputs}
     if path[-1] == "cross_attention":
         own = {"query": inputs[:1], "key_value": inputs[1:]}
-    kinds = {"": "weight", "_bias": "bias"} if biased else {"": "weight"}
     links = [
-        heads((*path, part + end), num_heads, *(f"{each}.{kind}" for each in names))
+        heads((*path, part, kind), num_heads, *(f"{each}.{kind}" for each in names))
         for part, names in own.items()
-        for end, kind in kinds.items()
+        for kind in (("weight", "bias") if biased else ("weight",))
     ]
-    links.append(from_heads((*path, "output"), num_heads, f"{output}.weight"))
+    links.append(from_heads((*path, "output", "weight"), num_heads, f"{output}.weight"))
     if biased:
-        links.append(vector((*path, "output_bias"), f"{output}.bias"))
+        links.append(vector((*path, "output", "bias"), f"{output}.bias"))
     return links
 
 

@@ -221,9 +221,11 @@ def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link
     weights = (f"{dense}.{each}.weight" for each in inner)
     return [
         *links,
-        stacked((*block, "feed_forward", "inner"), *weights),
-        matrix((*block, "feed_forward", "outer"), f"{dense}.wo.weight"),
-        vector((*block, "residual", "norm", "scale"), f"{name}.{last}.layer_norm.weight"),
+        stacked((*block, "inner", "weight"), *weights),
+        matrix((*block, "outer", "weight"), f"{dense}.wo.weight"),
+        vector(
+            (*path, "feed_forward_residual", "norm", "scale"), f"{name}.{last}.layer_norm.weight"
+        ),
     ]
 
 

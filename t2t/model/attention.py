@@ -1,7 +1,6 @@
 """Section 3.2: scaled dot-product attention (equation 1) and multi-head attention."""
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,21 +12,20 @@ from t2t.config.fields import ModelConfig
 from t2t.config.variants import (
     CHOICES,
     call_variant,
-    check_call,
     describe_value,
     find_variant,
     make_variant_error,
 )
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import BlockCache, KeyValue, KVCache
-from t2t.model.layers import draw_glorot, dropout, init_glorot, is_layer
-from t2t.model.matmul import add_bias, einsum
+from t2t.model.layers import dropout, is_layer
+from t2t.model.linear import Linear, draw_glorot, draw_linear, einsum
 from t2t.model.position import Position
 from t2t.runtime.mesh import spec
 
-# The logit of a hidden key: below that of any visible one. Not -inf: softmax is NaN if all logits
+# The logit of a masked key: below that of any visible one. Not -inf: softmax is NaN if all logits
 # of a query are.
-HIDDEN = -1e30
+MASKED = -1e30
 
 
 class Context(NamedTuple):
@@ -76,12 +74,12 @@ def dot_product_attention(
 
 
 def apply_mask(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """Replaces logits of hidden keys by `HIDDEN`; their softmax is 0 if some key is visible."""
-    return jnp.where(mask, logits, HIDDEN)
+    """Replaces logits of masked keys by `MASKED`; their softmax is 0 if some key is visible."""
+    return jnp.where(mask, logits, MASKED)
 
 
 def masked_softmax(logits: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """Softmax over the visible keys; hidden keys have weight 0, even if all keys are hidden.
+    """Softmax over the visible keys; masked keys have weight 0, even if all keys are masked.
 
     So the attention of a query that sees no key is 0, and so are its gradients.
     """
@@ -105,29 +103,14 @@ def split_heads(x: Float[Array, "B T *widths"], num_heads: int, width: int) -> F
     return jnp.reshape(x, (*x.shape[:2], num_heads, width), out_sharding=sharding)
 
 
-def make_attention(config: ModelConfig, policy: Policy, key: jax.Array) -> nnx.Module | None:
-    """Creates the registered attention of a layer if it is a class, with parameters of its own.
-
-    Returns None if `policy.operations.attention` is a function.
-    """
-    if not isinstance(policy.operations.attention, type):
-        return None
-    field, name = "model.attention", config.attention
-    module: nnx.Module = call_variant(
-        field, name, config, policy, jax.random.fold_in(key, 4), is_valid=is_layer
-    )
-    check_call(field, name, module, *[None] * 6, scaled=True)
-    return module
-
-
 class MultiHeadAttention(nnx.Module):
     """Section 3.2.2: Concat(head_1, ..., head_h) W^O, without biases unless model.attention_bias.
 
-    Self-attention stores W^Q, W^K and W^V in one parameter [D, G, P]. Its slice [:, g] belongs to
+    Self-attention stores W^Q, W^K and W^V in one weight [D, G, P]. Its slice [:, g] belongs to
     key/value head g and the H/G query heads that share this head, so sharding over G keeps them on
     one device. P = H/G * d_k + d_k + d_v is the sum of the widths of these query heads, the key
-    head and the value head. Cross-attention stores two parameters: W^Q as [D, G, H/G * d_k] and
-    [W^K W^V] as [D, G, d_k + d_v]. Their biases have the same shapes without D.
+    head and the value head. Cross-attention stores two weights: W^Q as [D, G, H/G * d_k] and
+    [W^K W^V] as [D, G, d_k + d_v].
     """
 
     def __init__(
@@ -137,36 +120,39 @@ class MultiHeadAttention(nnx.Module):
         d_model, heads, groups = config.d_model, config.num_heads, config.kv_heads
         self.policy = policy
         self.kind, self.over_memory = config.attention, over_memory
-        self.attention: Any = make_attention(config, policy, key)
+        self.attention: Any = policy.attention
+        if isinstance(self.attention, type):  # a registered class, with parameters of its own
+            arguments = config, policy, jax.random.fold_in(key, 4)
+            self.attention = call_variant(
+                "model.attention", config.attention, *arguments, is_valid=is_layer
+            )
         self.num_heads = heads
         self.dropout_rate = config.attention_dropout
         self.scaled = config.attention_scale
         query_width, self.key_width = heads // groups * config.key_width, config.key_width
         self.splits = (query_width, query_width + config.key_width)
         query_key, key_key, value_key, output_key = jax.random.split(key, 4)
+        names = "d_model", "heads", None
 
         def draw(key: jax.Array, width: int) -> Float[Array, "D G _"]:
-            shape = d_model, groups, width
-            return draw_glorot(key, shape, d_model, groups * width, "d_model", "heads", None)
+            return draw_glorot(key, (d_model, groups, width), d_model, groups * width, *names)
+
+        def join(*weights: Float[Array, "D G _"]) -> Linear:
+            joined = jnp.concatenate(weights, axis=-1)
+            return Linear(
+                policy, "BTD,DGP->BTGP", joined, names, matrix=(0, 2), biased=config.attention_bias
+            )
 
         query = draw(query_key, query_width)
-        key_value = [draw(key_key, config.key_width), draw(value_key, config.value_width)]
+        key_value = draw(key_key, config.key_width), draw(value_key, config.value_width)
         if over_memory:
-            self.query = nnx.Param(query, matrix=(0, 2))
-            self.key_value = nnx.Param(jnp.concatenate(key_value, axis=-1), matrix=(0, 2))
+            self.query, self.key_value = join(query), join(*key_value)
         else:
-            joined = jnp.concatenate([query, *key_value], axis=-1)
-            self.query_key_value = nnx.Param(joined, matrix=(0, 2))
-        shape = heads, config.value_width, d_model
-        fans, names = (heads * config.value_width, d_model), ("heads", None, "d_model")
-        self.output = init_glorot(output_key, shape, *fans, *names, matrix=(1, 2))
-        self.biased = config.attention_bias
-        if self.biased:
-            for name in ("query", "key_value") if over_memory else ("query_key_value",):
-                width = getattr(self, name).shape[-1]
-                zeros = jnp.zeros((groups, width), out_sharding=spec("heads", None))
-                setattr(self, f"{name}_bias", nnx.Param(zeros))
-            self.output_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
+            self.query_key_value = join(query, *key_value)
+        self.output = draw_linear(
+            policy, "BTHU,HUD->BTD", output_key, (heads, config.value_width, d_model),
+            ("heads", None, "d_model"), matrix=(1, 2), biased=config.attention_bias,
+        )  # fmt: skip
 
     def project(
         self, x: Float[Array, "B T D"], position: Position, positions: Int[Array, "*#B T"]
@@ -175,31 +161,18 @@ class MultiHeadAttention(nnx.Module):
 
         `position.rotate` is applied to queries and keys.
         """
-        query, keys, values = self._project(x, "query_key_value", self.splits)
-        query, keys = (
-            position.rotate(each, positions).astype(x.dtype)
-            for each in (split_heads(query, self.num_heads, self.key_width), keys)
-        )
+        query, keys, values = self.query_key_value.split(x, self.splits)
+        query = split_heads(query, self.num_heads, self.key_width)
+        query, keys = (position.rotate(y, positions).astype(x.dtype) for y in (query, keys))
         return query, KeyValue(keys, values)
 
     def project_query(self, x: Float[Array, "B T D"]) -> Float[Array, "B T H K"]:
         """Computes the queries of cross-attention, the attention over the encoder's output."""
-        [query] = self._project(x, "query", ())
-        return split_heads(query, self.num_heads, self.key_width)
+        return split_heads(self.query(x), self.num_heads, self.key_width)
 
     def project_memory(self, memory: Float[Array, "B S D"]) -> KeyValue:
         """Computes keys and values of cross-attention, the same for all decoding steps."""
-        return KeyValue(*self._project(memory, "key_value", (self.key_width,)))
-
-    def _project(
-        self, x: Float[Array, "B T D"], name: str, splits: tuple[int, ...]
-    ) -> Sequence[Float[Array, "B T G _"]]:
-        """Returns x times the parts of a weight, each with its bias if there is one."""
-        parts = self.policy.project(x, getattr(self, name)[...], splits)
-        if not self.biased:
-            return parts
-        biases = jnp.split(getattr(self, f"{name}_bias")[...], splits, axis=-1)
-        return [add_bias(part, bias) for part, bias in zip(parts, biases, strict=True)]
+        return KeyValue(*self.key_value.split(memory, (self.key_width,)))
 
     def __call__(
         self,
@@ -249,8 +222,7 @@ class MultiHeadAttention(nnx.Module):
         key: jax.Array | None = None,
     ) -> Float[Array, "B T H U"]:
         """Attends with all heads."""
-        function = self.policy.operations.attention
-        heads = (function if self.attention is None else self.attention)(
+        heads = self.attention(
             query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
         )
         expected = *query.shape[:3], key_value.values.shape[-1]
@@ -261,29 +233,17 @@ class MultiHeadAttention(nnx.Module):
         return result
 
     def join(self, heads: Float[Array, "B T H U"]) -> Float[Array, "B T D"]:
-        """Projects the concatenated results of the heads by W^O."""
-        output = self.policy.multiply(
-            "BTHU,HUD->BTD", heads, self.output[...], out_sharding=spec("batch", None, None)
-        )
-        return add_bias(output, self.output_bias[...]) if self.biased else output
+        """Multiplies the concatenated results of the heads by W^O."""
+        return self.output(heads)
 
 
-def make_sub_layer(
-    config: ModelConfig, policy: Policy, key: jax.Array, *, over_memory: bool = False
-) -> MultiHeadAttention:
-    """Creates an attention sub-layer; a registered class may take its place (`is_sub_layer`)."""
-    if not is_sub_layer(config.attention):
-        return MultiHeadAttention(config, policy, key, over_memory=over_memory)
-    field, kind = "model.attention", find_variant("model.attention", config.attention)
-    check_call(field, config.attention, kind, config, policy, key, over_memory=over_memory)
-    module: MultiHeadAttention = kind(config, policy, key, over_memory=over_memory)
-    check_call(field, config.attention, module, *[None] * 4)
-    return module
+def find_sub_layer(name: str) -> type[MultiHeadAttention]:
+    """Returns the class of attention sub-layers that a value of `model.attention` has.
 
-
-def is_sub_layer(name: str) -> bool:
-    """Returns whether a value of `model.attention` is a subclass of `MultiHeadAttention`."""
-    if name in CHOICES["model.attention"]:
-        return False
-    kind = find_variant("model.attention", name)
-    return isinstance(kind, type) and issubclass(kind, MultiHeadAttention)
+    It is the registered one if that is a subclass of `MultiHeadAttention`.
+    """
+    if name not in CHOICES["model.attention"]:
+        kind = find_variant("model.attention", name)
+        if isinstance(kind, type) and issubclass(kind, MultiHeadAttention):
+            return kind
+    return MultiHeadAttention

@@ -8,32 +8,29 @@ source is the empty sentence, EOS by itself, so both are the same.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.model.attention import Context
-from t2t.model.block import Auxiliary, Block, make_embedding_norm, make_final_norm
 from t2t.model.compute_policy import Policy
+from t2t.model.interface import Model, multiplications_per_pair
 from t2t.model.kv_cache import BlockCache, DecodingCache, KeyValue, KVCache
-from t2t.model.layers import normalize, split
 from t2t.model.masks import (
-    ancestor_mask,
     begun_mask,
     count_prefix,
-    padding_mask,
     positions_in_segments,
     prefix_mask,
     source_segment_ids,
     target_segment_ids,
 )
 from t2t.model.position import make_position
-from t2t.model.stack import apply_stack, step_stack
-from t2t.model.tables import TableGenerator
+from t2t.model.stack import Auxiliary, Block, Stack, make_embedding_norm, make_final_norm
 
 
-class DecoderOnly(TableGenerator):
+class DecoderOnly(Model):
     """A prefix language model; the source and the target have a table each if they are not tied."""
 
     def __init__(
@@ -46,14 +43,22 @@ class DecoderOnly(TableGenerator):
     ):
         """Draws the parameters with `key`; they do not depend on the mesh."""
         _, depth = config.depth
-        keys = iter(jax.random.split(key, depth + 4))
-        super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
+        random_keys = iter(jax.random.split(key, depth + 4))
+        super().__init__(config, policy, src_vocab_size, tgt_vocab_size, random_keys)
         self.scan_layers = config.scan_layers
         self.is_causal = not config.prefix  # else a query in the prefix sees keys to its right
-        self.position = make_position(config, policy, next(keys), causal=self.is_causal)
+        self.position = make_position(config, policy, next(random_keys), causal=self.is_causal)
         self.embedding_norm = make_embedding_norm(config, policy)
-        self.decoder = nnx.List(Block(config, policy, next(keys)) for _ in range(depth))
+        self.decoder = nnx.List(Block(config, policy, next(random_keys)) for _ in range(depth))
         self.decoder_norm = make_final_norm(config, policy)
+
+    @property
+    def decoder_stack(self) -> Stack:
+        """The only stack, of source and target."""
+        return Stack(
+            self.policy, self.position, self.embedding_norm, self.decoder, self.decoder_norm,
+            self.dropout_rate, self.scan_layers,
+        )  # fmt: skip
 
     def compute_hidden(
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None
@@ -63,20 +68,18 @@ class DecoderOnly(TableGenerator):
         Each row is its S source positions, then its T target positions. Of packed sentences, the
         segments with the same number on both sides belong together.
         """
-        embedding_key, key = split(key, 2)
         of_src, of_tgt = source_segment_ids(src), target_segment_ids(tgt_in)
         tgt_positions = count_prefix(src, of_tgt) + positions_in_segments(of_tgt)
         positions = jnp.concatenate([positions_in_segments(of_src), tgt_positions], axis=1)
-        self.position.check_length(positions.shape[1])
-        bias = self.position.bias(positions, positions)
-        is_token = jnp.concatenate([src, tgt_in], axis=1) != PAD_ID
-        mask = prefix_mask(src, of_tgt, causal=self.is_causal)
-        context = Context(mask, self.position, positions, bias, is_token=is_token)
-        embedded = jnp.concatenate([self.embed_src(src), self.embed_tgt(tgt_in)], axis=1)
-        x = normalize(self.embedding_norm, self.position.add(embedded, positions))
-        x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
-        x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
-        return normalize(self.decoder_norm, x[:, src.shape[1] :]), auxiliary
+        x, auxiliary = self.decoder_stack(
+            jnp.concatenate([self.embed_src(src), self.embed_tgt(tgt_in)], axis=1),
+            positions,
+            prefix_mask(src, of_tgt, causal=self.is_causal),
+            key,
+            in_attention=positions,
+            is_token=jnp.concatenate([src, tgt_in], axis=1) != PAD_ID,
+        )
+        return x[:, src.shape[1] :], auxiliary
 
     def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> DecodingCache:
         """Computes the keys and values of the source, with room for `max_length` steps.
@@ -91,41 +94,37 @@ class DecoderOnly(TableGenerator):
         mask = begun_mask(src, is_target, causal=self.is_causal)
         context = Context(mask, self.position, positions, bias)
         embedded = jnp.where(is_target[..., None], self.embed_tgt(src), self.embed_src(src))
-        x = normalize(self.embedding_norm, self.position.add(embedded, positions))
-        blocks = []
+        x, blocks = self.decoder_stack.begin(embedded, positions), []
         for block in self.decoder:
             x, of_source, _ = block(x, context)
             assert isinstance(of_source, KeyValue)  # without a cache
             blocks.append(BlockCache(KVCache.store(of_source).extend(beam_size * max_length)))
         return DecodingCache.start(blocks, src, beam_size, max_length)
 
-    def extend_cache(self, cache: DecodingCache, max_length: int) -> DecodingCache:
-        """Returns the cache with capacity for `max_length` steps."""
-        return cache.extend(max_length)
-
     def decode_step(
         self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: DecodingCache
     ) -> tuple[Float[Array, "B W V"], DecodingCache]:
         """Computes the logits after one more token in each of the W slots of the beam."""
-        (beam, length), prefix = cache.ancestors.shape[1:], cache.src.shape[1]
-        ancestors = cache.follow_parents(parents)
-        source_lengths = padding_mask(cache.src).sum(axis=-1)[:, 0]  # B 1
-        positions = jnp.broadcast_to(source_lengths + cache.step, tokens.shape)
-        # The cache holds the key of slot w at step l at index S + l * W + w.
-        past = source_lengths + jnp.repeat(jnp.arange(length), beam)
-        of_source = jnp.zeros_like(cache.src) + jnp.arange(prefix)  # sharded as the source is
-        key_positions = jnp.concatenate([of_source, past], axis=1)
-        seen = ancestor_mask(ancestors, cache.step)
-        sees_source = jnp.broadcast_to(padding_mask(cache.src), (*seen.shape[:3], prefix))
-        context = Context(
-            jnp.concatenate([sees_source, seen], axis=-1),
-            self.position,
-            positions,
-            self.position.bias(positions, key_positions),
-            write_at=prefix + cache.step * beam,
-            key_positions=key_positions,
-        )
-        x = normalize(self.embedding_norm, self.position.add(self.embed_tgt(tokens), positions))
-        x, blocks = step_stack(self.decoder, x, context, cache.blocks)
-        logits = self.compute_logits(normalize(self.decoder_norm, x))
-        return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)
+        x, cache = self.decoder_stack.step(self.embed_tgt(tokens), parents, cache)
+        return self.compute_logits(x), cache
+
+    @classmethod
+    def find_side(cls, name: str) -> str:
+        """Returns what a weight of this name multiplies."""
+        del name
+        return "token"
+
+    @classmethod
+    def count_attention(
+        cls, config: ModelConfig, src: Int[np.ndarray, "B"], tgt: Int[np.ndarray, "B"]
+    ) -> int:
+        """Returns the multiplications of attention, for pairs of these lengths."""
+        pairs = config.depth[1] * int((src + tgt) @ (src + tgt))
+        return multiplications_per_pair(config) * pairs
+
+    @classmethod
+    def count_sequential(cls, config: ModelConfig, src_length: int, tgt_length: int) -> int:
+        """Returns the operations that follow each other: one for each sub-layer."""
+        del src_length, tgt_length
+        sub_layers = 1 + (config.feed_forward != "none")
+        return config.depth[1] * sub_layers

@@ -4,20 +4,21 @@ The parameters have the names of a Transformer's encoder, and can start one (`--
 """
 
 import jax
+import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID, DeviceBatch
-from t2t.model.block import Block, make_embedding_norm, make_final_norm
 from t2t.model.compute_policy import Policy
-from t2t.model.interface import Model, Prediction
+from t2t.model.interface import Model, Prediction, multiplications_per_pair
+from t2t.model.masks import positions_in_segments, source_mask, source_segment_ids
 from t2t.model.position import make_position
-from t2t.model.transformer import Encoder
+from t2t.model.stack import Auxiliary, Block, Stack, make_embedding_norm, make_final_norm
 
 
-class EncoderOnly(Encoder, Model):
-    """A Transformer's encoder with logits; it generates nothing."""
+class EncoderOnly(Model):
+    """A Transformer's encoder with logits; it generates nothing, so search cannot call it."""
 
     reads_targets = False
 
@@ -31,13 +32,25 @@ class EncoderOnly(Encoder, Model):
     ):
         """Draws the parameters with `key`; they do not depend on the mesh."""
         depth, _ = config.depth
-        keys = iter(jax.random.split(key, depth + 4))
-        super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
+        random_keys = iter(jax.random.split(key, depth + 4))
+        super().__init__(config, policy, src_vocab_size, tgt_vocab_size, random_keys)
         self.scan_layers = config.scan_layers
-        self.src_position = make_position(config, policy, next(keys), causal=False)
+        self.src_position = make_position(config, policy, next(random_keys), causal=False)
         self.src_embedding_norm = make_embedding_norm(config, policy)
-        self.encoder = nnx.List(Block(config, policy, next(keys)) for _ in range(depth))
+        self.encoder = nnx.List(Block(config, policy, next(random_keys)) for _ in range(depth))
         self.encoder_norm = make_final_norm(config, policy)
+
+    def encode(
+        self, src: Int[Array, "B S"], key: jax.Array | None = None
+    ) -> tuple[Float[Array, "B S D"], Auxiliary]:
+        """Returns the encoder's output and auxiliary losses, as `Transformer.encode`."""
+        stack = Stack(
+            self.policy, self.src_position, self.src_embedding_norm, self.encoder,
+            self.encoder_norm, self.dropout_rate, self.scan_layers,
+        )  # fmt: skip
+        segments = source_segment_ids(src)
+        mask, positions = source_mask(segments, src), positions_in_segments(segments)
+        return stack(self.embed_src(src), positions, mask, key, is_token=src != PAD_ID)
 
     def find_tokens(self, batch: DeviceBatch) -> Bool[Array, "B S"]:
         """Returns where the source has tokens: targets have PAD wherever nothing is predicted."""
@@ -50,3 +63,23 @@ class EncoderOnly(Encoder, Model):
         length = min(batch.src.shape[1], batch.tgt_out.shape[1])
         cut = batch._replace(tgt_out=batch.tgt_out[:, :length], weights=batch.weights[:, :length])
         return self.make_prediction(hidden[:, :length], cut, auxiliary)
+
+    @classmethod
+    def find_side(cls, name: str) -> str:
+        """Returns what a weight of this name multiplies."""
+        return "src" if name.startswith("encoder.") else "tgt"
+
+    @classmethod
+    def count_attention(
+        cls, config: ModelConfig, src: Int[np.ndarray, "B"], tgt: Int[np.ndarray, "B"]
+    ) -> int:
+        """Returns the multiplications of attention, for pairs of these lengths."""
+        del tgt
+        return multiplications_per_pair(config) * config.depth[0] * int(src @ src)
+
+    @classmethod
+    def count_sequential(cls, config: ModelConfig, src_length: int, tgt_length: int) -> int:
+        """Returns the operations that follow each other: one for each sub-layer."""
+        del src_length, tgt_length
+        sub_layers = 1 + (config.feed_forward != "none")
+        return config.depth[0] * sub_layers

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from t2t.model.interface import Generator
+from t2t.model.interface import Model
 
 
 class Ensemble(nnx.Module):
-    """The methods of `Generator` that search and scoring call, for several models at once."""
+    """The methods of `Model` that search and scoring call, for several models at once."""
 
-    def __init__(self, models: Sequence[Generator], weights: tuple[float, ...], mean: str):
+    def __init__(self, models: Sequence[Model], weights: tuple[float, ...], mean: str):
         """For the arguments see `t2t.ops.build_model.Members`."""
         self.models = nnx.List(models)
         self.weights = weights

@@ -10,8 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.model.compute_policy import Policy
-from t2t.model.layers import init_glorot
-from t2t.model.matmul import einsum, multiply
+from t2t.model.linear import einsum, init_glorot, multiply
 from t2t.runtime.mesh import reshard, spec
 
 # Returned beside the output: the load-balancing loss, and tokens per expert.
@@ -51,9 +50,7 @@ class Experts(nnx.Module):
         logits = einsum("BTD,DE->BTE", x.astype(jnp.float32), self.router[...], out_sharding=by_row)
         probabilities = jax.nn.softmax(logits)
         factors, chosen = jax.lax.top_k(probabilities, self.num_choices)
-        y = self.policy.operations.apply_experts(
-            x, factors, chosen, self.inner[...], self.outer[...], self.policy.product_dtype
-        )
+        y = self.policy.apply_experts(x, factors, chosen, self.inner[...], self.outer[...])
         counted = jnp.ones_like(factors[..., 0]) if is_token is None else is_token
         return y, balance(probabilities, chosen, counted.astype(jnp.float32), self.load_balance)
 
@@ -64,6 +61,7 @@ def apply_experts(
     chosen: Int[Array, "B T C"],
     inner: Float[Array, "E D F"],
     outer: Float[Array, "E F D"],
+    *,
     dtype: jnp.dtype,
 ) -> Float[Array, "B T D"]:
     """Returns the sum over all e of g_e relu(x W1_e) W2_e; products have operands in `dtype`.
@@ -73,9 +71,9 @@ def apply_experts(
     is_chosen = jax.nn.one_hot(chosen, len(inner), dtype=jnp.float32)
     gates = reshard(einsum("BTCE,BTC->BTE", is_chosen, factors), "batch", None, "experts")
     by_expert, by_row = spec("batch", None, "experts", None), spec("batch", None, None)
-    hidden = jax.nn.relu(multiply("BTD,EDF->BTEF", x, inner, dtype, by_expert))
-    weighted = (hidden * gates[..., None]).astype(x.dtype)
-    return multiply("BTEF,EFD->BTD", weighted, outer, dtype, by_row)
+    activations = jax.nn.relu(multiply("BTD,EDF->BTEF", x, inner, by_expert, dtype=dtype))
+    weighted = (activations * gates[..., None]).astype(x.dtype)
+    return multiply("BTEF,EFD->BTD", weighted, outer, by_row, dtype=dtype)
 
 
 def balance(

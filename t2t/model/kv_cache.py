@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t2t.data.batch import PAD_ID
+
 
 class KeyValue(NamedTuple):
     """Keys and values of S positions in each of B sequences."""
@@ -97,6 +99,25 @@ class DecodingCache(NamedTuple):
         first_token = src[:, :1, None]  # its `zeros_like` is sharded over the batch, as `src` is
         ancestors = jnp.tile(jnp.zeros_like(first_token), (1, beam_size, max_length))
         return cls(blocks, src, ancestors, step=jnp.zeros((), jnp.int32))
+
+    @property
+    def has_prefix(self) -> bool:
+        """Whether the blocks' caches begin with the source; else the source is their memory."""
+        return self.blocks[0].memory is None
+
+    def find_positions(self) -> tuple[Int[Array, "*#B W"], Int[Array, "*#B S"]]:
+        """Returns the positions of this step's tokens, and of all keys in the cache.
+
+        The key of slot w at step l has the index l * W + w, behind those of the prefix.
+        """
+        beam, length = self.ancestors.shape[1:]
+        steps = jnp.repeat(jnp.arange(length), beam)
+        if not self.has_prefix:
+            return jnp.full(beam, self.step), steps
+        lengths = jnp.sum(self.src != PAD_ID, axis=-1, keepdims=True)
+        of_source = jnp.zeros_like(self.src) + jnp.arange(self.src.shape[1])  # sharded as it is
+        positions = jnp.broadcast_to(lengths + self.step, (len(lengths), beam))
+        return positions, jnp.concatenate([of_source, lengths + steps], axis=1)
 
     def extend(self, max_length: int) -> "DecodingCache":
         """Returns the cache with capacity for `max_length` steps."""

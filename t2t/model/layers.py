@@ -1,4 +1,4 @@
-"""Feed-forward (section 3.3), embeddings (section 3.4), norms, dropout, and initial values."""
+"""Feed-forward (section 3.3), embeddings (section 3.4), norms and dropout."""
 
 import math
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from t2t.config.fields import ModelConfig
-from t2t.config.variants import GATED, call_variant, check_call
+from t2t.config.variants import GATED, call_variant
 from t2t.model.compute_policy import Policy
-from t2t.model.matmul import add_bias, einsum
+from t2t.model.linear import draw_linear, einsum
 from t2t.runtime.mesh import spec
 
 
@@ -27,44 +27,36 @@ class FeedForward(nnx.Module):
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Initialises weights as in Glorot and Bengio (2010), biases with zeros."""
-        d_model, d_ff = config.d_model, config.d_ff
+        d_model, d_ff, biased = config.d_model, config.d_ff, config.feed_forward_bias
         inner_key, outer_key = jax.random.split(key)
         self.policy = policy
         self.activation = config.feed_forward
         self.inner_dropout = config.feed_forward_dropout
-        halves = 2 if self.activation in GATED else 1
-        inner = (halves, d_model, d_ff)
-        self.inner = init_glorot(
-            inner_key, inner, d_model, d_ff, None, "d_model", "d_ff", matrix=(1, 2)
-        )
-        outer = d_ff, d_model
-        self.outer = init_glorot(outer_key, outer, *outer, "d_ff", "d_model", matrix=(0, 1))
-        self.biased = config.feed_forward_bias
-        if self.biased:
-            self.inner_bias = nnx.Param(jnp.zeros((halves, d_ff), out_sharding=spec(None, "d_ff")))
-            self.outer_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
+        self.halves = 2 if self.activation in GATED else 1
+        self.inner = draw_linear(
+            policy, "BTD,DF->BTF", inner_key, (self.halves, d_model, d_ff),
+            (None, "d_model", "d_ff"), matrix=(1, 2), biased=biased,
+        )  # fmt: skip
+        self.outer = draw_linear(
+            policy, "BTF,FD->BTD", outer_key, (d_ff, d_model), ("d_ff", "d_model"),
+            matrix=(0, 1), biased=biased,
+        )  # fmt: skip
 
     def __call__(
-        self, x: Float[Array, "B T D"], key: jax.Array | None = None
+        self,
+        x: Float[Array, "B T D"],
+        key: jax.Array | None = None,
+        is_token: Bool[Array, "B T"] | None = None,
     ) -> Float[Array, "B T D"]:
-        """Applies the network to each position."""
-        halves = [
-            self.policy.multiply("BTD,DF->BTF", x, self.inner[i])
-            for i in range(self.inner.shape[0])
-        ]
-        if self.biased:
-            halves = [add_bias(half, self.inner_bias[i]) for i, half in enumerate(halves)]
-        inner = self._activate(halves)
-        inner = self.policy.operations.dropout(inner, self.inner_dropout, key)
-        outer = self.policy.multiply(
-            "BTF,FD->BTD", inner, self.outer[...], out_sharding=spec("batch", None, None)
-        )
-        return add_bias(outer, self.outer_bias[...]) if self.biased else outer
+        """Applies the network to each position, token or not."""
+        del is_token
+        inner = self._activate([self.inner(x, half) for half in range(self.halves)])
+        return self.outer(self.policy.dropout(inner, self.inner_dropout, key))
 
     def _activate(self, halves: list[Float[Array, "B T F"]]) -> Float[Array, "B T F"]:
         match self.activation:
             case "relu":
-                return self.policy.operations.relu(halves[0])
+                return self.policy.relu(halves[0])
             case "gelu":
                 return jax.nn.gelu(halves[0])
             case "gelu_exact":
@@ -100,7 +92,7 @@ class Embedding(nnx.Module):
         rows = self.table[...].at[ids].get(out_sharding=spec("batch", None, None))
         return (self.scale * rows).astype(dtype)
 
-    def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+    def compute_logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Computes the logits x table^T in float32, from operands in the dtype of `x`."""
         return einsum(
             "BTD,VD->BTV",
@@ -135,7 +127,7 @@ class LayerNorm(nnx.Module):
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """Normalises x over its last dimension."""
-        normalized = self.policy.operations.standardize(x, centred=True, epsilon=self.epsilon)
+        normalized = self.policy.standardize(x, centred=True, epsilon=self.epsilon)
         return (normalized * self.scale[...] + self.bias[...]).astype(x.dtype)
 
 
@@ -150,7 +142,7 @@ class RMSNorm(nnx.Module):
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """Normalises x over its last dimension."""
-        normalized = self.policy.operations.standardize(x, centred=False, epsilon=self.epsilon)
+        normalized = self.policy.standardize(x, centred=False, epsilon=self.epsilon)
         return (normalized * self.scale[...]).astype(x.dtype)
 
 
@@ -183,7 +175,6 @@ def make_norm(config: ModelConfig, policy: Policy) -> Norm:
             return Identity()
         case other:
             norm: Norm = call_variant("model.norm", other, config, policy, is_valid=is_layer)
-            check_call("model.norm", other, norm, None)
             return norm
 
 
@@ -219,8 +210,8 @@ def split(key: jax.Array | None, number: int) -> list[jax.Array | None]:
     """
     if key is None:
         return [None] * number
-    keys = jax.random.split(key, number)
-    return [keys[i] for i in range(number)]
+    parts = jax.random.split(key, number)
+    return [parts[i] for i in range(number)]
 
 
 def hash_indices(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> UInt32[Array, "..."]:
@@ -245,31 +236,3 @@ def hash_indices(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> UInt32
     h = (h ^ (h >> 15)) * jnp.uint32(0x846CA68B)
     h ^= h >> 16
     return h
-
-
-def draw_glorot(
-    key: jax.Array, shape: tuple[int, ...], fan_in: int, fan_out: int, *names: str | None
-) -> Float[Array, "..."]:
-    """Draws weights uniformly from [-limit, limit), limit = sqrt(6 / (fan_in + fan_out)).
-
-    Source: Glorot and Bengio (2010). `names` are the logical names of the dimensions
-    (`t2t.runtime.mesh.RULES`).
-    """
-    limit = math.sqrt(6 / (fan_in + fan_out))
-    return jax.random.uniform(key, shape, minval=-limit, maxval=limit, out_sharding=spec(*names))
-
-
-def init_glorot(
-    key: jax.Array,
-    shape: tuple[int, ...],
-    fan_in: int,
-    fan_out: int,
-    *names: str | None,
-    matrix: tuple[int, int] | None = None,
-) -> nnx.Param[jax.Array]:
-    """Creates a parameter by `draw_glorot`.
-
-    `matrix` says which dimensions are inputs and outputs of a matrix that enters products alone,
-    for Muon and for gradient accumulation. Other dimensions count matrices.
-    """
-    return nnx.Param(draw_glorot(key, shape, fan_in, fan_out, *names), matrix=matrix)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from t2t.model.matmul import einsum
+from t2t.model.linear import einsum
 from t2t.runtime.mesh import spec
 
 

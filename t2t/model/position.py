@@ -132,7 +132,7 @@ class Rotary(Position):
         self, x: Float[Array, "B T H K"], positions: Int[Array, "*#B T"]
     ) -> Float[Array, "B T H K"]:
         """Rotates as the function `rotate` of this module."""
-        return self.policy.operations.rotate(x, positions)
+        return self.policy.rotate(x, positions)
 
 
 def rotate(x: Float[Array, "B T H K"], positions: Int[Array, "*#B T"]) -> Float[Array, "B T H K"]:

@@ -12,18 +12,19 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
 from t2t.model.attention import masked_softmax
-from t2t.model.block import Auxiliary
 from t2t.model.compute_policy import Policy
-from t2t.model.layers import init_glorot, split
-from t2t.model.matmul import add_bias, einsum
+from t2t.model.interface import Model
+from t2t.model.layers import split
+from t2t.model.linear import add_bias, einsum, init_glorot
 from t2t.model.rnn_layers import BidirectionalLayer, RecurrentLayer, make_cell, scan_positions
-from t2t.model.tables import TableGenerator
+from t2t.model.stack import Auxiliary
 from t2t.runtime.mesh import spec
 
 
@@ -36,10 +37,15 @@ class EncodedSource(NamedTuple):
 
 
 class RNNCache(NamedTuple):
-    """The state of decoding between steps."""
+    """The state of decoding between steps, whose size is constant."""
 
     states: Float[Array, "B W N X C"]  # of each slot and decoder layer
     source: EncodedSource
+
+    def extend(self, max_length: int) -> "RNNCache":
+        """Returns the cache, which has capacity for any number of steps."""
+        del max_length
+        return self
 
 
 class AdditiveAttention(nnx.Module):
@@ -55,7 +61,7 @@ class AdditiveAttention(nnx.Module):
         self.key = init_glorot(key_key, fans, *fans, "d_model", None)
         self.score = init_glorot(score_key, (d_model,), d_model, 1, None)
 
-    def project_memory(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
+    def compute_keys(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
         """Computes U h, once for each sentence; as float32, so that gradients are summed in it."""
         return einsum("BSD,DK->BSK", memory, self.key.astype(memory.dtype)).astype(jnp.float32)
 
@@ -98,7 +104,7 @@ class AttentiveLayer(nnx.Module):
     ) -> tuple[Float[Array, "B W X C"], Float[Array, "B W D"]]:
         """Returns (states, contexts) after one more token.
 
-        `from_token` is `recurrence.project` of the embedded tokens.
+        `from_token` is `recurrence.read_inputs` of the embedded tokens.
         """
         context = self.attention(state[:, :, 0].astype(from_token.dtype), source)
         weights = self.context.astype(context.dtype)
@@ -116,10 +122,10 @@ class AttentiveLayer(nnx.Module):
             state, context = layer.step(from_token[:, None], state, source)
             return state, (state[:, 0, 0].astype(embedded.dtype), context[:, 0])
 
-        return scan_positions(self, step, start[:, None], self.recurrence.project(embedded))
+        return scan_positions(self, step, start[:, None], self.recurrence.read_inputs(embedded))
 
 
-class RNN(TableGenerator):
+class RNN(Model):
     """The recurrent encoder-decoder; every layer's output has d_model features."""
 
     def __init__(
@@ -132,24 +138,26 @@ class RNN(TableGenerator):
     ):
         """Draws the parameters with `key`; they do not depend on the mesh."""
         encoder_depth, decoder_depth = config.depth
-        keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
-        super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
+        random_keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
+        super().__init__(config, policy, src_vocab_size, tgt_vocab_size, random_keys)
         self.residual = config.residual
         d_model, half = config.d_model, config.d_model // 2
         self.encoder = nnx.List(
-            BidirectionalLayer(config, next(keys)) for _ in range(encoder_depth)
+            BidirectionalLayer(config, next(random_keys)) for _ in range(encoder_depth)
         )
-        self.attentive = AttentiveLayer(config, next(keys))
+        self.attentive = AttentiveLayer(config, next(random_keys))
         self.decoder = nnx.List(
-            RecurrentLayer(config, next(keys)) for _ in range(decoder_depth - 1)
+            RecurrentLayer(config, next(random_keys)) for _ in range(decoder_depth - 1)
         )
         # `start` computes the decoder's initial states from the encoder's output.
         states = (decoder_depth, make_cell(config).num_parts, d_model)
         names = (None, None, None)
-        self.start = init_glorot(next(keys), (half, *states), half, d_model, None, *names)
+        self.start = init_glorot(next(random_keys), (half, *states), half, d_model, None, *names)
         self.start_bias = nnx.Param(jnp.zeros(states, out_sharding=spec(*names)))
         readout = (3, d_model, d_model)
-        self.readout = init_glorot(next(keys), readout, 3 * d_model, d_model, None, "d_model", None)
+        self.readout = init_glorot(
+            next(random_keys), readout, 3 * d_model, d_model, None, "d_model", None
+        )
         self.readout_bias = nnx.Param(jnp.zeros(d_model, out_sharding=spec(None)))
 
     def compute_hidden(
@@ -164,7 +172,7 @@ class RNN(TableGenerator):
         self, src: Int[Array, "B S"], key: jax.Array | None = None
     ) -> tuple[Float[Array, "B S D"], Auxiliary]:
         """Returns the encoder's output, called the memory; there are no auxiliary losses."""
-        dropout = self.policy.operations.dropout
+        dropout = self.policy.dropout
         keys = split(key, 1 + len(self.encoder))
         x = dropout(self.embed_src(src), self.dropout_rate, keys[0])
         for number, layer in enumerate(self.encoder, start=1):
@@ -180,11 +188,11 @@ class RNN(TableGenerator):
         key: jax.Array | None = None,
     ) -> Float[Array, "B T D"]:
         """Computes the decoder's output; a position depends only on target tokens up to it."""
-        dropout, rate = self.policy.operations.dropout, self.dropout_rate
+        dropout, rate = self.policy.dropout, self.dropout_rate
         embedding_key, first_key, *keys, output_key = split(key, 3 + len(self.decoder))
         embedded = dropout(self.embed_tgt(tgt_in), rate, embedding_key)
         starts = self._init_states(memory)
-        x, contexts = self.attentive(embedded, starts[:, 0], self._project_source(memory, src))
+        x, contexts = self.attentive(embedded, starts[:, 0], self._prepare_source(memory, src))
         x = dropout(x, rate, first_key)
         for number, layer in enumerate(self.decoder, start=1):
             after = dropout(layer(x, starts[:, number]), rate, keys[number - 1])
@@ -196,7 +204,7 @@ class RNN(TableGenerator):
         del max_length
         memory, _ = self.encode(src)
         states = jnp.tile(self._init_states(memory)[:, None], (1, beam_size, 1, 1, 1))
-        return RNNCache(states, self._project_source(memory, src))
+        return RNNCache(states, self._prepare_source(memory, src))
 
     def decode_step(
         self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: RNNCache
@@ -208,11 +216,11 @@ class RNN(TableGenerator):
         """
         before = jnp.take_along_axis(cache.states, parents[:, :, None, None, None], axis=1)
         embedded = self.embed_tgt(tokens)
-        from_tokens = self.attentive.recurrence.project(embedded)
+        from_tokens = self.attentive.recurrence.read_inputs(embedded)
         state, contexts = self.attentive.step(from_tokens, before[:, :, 0], cache.source)
         states, x = [state], state[:, :, 0].astype(self.policy.dtype)
         for number, layer in enumerate(self.decoder, start=1):
-            state = layer.step(layer.project(x), before[:, :, number])
+            state = layer.step(layer.read_inputs(x), before[:, :, number])
             states.append(state)
             x = self._connect(x, state[:, :, 0].astype(self.policy.dtype))
         logits = self.compute_logits(self._read_out(x, contexts, embedded))
@@ -233,10 +241,10 @@ class RNN(TableGenerator):
         )
         return jnp.tanh(start + self.start_bias[...])
 
-    def _project_source(
+    def _prepare_source(
         self, memory: Float[Array, "B S D"], src: Int[Array, "B S"]
     ) -> EncodedSource:
-        return EncodedSource(self.attentive.attention.project_memory(memory), memory, src != PAD_ID)
+        return EncodedSource(self.attentive.attention.compute_keys(memory), memory, src != PAD_ID)
 
     def _connect(
         self, x: Float[Array, "B T D"], after: Float[Array, "B T D"]
@@ -257,3 +265,23 @@ class RNN(TableGenerator):
             out_sharding=spec("batch", None, None),
         )
         return jnp.tanh(add_bias(joined, self.readout_bias[...]))
+
+    @classmethod
+    def find_side(cls, name: str) -> str:
+        """Returns what a weight of this name multiplies."""
+        if name == "start":  # the first state of the decoder
+            return "sentence"
+        return "src" if name.startswith("encoder.") or name.endswith("attention.key") else "tgt"
+
+    @classmethod
+    def count_attention(
+        cls, config: ModelConfig, src: Int[np.ndarray, "B"], tgt: Int[np.ndarray, "B"]
+    ) -> int:
+        """Returns the multiplications of attention, for pairs of these lengths."""
+        return 2 * config.d_model * int(src @ tgt)  # of additive attention
+
+    @classmethod
+    def count_sequential(cls, config: ModelConfig, src_length: int, tgt_length: int) -> int:
+        """Returns the operations that follow each other: one for each layer and position."""
+        encoder_depth, decoder_depth = config.depth
+        return encoder_depth * src_length + decoder_depth * tgt_length

@@ -20,8 +20,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.model.layers import init_glorot
-from t2t.model.matmul import add_bias, einsum
+from t2t.model.linear import add_bias, einsum, init_glorot
 from t2t.runtime.mesh import replicate_for_loop, spec
 
 Layer = TypeVar("Layer", bound=nnx.Module)
@@ -42,8 +41,8 @@ def gru(
     gates = jax.nn.sigmoid(from_input[..., :2, :] + from_state[..., :2, :])
     reset, update = gates[..., 0, :], gates[..., 1, :]
     candidate = jnp.tanh(from_input[..., 2, :] + reset * from_state[..., 2, :])
-    hidden = state[..., 0, :]
-    return (hidden + update * (candidate - hidden))[..., None, :]
+    before = state[..., 0, :]
+    return (before + update * (candidate - before))[..., None, :]
 
 
 def lstm(
@@ -94,7 +93,7 @@ class RecurrentLayer(nnx.Module):
         self.state = init_glorot(state_key, shape, width, width, None, None, None)
         self.bias = nnx.Param(jnp.zeros((num_gates, width), out_sharding=spec(None, None)))
 
-    def project(self, x: Float[Array, "B T D"]) -> Float[Array, "B T Y C"]:
+    def read_inputs(self, x: Float[Array, "B T D"]) -> Float[Array, "B T Y C"]:
         """Computes Wx + b for all positions."""
         projected = einsum("BTD,DYC->BTYC", x, self.input.astype(x.dtype))
         return add_bias(projected, self.bias[...])
@@ -123,7 +122,7 @@ class RecurrentLayer(nnx.Module):
             state = layer.step(from_input[:, None], state)
             return state, state[:, 0, 0].astype(x.dtype)
 
-        return scan_positions(self, step, start[:, None], self.project(x))
+        return scan_positions(self, step, start[:, None], self.read_inputs(x))
 
 
 class BidirectionalLayer(nnx.Module):

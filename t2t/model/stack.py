@@ -1,39 +1,267 @@
-"""A stack of blocks, unrolled or scanned."""
+"""Section 3.1: blocks of sub-layers, and stacks of them.
+
+A block is what the paper calls a layer: self-attention, attention over a memory if the stack has
+one, and a feed-forward. Each of these sub-layers has a residual connection and a norm around it.
+All families of models are stacks of this block (`transformer.py`, `decoder_only.py`,
+`encoder_only.py`).
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from t2t.model.attention import Context
-from t2t.model.block import Auxiliary, Block, DropoutKeys
-from t2t.model.kv_cache import BlockCache
+from t2t.config.fields import ModelConfig
+from t2t.config.variants import CHOICES, call_variant
+from t2t.model.attention import Context, find_sub_layer
+from t2t.model.compute_policy import Policy
+from t2t.model.experts import Experts
+from t2t.model.kv_cache import BlockCache, DecodingCache, KeyValue
+from t2t.model.layers import FeedForward, Identity, Norm, is_layer, make_norm, normalize, split
+from t2t.model.masks import ancestor_mask, padding_mask
+from t2t.model.position import Position, make_block_position
+
+# What feed-forwards return beside their output, summed over blocks; most return nothing. "loss" is
+# added to the loss of each predicted token, so it is a mean over the tokens that the layer sees.
+# Other entries are vectors of counts, whose shares of their sum are metrics of training.
+Auxiliary = dict[str, Float[Array, "..."]]
 
 
-def apply_stack(
+class Residual(nnx.Module):
+    """Dropout, residual connection and norm around a sub-layer f.
+
+    With y = f(before(x)), the result of the sub-layer is after(x, y):
+
+        model.norm_position=post (the paper)  norm(x + dropout(f(x)))
+        model.norm_position=pre               x + dropout(f(norm(x)))
+
+    With model.residual=False "x +" is left out.
+    """
+
+    def __init__(self, config: ModelConfig, policy: Policy):
+        """Creates the norm."""
+        if config.norm_position not in ("post", "pre"):
+            raise ValueError(f"model.norm_position={config.norm_position!r} is unknown")
+        self.policy = policy
+        self.norm = make_norm(config, policy)
+        self.is_pre = config.norm_position == "pre"
+        self.residual = config.residual
+        self.dropout_rate = config.dropout
+
+    def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """Returns the input of the sub-layer."""
+        return normalize(self.norm, x) if self.is_pre else x
+
+    def after(
+        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], key: jax.Array | None
+    ) -> Float[Array, "B T D"]:
+        """Returns the result, from the input x and the sub-layer's output y."""
+        y = self.policy.dropout(y.astype(x.dtype), self.dropout_rate, key)
+        result = x + y if self.residual else y
+        return result if self.is_pre else normalize(self.norm, result)
+
+
+def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> Any:
+    """Creates the feed-forward that `model.feed_forward` names, or None for "none".
+
+    It is called as (x, key, is_token), and returns y or (y, auxiliary).
+    """
+    match config.feed_forward:
+        case "none":
+            return None
+        case "moe":
+            return Experts(config, policy, key)
+        case own if own in CHOICES["model.feed_forward"]:
+            return FeedForward(config, policy, key)
+        case other:
+            arguments = config, policy, key
+            return call_variant("model.feed_forward", other, *arguments, is_valid=is_layer)
+
+
+class Block(nnx.Module):
+    """Self-attention, attention over a memory (`over_memory`), then feed-forward.
+
+    With model.feed_forward=none there is no third sub-layer.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        policy: Policy,
+        key: jax.Array,
+        *,
+        over_memory: bool = False,
+        causal: bool = False,
+    ):
+        """Creates the two or three sub-layers; `causal`: keys never lie right of their query."""
+        self_key, cross_key, feed_forward_key = jax.random.split(key, 3)
+        self.policy = policy
+        self.over_memory = over_memory
+        position_key = jax.random.fold_in(key, 3)
+        self.own_position: Any = make_block_position(config, position_key, causal=causal)
+        attention = find_sub_layer(config.attention)
+        self.self_attention = attention(config, policy, self_key)
+        self.self_residual = Residual(config, policy)
+        if over_memory:
+            self.cross_attention = attention(config, policy, cross_key, over_memory=True)
+            self.cross_residual = Residual(config, policy)
+        self.feed_forward = make_feed_forward(config, policy, feed_forward_key)
+        if self.feed_forward is not None:
+            self.feed_forward_residual = Residual(config, policy)
+
+    def __call__(
+        self,
+        x: Float[Array, "B T D"],
+        context: Context,
+        cache: BlockCache | None = None,
+        dropout_keys: jax.Array | None = None,
+    ) -> tuple[Float[Array, "B T D"], KeyValue | BlockCache, Auxiliary]:
+        """Applies the block; returns (output, cache, auxiliary losses).
+
+        Without a cache, the T positions attend to each other, and their keys and values are
+        returned in its place. With a cache (decoding), their keys and values are written to it,
+        and they attend to the whole cache. In training there are `DROPOUTS` keys of dropout.
+        """
+        sites = [None] * DROPOUTS if dropout_keys is None else dropout_keys
+        self_weights, self_output, cross_weights, cross_output, inner, output = sites
+        x = x.astype(self.policy.dtype)  # a registered position may have added float32 numbers
+        if self.own_position is not None:
+            keys_at = context.key_positions
+            keys_at = context.positions if keys_at is None else keys_at
+            context = context._replace(bias=self.own_position.bias(context.positions, keys_at))
+        residual = self.self_residual
+        y, written = self.self_attention(residual.before(x), context, cache, self_weights)
+        assert written is not None  # of cross-attention alone
+        x = residual.after(x, y, self_output)
+        if self.over_memory:
+            residual = self.cross_residual
+            y, _ = self.cross_attention(residual.before(x), context, cache, cross_weights)
+            x = residual.after(x, y, cross_output)
+        auxiliary: Auxiliary = {}
+        if self.feed_forward is not None:
+            residual = self.feed_forward_residual
+            y = self.feed_forward(residual.before(x), inner, context.is_token)
+            y, auxiliary = y if isinstance(y, tuple) else (y, auxiliary)
+            x = residual.after(x, y, output)
+        return x, written, auxiliary
+
+
+DROPOUTS = 6  # sites of dropout in a block: weights and output of each sub-layer
+
+
+class Stack(NamedTuple):
+    """Blocks one after the other, and what stands before and after them: a view of a model."""
+
+    policy: Policy
+    position: Position
+    embedding_norm: Norm  # before the first block, of `model.embedding_norm`
+    blocks: Sequence[Block]
+    norm: Norm  # after the last block, which only pre-norm needs
+    dropout_rate: float
+    scanned: bool  # of `model.scan_layers`
+
+    def begin(
+        self,
+        embedded: Float[Array, "B T D"],
+        positions: Int[Array, "*#B T"],
+        key: jax.Array | None = None,
+    ) -> Float[Array, "B T D"]:
+        """Returns the input of the first block; a key switches dropout on (section 5.4)."""
+        x = normalize(self.embedding_norm, self.position.add(embedded, positions))
+        return self.policy.dropout(x, self.dropout_rate, key)
+
+    def __call__(
+        self,
+        embedded: Float[Array, "B T D"],
+        positions: Int[Array, "B T"],
+        mask: Bool[Array, "B 1 T T"],
+        key: jax.Array | None = None,
+        *,
+        in_attention: Int[Array, "*#B T"] | None = None,
+        **others: Any,
+    ) -> tuple[Float[Array, "B T D"], Auxiliary]:
+        """Returns (output, auxiliary losses); a key switches dropout on.
+
+        Args:
+            embedded: the embedded tokens.
+            positions: of the tokens in their sentences, for encodings that are added.
+            mask: which position sees which.
+            key: of dropout.
+            in_attention: positions for rotations and biases of attention, which need nothing but
+                their differences; default: the indices in the row.
+            others: further fields of `Context`.
+        """
+        begin_key, key = split(key, 2)
+        length = embedded.shape[1]
+        self.position.check_length(length)
+        at = jnp.arange(length) if in_attention is None else in_attention
+        context = Context(mask, self.position, at, self.position.bias(at, at), **others)
+        x = self.begin(embedded, positions, begin_key)
+        dropout_keys = None if key is None else jax.random.split(key, (len(self.blocks), DROPOUTS))
+        apply = _scan if self.scanned else _unroll
+        x, auxiliary = apply(self.blocks, x, context, dropout_keys)
+        return normalize(self.norm, x), auxiliary
+
+    def step(
+        self, embedded: Float[Array, "B W D"], parents: Int[Array, "B W"], cache: DecodingCache
+    ) -> tuple[Float[Array, "B W D"], DecodingCache]:
+        """Returns (output, cache) after one more token in each of the W slots of the beam.
+
+        Slot w of sentence b continues the hypothesis that was in slot `parents[b, w]` before. The
+        cache is not reordered for this: the W slots are the query positions of one attention over
+        the whole cache, and a mask shows each slot only its own ancestors.
+        """
+        ancestors = cache.follow_parents(parents)
+        positions, key_positions = cache.find_positions()
+        mask = ancestor_mask(ancestors, cache.step)
+        write_at = cache.step * ancestors.shape[1]
+        if cache.has_prefix:  # in front of the steps' keys
+            prefix = padding_mask(cache.src)
+            prefix = jnp.broadcast_to(prefix, (*mask.shape[:3], prefix.shape[3]))
+            mask, write_at = jnp.concatenate([prefix, mask], axis=-1), write_at + prefix.shape[3]
+        context = Context(
+            mask,
+            self.position,
+            positions,
+            self.position.bias(positions, key_positions),
+            # In decoding each row of the source is one sentence, so only padding is masked.
+            memory_mask=padding_mask(cache.src),
+            write_at=write_at,
+            key_positions=key_positions,
+        )
+        x, blocks = self.begin(embedded, positions), []
+        for block, own in zip(self.blocks, cache.blocks, strict=True):
+            x, written, _ = block(x, context, own)
+            assert isinstance(written, BlockCache)
+            blocks.append(written)
+        cache = cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)
+        return normalize(self.norm, x), cache
+
+
+def make_embedding_norm(config: ModelConfig, policy: Policy) -> Norm:
+    """Creates the norm before the first block of a stack, of `model.embedding_norm`."""
+    return make_norm(config, policy) if config.embedding_norm else Identity()
+
+
+def make_final_norm(config: ModelConfig, policy: Policy) -> Norm:
+    """Creates the norm after the last block of a stack, which only pre-norm needs."""
+    return make_norm(config, policy) if config.norm_position == "pre" else Identity()
+
+
+def _unroll(
     blocks: Sequence[Block],
     x: Float[Array, "B T D"],
     context: Context,
-    key: jax.Array | None = None,
-    *,
-    scanned: bool = False,
+    dropout_keys: jax.Array | None,
 ) -> tuple[Float[Array, "B T D"], Auxiliary]:
-    """Returns (output, auxiliary losses) of the blocks one after the other; a key: with dropout.
-
-    With `scanned` (model.scan_layers) it runs one compiled block in a loop, so that the time to
-    compile does not grow with the depth. For this it copies the parameters into one array for all
-    blocks; the parameters of the model, and so its checkpoints, are the same in both forms.
-    """
-    sites = len(DropoutKeys._fields)
-    keys = None if key is None else jax.random.split(key, (len(blocks), sites))
-    if scanned:
-        return _scan(blocks, x, context, keys)
     total: Auxiliary = {}
     for number, block in enumerate(blocks):
-        x, auxiliary = _apply(block, x, context, None if keys is None else keys[number])
+        x, auxiliary = _apply(
+            block, x, context, None if dropout_keys is None else dropout_keys[number]
+        )
         total = auxiliary if number == 0 else jax.tree.map(jnp.add, total, auxiliary)
     return x, total
 
@@ -42,8 +270,13 @@ def _scan(
     blocks: Sequence[Block],
     x: Float[Array, "B T D"],
     context: Context,
-    keys: jax.Array | None,
+    dropout_keys: jax.Array | None,
 ) -> tuple[Float[Array, "B T D"], Auxiliary]:
+    """As `_unroll`, by one compiled block in a loop: time to compile does not grow with the depth.
+
+    For this it copies the parameters into one array for all blocks; the parameters of the model,
+    and so its checkpoints, are the same in both forms.
+    """
     structure, _ = nnx.split(blocks[0])
     params = [nnx.split(block)[1] for block in blocks]
     stacked = jax.tree.map(lambda *layers: jnp.stack(layers), *params)
@@ -51,33 +284,24 @@ def _scan(
     def apply_one(
         x: Float[Array, "B T D"], inputs: tuple[Any, jax.Array | None]
     ) -> tuple[Float[Array, "B T D"], Auxiliary]:
-        params, keys = inputs
-        return _apply(nnx.merge(structure, params), x, context, keys)
+        params, dropout_keys = inputs
+        return _apply(nnx.merge(structure, params), x, context, dropout_keys)
 
-    x, auxiliary = jax.lax.scan(apply_one, x, (stacked, keys))
+    x, auxiliary = jax.lax.scan(apply_one, x, (stacked, dropout_keys))
     return x, jax.tree.map(lambda layers: layers.sum(axis=0), auxiliary)
 
 
 def _apply(
-    block: Block, x: Float[Array, "B T D"], context: Context, keys: jax.Array | None
+    block: Block, x: Float[Array, "B T D"], context: Context, dropout_keys: jax.Array | None
 ) -> tuple[Float[Array, "B T D"], Auxiliary]:
-    # `order_gradients` saves memory in the backward pass (see `Policy`).
     block, (x, memory) = block.policy.order_gradients(block, (x, context.memory))
-    sites = DropoutKeys() if keys is None else DropoutKeys(*keys)
-    x, _, auxiliary = block(x, context._replace(memory=memory), keys=sites)
+    x, _, auxiliary = block(x, context._replace(memory=memory), dropout_keys=dropout_keys)
     return x, auxiliary
 
 
-def step_stack(
-    blocks: Sequence[Block],
-    x: Float[Array, "B W D"],
-    context: Context,
-    caches: Sequence[BlockCache],
-) -> tuple[Float[Array, "B W D"], list[BlockCache]]:
-    """Returns (output, caches) of one decoding step."""
-    written = []
-    for block, cache in zip(blocks, caches, strict=True):
-        x, new, _ = block(x, context, cache)
-        assert isinstance(new, BlockCache)
-        written.append(new)
-    return x, written
+def keep_order(module: nnx.Module, inputs: Any) -> tuple[nnx.Module, Any]:
+    """Returns its arguments, a block and its inputs; XLA orders the computation of gradients.
+
+    The twin computes the gradients of the block's parameters first, which saves memory.
+    """
+    return module, inputs

@@ -2,59 +2,34 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID
-from t2t.model.attention import Context
-from t2t.model.block import Auxiliary, Block, make_embedding_norm, make_final_norm
 from t2t.model.compute_policy import Policy
+from t2t.model.interface import Model, multiplications_per_pair
 from t2t.model.kv_cache import BlockCache, DecodingCache, KVCache
-from t2t.model.layers import Norm, normalize, split
+from t2t.model.layers import split
 from t2t.model.masks import (
-    ancestor_mask,
     causal_mask,
-    padding_mask,
     positions_in_segments,
     source_mask,
     source_segment_ids,
     target_segment_ids,
 )
-from t2t.model.position import Position, make_position
-from t2t.model.stack import apply_stack, step_stack
-from t2t.model.tables import TableGenerator, Tables
+from t2t.model.position import make_position
+from t2t.model.stack import (
+    Auxiliary,
+    Block,
+    Stack,
+    make_embedding_norm,
+    make_final_norm,
+)
 
 
-class Encoder(Tables):
-    """The left half of figure 1: a stack whose positions all see each other."""
-
-    src_position: Position
-    src_embedding_norm: Norm
-    encoder: nnx.List[Block]
-    encoder_norm: Norm
-    scan_layers: bool
-
-    def encode(
-        self, src: Int[Array, "B S"], key: jax.Array | None = None
-    ) -> tuple[Float[Array, "B S D"], Auxiliary]:
-        """Returns the encoder's output, called the memory, and auxiliary losses."""
-        embedding_key, key = split(key, 2)
-        position, positions = self.src_position, jnp.arange(src.shape[1])
-        position.check_length(src.shape[1])
-        segments = source_segment_ids(src)
-        bias = position.bias(positions, positions)
-        context = Context(
-            source_mask(segments, src), position, positions, bias, is_token=src != PAD_ID
-        )
-        x = position.add(self.embed_src(src), positions_in_segments(segments))
-        x = normalize(self.src_embedding_norm, x)
-        x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
-        x, auxiliary = apply_stack(self.encoder, x, context, key, scanned=self.scan_layers)
-        return normalize(self.encoder_norm, x), auxiliary
-
-
-class Transformer(Encoder, TableGenerator):
+class Transformer(Model):
     """The Transformer of figure 1."""
 
     def __init__(
@@ -67,16 +42,18 @@ class Transformer(Encoder, TableGenerator):
     ):
         """Draws the parameters with `key`; they do not depend on the mesh."""
         encoder_depth, decoder_depth = config.depth
-        keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
-        super().__init__(config, policy, src_vocab_size, tgt_vocab_size, keys)
+        random_keys = iter(jax.random.split(key, encoder_depth + decoder_depth + 5))
+        super().__init__(config, policy, src_vocab_size, tgt_vocab_size, random_keys)
         self.scan_layers = config.scan_layers
-        self.src_position = make_position(config, policy, next(keys), causal=False)
-        self.tgt_position = make_position(config, policy, next(keys), causal=True)
+        self.src_position = make_position(config, policy, next(random_keys), causal=False)
+        self.tgt_position = make_position(config, policy, next(random_keys), causal=True)
         self.src_embedding_norm = make_embedding_norm(config, policy)
         self.tgt_embedding_norm = make_embedding_norm(config, policy)
-        self.encoder = nnx.List(Block(config, policy, next(keys)) for _ in range(encoder_depth))
+        self.encoder = nnx.List(
+            Block(config, policy, next(random_keys)) for _ in range(encoder_depth)
+        )
         self.decoder = nnx.List(
-            Block(config, policy, next(keys), over_memory=True, causal=True)
+            Block(config, policy, next(random_keys), over_memory=True, causal=True)
             for _ in range(decoder_depth)
         )
         self.encoder_norm = make_final_norm(config, policy)
@@ -91,6 +68,30 @@ class Transformer(Encoder, TableGenerator):
         hidden, of_decoder = self.decode(tgt_in, memory, src, decoder_key)
         return hidden, jax.tree.map(jnp.add, of_encoder, of_decoder)
 
+    @property
+    def encoder_stack(self) -> Stack:
+        """The left half of figure 1; its positions all see each other."""
+        return Stack(
+            self.policy, self.src_position, self.src_embedding_norm, self.encoder,
+            self.encoder_norm, self.dropout_rate, self.scan_layers,
+        )  # fmt: skip
+
+    @property
+    def decoder_stack(self) -> Stack:
+        """The right half of figure 1."""
+        return Stack(
+            self.policy, self.tgt_position, self.tgt_embedding_norm, self.decoder,
+            self.decoder_norm, self.dropout_rate, self.scan_layers,
+        )  # fmt: skip
+
+    def encode(
+        self, src: Int[Array, "B S"], key: jax.Array | None = None
+    ) -> tuple[Float[Array, "B S D"], Auxiliary]:
+        """Returns the encoder's output, called the memory, and auxiliary losses."""
+        segments = source_segment_ids(src)
+        mask, positions = source_mask(segments, src), positions_in_segments(segments)
+        return self.encoder_stack(self.embed_src(src), positions, mask, key, is_token=src != PAD_ID)
+
     def decode(
         self,
         tgt_in: Int[Array, "B T"],
@@ -99,18 +100,16 @@ class Transformer(Encoder, TableGenerator):
         key: jax.Array | None = None,
     ) -> tuple[Float[Array, "B T D"], Auxiliary]:
         """Returns the decoder's output and auxiliary losses."""
-        embedding_key, key = split(key, 2)
-        position, positions = self.tgt_position, jnp.arange(tgt_in.shape[1])
-        position.check_length(tgt_in.shape[1])
         segments = target_segment_ids(tgt_in)
-        bias = position.bias(positions, positions)
-        mask, memory_mask = causal_mask(segments), source_mask(segments, src)
-        context = Context(mask, position, positions, bias, memory, memory_mask, tgt_in != PAD_ID)
-        x = position.add(self.embed_tgt(tgt_in), positions_in_segments(segments))
-        x = normalize(self.tgt_embedding_norm, x)
-        x = self.policy.operations.dropout(x, self.dropout_rate, embedding_key)
-        x, auxiliary = apply_stack(self.decoder, x, context, key, scanned=self.scan_layers)
-        return normalize(self.decoder_norm, x), auxiliary
+        return self.decoder_stack(
+            self.embed_tgt(tgt_in),
+            positions_in_segments(segments),
+            causal_mask(segments),
+            key,
+            memory=memory,
+            memory_mask=source_mask(segments, src),
+            is_token=tgt_in != PAD_ID,
+        )
 
     def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> DecodingCache:
         """Allocates an empty past, and computes the keys and values of the memory."""
@@ -122,35 +121,33 @@ class Transformer(Encoder, TableGenerator):
             blocks.append(BlockCache(past, of_memory))
         return DecodingCache.start(blocks, src, beam_size, max_length)
 
-    def extend_cache(self, cache: DecodingCache, max_length: int) -> DecodingCache:
-        """Returns the cache with capacity for `max_length` steps."""
-        return cache.extend(max_length)
-
     def decode_step(
         self, tokens: Int[Array, "B W"], parents: Int[Array, "B W"], cache: DecodingCache
     ) -> tuple[Float[Array, "B W V"], DecodingCache]:
-        """Computes the logits after one more token in each of the W slots of the beam.
+        """Computes the logits after one more token in each of the W slots of the beam."""
+        x, cache = self.decoder_stack.step(self.embed_tgt(tokens), parents, cache)
+        return self.compute_logits(x), cache
 
-        Slot w of sentence b continues the hypothesis that was in slot `parents[b, w]` before. The
-        cache is not reordered for this: the W slots are the query positions of one attention over
-        the whole cache, and a mask shows each slot only its own ancestors.
-        """
-        beam, length = cache.ancestors.shape[1:]
-        ancestors = cache.follow_parents(parents)
-        position, positions = self.tgt_position, jnp.full(beam, cache.step)
-        # The cache holds the key of slot w at step l at index l * W + w.
-        key_positions = jnp.repeat(jnp.arange(length), beam)
-        context = Context(
-            ancestor_mask(ancestors, cache.step),
-            position,
-            positions,
-            position.bias(positions, key_positions),
-            # In decoding each row of the source is one sentence, so only padding is hidden.
-            memory_mask=padding_mask(cache.src),
-            write_at=cache.step * beam,
-            key_positions=key_positions,
-        )
-        x = normalize(self.tgt_embedding_norm, position.add(self.embed_tgt(tokens), positions))
-        x, blocks = step_stack(self.decoder, x, context, cache.blocks)
-        logits = self.compute_logits(normalize(self.decoder_norm, x))
-        return logits, cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)
+    @classmethod
+    def find_side(cls, name: str) -> str:
+        """Returns what a weight of this name multiplies."""
+        # Keys and values of cross-attention are those of source tokens.
+        of_memory = name.endswith("cross_attention.key_value.weight")
+        return "src" if name.startswith("encoder.") or of_memory else "tgt"
+
+    @classmethod
+    def count_attention(
+        cls, config: ModelConfig, src: Int[np.ndarray, "B"], tgt: Int[np.ndarray, "B"]
+    ) -> int:
+        """Returns the multiplications of attention, for pairs of these lengths."""
+        encoder_depth, decoder_depth = config.depth
+        pairs = encoder_depth * int(src @ src) + decoder_depth * int(tgt @ tgt + src @ tgt)
+        return multiplications_per_pair(config) * pairs
+
+    @classmethod
+    def count_sequential(cls, config: ModelConfig, src_length: int, tgt_length: int) -> int:
+        """Returns the operations that follow each other: one for each sub-layer."""
+        del src_length, tgt_length
+        sub_layers = 1 + (config.feed_forward != "none")
+        encoder_depth, decoder_depth = config.depth
+        return encoder_depth * sub_layers + decoder_depth * (1 + sub_layers)

@@ -12,12 +12,17 @@ from typing import Any, NamedTuple
 import jax
 from flax import nnx
 
-from t2t.config.fields import ConfigError, ModelConfig
-from t2t.config.variants import call_variant, explain_shardings, find_variant
+from t2t.config.fields import ModelConfig
+from t2t.config.variants import (
+    call_variant,
+    explain_shardings,
+    find_variant,
+    make_variant_error,
+)
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.encoder_only import EncoderOnly
 from t2t.model.ensemble import Ensemble
-from t2t.model.interface import Generator, Model, Params, check_params
+from t2t.model.interface import Model, Params, check_params
 from t2t.model.rnn import RNN
 from t2t.model.transformer import Transformer
 from t2t.ops.select_kernels import choose_policy
@@ -47,22 +52,16 @@ def make_model(
     return model
 
 
-def find_own_kind(config: ModelConfig) -> str:
-    """Returns `model.kind`, or the library's kind of which a registered one is a subclass.
+def find_family(config: ModelConfig) -> type[Model]:
+    """Returns the class of models that `model.kind` names.
 
     Raises:
-        ConfigError: it is of no family of the library.
+        ConfigError: a function is registered, whose models' operations cannot be counted.
     """
-    if config.kind in FAMILIES:
-        return config.kind
-    family = find_variant("model.kind", config.kind)
-    for kind, own in FAMILIES.items():
-        if isinstance(family, type) and issubclass(family, own):
-            return kind
-    raise ConfigError(
-        f"model.kind={config.kind!r} is a subclass of no family of t2t, so that its operations "
-        "cannot be counted; derive it from one in t2t/model, such as Transformer"
-    )
+    family = FAMILIES.get(config.kind) or find_variant("model.kind", config.kind)
+    if not (isinstance(family, type) and issubclass(family, Model)):
+        raise make_variant_error("model.kind", config.kind, "is no subclass of Model")
+    return family
 
 
 def init_model(
@@ -148,9 +147,7 @@ class Members(NamedTuple):
         def make() -> Ensemble:
             key = jax.random.key(0)
             models = [make_model(config, *sizes, key) for config in self.configs]
-            generators = [model for model in models if isinstance(model, Generator)]
-            assert len(generators) == len(models)
-            return Ensemble(generators, self.weights, self.mean)
+            return Ensemble(models, self.weights, self.mean)
 
         structure, state = nnx.split(nnx.eval_shape(make))
         return structure, nnx.to_pure_dict(state)

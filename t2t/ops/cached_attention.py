@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from t2t.model.attention import masked_softmax
 from t2t.model.kv_cache import KVCache
-from t2t.model.matmul import einsum
+from t2t.model.linear import einsum
 from t2t.ops.recomputed_attention import (
     group_bias,
     group_mask,
@@ -22,7 +22,7 @@ from t2t.ops.recomputed_attention import (
 )
 
 
-def dot_product_attention(
+def cached_attention(
     query: Float[Array, "B T H K"],
     key_value: KVCache,
     mask: Bool[Array, "#B 1 #T S"],

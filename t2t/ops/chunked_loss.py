@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from t2t.model.matmul import einsum
+from t2t.model.linear import einsum
 from t2t.runtime.mesh import platform, reshard, spec
 
 # Target positions of one chunk, summed over the rows on one device. On CPUs the logits of a chunk

@@ -77,7 +77,7 @@ def supports_device() -> bool:
     return True
 
 
-def dot_product_attention(
+def cudnn_attention(
     query: Float[Array, "B T H K"],
     key_value: KeyValue,
     mask: Bool[Array, "#B 1 #T S"],

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, UInt32
 
-from t2t.model.compute_policy import Inputs
 from t2t.model.layers import draw_keep_mask
 from t2t.model.position import rotary_angles, rotate_pairs
 
@@ -101,8 +100,8 @@ def rotate(x: Float[Array, "B T H K"], positions: Int[Array, "*#B T"]) -> Float[
     return rotate_pairs(x, cos, sin)
 
 
-def weights_first(module: nnx.Module, inputs: Inputs) -> tuple[nnx.Module, Inputs]:
-    """Returns (module, inputs); the backward pass computes the module's weight gradients early.
+def weights_first(module: nnx.Module, inputs: Any) -> tuple[nnx.Module, Any]:
+    """As `t2t.model.stack.keep_order`; the backward pass computes the block's gradients early.
 
     They are computed before the gradients of the inputs are passed on. Otherwise XLA may compute
     them at the end of the backward pass, and has to keep the activations that they need until then.
@@ -114,7 +113,7 @@ def weights_first(module: nnx.Module, inputs: Inputs) -> tuple[nnx.Module, Input
 
 
 @jax.custom_vjp
-def _join_gradients(params: Any, inputs: Inputs) -> tuple[Any, Inputs]:
+def _join_gradients(params: Any, inputs: Any) -> tuple[Any, Any]:
     """The identity; the backward pass computes all gradients before it passes on any."""
     return params, inputs
 

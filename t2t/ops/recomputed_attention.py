@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from t2t.model.attention import apply_mask
 from t2t.model.kv_cache import KeyValue
-from t2t.model.matmul import einsum
+from t2t.model.linear import einsum
 from t2t.ops.fast_layers import dropout
 from t2t.runtime.mesh import platform, reshard_like, spec
 
@@ -26,7 +26,7 @@ Weights = Float[Array, "B G Q S"]
 Mask = Bool[Array, "#B 1 #Q S"]
 
 
-def dot_product_attention(
+def recomputed_attention(
     query: Float[Array, "B T H K"],
     key_value: KeyValue,
     mask: Bool[Array, "#B 1 #T S"],

@@ -10,16 +10,18 @@
     model.dtype=mixed       float32 activations; products with weights have bfloat16 operands
 """
 
-import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
-from t2t.config.variants import check_call, find_variant
-from t2t.model import attention, experts, layers, loss, matmul, position
-from t2t.model.compute_policy import Operations, Policy, keep_order
+from t2t.config.variants import CHOICES, find_variant
+from t2t.model import attention, experts, layers, linear, loss, position, stack
+from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops import (
     cached_attention,
@@ -27,7 +29,7 @@ from t2t.ops import (
     chunked_r_drop,
     cudnn_attention,
     fast_layers,
-    fast_matmul,
+    fast_linear,
     gpu_loss,
     recomputed_attention,
     sorted_experts,
@@ -35,20 +37,21 @@ from t2t.ops import (
 )
 from t2t.runtime.mesh import platform
 
-TEXTBOOK = Operations(
-    attention=attention.dot_product_attention,
-    multiply=matmul.multiply,
-    project=matmul.project,
-    standardize=layers.standardize,
-    apply_experts=experts.apply_experts,
-    relu=jax.nn.relu,
-    rotate=position.rotate,
-    dropout=layers.dropout,
-    order_gradients=keep_order,
-    smoothed_cross_entropy=loss.smoothed_cross_entropy,
-    r_drop_cross_entropy=loss.r_drop_cross_entropy,
-    sentence_losses=loss.sentence_losses,
-)
+# The formulas, by their fields of `Policy`.
+TEXTBOOK: dict[str, Callable[..., Any]] = {
+    "attention": attention.dot_product_attention,
+    "multiply": linear.multiply,
+    "multiply_parts": linear.multiply_parts,
+    "standardize": layers.standardize,
+    "apply_experts": experts.apply_experts,
+    "relu": jax.nn.relu,
+    "rotate": position.rotate,
+    "dropout": layers.dropout,
+    "order_gradients": stack.keep_order,
+    "smoothed_cross_entropy": loss.smoothed_cross_entropy,
+    "r_drop_cross_entropy": loss.r_drop_cross_entropy,
+    "sentence_losses": loss.sentence_losses,
+}
 
 
 def fast_attention(
@@ -64,38 +67,38 @@ def fast_attention(
     """As `t2t.model.attention.dot_product_attention`, by the twin that supports the operands."""
     others = mask, bias, dropout_rate, key
     if isinstance(key_value, KVCache):
-        return cached_attention.dot_product_attention(query, key_value, *others, scaled=scaled)
+        return cached_attention.cached_attention(query, key_value, *others, scaled=scaled)
     rate = 0.0 if key is None else dropout_rate
-    attend = recomputed_attention.dot_product_attention
+    attend = recomputed_attention.recomputed_attention
     if tpu_attention.supports(query, key_value, bias, rate):
-        attend = tpu_attention.dot_product_attention
+        attend = tpu_attention.tpu_attention
     elif cudnn_attention.supports(query, key_value, bias, rate):
-        attend = cudnn_attention.dot_product_attention
+        attend = cudnn_attention.cudnn_attention
     return attend(query, key_value, *others, scaled=scaled)
 
 
-FAST = Operations(
-    attention=fast_attention,
-    multiply=fast_matmul.multiply,
-    project=fast_matmul.project,
-    standardize=fast_layers.standardize,
-    apply_experts=sorted_experts.apply_experts,
-    relu=fast_layers.relu,
-    rotate=fast_layers.rotate,
-    dropout=fast_layers.dropout,
-    order_gradients=fast_layers.weights_first,
-    smoothed_cross_entropy=chunked_loss.smoothed_cross_entropy,
-    r_drop_cross_entropy=chunked_r_drop.r_drop_cross_entropy,
-    sentence_losses=chunked_loss.sentence_losses,
-)
+FAST: dict[str, Callable[..., Any]] = {
+    "attention": fast_attention,
+    "multiply": fast_linear.multiply,
+    "multiply_parts": fast_linear.multiply_parts,
+    "standardize": fast_layers.standardize,
+    "apply_experts": sorted_experts.apply_experts,
+    "relu": fast_layers.relu,
+    "rotate": fast_layers.rotate,
+    "dropout": fast_layers.dropout,
+    "order_gradients": fast_layers.weights_first,
+    "smoothed_cross_entropy": chunked_loss.smoothed_cross_entropy,
+    "r_drop_cross_entropy": chunked_r_drop.r_drop_cross_entropy,
+    "sentence_losses": chunked_loss.sentence_losses,
+}
 
+FAST_ON_GPU = FAST | {
+    "dropout": layers.dropout,  # on GPUs XLA stores no masks, even with the formula
+    "smoothed_cross_entropy": gpu_loss.smoothed_cross_entropy,
+    "r_drop_cross_entropy": loss.r_drop_cross_entropy,  # the twin was not measured on GPUs
+}
 
-FAST_ON_GPU = dataclasses.replace(
-    FAST,
-    dropout=layers.dropout,  # on GPUs XLA stores no masks, even with the formula
-    smoothed_cross_entropy=gpu_loss.smoothed_cross_entropy,
-    r_drop_cross_entropy=loss.r_drop_cross_entropy,  # the twin was not measured on GPUs
-)
+PRODUCTS = "multiply", "multiply_parts", "apply_experts"  # operations with a dtype of operands
 
 # Options of XLA for the training step, by platform. On GPUs XLA would merge the products that make
 # queries, keys and values into one, and then cut the result into the parts that cuDNN needs. With
@@ -112,12 +115,10 @@ def choose_policy(config: ModelConfig) -> Policy:
             operations = FAST_ON_GPU if platform() == "gpu" else FAST
         case other:
             raise ValueError(f"model.kernels={other!r} is unknown")
-    # A registered variant has no twin. One of the whole sub-layer uses the library's attention.
-    if config.attention != "dot_product" and not attention.is_sub_layer(config.attention):
-        variant = find_variant("model.attention", config.attention)
-        if not isinstance(variant, type):  # of a class, each layer has a module of its own
-            check_call("model.attention", config.attention, variant, *[None] * 6, scaled=True)
-        operations = dataclasses.replace(operations, attention=variant)
+    # A registered attention has no twin. A whole sub-layer uses the library's.
+    is_own = config.attention in CHOICES["model.attention"]
+    if not is_own and attention.find_sub_layer(config.attention) is attention.MultiHeadAttention:
+        operations = operations | {"attention": find_variant("model.attention", config.attention)}
     match config.dtype:
         case "auto":
             dtype = product_dtype = "float32" if platform() == "cpu" else "bfloat16"
@@ -125,7 +126,14 @@ def choose_policy(config: ModelConfig) -> Policy:
             dtype, product_dtype = "float32", "bfloat16"
         case dtype:
             product_dtype = dtype
-    return Policy(jnp.dtype(dtype), jnp.dtype(product_dtype), operations)
+    bound = {name: bind_dtype(operations[name], product_dtype) for name in PRODUCTS}
+    return Policy(jnp.dtype(dtype), jnp.dtype(product_dtype), **(operations | bound))
+
+
+@functools.cache  # equal policies have equal functions
+def bind_dtype(product: Callable[..., Any], dtype: str) -> Callable[..., Any]:
+    """Returns a function of products, with the dtype of their operands."""
+    return functools.partial(product, dtype=jnp.dtype(dtype))
 
 
 def describe_kernels(config: ModelConfig) -> dict[str, str]:
@@ -133,15 +141,15 @@ def describe_kernels(config: ModelConfig) -> dict[str, str]:
 
     Attention has several: the first that supports its operands computes it.
     """
-    operations = choose_policy(config).operations
-    names = [field.name for field in dataclasses.fields(Operations)]
+    policy, names = choose_policy(config), [*TEXTBOOK]
     if config.feed_forward != "moe":
         names.remove("apply_experts")
     if config.kind == "rnn":
         names = ["dropout", "smoothed_cross_entropy", "r_drop_cross_entropy", "sentence_losses"]
     modules = {}
     for name in names:
-        module = getattr(operations, name).__module__.removeprefix("t2t.")
+        operation = getattr(policy, name)
+        module = getattr(operation, "func", operation).__module__.removeprefix("t2t.")
         modules[name] = "jax" if module.startswith("jax.") else module  # JAX's are private
     if modules.get("attention") == "ops.select_kernels":
         kernels = ["ops.cached_attention", "ops.recomputed_attention"]

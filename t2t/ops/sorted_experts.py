@@ -1,6 +1,6 @@
 """A mixture of experts that computes, for each token, only the experts that it has chosen.
 
-As in `fast_matmul.py`, the gradient of float32 weights is a float32 result of its product.
+As in `fast_linear.py`, the gradient of float32 weights is a float32 result of its product.
 """
 
 import functools
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from t2t.model.matmul import choose_precision
+from t2t.model.linear import choose_precision
 from t2t.runtime.mesh import RULES, reshard, spec
 
 Operands = tuple[Array, Array, Array]  # rows, weights of all groups, sizes of the groups
@@ -23,6 +23,7 @@ def apply_experts(
     chosen: Int[Array, "B T C"],
     inner: Float[Array, "E D F"],
     outer: Float[Array, "E F D"],
+    *,
     dtype: jnp.dtype,
 ) -> Float[Array, "B T D"]:
     """As `t2t.model.experts.apply_experts`, by products with sorted copies of the tokens.
@@ -66,8 +67,8 @@ def _apply_own(
     sizes = jnp.bincount(chosen, length=experts + 1)[:experts].astype(jnp.int32)
     take = functools.partial(_permute, order)
     copies = take(jnp.repeat(x.reshape(num_rows * length, -1), choices, axis=0))
-    hidden = jax.nn.relu(_multiply(copies, inner, sizes, dtype))
-    each = _multiply(hidden, outer, sizes, dtype).astype(jnp.float32)
+    activations = jax.nn.relu(_multiply(copies, inner, sizes, dtype))
+    each = _multiply(activations, outer, sizes, dtype).astype(jnp.float32)
     each *= take(factors.reshape(-1))[:, None]
     y = _permute(jnp.argsort(order), each).reshape(num_rows, length, choices, -1).sum(axis=2)
     return (y if axis is None else jax.lax.psum(y, axis)).astype(x.dtype)

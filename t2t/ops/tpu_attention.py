@@ -22,9 +22,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Int8
 
-from t2t.model.attention import HIDDEN, apply_mask
+from t2t.model.attention import MASKED, apply_mask
 from t2t.model.kv_cache import KeyValue
-from t2t.model.matmul import choose_precision
+from t2t.model.linear import choose_precision
 from t2t.ops.recomputed_attention import group_mask, group_queries, ungroup_results
 from t2t.runtime.mesh import platform, spec
 
@@ -39,7 +39,7 @@ Query = Float[Array, "B G K Q"]
 Keys = Float[Array, "B G K S"]
 Values = Float[Array, "B G U S"]
 Results = Float[Array, "B G U Q"]
-Mask = Int8[Array, "B S Q"]  # 0: hidden
+Mask = Int8[Array, "B S Q"]  # 0: masked
 
 
 def supports(
@@ -68,7 +68,7 @@ def supports(
     )
 
 
-def dot_product_attention(
+def tpu_attention(
     query: Float[Array, "B T H K"],
     key_value: KeyValue,
     mask: Bool[Array, "#B 1 #T S"],
@@ -252,8 +252,8 @@ def _multiply(left: Array, left_axis: int, right: Array, right_axis: int) -> Flo
 def _exponentiate(
     logits: Float[Array, "S Q"], mask: Any
 ) -> tuple[Float[Array, "S Q"], Float[Array, "1 Q"]]:
-    """Returns the softmax's numerators, and its denominators: inf where all keys are hidden."""
+    """Returns the softmax's numerators, and its denominators: inf where all keys are masked."""
     masked = apply_mask(logits, mask[0].astype(jnp.int32) != 0)
     largest = masked.max(axis=0, keepdims=True)
     exp_logits = jnp.exp(masked - largest)
-    return exp_logits, jnp.where(largest > HIDDEN, exp_logits.sum(axis=0, keepdims=True), jnp.inf)
+    return exp_logits, jnp.where(largest > MASKED, exp_logits.sum(axis=0, keepdims=True), jnp.inf)

@@ -14,7 +14,7 @@ from t2t.config.objective_rules import is_text_alone
 from t2t.data.batching import BatchShape, assign_shapes, choose_shapes, count_lengths, find_dropped
 from t2t.data.objectives import choose_objective
 from t2t.data.packing import make_packed_shape, measure_fullest, pack_rows
-from t2t.model.flops import train_flops
+from t2t.ops.flops import train_flops
 
 _PAIRS = 100_000
 _SPREAD = 0.6  # standard deviation of the logarithm of a source length

@@ -22,7 +22,7 @@ from t2t.evaluation.verdict import (
     list_useless,
     warn_of_losses,
 )
-from t2t.model.flops import count_parameters, count_sequential_operations
+from t2t.ops.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file

@@ -30,7 +30,7 @@ from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.objective_rules import count_sentinels, is_text_alone
 from t2t.config.unused_fields import list_unused
 from t2t.data.objectives import choose_objective
-from t2t.model.flops import count_parameters, train_flops
+from t2t.ops.flops import count_parameters, train_flops
 
 LENGTH = 25  # sub-words per sentence, on either side, for which operations are counted
 BASE = "base"  # the row without overrides, with which the others are compared

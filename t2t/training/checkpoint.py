@@ -4,9 +4,9 @@ Training's own checkpoints are written by t2t/training/checkpoint_manager.py.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import orbax.checkpoint as ocp
@@ -23,6 +23,7 @@ from t2t.storage.atomic_files import (
     write_file,
 )
 from t2t.training.averages import average
+from t2t.training.old_checkpoints import rename_params
 from t2t.training.run_directory import (
     RunError,
     first_line,
@@ -205,72 +206,6 @@ def _restore_step(workdir: Path, step: int, item: str = "params") -> Params:
             tuple(int(name) if name.isdecimal() else name for name in path): leaf
             for path, leaf in restored.items()
         }
-        return drop_unread(rename_layers(unflatten_dict(numbered)))
+        return rename_params(unflatten_dict(numbered))
     except Exception as error:
         raise make_read_error(workdir, step, error) from error
-
-
-# The first names of an encoder layer's sub-modules, and those of today.
-OLD_NAMES = {"attention": "self_attention", "attention_residual": "self_residual"}
-
-
-def rename_layers(tree: Any, names: Mapping[str, str] = OLD_NAMES) -> Any:
-    """Gives the sub-modules of an encoder's layers other names, wherever the tree has parameters.
-
-    Checkpoints that were written before all families shared one block have the old ones. The tree
-    may be a training state, whose optimiser holds trees like that of the parameters.
-    """
-
-    def rename(part: dict[Any, Any], outer: tuple[Any, ...]) -> dict[Any, Any]:
-        is_layer = outer[-2:-1] == ("encoder",)
-        return {names.get(name, name) if is_layer else name: own for name, own in part.items()}
-
-    return change_dicts(tree, rename)
-
-
-def drop_unread(tree: Any) -> Any:
-    """Drops the table of target embeddings where nothing reads it, wherever the tree has it.
-
-    Older checkpoints of `model.kind=encoder_only` with tables of their own have one.
-    """
-
-    def drop(part: dict[Any, Any], _: tuple[Any, ...]) -> dict[Any, Any]:
-        return {name: own for name, own in part.items() if name != _UNREAD or not is_masked(part)}
-
-    return change_dicts(tree, drop)
-
-
-def add_unread(tree: Any) -> Any:
-    """The inverse of `drop_unread` for trees of shapes, which are those of the output's table."""
-
-    def add(part: dict[Any, Any], _: tuple[Any, ...]) -> dict[Any, Any]:
-        return {_UNREAD: part["own_output_embedding"]} | part if is_masked(part) else part
-
-    return change_dicts(tree, add)
-
-
-_UNREAD = "tgt_embedding"
-
-
-def is_masked(params: Mapping[Any, Any]) -> bool:
-    """Returns whether these are parameters of an encoder alone, with tables of its own."""
-    tables = {"encoder", "src_embedding", "own_output_embedding"}
-    return tables <= params.keys() and "decoder" not in params
-
-
-def change_dicts(
-    tree: Any, change: Callable[[dict[Any, Any], tuple[Any, ...]], dict[Any, Any]]
-) -> Any:
-    """Replaces each dict of a tree, with the names that lead to it, by the result of `change`."""
-
-    def is_dict(part: Any) -> bool:
-        return isinstance(part, dict)
-
-    def run(part: Any, *outer: Any) -> Any:
-        if not is_dict(part):
-            return jax.tree.map(
-                lambda own: run(own, *outer) if is_dict(own) else own, part, is_leaf=is_dict
-            )
-        return change({name: run(own, *outer, name) for name, own in part.items()}, outer)
-
-    return run(tree)

@@ -15,13 +15,8 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 from t2t.config.fields import Config
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import measure_free_space, require_space
-from t2t.training.checkpoint import (
-    OLD_NAMES,
-    add_unread,
-    drop_unread,
-    rank_steps,
-    rename_layers,
-)
+from t2t.training.checkpoint import rank_steps
+from t2t.training.old_checkpoints import find_layout, from_old, to_old
 from t2t.training.optimizer import make_optimizer
 from t2t.training.run_directory import (
     RunError,
@@ -110,12 +105,10 @@ class Checkpoints:
             # Asked of the checkpoint: a plugin's optimiser may since have changed its evaluation.
             saved_tree = ocp.StandardCheckpointHandler().metadata(folder).tree
             is_apart = "params" in saved_tree
-            if rename_layers(saved_tree) != saved_tree:
-                described = rename_layers(described, {new: old for old, new in OLD_NAMES.items()})
             saved_params = ocp.StandardCheckpointHandler().metadata(folder.parent / "params").tree
-            if drop_unread(saved_params) != saved_params:
-                described = add_unread(described)
-            items = _split(described, described.params if is_apart else None)
+            layout = find_layout(saved_params)
+            wanted = to_old(described, layout)
+            items = _split(wanted, wanted.params if is_apart else None)
             if is_apart:
                 del items["params"]  # for evaluation, not for training
             args = {name: ocp.args.StandardRestore(item) for name, item in items.items()}
@@ -124,7 +117,7 @@ class Checkpoints:
             raise make_read_error(self.workdir, step, error) from error
         params = saved.training.pop("params") if is_apart else saved.params
         state = TrainState(params=params, ema=saved.get("ema"), **saved.training)
-        return drop_unread(rename_layers(state))
+        return from_old(state, described._replace(teachers=()), layout)
 
     def check_space(self, state: TrainState) -> None:
         """Raises `RunError` if the disk has no space for another checkpoint."""

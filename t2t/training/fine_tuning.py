@@ -21,10 +21,9 @@ from t2t.config.fields import ModelConfig
 from t2t.config.files import load_config
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.tokenizer import Tokenizer, Vocabulary
-from t2t.model.interface import Params
+from t2t.model.interface import Params, find_name, name_leaves
 from t2t.runtime.mesh import put_like
 from t2t.training.checkpoint import list_scored_measures, restore_params
-from t2t.training.parameter_groups import find_name, name_leaves
 from t2t.training.run_directory import RunError, list_steps
 from t2t.training.run_names import CHECKPOINT_NAMES, split_name
 

@@ -17,8 +17,8 @@ from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.config.variants import check_call, describe_value, find_variant, make_variant_error
 from t2t.data.batch import DeviceBatch
-from t2t.model.block import Auxiliary
 from t2t.model.interface import Model, Params
+from t2t.model.stack import Auxiliary
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import spec
 from t2t.training.run_names import split_name
@@ -81,7 +81,7 @@ class CrossEntropy:
     def __call__(self, model: Model, batch: DeviceBatch, key: jax.Array | None = None) -> Sums:
         """Returns the sums of a batch; a key switches dropout on."""
         hidden, table, targets, weights, auxiliary = model.predict(batch, key)
-        cross_entropy = model.policy.operations.smoothed_cross_entropy
+        cross_entropy = model.policy.smoothed_cross_entropy
         return *cross_entropy(hidden, table, targets, weights, self.smoothing), auxiliary
 
 
@@ -101,7 +101,7 @@ class RDrop:
         """Returns the sums of a batch."""
         hidden, table, targets, weights, auxiliary = model.predict(repeat_rows(batch, 2), key)
         passes, targets, weights = (group_rows(x, 2) for x in (hidden, targets, weights))
-        r_drop_cross_entropy = model.policy.operations.r_drop_cross_entropy
+        r_drop_cross_entropy = model.policy.r_drop_cross_entropy
         sums = r_drop_cross_entropy(
             passes[:, 0], passes[:, 1], table, targets[:, 0], weights[:, 0],
             self.smoothing, self.alpha,
@@ -131,9 +131,7 @@ LOSSES: dict[str, Callable[[Config], Callable[..., Sums]]] = {
 def _make_registered(config: Config) -> Loss:
     field, name = "training.loss", config.training.loss
     loss = find_variant(field, name)
-    if isinstance(loss, type):
-        check_call(field, name, loss, config)
-        loss = loss(config)
+    loss = loss(config) if isinstance(loss, type) else loss
     teachers = tuple(getattr(loss, "teachers", ()))
     check_call(field, name, loss, *[None] * (3 + len(teachers)))
 

@@ -23,16 +23,14 @@ from jaxtyping import Array, Bool
 
 from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.variants import CHOICES, call_variant
-from t2t.model.interface import Params
+from t2t.model.interface import Params, find_name, name_leaves
 from t2t.ops.build_model import Parameter, describe_parameters
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
 from t2t.training.parameter_groups import (
     combine,
     find_factor,
-    find_name,
     generalize,
-    name_leaves,
     select,
 )
 from t2t.training.schedule import make_schedule

@@ -12,10 +12,10 @@ from typing import Any
 
 import jax
 from flax.traverse_util import flatten_dict, unflatten_dict
-from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
+from jax.tree_util import tree_map_with_path
 
 from t2t.config.fields import ConfigError, TrainingConfig
-from t2t.model.interface import Params
+from t2t.model.interface import Params, find_name
 from t2t.ops.build_model import Parameter
 
 
@@ -85,16 +85,6 @@ def freeze(training: TrainingConfig, params: Params) -> Params:
         return jax.lax.stop_gradient(leaf) if is_frozen else leaf
 
     return tree_map_with_path(stop, params) if training.frozen else params
-
-
-def find_name(path: Sequence[Any]) -> str:
-    """Returns the name of the parameter at a path of JAX's tree functions."""
-    return keystr(tuple(path), simple=True, separator=".")
-
-
-def name_leaves(params: Params) -> dict[str, Any]:
-    """Returns the leaves of a tree of parameters by their names, in the order of the tree."""
-    return {find_name(path): leaf for path, leaf in tree_leaves_with_path(params)}
 
 
 def select(params: Params, is_chosen: Callable[[str], bool]) -> Params:

@@ -11,12 +11,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, UInt32
 
 from t2t.config.fields import Config
-from t2t.model.interface import Params
+from t2t.model.interface import Params, name_leaves
 from t2t.ops.build_model import describe_model, init_model
 from t2t.training.averages import start_average
 from t2t.training.losses import Teacher, describe_teachers
 from t2t.training.optimizer import make_optimizer
-from t2t.training.parameter_groups import check_patterns, name_leaves
+from t2t.training.parameter_groups import check_patterns
 
 
 class TrainState(NamedTuple):

@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, Int
 from t2t.config.fields import Config
 from t2t.config.variants import explain_shardings
 from t2t.data.batch import DeviceBatch
-from t2t.model.block import Auxiliary
-from t2t.model.interface import Model, Params, merge
+from t2t.model.interface import Model, Params, find_name, merge
 from t2t.model.loss import compute_log_probs
+from t2t.model.stack import Auxiliary
 from t2t.ops.build_model import describe_parameters
 from t2t.ops.select_kernels import COMPILER_OPTIONS
 from t2t.runtime.mesh import (
@@ -31,7 +31,7 @@ from t2t.runtime.mesh import (
 from t2t.training.averages import update_average
 from t2t.training.losses import add_auxiliary_loss, make_loss
 from t2t.training.optimizer import apply_updates, make_optimizer
-from t2t.training.parameter_groups import find_name, freeze
+from t2t.training.parameter_groups import freeze
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
@@ -185,7 +185,7 @@ def make_eval_step(structure: nnx.GraphDef[Model], *, count_right: bool = False)
     def eval_step(params: Params, batch: DeviceBatch) -> SentenceCounts:
         model = merge(structure, params)
         hidden, table, targets, weights, _ = model.predict(batch)
-        losses = model.policy.operations.sentence_losses(hidden, table, targets, weights)
+        losses = model.policy.sentence_losses(hidden, table, targets, weights)
         counts: SentenceCounts = losses, weights.sum(axis=-1)
         if count_right:
             log_probs = reshard(compute_log_probs(hidden, table), "batch", None, None)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
@@ -99,8 +100,7 @@ def attend_to_self(
         attention = MultiHeadAttention(config, POLICY, jax.random.key(0))
         position = make_position(config, POLICY, jax.random.key(1), causal=True)
         context = Context(mask[None, None], position, jnp.arange(QUERIES), None)
-        weights = {name: getattr(attention, name)[...] for name in ("query_key_value", "output")}
-        return attention(x, context)[0], weights
+        return attention(x, context)[0], nnx.to_pure_dict(nnx.state(attention))
 
     found, weights = jax.jit(run)(x, mask)
     return found, jax.tree.map(lambda x: np.asarray(x, float), weights)
@@ -114,9 +114,7 @@ def test_attention_to_the_source_agrees_with_naive_numpy() -> None:
     def run(x: jax.Array, memory: jax.Array, mask: jax.Array) -> Any:
         attention = MultiHeadAttention(config, POLICY, jax.random.key(0), over_memory=True)
         context = Context(mask, Position(), jnp.arange(QUERIES), None, memory, mask)
-        names = ("query", "key_value", "output")
-        weights = {name: getattr(attention, name)[...] for name in names}
-        return attention(x, context)[0], weights
+        return attention(x, context)[0], nnx.to_pure_dict(nnx.state(attention))
 
     found, weights = run(x, memory, mask)
     weights, x, memory = jax.tree.map(lambda x: np.asarray(x, float), (weights, x, memory))
@@ -131,9 +129,12 @@ def test_each_projection_starts_within_the_glorot_limit_of_its_own_fans(over_mem
     config = ModelConfig(d_model=d_model, num_heads=heads, num_kv_heads=groups, d_k=d_k, d_v=d_v)
     attention = MultiHeadAttention(config, POLICY, jax.random.key(0), over_memory=over_memory)
     if over_memory:
-        query, (keys, values) = attention.query[...], jnp.split(attention.key_value[...], [d_k], 2)
+        query, (keys, values) = (
+            attention.query.weight[...],
+            jnp.split(attention.key_value.weight[...], [d_k], 2),
+        )
     else:
-        query, keys, values = jnp.split(attention.query_key_value[...], attention.splits, 2)
+        query, keys, values = jnp.split(attention.query_key_value.weight[...], attention.splits, 2)
     for drawn, fan_out in ((query, heads * d_k), (keys, groups * d_k), (values, groups * d_v)):
         limit = (6 / (d_model + fan_out)) ** 0.5
         assert np.abs(drawn).max() == pytest.approx(limit, rel=0.01)

@@ -15,17 +15,11 @@ from jaxtyping import Array, Float
 import t2t
 from t2t.config.fields import ModelConfig
 from t2t.model.attention import Context
-from t2t.model.block import (
-    Block,
-    DropoutKeys,
-    FeedForwardBlock,
-    Residual,
-    make_final_norm,
-)
 from t2t.model.layers import FeedForward, Identity, LayerNorm, dropout
 from t2t.model.position import Position
+from t2t.model.stack import DROPOUTS, Block, Residual, make_final_norm
 from t2t.model.transformer import Transformer
-from t2t.ops.select_kernels import TEXTBOOK
+from t2t.ops.select_kernels import TEXTBOOK, choose_policy
 from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN, draw
 
 
@@ -92,8 +86,10 @@ def test_gradient_of_x_waits_for_those_of_the_weights_and_is_the_same() -> None:
 
 def test_feed_forward_switched_off_changes_nothing() -> None:
     config = dataclasses.replace(SMALL, feed_forward="none", norm_position="pre")
-    x = draw(1, 3, 16)
-    assert FeedForwardBlock(config, POLICY, jax.random.key(0))(x, DropoutKeys()) == (x, {})
+    block, x = Block(config, POLICY, jax.random.key(0)), draw(1, 3, 16)
+    context = Context(jnp.ones((1, 1, 1, 3), bool), Position(), jnp.arange(3), None)
+    y, _ = block.self_attention(block.self_residual.before(x), context)
+    np.testing.assert_array_equal(block(x, context)[0], x + y)
 
 
 def test_only_pre_norm_ends_a_stack_with_a_norm() -> None:
@@ -129,10 +125,9 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own() -> None:
 
     def attend(*arguments: Any, scaled: bool) -> jax.Array:
         *others, rate, key = arguments
-        return record(TEXTBOOK.attention(*others, scaled=scaled), rate, key)
+        return record(TEXTBOOK["attention"](*others, scaled=scaled), rate, key)
 
-    operations = dataclasses.replace(TEXTBOOK, dropout=record, attention=attend)
-    policy = dataclasses.replace(POLICY, operations=operations)
+    policy = dataclasses.replace(POLICY, dropout=record, attention=attend)
     fields: dict[str, Any] = {
         "dropout": 0.1,
         "attention_dropout": 0.2,
@@ -153,7 +148,7 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own() -> None:
 
 
 def test_reader_of_one_encoder_layer_opens_at_most_seven_files() -> None:
-    policy = dataclasses.replace(POLICY, operations=TEXTBOOK)
+    policy = choose_policy(dataclasses.replace(SMALL, kernels="textbook"))
     x, mask = draw(1, 3, 16), jnp.ones((1, 1, 1, 3), bool)
     block = Block(SMALL, policy, jax.random.key(0))
     context = Context(mask, Position(), jnp.arange(3), None)
@@ -163,10 +158,10 @@ def test_reader_of_one_encoder_layer_opens_at_most_seven_files() -> None:
         if frame.f_code.co_filename.startswith(library):
             files.add(frame.f_code.co_filename)
 
-    keys = DropoutKeys(*jax.random.split(jax.random.key(1), len(DropoutKeys._fields)))
+    keys = jax.random.split(jax.random.key(1), DROPOUTS)
     sys.setprofile(note)
     try:
-        jax.eval_shape(lambda x: block(x, context, keys=keys)[0], x)
+        jax.eval_shape(lambda x: block(x, context, dropout_keys=keys)[0], x)
     finally:
         sys.setprofile(None)
     assert 5 <= len(files) <= 7, files

@@ -12,7 +12,6 @@ from flax import nnx
 from jaxtyping import Array, Float, UInt32
 
 from t2t.config import ConfigError
-from t2t.model.block import make_feed_forward
 from t2t.model.layers import (
     Embedding,
     FeedForward,
@@ -21,11 +20,12 @@ from t2t.model.layers import (
     RMSNorm,
     dropout,
     hash_indices,
-    init_glorot,
     make_norm,
     split,
     standardize,
 )
+from t2t.model.linear import init_glorot
+from t2t.model.stack import make_feed_forward
 from t2t.ops.fast_layers import dropout as fast_dropout
 from t2t.ops.select_kernels import choose_policy
 from tests import reference
@@ -35,11 +35,10 @@ from tests.model.small_models import POLICY, SMALL, draw
 @pytest.mark.parametrize("kind", ["relu", "gelu", "swiglu", "geglu"])
 def test_feed_forward_agrees_with_naive_numpy(kind: str) -> None:
     layer = FeedForward(dataclasses.replace(SMALL, feed_forward=kind), POLICY, jax.random.key(0))
-    for bias in (layer.inner_bias, layer.outer_bias):
+    for bias in (layer.inner.bias, layer.outer.bias):
         bias.set_value(draw(*bias.shape))
     x = draw(1, 4, 16)
-    names = ("inner", "inner_bias", "outer", "outer_bias")
-    parameters = {name: np.asarray(getattr(layer, name)[...], float) for name in names}
+    parameters = jax.tree.map(lambda x: np.asarray(x, float), nnx.to_pure_dict(nnx.state(layer)))
     wanted = reference.feed_forward(parameters, kind, np.asarray(x[0], float))
     np.testing.assert_allclose(layer(x)[0], wanted, atol=1e-5)
 
@@ -66,8 +65,9 @@ def test_gradients_of_biases_over_many_positions_are_as_precise_as_their_terms()
         return nnx.to_pure_dict(jax.grad(total)(params))
 
     narrow, wide = differentiate("bfloat16"), differentiate("float32")
-    for name in ("inner_bias", "outer_bias"):
-        error = jnp.linalg.norm(narrow[name] - wide[name]) / jnp.linalg.norm(wide[name])
+    for name in ("inner", "outer"):
+        one, other = narrow[name]["bias"], wide[name]["bias"]
+        error = jnp.linalg.norm(one - other) / jnp.linalg.norm(other)
         assert error < 0.01, name
 
 
@@ -86,10 +86,10 @@ def test_embeddings_are_scaled_to_unit_variance() -> None:
 
 def test_logits_are_products_with_the_same_table() -> None:
     embedding, x = Embedding(11, 16, jax.random.key(0)), draw(1, 3, 16)
-    logits = embedding.project(x)
+    logits = embedding.compute_logits(x)
     wanted = np.asarray(x[0], float) @ np.asarray(embedding.table, float).T
     np.testing.assert_allclose(logits[0], wanted, atol=1e-5)
-    assert embedding.project(x.astype(jnp.bfloat16)).dtype == jnp.float32
+    assert embedding.compute_logits(x.astype(jnp.bfloat16)).dtype == jnp.float32
 
 
 @pytest.mark.equality

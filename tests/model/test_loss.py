@@ -163,7 +163,7 @@ def test_bias_of_the_logits_is_not_rounded_in_the_losses_either(dtype: str, kern
         wanted = -jnp.take_along_axis(logits, TGT_OUT[..., None], axis=-1).sum()
         plain = Config(training=TrainingConfig(label_smoothing=0.0))
         sums, *_ = CrossEntropy(plain)(model, batch)
-        rows = model.policy.operations.sentence_losses(*model.predict(batch)[:4])
+        rows = model.policy.sentence_losses(*model.predict(batch)[:4])
         return wanted, sums, rows.sum()
 
     wanted, *found = run(params)

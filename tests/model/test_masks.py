@@ -28,8 +28,8 @@ from t2t.ops import recomputed_attention, tpu_attention
     "attend",
     [
         attention.dot_product_attention,
-        recomputed_attention.dot_product_attention,
-        tpu_attention.dot_product_attention,
+        recomputed_attention.recomputed_attention,
+        tpu_attention.tpu_attention,
     ],
     ids=["formula", "recomputed", "TPU"],
 )

@@ -19,7 +19,7 @@ def attend(
     state: Float[Array, "B W D"], memory: Float[Array, "B S D"], real: Bool[Array, "B S"]
 ) -> tuple[Params, Float[Array, "B W D"]]:
     attention = AdditiveAttention(CONFIG, jax.random.key(0))
-    source = EncodedSource(attention.project_memory(memory), memory, real)
+    source = EncodedSource(attention.compute_keys(memory), memory, real)
     return nnx.to_pure_dict(nnx.state(attention)), attention(state, source)
 
 
@@ -58,8 +58,7 @@ def test_every_place_of_dropout_has_a_key_of_its_own() -> None:
         keys.append(jax.random.key_data(key))
         return x
 
-    operations = dataclasses.replace(POLICY.operations, dropout=record)
-    policy = dataclasses.replace(POLICY, operations=operations)
+    policy = dataclasses.replace(POLICY, dropout=record)
 
     def run(key: jax.Array) -> list[jax.Array]:
         RNN(CONFIG, policy, *SIZES, jax.random.key(0))(SRC, TGT_IN, key)

@@ -71,7 +71,7 @@ def test_layer_goes_on_where_it_stopped(name: str) -> None:
         state, outputs = jnp.stack([start, start], axis=1), []
         for position in range(x.shape[1]):
             both = jnp.stack([x[:, position]] * 2, axis=1)
-            state = layer.step(layer.project(both), state)
+            state = layer.step(layer.read_inputs(both), state)
             outputs.append(state[:, :, 0])
         return layer(x, start), outputs
 

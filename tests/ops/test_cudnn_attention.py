@@ -1,6 +1,5 @@
 """The arguments and conditions of cuDNN's attention; running it needs a GPU, compiling does not."""
 
-import dataclasses
 import importlib.util
 import types
 from typing import Any
@@ -77,15 +76,18 @@ def test_queries_that_see_a_key_get_equation_1_and_its_gradients(
     # One row of the mask for all queries, as in attention over the source.
     for seen in (mask, mask[:, :, :1]):
 
-        def differentiate(module: Any, seen: Array = seen) -> Any:
+        def differentiate(function: Any, seen: Array = seen) -> Any:
             def sees(query: Array, memory: KeyValue) -> Array:
-                own: Array = module.dot_product_attention(query, memory, seen, scaled=scaled)
+                own: Array = function(query, memory, seen, scaled=scaled)
                 return jnp.where(seen.any(axis=-1)[:, 0, :, None, None], own, 0)
 
             own, pull_back = jax.vjp(sees, query, memory)
             return own, *pull_back(jnp.cos(jnp.arange(own.size)).reshape(own.shape))
 
-        own, expected = differentiate(cudnn_attention), differentiate(attention)
+        own, expected = (
+            differentiate(each)
+            for each in (cudnn_attention.cudnn_attention, attention.dot_product_attention)
+        )
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), own, expected)
     assert all(called.any(axis=-1).all() for called in by_xla)
     assert {called.shape[3] % 128 for called in by_xla} == {keys % 64}
@@ -94,12 +96,12 @@ def test_queries_that_see_a_key_get_equation_1_and_its_gradients(
 @pytest.mark.usefixtures("by_xla")
 def test_call_on_a_mesh_is_the_same() -> None:
     query, memory, mask = draw(HEADS)
-    expected = cudnn_attention.dot_product_attention(query, memory, mask)
+    expected = cudnn_attention.cudnn_attention(query, memory, mask)
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         heads = spec("batch", None, "heads", None)
         placed = [jax.device_put(x, heads) for x in (query, *memory)]
         mask = jax.device_put(mask, spec("batch", None, None, None))
-        own = jax.jit(cudnn_attention.dot_product_attention)(placed[0], KeyValue(*placed[1:]), mask)
+        own = jax.jit(cudnn_attention.cudnn_attention)(placed[0], KeyValue(*placed[1:]), mask)
     np.testing.assert_allclose(own, expected, atol=1e-6)
 
 
@@ -184,8 +186,7 @@ def test_nothing_uses_the_results_of_queries_that_see_no_key(
     batch = Batch(*map(jnp.asarray, make_batch(src, tgt)))
     found = []
     for function in (attention.dot_product_attention, fill):
-        own = dataclasses.replace(select_kernels.FAST, attention=function)
-        monkeypatch.setattr(select_kernels, "FAST", own)
+        monkeypatch.setitem(select_kernels.FAST, "attention", function)
         structure, params = draw_params(SMALL)
 
         def sum_losses(params: Params, structure: Structure = structure) -> Array:

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from t2t.config.fields import MeshConfig, ModelConfig
-from t2t.ops.fast_matmul import multiply
+from t2t.ops.fast_linear import multiply
 from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.mesh import make_mesh, spec
 
@@ -35,7 +35,7 @@ def widen(x: jax.Array, name: str) -> np.ndarray:
 def test_results_and_gradients_are_sums_of_rounded_operands(subscripts: str, name: str) -> None:
     x, weights = (draw(*shape) for shape in SHAPES[subscripts])
     dtype = choose_policy(ModelConfig(dtype=name)).product_dtype
-    result, pull = jax.vjp(lambda x, w: multiply(subscripts, x, w, dtype), x, weights)
+    result, pull = jax.vjp(lambda x, w: multiply(subscripts, x, w, dtype=dtype), x, weights)
     upstream = draw(*result.shape)
     one, other, out = subscripts.replace("->", ",").split(",")
     a, b, g = (widen(operand, name) for operand in (x, weights, upstream))
@@ -51,7 +51,7 @@ def test_results_and_gradients_are_sums_of_rounded_operands(subscripts: str, nam
 
 def test_bfloat16_activations_give_bfloat16() -> None:
     x, weights = draw(2, 3, 8).astype(jnp.bfloat16), draw(8, 16)
-    result = multiply("BTD,DF->BTF", x, weights, jnp.dtype("bfloat16"))
+    result = multiply("BTD,DF->BTF", x, weights, dtype=jnp.dtype("bfloat16"))
     assert result.dtype == jnp.bfloat16
 
 
@@ -59,7 +59,7 @@ def test_bfloat16_activations_give_bfloat16() -> None:
 def test_gradients_of_weights_are_not_rounded_to_bfloat16(subscripts: str) -> None:
     x, weights = (draw(*shape) for shape in SHAPES[subscripts])
     narrow, dtype = x.astype(jnp.bfloat16), jnp.dtype("bfloat16")
-    result, pull = jax.vjp(lambda w: multiply(subscripts, narrow, w, dtype), weights)
+    result, pull = jax.vjp(lambda w: multiply(subscripts, narrow, w, dtype=dtype), weights)
     upstream = draw(*result.shape).astype(jnp.bfloat16)
     one, other, out = subscripts.replace("->", ",").split(",")
     wanted = np.einsum(f"{one},{out}->{other}", *(widen(a, "mixed") for a in (narrow, upstream)))
@@ -74,7 +74,7 @@ def test_a_mesh_changes_neither_results_nor_where_gradients_lie(dtype: str) -> N
 
     def add_up(x: jax.Array, weights: jax.Array) -> jax.Array:
         names = spec("batch", None, None)
-        product = multiply("BTF,FD->BTD", x, weights, jnp.dtype("bfloat16"), names)
+        product = multiply("BTF,FD->BTD", x, weights, names, dtype=jnp.dtype("bfloat16"))
         return jnp.sum(product.astype(jnp.float32))  # its gradient needs no rounding
 
     wanted = jax.grad(add_up, argnums=(0, 1))(x, weights)

@@ -34,7 +34,7 @@ def differentiate(x: jax.Array, inner: jax.Array, outer: jax.Array) -> Any:
     def total(inner: jax.Array, outer: jax.Array) -> jax.Array:
         factors = reshard(jnp.ones(chosen.shape), "batch", None, None)
         choices = reshard(chosen, "batch", None, None)
-        found = apply_experts(x, factors, choices, inner, outer, BFLOAT16)
+        found = apply_experts(x, factors, choices, inner, outer, dtype=BFLOAT16)
         return jnp.sum(found.astype(jnp.float32))
 
     return jax.jit(jax.grad(total, (0, 1)))(inner, outer), np.asarray(chosen)[..., 0]
@@ -86,9 +86,8 @@ def test_rows_of_no_group_have_no_part_in_values_and_gradients(
         weights = reshard(tuple(draw_operands()[1:]), "experts", None, None)
 
         def total(x: jax.Array, factors: jax.Array, weights: tuple[jax.Array, ...]) -> jax.Array:
-            return jnp.sum(
-                apply_experts(x, factors, chosen, weights[0], weights[1], jnp.dtype(dtype)) ** 2
-            )
+            found = apply_experts(x, factors, chosen, *weights, dtype=jnp.dtype(dtype))
+            return jnp.sum(found**2)
 
         found = jax.jit(jax.value_and_grad(total, (0, 1, 2)))(x, factors, weights)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))

@@ -15,8 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from t2t.config.fields import MeshConfig
-from t2t.model import attention, experts, layers, loss, matmul, position
-from t2t.model.compute_policy import Operations
+from t2t.model import attention, experts, layers, linear, loss, position, stack
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.model.layers import FeedForward
 from t2t.ops import (
@@ -25,7 +24,7 @@ from t2t.ops import (
     chunked_r_drop,
     cudnn_attention,
     fast_layers,
-    fast_matmul,
+    fast_linear,
     gpu_loss,
     recomputed_attention,
     sorted_experts,
@@ -110,7 +109,7 @@ def feed(function: Function) -> Function:
 
     def run(bias: Array, x: Array) -> Array:
         module = nnx.merge(structure, params)
-        module.outer_bias = nnx.Param(bias)
+        module.outer.bias = nnx.Param(bias)
         module, x = function(module, x)
         found: Array = module(x.astype(POLICY.dtype))
         return found
@@ -134,7 +133,7 @@ EXPERT_ARRAYS: dict[tuple[int, ...], Names] = {
     (8, 10, 16): ("experts", None, "d_model"),
 }
 BIAS = HEADS, QUERIES, KEYS
-RECOMPUTED = recomputed_attention.dot_product_attention
+RECOMPUTED = recomputed_attention.recomputed_attention
 LOSS_ARRAYS: dict[tuple[int, ...], Names] = {
     (BATCH, QUERIES, 16): ("batch", None, None),
     (WORDS, 16): ("vocabulary", "d_model"),
@@ -144,6 +143,12 @@ WEIGHTS = jnp.asarray(np.random.default_rng(2).random((BATCH, QUERIES)) < 0.7, j
 ROWS: dict[tuple[int, ...], Names] = {(BATCH, QUERIES, 16): ("batch", None, None)}
 BFLOAT16, KEY = jnp.dtype("bfloat16"), jax.random.key(7)
 
+
+def multiply_parts(module: Any, *arguments: Any) -> Float[Array, "..."]:
+    *operands, dtype = arguments
+    return jnp.concatenate(module.multiply_parts(*operands, dtype=dtype), axis=-1)
+
+
 CASES = {
     "attention": attention_case(RECOMPUTED, HEADS),
     "attention, shared heads, unscaled": attention_case(RECOMPUTED, 2, scaled=False),
@@ -152,7 +157,7 @@ CASES = {
         f"{name} with bias {shape}": attention_case(twin, groups, bias=shape)
         for name, twin, groups in (
             ("attention", RECOMPUTED, 2),
-            ("cached attention", store_first(cached_attention.dot_product_attention), HEADS),
+            ("cached attention", store_first(cached_attention.cached_attention), HEADS),
         )
         for shape in (
             (BATCH, HEADS, QUERIES, KEYS),
@@ -164,33 +169,31 @@ CASES = {
     "attention with dropout": attention_case(RECOMPUTED, 2, rate=0.5),
     "attention with bias and dropout": attention_case(RECOMPUTED, HEADS, bias=BIAS, rate=0.5),
     "attention on accelerators": attention_case(RECOMPUTED, 2, "tpu", bias=BIAS),
-    "attention on TPUs": attention_case(tpu_attention.dot_product_attention, HEADS),
-    "attention on TPUs, shared heads": attention_case(tpu_attention.dot_product_attention, 2),
-    "attention on TPUs, unscaled": attention_case(
-        tpu_attention.dot_product_attention, HEADS, scaled=False
-    ),
-    "cached attention": attention_case(store_first(cached_attention.dot_product_attention), 2),
+    "attention on TPUs": attention_case(tpu_attention.tpu_attention, HEADS),
+    "attention on TPUs, shared heads": attention_case(tpu_attention.tpu_attention, 2),
+    "attention on TPUs, unscaled": attention_case(tpu_attention.tpu_attention, HEADS, scaled=False),
+    "cached attention": attention_case(store_first(cached_attention.cached_attention), 2),
     "cached attention with bias": attention_case(
-        store_first(cached_attention.dot_product_attention), HEADS, bias=BIAS
+        store_first(cached_attention.cached_attention), HEADS, bias=BIAS
     ),
     "cached attention with bias, shared heads": attention_case(
-        store_first(cached_attention.dot_product_attention), 2, bias=BIAS
+        store_first(cached_attention.cached_attention), 2, bias=BIAS
     ),
     "multiply": Case(
-        functools.partial(matmul.multiply, "BTD,DF->BTF"),
-        functools.partial(fast_matmul.multiply, "BTD,DF->BTF"),
+        lambda x, w, dtype: linear.multiply("BTD,DF->BTF", x, w, dtype=dtype),
+        lambda x, w, dtype: fast_linear.multiply("BTD,DF->BTF", x, w, dtype=dtype),
         {(BATCH, QUERIES, 16): ("batch", None, None), (16, 8): ("d_model", "d_ff")},
         (BFLOAT16,),
     ),
-    "project": Case(
-        lambda *x: jnp.concatenate(matmul.project(*x), axis=-1),
-        lambda *x: jnp.concatenate(fast_matmul.project(*x), axis=-1),
+    "multiply_parts": Case(
+        functools.partial(multiply_parts, linear),
+        functools.partial(multiply_parts, fast_linear),
         {(BATCH, QUERIES, 16): ("batch", None, None), (16, HEADS, 9): ("d_model", "heads", None)},
         ((3, 6), BFLOAT16),
     ),
-    "project, few positions": Case(
-        lambda *x: jnp.concatenate(matmul.project(*x), axis=-1),
-        lambda *x: jnp.concatenate(fast_matmul.project(*x), axis=-1),
+    "multiply_parts, few positions": Case(
+        functools.partial(multiply_parts, linear),
+        functools.partial(multiply_parts, fast_linear),
         {(BATCH, QUERIES, 16): ("batch", None, None), (16, HEADS, 18): ("d_model", "heads", None)},
         ((6, 12), BFLOAT16),
     ),
@@ -224,7 +227,7 @@ CASES = {
     ),
     "dropout": Case(layers.dropout, fast_layers.dropout, ROWS, (0.3, KEY)),
     "order of gradients": Case(
-        feed(TEXTBOOK.order_gradients),
+        feed(stack.keep_order),
         feed(fast_layers.weights_first),
         {(16,): (None,), (BATCH, QUERIES, 16): ("batch", None, None)},
     ),
@@ -369,15 +372,20 @@ def compare(found: Any, wanted: Any, near: float) -> None:
         np.testing.assert_allclose(one, other, rtol=near, atol=near * np.abs(other).max())
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Operations)])
+@pytest.mark.parametrize("field", TEXTBOOK)
 def test_twin_has_the_signature_of_its_formula(field: str) -> None:
-    formula, twin = getattr(TEXTBOOK, field), getattr(FAST, field)
+    formula, twin = TEXTBOOK[field], FAST[field]
     if field not in ("relu", "order_gradients"):  # of JAX, and a lambda
         assert list(inspect.signature(twin).parameters) == list(
             inspect.signature(formula).parameters
         )
-    for part in (recomputed_attention, cached_attention, tpu_attention, cudnn_attention):
-        own, paper = part.dot_product_attention, attention.dot_product_attention
+    paper = attention.dot_product_attention
+    for own in (
+        recomputed_attention.recomputed_attention,
+        cached_attention.cached_attention,
+        tpu_attention.tpu_attention,
+        cudnn_attention.cudnn_attention,
+    ):
         assert (
             str(inspect.signature(own)).split("mask")[1]
             == (str(inspect.signature(paper)).split("mask")[1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t.config.fields import Config, ConfigError, DataConfig, TrainingConfig
-from t2t.model.flops import train_flops
+from t2t.ops.flops import train_flops
 from t2t.planning.batch_shapes import draw_lengths, plan_shapes
 
 CONFIG = Config(data=DataConfig(max_length=256, batch_tokens=25_000, length_multiple=8))

@@ -12,7 +12,7 @@ from t2t.config.files import overrides
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.evaluation.segment_scores import store_segment_scores
-from t2t.model.flops import train_flops
+from t2t.ops.flops import train_flops
 from t2t.sweeps import sweep_report
 from t2t.sweeps.sweep_report import (
     describe_costs,

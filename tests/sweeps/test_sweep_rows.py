@@ -16,7 +16,7 @@ from t2t.config.fields import (
 )
 from t2t.config.files import differences
 from t2t.config.rules import validate
-from t2t.model.flops import count_parameters
+from t2t.ops.flops import count_parameters
 from t2t.sweeps.sweep_rows import Row, check_rows, make_runs, read_rows, select
 from t2t.training.schedule import make_schedule
 

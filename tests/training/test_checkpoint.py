@@ -19,10 +19,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from t2t.config.fields import CheckpointConfig, Config, MeshConfig, ModelConfig, TrainingConfig
 from t2t.config.files import save_config
 from t2t.config.variants import register
+from t2t.model.interface import name_leaves
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import (
-    add_unread,
     find_best_step,
     list_scored_measures,
     rank,
@@ -30,6 +30,7 @@ from t2t.training.checkpoint import (
     save_params,
 )
 from t2t.training.checkpoint_manager import Checkpoints
+from t2t.training.old_checkpoints import Layout, to_old
 from t2t.training.optimizer import Optimizer, make_optimizer
 from t2t.training.run_directory import RunError, list_last_steps, list_steps
 from t2t.training.state import TrainState, describe_state, init_state
@@ -38,7 +39,6 @@ from tests.training.toy_run import (
     Scores,
     assert_same,
     make_state,
-    name_as_once,
     plain,
     restore_state,
     write_run,
@@ -63,15 +63,15 @@ def test_newest_state_returns_bit_for_bit(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "norm", "name"),
+    ("kind", "oldest", "norm", "name"),
     [
-        ("transformer", "layer", "adam"),
-        ("encoder_only", "layer", "adam"),
-        pytest.param("encoder_only", "none", "muon", marks=pytest.mark.slow),
+        ("transformer", False, "layer", "adam"),
+        ("encoder_only", True, "layer", "adam"),
+        pytest.param("encoder_only", True, "none", "muon", marks=pytest.mark.slow),
     ],
 )
 def test_state_with_old_names_is_restored_bit_for_bit(
-    tmp_path: Path, kind: str, norm: str, name: str
+    tmp_path: Path, kind: str, oldest: bool, norm: str, name: str
 ) -> None:
     """And without the table of targets that a masked language model once had and did not read."""
     model = ModelConfig(
@@ -88,9 +88,13 @@ def test_state_with_old_names_is_restored_bit_for_bit(
     none, key = jnp.asarray(0), jnp.zeros(2, jnp.uint32)
     state = TrainState(jnp.asarray(10), params, opt_state, key, none, none, params)
     save_config(config, tmp_path / "config.json")
-    old = add_unread(name_as_once(state))
-    assert "tgt_embedding" in old.params
-    assert {"attention", "feed_forward"} <= old.params["encoder"][1].keys()
+    old = to_old(state, Layout(True, oldest, kind == "encoder_only"))
+    names = name_leaves(old.params)
+    attention = "attention" if oldest else "self_attention"
+    inner = "feed_forward.feed_forward.inner_bias"
+    assert {f"encoder.1.{attention}.output", f"encoder.1.{inner}"} <= {*names}
+    assert ("encoder.1.attention_residual.norm.scale" in names) == (oldest and norm == "layer")
+    assert ("tgt_embedding.table" in names) == (kind == "transformer" or oldest)
     with contextlib.closing(Checkpoints(tmp_path, config)) as checkpoints:
         checkpoints.save(old)
     with contextlib.closing(Checkpoints(tmp_path, config)) as checkpoints:

@@ -12,12 +12,11 @@ from jaxtyping import Array
 from optax import contrib
 
 from t2t.config.fields import Config, MeshConfig, ModelConfig, TrainingConfig
-from t2t.model.interface import Params
+from t2t.model.interface import Params, find_name
 from t2t.ops.build_model import Parameter, describe_model, describe_parameters
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.muon import MOMENTUM, SIZE, make_muon, orthogonalize
 from t2t.training.optimizer import Optimizer, apply_updates, shard_update
-from t2t.training.parameter_groups import find_name
 
 TINY = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=4)
 MATRICES = {"query": (0, 2), "output": (1, 2), "inner": (1, 2), "outer": (0, 1)}

@@ -14,11 +14,11 @@ import pytest
 
 from t2t.config.fields import CheckpointConfig, Config, ConfigError, TrainingConfig
 from t2t.config.variants import register
-from t2t.model.interface import Params
+from t2t.model.interface import Params, name_leaves
 from t2t.training.averages import start_average, update_average
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import apply_updates, describe_optimizer, make_optimizer
-from t2t.training.parameter_groups import check_patterns, freeze, name_leaves
+from t2t.training.parameter_groups import check_patterns, freeze
 from t2t.training.state import TrainState, init_training
 
 RANDOM = np.random.default_rng(0)

@@ -42,23 +42,6 @@ def make_state(step: int, *, averaged: bool = False) -> TrainState:
     return TrainState(jnp.asarray(step), params, opt_state, key, skipped, in_a_row, ema)
 
 
-OLD_NAMES = {"self_attention": "attention", "self_residual": "attention_residual"}
-
-
-def name_as_once(tree: Any, *path: str) -> Any:
-    """Gives an encoder's layers the names that they had before all families shared one block."""
-    if isinstance(tree, dict):
-        is_layer = path[-2:-1] == ("encoder",)
-        return {
-            OLD_NAMES.get(name, name) if is_layer else name: name_as_once(part, *path, str(name))
-            for name, part in tree.items()
-        }
-    if isinstance(tree, tuple):
-        parts = [name_as_once(part, *path) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-    return tree
-
-
 def plain(state: TrainState | None) -> Any:
     """The state as NumPy arrays."""
     assert state is not None

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
-from t2t.model import matmul
 from t2t.model.compute_policy import Placement
-from t2t.model.matmul import einsum
+from t2t.model.linear import einsum
 
 Operands = tuple[Float[Array, "..."], Float[Array, "..."]]  # activations and weights
 
@@ -20,32 +19,32 @@ def multiply(
     subscripts: str,
     x: Float[Array, "..."],
     weights: Float[Array, "..."],
-    dtype: jnp.dtype,
     out_sharding: Placement = None,
+    *,
+    dtype: jnp.dtype,
 ) -> Float[Array, "..."]:
-    """As `t2t.model.matmul.multiply`, for float32 weights, whose gradient is a float32 result.
+    """As `t2t.model.linear.multiply`, for float32 weights, whose gradient is a float32 result.
 
     The gradients are products of operands in `dtype`, too. With bfloat16, JAX's own gradient of the
     weights would be rounded to bfloat16 on each device, before the devices add up theirs. And if x
     is float32, JAX would multiply with a float32 cotangent. CPUs multiply bfloat16 fast only if
     both operands are bfloat16 and the result is float32.
     """
-    if dtype == jnp.float32:
-        return matmul.multiply(subscripts, x, weights, dtype, out_sharding)
-    x_axes, weight_axes, result_axes = subscripts.replace("->", ",").split(",")
 
-    @jax.custom_vjp
-    def run(x: Float[Array, "..."], weights: Float[Array, "..."]) -> Float[Array, "..."]:
-        return forward(x, weights)[0]
+    def compute(x: Float[Array, "..."], weights: Float[Array, "..."]) -> Float[Array, "..."]:
+        operands = x.astype(dtype), weights.astype(dtype)
+        return einsum(
+            subscripts, *operands, preferred_element_type=x.dtype, out_sharding=out_sharding
+        )
+
+    if dtype == jnp.float32:
+        return compute(x, weights)
+    x_axes, weight_axes, result_axes = subscripts.replace("->", ",").split(",")
 
     def forward(
         x: Float[Array, "..."], weights: Float[Array, "..."]
     ) -> tuple[Float[Array, "..."], Operands]:
-        operands = x.astype(dtype), weights.astype(dtype)
-        result = einsum(
-            subscripts, *operands, preferred_element_type=x.dtype, out_sharding=out_sharding
-        )
-        return result, operands
+        return compute(x, weights), (x.astype(dtype), weights.astype(dtype))
 
     def backward(operands: Operands, gradient: Float[Array, "..."]) -> Operands:
         x, weights = operands
@@ -66,17 +65,19 @@ def multiply(
         )
         return x_gradient, weight_gradient
 
+    run = jax.custom_vjp(compute)
     run.defvjp(forward, backward)
     return run(x, weights)
 
 
-def project(
+def multiply_parts(
     x: Float[Array, "B T D"],
     weights: Float[Array, "D G P"],
-    splits: tuple[int, ...],
+    splits: Sequence[int],
+    *,
     dtype: jnp.dtype,
 ) -> Sequence[Float[Array, "B T G _"]]:
-    """As `t2t.model.matmul.project`.
+    """As `t2t.model.linear.multiply_parts`.
 
     Splitting an array copies it. In training x has many positions (B * T), so this function splits
     the weights. In a decoding step x has few, so it splits the product of x with all weights. The
