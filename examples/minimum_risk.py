@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from t2t.config import Config, PluginOptions, option
+from t2t.config import Config, ConfigError, PluginOptions, option
 from t2t.config.variants import register
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, DeviceBatch
 from t2t.model.loss import compute_log_probs, pick_targets
@@ -34,6 +34,8 @@ class MinimumRisk:
 
     def __init__(self, config: Config):
         self.options: Options = config.plugin["minimum_risk"]
+        if packed := config.data.packed_length:
+            raise ConfigError(f"data.packed_length={packed}: minimum risk needs 0, a pair in a row")
 
     def __call__(self, model: Any, batch: DeviceBatch, key: jax.Array) -> tuple[Any, ...]:
         """Returns the sum of risks and the number of sentences; an empty row is none."""

@@ -101,8 +101,8 @@ PARTS: dict[str, Any] = {
 
 
 def register_parts() -> None:
-    use_example("attention")
-    use_example("feed_forward")
+    for name in ("attention", "gated_attention", "sandwich_norm", "feed_forward"):
+        use_example(name)
     use_example("norm")
     register_kerple()
     register_alternating()
@@ -115,7 +115,7 @@ def test_registered_part_of_the_model_is_not_exported(field: str) -> None:
         check_support(dataclasses.replace(SMALL, **{field: PARTS[field]}))
 
 
-@pytest.mark.parametrize("attention", ["cosine", "gated"])
+@pytest.mark.parametrize("attention", ["cosine", "gated", "sandwich"])
 @pytest.mark.parametrize("kind", ["transformer", "alternating"])
 def test_decoding_with_the_cache_equals_teacher_forcing(attention: str, kind: str) -> None:
     register_parts()
@@ -179,9 +179,10 @@ def test_weights_of_an_attention_with_parameters_are_captured() -> None:
 EXAMPLES: dict[str, dict[str, Any]] = {
     "attention": {"model.attention": "cosine"},
     "attention with parameters": {"model.attention": "learned_temperature"},
-    "attention as a sub-layer": {"model.attention": "gated"},
+    "gated_attention": {"model.attention": "gated"},
     "feed_forward": {"model.feed_forward": "squared_relu"},
     "norm": {"model.norm": "scale"},
+    "sandwich_norm": {"model.attention": "sandwich", "model.feed_forward": "sandwich"},
     "loss": {"training.loss": "poly1"},
     "optimizer": {"training.optimizer": "averaged_lion"},
     "optimizer of matrices": {"training.optimizer": "row_normalized"},

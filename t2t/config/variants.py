@@ -167,7 +167,9 @@ def _check_variant(field: str, name: str, variant: Any) -> None:
             _check_options(name, variant)
         case "model.attention" if call is None:
             check_call(field, name, variant, *[None] * 6, scaled=True)
-        case "model.attention" if "over_memory" in inspect.signature(variant.__init__).parameters:
+        case "model.attention" if "MultiHeadAttention" in [
+            kind.__name__ for kind in variant.__mro__
+        ]:
             check_call(field, name, variant, *[None] * 3, over_memory=True)
             check_call(field, name, call, *[None] * 5)  # self, and four arguments
         case "model.attention":

@@ -43,7 +43,8 @@ CASES: dict[str, dict[str, Any]] = {
         "plugin.minimum_risk.samples": 2,
         "model.dtype": "bfloat16",
     },
-    "attention": {"model.attention": "gated"},
+    "gated_attention": {"model.attention": "gated"},
+    "sandwich_norm": {"model.attention": "sandwich", "model.feed_forward": "sandwich"},
     "optimizer": {"training.optimizer": "row_normalized"},
 }
 
@@ -81,7 +82,10 @@ def make_student(folder: Path, teacher: Path, case: str, steps: int = STEPS) -> 
 
 
 # Quick tests take a step of these on a mesh, too.
-ELSEWHERE = [pytest.param(case, marks=pytest.mark.slow) for case in ("attention", "optimizer")]
+ELSEWHERE = [
+    pytest.param(case, marks=pytest.mark.slow)
+    for case in ("gated_attention", "sandwich_norm", "optimizer")
+]
 
 
 @pytest.mark.parametrize("case", ["distillation", "minimum_risk", *ELSEWHERE])
