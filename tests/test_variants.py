@@ -370,10 +370,8 @@ def register_relu_alone() -> None:
         def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
             del config, policy, key
 
-        def __call__(
-            self, x: Float[Array, "B T D"], key: jax.Array | None = None
-        ) -> Float[Array, "B T D"]:
-            del key
+        def __call__(self, x: Float[Array, "B T D"], *others: Any) -> Float[Array, "B T D"]:
+            del others
             return jax.nn.relu(x)
 
 

@@ -49,7 +49,7 @@ def draw_params(size: Size) -> Params:
     _, params = init_model(
         make_config(size).model, size.vocab_size, size.vocab_size, jax.random.key(0)
     )
-    last = params["decoder"][size.num_layers - 1]["feed_forward"]["residual"]["norm"]
+    last = params["decoder"][size.num_layers - 1]["feed_forward_residual"]["norm"]
     table = params["tgt_embedding"]["table"]
     direction = table[EOS_ID] / np.linalg.norm(table[EOS_ID])
     last["bias"] = 8 * direction

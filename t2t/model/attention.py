@@ -120,12 +120,13 @@ class MultiHeadAttention(nnx.Module):
         d_model, heads, groups = config.d_model, config.num_heads, config.kv_heads
         self.policy = policy
         self.kind, self.over_memory = config.attention, over_memory
-        self.attention: Any = policy.attention
-        if isinstance(self.attention, type):  # a registered class, with parameters of its own
+        attention: Any = policy.attention
+        if isinstance(attention, type):  # a registered class, with parameters of its own
             arguments = config, policy, jax.random.fold_in(key, 4)
-            self.attention = call_variant(
+            attention = call_variant(
                 "model.attention", config.attention, *arguments, is_valid=is_layer
             )
+        self.attention = attention
         self.num_heads = heads
         self.dropout_rate = config.attention_dropout
         self.scaled = config.attention_scale

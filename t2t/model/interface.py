@@ -171,28 +171,19 @@ class Model(nnx.Module):
     @classmethod
     def find_side(cls, name: str) -> str:
         """Returns what a weight of this name multiplies: each src | tgt | token | sentence."""
-        raise make_count_error(cls, name)
+        raise NotImplementedError(name)
 
     @classmethod
     def count_attention(
         cls, config: ModelConfig, src: Int[np.ndarray, "B"], tgt: Int[np.ndarray, "B"]
     ) -> int:
         """Returns the multiplications of attention, for pairs of these lengths."""
-        raise make_count_error(cls, config, src, tgt)
+        raise NotImplementedError(config, src, tgt)
 
     @classmethod
     def count_sequential(cls, config: ModelConfig, src_length: int, tgt_length: int) -> int:
         """Returns the operations that follow each other (as in table 1)."""
-        raise make_count_error(cls, config, src_length, tgt_length)
-
-
-def make_count_error(family: type[Model], *_: object) -> ConfigError:
-    """The error of a registered family that does not say what its operations are."""
-    return ConfigError(
-        f"model.kind: {family.__name__} is a subclass of no family of t2t, so that its operations "
-        "cannot be counted; derive it from one in t2t/model, such as Transformer, or implement "
-        "find_side, count_attention and count_sequential"
-    )
+        raise NotImplementedError(config, src_length, tgt_length)
 
 
 def multiplications_per_pair(config: ModelConfig) -> int:

@@ -103,7 +103,7 @@ class Block(nnx.Module):
         position_key = jax.random.fold_in(key, 3)
         self.own_position: Any = make_block_position(config, position_key, causal=causal)
         attention = find_sub_layer(config.attention)
-        self.self_attention = attention(config, policy, self_key)
+        self.self_attention = attention(config, policy, self_key, over_memory=False)
         self.self_residual = Residual(config, policy)
         if over_memory:
             self.cross_attention = attention(config, policy, cross_key, over_memory=True)
@@ -125,7 +125,7 @@ class Block(nnx.Module):
         returned in its place. With a cache (decoding), their keys and values are written to it,
         and they attend to the whole cache. In training there are `DROPOUTS` keys of dropout.
         """
-        sites = [None] * DROPOUTS if dropout_keys is None else dropout_keys
+        sites = [None if dropout_keys is None else dropout_keys[i] for i in range(DROPOUTS)]
         self_weights, self_output, cross_weights, cross_output, inner, output = sites
         x = x.astype(self.policy.dtype)  # a registered position may have added float32 numbers
         if self.own_position is not None:

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import jax
 from flax import nnx
 
-from t2t.config.fields import ModelConfig
+from t2t.config.fields import ConfigError, ModelConfig
 from t2t.config.variants import (
     call_variant,
     explain_shardings,
     find_variant,
-    make_variant_error,
 )
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.encoder_only import EncoderOnly
@@ -53,14 +52,18 @@ def make_model(
 
 
 def find_family(config: ModelConfig) -> type[Model]:
-    """Returns the class of models that `model.kind` names.
+    """Returns the class of models that `model.kind` names, which counts its operations.
 
     Raises:
-        ConfigError: a function is registered, whose models' operations cannot be counted.
+        ConfigError: it does not, since it is derived from no family of the library.
     """
     family = FAMILIES.get(config.kind) or find_variant("model.kind", config.kind)
-    if not (isinstance(family, type) and issubclass(family, Model)):
-        raise make_variant_error("model.kind", config.kind, "is no subclass of Model")
+    own = isinstance(family, type) and issubclass(family, (*FAMILIES.values(),))
+    if not own:
+        raise ConfigError(
+            f"model.kind={config.kind!r} is a subclass of no family of t2t, so that its operations "
+            "cannot be counted; derive it from one in t2t/model, such as Transformer"
+        )
     return family
 
 

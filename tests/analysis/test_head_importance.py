@@ -22,10 +22,10 @@ def test_head_that_is_switched_off_adds_nothing_and_the_others_stay() -> None:
         name = "cross_attention" if head.stack == "cross" else "self_attention"
         side = "encoder" if head.stack == "encoder" else "decoder"
         attention = parameters[side][head.layer][name]
-        kept = attention["output"].copy()
-        attention["output"][head.number] = 0
+        kept = attention["output"]["weight"].copy()
+        attention["output"]["weight"][head.number] = 0
         wanted = reference.transform(parameters, config, SRC[0].tolist(), TGT_IN[0].tolist())
-        attention["output"] = kept
+        attention["output"]["weight"] = kept
         found = run(less)
         np.testing.assert_allclose(found[0], wanted, atol=2e-4)
         assert not np.allclose(found, whole)

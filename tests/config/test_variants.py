@@ -65,7 +65,7 @@ def _own_variants(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unknown_value_is_refused_with_the_registered_ones_too() -> None:
     @register("training.schedule", "linear")
-    def linear() -> None: ...
+    def linear(training: Any, d_model: int) -> None: ...
 
     message = (
         "training.schedule='liner' is unknown; use one of noam, inverse_sqrt, cosine, constant, "
@@ -82,7 +82,7 @@ def test_unknown_value_is_refused_with_the_registered_ones_too() -> None:
 
 
 def test_variant_of_one_field_is_no_value_of_another() -> None:
-    register("training.schedule", "linear")(lambda: None)
+    register("training.schedule", "linear")(lambda training, d_model: None)
     with pytest.raises(ConfigError, match=r"training.optimizer='linear' is unknown; use one of ad"):
         validate(Config(training=TrainingConfig(optimizer="linear")))
 
@@ -99,8 +99,8 @@ def test_field_without_variants_from_outside_is_refused(field: str) -> None:
 
 
 def test_second_function_of_the_same_name_is_refused() -> None:
-    def one() -> None: ...
-    def other() -> None: ...
+    def one(training: Any, d_model: int) -> None: ...
+    def other(training: Any, d_model: int) -> None: ...
 
     register("training.schedule", "linear")(one)
     with pytest.raises(ConfigError, match=r"'linear' is registered by tests\..*\.one; choose ano"):
@@ -113,10 +113,11 @@ def test_function_that_is_defined_again_replaces_itself() -> None:
     for version in (1, 2):
 
         @register("training.schedule", "linear")
-        def linear(version: int = version) -> int:
+        def linear(training: Any, d_model: int, version: int = version) -> int:
+            del training, d_model
             return version
 
-    assert find_variant("training.schedule", "linear")() == 2
+    assert find_variant("training.schedule", "linear")(None, 8) == 2
 
 
 def register_options() -> type[PluginOptions]:
@@ -247,9 +248,13 @@ WRONG: dict[str, tuple[str, Callable[..., Any], str]] = {
 def test_wrong_function_is_named_with_the_signature_that_is_expected(
     field: str, function: Callable[..., Any], fault: str
 ) -> None:
-    register(field, "own")(function)
-    with pytest.raises(ConfigError) as caught:
+
+    def register_and_use() -> None:
+        register(field, "own")(function)
         use(field)
+
+    with pytest.raises(ConfigError) as caught:
+        register_and_use()
     expected = re.escape(EXTENSIBLE[field])  # `match` would also read the notes that JAX adds
     assert re.fullmatch(rf"{field}='own': .* {fault}.*; expected {expected}", str(caught.value))
 

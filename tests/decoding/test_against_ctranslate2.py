@@ -73,7 +73,7 @@ def model(request: pytest.FixtureRequest) -> Any:
     # The two that are never chosen: CTranslate2 has no such rule, so the model must not want them.
     name = "own_output_embedding" if config.tie_embeddings in ("input", "none") else "tgt_embedding"
     table = params[name]["table"]
-    last = params["decoder"][config.depth[1] - 1]["feed_forward"]["residual"]["norm"]
+    last = params["decoder"][config.depth[1] - 1]["feed_forward_residual"]["norm"]
     norm = params["decoder_norm"] if config.norm_position == "pre" else last
     norm["bias"] = 2 * jax.random.normal(jax.random.key(2), norm["bias"].shape)
     direction = norm["bias"] / jnp.linalg.norm(norm["bias"])

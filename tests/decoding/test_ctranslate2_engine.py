@@ -47,7 +47,7 @@ def params(vocabulary: Vocabulary) -> Params:
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
     _, params = init_model(make_config().model, *sizes, jax.random.key(1))
     params = {name: jax.tree.map(lambda x: 3 * x, part) for name, part in params.items()}
-    norm = params["decoder"][0]["feed_forward"]["residual"]["norm"]
+    norm = params["decoder"][0]["feed_forward_residual"]["norm"]
     norm["bias"] = 2 * jax.random.normal(jax.random.key(2), norm["bias"].shape)
     direction = norm["bias"] / jnp.linalg.norm(norm["bias"])
     table = params["tgt_embedding"]["table"].at[jnp.array([PAD_ID, BOS_ID])].set(-20 * direction)

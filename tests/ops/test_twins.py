@@ -123,7 +123,7 @@ def mix(function: Function, x: Array, inner: Array, outer: Array, dtype: Any = N
     first = np.random.default_rng(5).integers(0, 3, (BATCH, QUERIES, 1))
     chosen = jnp.asarray(np.concatenate([first, first + 3], axis=-1))
     choices = [reshard(each, "batch", None, None) for each in (factors, chosen)]
-    found: Array = function(x, *choices, inner, outer, jnp.dtype(dtype or "float32"))
+    found: Array = function(x, *choices, inner, outer, dtype=jnp.dtype(dtype or "float32"))
     return found
 
 

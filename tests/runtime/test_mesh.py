@@ -85,7 +85,7 @@ DIMENSIONS_OF_TRANSFORMER: dict[str, tuple[str | None, ...]] = TABLES | {
     "key_value": ("d_model", "heads", None),
     "output": ("heads", None, "d_model"),
     "inner": (None, "d_model", "d_ff"),
-    "inner_bias": (None, "d_ff"),
+    "inner.bias": (None, "d_ff"),
     "outer": ("d_ff", "d_model"),
     "src_position": (None, "heads"),
     "tgt_position": (None, "heads"),
@@ -238,7 +238,10 @@ def test_parameters_and_gradients_are_cut_as_the_rules_say(kind: str, mesh: str)
     for path, leaf in jax.tree.leaves_with_path(outcome.params):
         keys = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
         *_, owner, name = ["the model", *keys]
-        dimensions = DIMENSIONS[kind].get(owner if name == "table" else name, ())
+        named = (
+            f"{owner}.bias" if name == "bias" else owner if name in ("table", "weight") else name
+        )
+        dimensions = DIMENSIONS[kind].get(named, ())
         dimensions = (*dimensions, *(None,) * (leaf.ndim - len(dimensions)))
         cuts = [1 if dimension is None else sizes[RULES[dimension]] for dimension in dimensions]
         wanted = tuple(size // cut for size, cut in zip(leaf.shape, cuts, strict=True))

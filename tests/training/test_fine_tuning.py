@@ -65,7 +65,12 @@ def make_params(vocabulary: Vocabulary, tie: str, layers: int = 2, d_ff: int = 1
     tables = {name: {"table": draw(size, WIDTH)} for name, size in sizes.items()}
     stacks = {
         stack: {
-            layer: {"feed_forward": {"inner": draw(1, WIDTH, d_ff), "outer_bias": draw(WIDTH)}}
+            layer: {
+                "feed_forward": {
+                    "inner": {"weight": draw(1, WIDTH, d_ff)},
+                    "outer": {"bias": draw(WIDTH)},
+                }
+            }
             for layer in range(layers)
         }
         for stack in ("encoder", "decoder")
@@ -128,12 +133,12 @@ def test_other_shapes_stay_random_and_the_table_says_so(
     old, new = make_params(vocabulary, "all"), make_params(vocabulary, "all", d_ff=12)
     source = make_source(old, vocabulary)
     taken, outcomes = take(new, source, vocabulary)
-    for name, wanted in (("inner", new), ("outer_bias", old)):
-        found, own = (tree["encoder"][1]["feed_forward"][name] for tree in (taken, wanted))
+    for layer, name, wanted in (("inner", "weight", new), ("outer", "bias", old)):
+        found, own = (tree["encoder"][1]["feed_forward"][layer][name] for tree in (taken, wanted))
         np.testing.assert_array_equal(found, own)
     assert describe_outcomes(outcomes, source)[:2] == [
-        ["decoder.0-1.feed_forward.inner", "random: [1, 8, 16] there, [1, 8, 12] here", ""],
-        ["decoder.0-1.feed_forward.outer_bias", "taken", "16"],
+        ["decoder.0-1.feed_forward.inner.weight", "random: [1, 8, 16] there, [1, 8, 12] here", ""],
+        ["decoder.0-1.feed_forward.outer", "taken", "16"],
     ]
 
 
@@ -257,8 +262,8 @@ def test_parameters_are_placed_as_the_new_model_declares(
             table(new, "tgt_embedding"), spec("vocabulary", "d_model")
         )
         inner = spec(None, "d_model", "d_ff")
-        layer = placed["encoder"][0]["feed_forward"]
-        layer["inner"] = jax.device_put(layer["inner"], inner)
+        layer = placed["encoder"][0]["feed_forward"]["inner"]
+        layer["weight"] = jax.device_put(layer["weight"], inner)
         taken, _ = take_params(placed, make_source(old, vocabulary), vocabulary)
     shardings = (jax.tree.map(lambda x: x.sharding, tree) for tree in (taken, placed))
     assert next(shardings) == next(shardings)
