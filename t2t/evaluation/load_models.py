@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.util
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.config.files import load_config, override
+from t2t.config.files import load_config, override, overrides
 from t2t.config.objective_rules import check_scores
 from t2t.data.parts import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
@@ -29,7 +30,13 @@ from t2t.model.interface import Params
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
-from t2t.training.provenance import check_plugins, find_versions, hash_code, list_code
+from t2t.training.provenance import (
+    check_plugins,
+    find_start,
+    find_versions,
+    hash_code,
+    list_code,
+)
 
 TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")  # on which translations depend
 
@@ -288,6 +295,34 @@ def identify_code(
         "code": hash_code((), list_code(*modules)),
         "plugins": hash_code(plugins, ()),
         "versions": {name: versions[name] for name in packages},
+    }
+
+
+def describe_run(
+    model: RunModel, labels: Sequence[str], modules: Sequence[str], packages: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Returns the sections of a passport on a run, the code and the machine.
+
+    `labels` are those of the checkpoints, one for each model; `modules` and `packages` are those
+    that score.
+    """
+    members, code = model.request.members, identify_code(model.config.plugins, modules, ())
+    trained = [  # date of the start of training that wrote the checkpoint, for each model
+        find_start(workdir, int(label.rpartition("-")[-1]))
+        for (workdir, _), label in zip(members, labels, strict=True)
+    ]
+    # As it is read from a file, and without the search, which has a section of its own.
+    config = json.loads(json.dumps(overrides(model.config)))
+    return {
+        "origin": {
+            "run": model.request.workdirs[0].resolve().name,
+            "trained": trained,
+            "vocabulary": model.vocabulary.fingerprint(),
+        },
+        "config": {k: value for k, value in config.items() if not k.startswith("decoding.")},
+        "backend": {"devices": [device.device_kind for device in jax.devices()]},
+        "code": {"t2t": code["code"], "plugins": code["plugins"]},
+        "versions": find_versions(packages),
     }
 
 

@@ -43,7 +43,7 @@ def test_perplexity_of_the_references_chooses_the_lowest(run: Path) -> None:
     text = scan_search(request, [1, 2], [], "perplexity")
     best = load_evaluation(Path(text.rpartition("best: ")[2]))
     assert {"chrf", "perplexity"} < best.result["measures"].keys()
-    assert best.result["beam_size"] == 1, "all are equal"
+    assert best.passport.decoding["beam_size"] == 1, "all are equal"
 
 
 def test_too_few_checkpoints_are_named(run: Path) -> None:
@@ -63,7 +63,7 @@ def test_one_search_gives_what_a_search_with_each_alpha_gives(run: Path, tmp_pat
         found, alone = (
             load_evaluation(place / "evaluations" / path.name) for place in (run, other)
         )
-        assert found.result["alpha"] == alpha
+        assert found.passport.decoding["alpha"] == alpha
         assert "seconds" not in found.result  # the time is that of both alphas together
         assert found.result["joint_search"]["alphas"] == [0.0, 1.5]
         assert alone.result["seconds"] > 0

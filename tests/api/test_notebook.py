@@ -75,7 +75,7 @@ def test_loaded_run_is_evaluated_and_compared_with_the_parameters_that_it_holds(
     run, pair = notebook.load(workdir, "best"), notebook.load(workdir, "100,300", weights=(3, 1))
     shutil.rmtree(workdir / "checkpoints" / "200")  # as training does meanwhile
     own = notebook.evaluate(run, measures="chrf")
-    assert own.result["checkpoint"] == "best-200"
+    assert own.passport.checkpoint == "best-200"
     [score] = run.score([PAIRS[0]])
     assert float(own.read_lines("log_probs")[0].split()[0]) == pytest.approx(score, abs=1e-5)
     both = notebook.evaluate(pair, measures="chrf")

@@ -3,6 +3,7 @@ import math
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -63,4 +64,4 @@ def test_texts_that_are_too_long_are_counted_by_message_summary_and_definition(
 )
 def test_flags_for_translations_are_refused(changes: dict[str, Any], flag: str) -> None:
     with pytest.raises(ConfigError, match=f"^{flag} is for translations"):
-        evaluate_predictions(EvaluationRequest(Path("run"), **changes))
+        evaluate_predictions(EvaluationRequest(Path("run"), **changes), mock.Mock())

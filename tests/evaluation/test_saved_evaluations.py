@@ -56,7 +56,7 @@ def test_newest_of_the_split_is_found_or_the_one_that_is_named(tmp_path: Path) -
     path = tmp_path / "evaluations" / "old.json"
     assert find_evaluation(path, "test", checkpoint="100").path == path
     with pytest.raises(
-        EvaluationError, match="is of checkpoint 100, not of --checkpoint=best; lea"
+        EvaluationError, match="is of checkpoint 100 of a run, not of --checkpoint=best; "
     ):
         find_evaluation(path, "test", checkpoint="best")
 
