@@ -5,7 +5,8 @@ RUN/evaluations/SPLIT-CHECKPOINT-beam4-alpha0.6.json and, in the same folder, th
 sources, references and the references' log-probabilities as .txt, one line per sentence. --watch
 scores the checkpoints of a run while it trains. --average, --beam_sizes and --alphas score a run
 with several averages, beam sizes or length penalties. --segment_scores translates nothing: it adds
-the scores of another program to the newest evaluation.
+the scores of another program to the newest evaluation. --hypotheses scores what another program
+translated, without a run.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path, make_run_path
 
-_TEXTS = ("src", "ref", "testset", "segments", "save_params")  # flags of a new evaluation
+_TEXTS = ("src", "ref", "testset", "segments", "hypotheses")  # flags of a new evaluation
 _MODES = ("watch", "average", "beam_sizes", "alphas")  # flags that select several evaluations
 
 
@@ -54,7 +55,13 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
         if given and values[name]:
             raise ConfigError(f"--{name} is for one evaluation, but --{given[0]} makes several")
     ignored: list[str] = []
+    has_text = values["hypotheses"] or (values["segment_scores"] and values["output"])
     for wrong, message in (
+        (
+            not (values["workdir"] or has_text),
+            "--workdir is missing; name a run directory, or score what another program translated "
+            "by --hypotheses",
+        ),
         (values["average"] and values["checkpoint"], "--average chooses: leave out --checkpoint"),
         (values["src"] and values["split"], "--src replaces the split: leave out --split"),
         (values["testset"] and values["split"], "--testset replaces the split: leave out --split"),
@@ -71,6 +78,17 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
             "--segment_scores adds to a saved evaluation of one run: the newest of --split and "
             f"--checkpoint, or the one that --output names; leave out --{', --'.join(ignored)}",
         ),
+        (
+            values["hypotheses"]
+            and (
+                ignored := [
+                    *(n for n in ("workdir", "checkpoint", "split", "direction") if values.get(n)),
+                    *_list_of_run(values),
+                ]
+            ),
+            "--hypotheses scores what another program translated, without a run; leave out "
+            f"--{', --'.join(ignored)}",
+        ),
     ):
         if wrong:
             raise ConfigError(message)
@@ -79,11 +97,17 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
             raise ConfigError(f"--{name} is for --watch; add --watch or leave it out")
 
 
+def _list_of_run(values: Mapping[str, Any]) -> list[str]:
+    """Returns the flags with a value that only an evaluation of a run heeds."""
+    decoding = (field.name for field in dataclasses.fields(DecodingConfig))
+    heeded = "save_params", *_MODES, "compute_type", "weights", *decoding
+    return [name for name in heeded if values.get(name)]
+
+
 def _list_unheeded(values: Mapping[str, Any]) -> list[str]:
     """Returns the flags with a value that only a new evaluation heeds."""
-    decoding = (field.name for field in dataclasses.fields(DecodingConfig))
-    heeded = *_TEXTS, *_MODES, "tgt_language", "metricx", "compute_type", "weights", *decoding
-    found = [name for name in heeded if values.get(name)]
+    found = [name for name in (*_TEXTS, "tgt_language", "metricx") if values.get(name)]
+    found += _list_of_run(values)
     found += ["measures"] * (values["measures"] != ["default"])
     return found + ["workdir of further runs"] * (len(values.get("workdir") or ()) > 1)
 
@@ -97,12 +121,21 @@ def _register_measures(values: Mapping[str, Any]) -> None:
         use_metricx(make_run_path(values["metricx"], "--metricx"), values["metricx_input"] or "")
 
 
-def _add_segment_scores(values: Mapping[str, Any]) -> int:
-    """Adds scores to the evaluation that the flags name, and prints it; returns 0."""
+def _score_text(values: Mapping[str, Any]) -> int:
+    """Scores text with no model: of another program, or by another program; returns 0."""
+    from t2t.api.evaluate_run import describe
+    from t2t.evaluation.outputs import OutputRequest, evaluate_output
     from t2t.evaluation.segment_scores import add_segment_scores
 
-    [workdir, *_] = command_line.read_models()["workdirs"]
-    place = make_path(values["output"]) if values["output"] else workdir
+    if values["hypotheses"]:
+        given = {field.name: values[field.name] for field in dataclasses.fields(OutputRequest)}
+        given |= {name: tuple(values[name]) for name in ("measures", "ref")}
+        print(describe(evaluate_output(OutputRequest(**given))))
+        return 0
+    if values["output"]:
+        place = make_path(values["output"])
+    else:
+        [place, *_] = command_line.read_models()["workdirs"]
     chosen = values["split"] or "test", values["checkpoint"] or ""
     print(add_segment_scores(place, *chosen, values["segment_scores"]))
     return 0
@@ -122,8 +155,8 @@ def main() -> int:
     join(**command_line.read_hosts())
     check_flags(values, jax.process_count())
     _register_measures(values)
-    if values["segment_scores"]:
-        return _add_segment_scores(values)
+    if values["hypotheses"] or values["segment_scores"]:
+        return _score_text(values)
     selected = [name for name in _MODES if values[name]]
     fields = {field.name for field in dataclasses.fields(EvaluationRequest)}
     models = command_line.read_models()
@@ -186,6 +219,12 @@ def define_flags() -> None:
         [],
         "The reference translations of --src, line by line; repeat the flag for several. BLEU, "
         "chrF, TER and exact match use all of them, perplexity the first.",
+    )
+    flags.DEFINE_string(
+        "hypotheses",
+        "",
+        "What another program translated, one line for each of --src or --testset: it is scored "
+        "without a run, and written to --output.",
     )
     flags.DEFINE_string(
         "testset",
@@ -274,7 +313,7 @@ def define_modes() -> None:
 
 
 if __name__ == "__main__":
-    command_line.define_models()
+    command_line.define_models(required=False)
     command_line.define_direction()
     command_line.define_hosts()
     command_line.define_backend()

@@ -58,14 +58,14 @@ def define_workdir() -> None:
     define_plugins()
 
 
-def define_models() -> None:
+def define_models(*, required: bool = True) -> None:
     """Adds `--workdir=RUN`, or several runs that form an ensemble, and how it is combined."""
     flags.DEFINE_list(
         "workdir",
         None,
         "The run directory. Several, joined by commas, form an ensemble; so do several values of "
         "--checkpoint.",
-        required=True,
+        required=required,
     )
     flags.DEFINE_list("weights", [], "Weights of an ensemble's models; default: equal.")
     flags.DEFINE_enum(

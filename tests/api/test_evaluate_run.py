@@ -150,10 +150,13 @@ def test_watch_of_a_mean_that_never_exists_is_refused(run: Path) -> None:
 
 def test_flags_that_do_not_go_together_are_refused() -> None:
     modes = "watch average beam_sizes alphas patience watch_timeout measure src ref testset split"
-    others = "segments segment_scores output save_params checkpoint mbr metricx metricx_input"
+    others = (
+        "hypotheses segments segment_scores output save_params checkpoint mbr metricx metricx_input"
+    )
     empty: dict[str, Any] = dict.fromkeys([*modes.split(), *others.split()])
-    empty["measures"] = ["default"]
+    empty |= {"measures": ["default"], "workdir": ["run"]}
     for flags, message in (
+        ({"workdir": None}, "--workdir is missing; name a run directory, or score what another"),
         ({"watch": True, "alphas": ["1"]}, "--watch and --alphas: give one of them"),
         ({"average": ["1"], "output": "a.json"}, "--output is for one evaluation"),
         ({"average": ["1"], "checkpoint": "last"}, "leave out --checkpoint"),
@@ -162,6 +165,10 @@ def test_flags_that_do_not_go_together_are_refused() -> None:
         ({"testset": "wmt24:en-de", "split": "test"}, "--testset replaces the split"),
         ({"measure": "ter"}, "--measure is for a selection: leave it out"),
         ({"metricx": "run", "measures": ["bleu"]}, "--metricx is for --measures=default,metricx"),
+        (
+            {"hypotheses": "a", "workdir": ["run"], "beam_size": 1},
+            "without a run; leave out --workdir, --beam_size",
+        ),
         ({"metricx_input": "24-qe"}, "--metricx_input is for --metricx=RUN"),
         ({"segment_scores": ["a=b"], "watch": True}, "--segment_scores adds to a saved evaluation"),
         (
