@@ -245,10 +245,10 @@ def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
         src.write_text(f"Dogs climb {folder}.\n")
         request = dataclasses.replace(greedy, src=str(src), ref=(str(tmp_path / "ref.de"),))
         found = evaluate(request)
-        split, path = found.passport.data["split"], found.path
+        named, path = found.passport.data["split"], found.path
         paths.add(path)
         assert load_evaluation(path).read_lines("sources") == [f"Dogs climb {folder}."]
-        assert split == path.name.removesuffix("-300-beam1-alpha0.6-max_extra_length4.json")
+        assert named == path.name.removesuffix("-300-beam1-alpha0.6-max_extra_length4.json")
     assert len(paths) == 3
     assert split.read_bytes() == before
 

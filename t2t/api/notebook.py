@@ -107,10 +107,11 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
 
 
 def evaluate(
-    run: "str | PathLike[str] | Run",
+    run: "str | PathLike[str] | Run | None" = None,
     split: str | None = None,
     *,
     checkpoint: str | int | None = None,
+    hypotheses: str | PathLike[str] | None = None,
     **options: Any,
 ) -> "Evaluation":
     """Translates and scores a test set, and saves the evaluation, like the program `t2t.evaluate`.
@@ -120,6 +121,8 @@ def evaluate(
             evaluated, whatever its directory holds by now.
         split: of the run's corpus; by default test.
         checkpoint: as in `t2t.load`; not with a run that is loaded.
+        hypotheses: instead of a run, the file of what another program translated, with `src`, `ref`
+            and `output` or other fields of `t2t.evaluation.text_scores.TextRequest`.
         options: other fields of `t2t.evaluation.evaluator.EvaluationRequest`, such as
             `src="mine.en", ref="mine.de"` in place of a split, or `decoding={"beam_size": 1}`.
 
@@ -134,6 +137,7 @@ def evaluate(
     from t2t.config.fields import ConfigError
     from t2t.config.files import read_argument
     from t2t.evaluation.evaluator import EvaluationRequest
+    from t2t.evaluation.outputs import OutputRequest, evaluate_output
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
 
@@ -141,15 +145,26 @@ def evaluate(
     for name in ("src", "testset"):
         if split is not None and options.get(name):
             raise ConfigError(f"{name} replaces the split: leave out split")
-    given = {"split": "test" if split is None else split, **options}
-    if checkpoint is not None:
-        given["checkpoint"] = checkpoint
+    chosen = {"split": split, "checkpoint": checkpoint, "hypotheses": hypotheses, **options}
     types = typing.get_type_hints(EvaluationRequest)
-    types |= {"checkpoint": str | int, "others": tuple[str, ...]}
+    types |= {"checkpoint": str | int, "others": tuple[str, ...], "hypotheses": str}
     fields = {
         name: read_argument(name, value, types[name]) if name in types else value
-        for name, value in given.items()
+        for name, value in chosen.items()
+        if value is not None
     }
+    if hypotheses is not None:
+        known = typing.get_type_hints(OutputRequest)
+        of_run = {"run": run} if run is not None else {}
+        if ignored := [name for name in (*of_run, *fields) if name not in known]:
+            raise ConfigError(
+                f"hypotheses={fields['hypotheses']} is what another program translated, without a "
+                f"run; leave out {', '.join(ignored)}"
+            )
+        return evaluate_output(OutputRequest(**fields))
+    if run is None:
+        raise ConfigError("run is missing; name a run directory, or give hypotheses, src and ref")
+    fields.setdefault("split", "test")
     if isinstance(run, Run):
         if named := [name for name in _MODELS if name in fields]:
             raise ConfigError(

@@ -103,13 +103,13 @@ class Passport:
         return found
 
     def find(self, name: str) -> str:
-        """Returns a fact as text, by the name that `diff` gives it; "unknown" if it is not there.
+        """Returns a fact as text, by the name that `diff` gives it; "none" if it is not there.
 
         Of hashes it is the beginning, which tells two apart.
         """
         fact = next((facts[name] for facts in self._facts.values() if name in facts), None)
         if fact is None:
-            return "default" if name.startswith("plugin.") else "unknown"
+            return "default" if name.startswith("plugin.") else "none"
         return _DIGEST.sub(lambda digest: digest[0][:8], str(fact))
 
     def diff(self, other: "Passport", *names: str) -> dict[str, str]:
@@ -159,7 +159,8 @@ def read_passport(result: Mapping[str, Any]) -> Passport:
         known = [each.name for each in dataclasses.fields(Passport) if each.name in saved]
         sections = {name: saved[name] for name in known}
         return Passport(**sections | {"texts": texts, "measures": measures})
-    key, search = result.get("key") or {}, dataclasses.asdict(DecodingConfig())
+    key = dict.fromkeys(("devices", "code", "plugins"), "unknown") | (result.get("key") or {})
+    search = dataclasses.asdict(DecodingConfig())
     languages = {"data.src_language": "en", "data.tgt_language": "de"}  # were the defaults
     config = languages | (result.get("config") or {})
     backend = {"name": "jax"} | (result.get("backend") or {})
@@ -175,8 +176,8 @@ def read_passport(result: Mapping[str, Any]) -> Passport:
         data={"objective": TRANSLATION} | choose("split", "direction", "tgt_language", "objective"),
         config={name: x for name, x in config.items() if not name.startswith("decoding.")},
         decoding={} if result.get("objective") else search | choose(*search),
-        backend=backend | {"devices": key.get("devices")},
-        code={"t2t": key.get("code"), "plugins": key.get("plugins")},
+        backend=backend | {"devices": key["devices"]},
+        code={"t2t": key["code"], "plugins": key["plugins"]},
         versions=choose("versions").get("versions", {}),
         texts=texts,
         measures=measures,

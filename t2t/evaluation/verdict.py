@@ -223,7 +223,7 @@ def judge_log_probs(
             "all runs; evaluate that run again."
         )
         if others := [each.name for each in systems if not each.passport.is_of_run]:
-            reason = f"{', '.join(others)} was translated by another program, which gives none."
+            reason = f"another program translated {' and '.join(others)}, and gives none."
         return None, [*lines, f"No verdict by the references' log-probability: {reason}"]
     losses, kept, token = found
     lines += warn_of_losses(systems)
