@@ -14,11 +14,9 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.config.objective_rules import is_text_alone
-from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkpoint
 from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
 from t2t.evaluation.load_models import RunModel, override_decoding
 from t2t.evaluation.measures import MIN_SENTENCES, format_score, is_higher_better
-from t2t.evaluation.plots import draw_by_setting, write_figure
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     format_measures,
@@ -152,6 +150,8 @@ def watch(
     Raises:
         ConfigError, DataError, RunError, VocabularyError: as in `evaluate`.
     """
+    from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
+
     if not wait_for_checkpoint(request.workdir, timeout):
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return False, ""
@@ -191,6 +191,9 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
         ConfigError, RunError: there are fewer than max(counts) consecutive checkpoints, or as in
             `Evaluator`.
     """
+    from t2t.evaluation.checkpoint_watcher import make_label
+    from t2t.evaluation.plots import draw_by_setting, write_figure
+
     measure, request = add_measure(request, measure)
     evaluator = Evaluator(request)
     steps = find_average_steps(request.workdir, max(counts))

@@ -68,11 +68,6 @@ class EvaluationRequest(TextRequest):
         workdirs = (self.workdir, *self.others)
         return ModelRequest(workdirs, self.checkpoint, self.weights, self.mean, self.direction)
 
-    @property
-    def folder(self) -> Path:
-        """The folder of the run's evaluations."""
-        return self.workdir / "evaluations"
-
 
 class Evaluator:
     """Evaluates any number of a run's parameters on one test set, with one compiled search."""
@@ -168,7 +163,8 @@ class Evaluator:
         name = "-".join([self.scores.split, *directions, label, decoding.label])
         if request.backend != "jax":
             name += f"-{request.backend}-{request.compute_type or 'float32'}"
-        return prepare_output(request, request.folder, name, self.scores.name_texts)
+        folder = request.workdir / "evaluations"
+        return prepare_output(request, folder, name, self.scores.name_texts)
 
     def list_saved(self, alpha: float | None = None) -> dict[str, Evaluation]:
         """Returns the run's saved evaluations that are still valid, by checkpoint label.

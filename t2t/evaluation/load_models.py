@@ -237,7 +237,7 @@ def make_utility(
 def override_decoding(config: Config, values: Mapping[str, float | str | None]) -> Config:
     """Returns the config with new values of `config.decoding`; None keeps the config's value."""
     given = {f"decoding.{name}": value for name, value in values.items() if value is not None}
-    return override(config, given)
+    return override(config, given) if given else config
 
 
 def make_translator(
@@ -306,10 +306,9 @@ def describe_run(
     `labels` are those of the checkpoints, one for each model; `modules` and `packages` are those
     that score.
     """
-    members, code = model.request.members, identify_code(model.config.plugins, modules, ())
     trained = [  # date of the start of training that wrote the checkpoint, for each model
         find_start(workdir, int(label.rpartition("-")[-1]))
-        for (workdir, _), label in zip(members, labels, strict=True)
+        for (workdir, _), label in zip(model.request.members, labels, strict=True)
     ]
     # As it is read from a file, and without the search, which has a section of its own.
     config = json.loads(json.dumps(overrides(model.config)))
@@ -321,7 +320,10 @@ def describe_run(
         },
         "config": {k: value for k, value in config.items() if not k.startswith("decoding.")},
         "backend": {"devices": [device.device_kind for device in jax.devices()]},
-        "code": {"t2t": code["code"], "plugins": code["plugins"]},
+        "code": {
+            "t2t": hash_code((), list_code(*modules)),
+            "plugins": hash_code(model.config.plugins, ()),
+        },
         "versions": find_versions(packages),
     }
 

@@ -67,7 +67,8 @@ def evaluate_predictions(
         kept = {text: names[text] for text in ("log_probs", "references")}
         return kept | {"right": f"{path.stem}.right.txt"}
 
-    path = prepare_output(request, request.folder, f"{request.split}-{label}", list_names)
+    folder = request.workdir / "evaluations"
+    path = prepare_output(request, folder, f"{request.split}-{label}", list_names)
     placed = model.place(params)
     with jax.set_mesh(model.mesh):
         scorer = make_scorer(

@@ -272,7 +272,8 @@ def name_texts(
 
     `corpus` is the test set's hash; `stored` are measures with the scores of the sentences.
     """
-    test_set = f"{split.removesuffix(short_hash(corpus))}{short_hash(corpus)}"
+    suffix = f"-{corpus[:8]}"  # which the names of text files have already
+    test_set = f"{split.removesuffix(suffix)}{suffix}"
     return {
         "hypotheses": f"{path.stem}.txt",
         "log_probs": f"{path.stem}.log_probs.txt",
@@ -287,11 +288,6 @@ def name_texts(
 def name_segment_scores(measure: str) -> str:
     """Returns the key in `texts` of the stored scores of the sentences by a measure."""
     return f"scores.{measure}"
-
-
-def short_hash(corpus: str) -> str:
-    """Returns the suffix for file names: "-" and the first eight digits of the hash."""
-    return f"-{corpus[:8]}"
 
 
 def report_reuse(evaluation: Evaluation) -> None:

@@ -187,8 +187,9 @@ class TextScores:
             RunError: they cannot be written.
         """
         test_set, documents = self._saved, self._saved.documents
+        counts = {name: each.collect(hypotheses, test_set) for name, each in self.measures.items()}
         found = {
-            name: measure.score(hypotheses, test_set, with_interval=True)
+            name: measure.score_counts(counts[name], test_set, with_interval=True)
             for name, measure in self.measures.items()
         }
         for described in describe_empty_references(test_set.sources, test_set.references):
@@ -200,7 +201,6 @@ class TextScores:
                 "higher_is_better": measure.higher_is_better,
                 "limits": [*measure.limits],
             }
-        segments = {name: each.collect(hypotheses, test_set) for name, each in stored.items()}
         empty = count_empty_references(test_set.sources, test_set.references[0])
         names = self.name_texts(path)
         all_texts = {
@@ -208,8 +208,8 @@ class TextScores:
             **texts,
             **self._texts,
             **{
-                name_segment_scores(name): [repr(value) for value in counts[:, 0].tolist()]
-                for name, counts in segments.items()
+                name_segment_scores(name): [*map(repr, counts[name][:, 0].tolist())]
+                for name in stored
             },
         }
         result: dict[str, Any] = {
