@@ -222,8 +222,8 @@ def judge_log_probs(
             "a run was evaluated without it, or fewer than two references have a finite one under "
             "all runs; evaluate that run again."
         )
-        if others := [each.name for each in systems if not each.passport.is_of_run]:
-            reason = f"another program translated {' and '.join(others)}, and gives none."
+        if outputs := [each.name for each in systems if not each.passport.is_of_run]:
+            reason = f"another program translated {' and '.join(outputs)}, and gives none."
         return None, [*lines, f"No verdict by the references' log-probability: {reason}"]
     losses, kept, token = found
     lines += warn_of_losses(systems)
