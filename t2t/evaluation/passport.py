@@ -70,7 +70,7 @@ class Passport:
     def describe_origin(self) -> str:
         """Describes what made the translations: "checkpoint 300 of base"."""
         if self.is_of_run:
-            return f"checkpoint {self.checkpoint} of {self.origin['run']}"
+            return f"checkpoint {self.checkpoint} of {self.origin.get('run', 'a run')}"
         return f"{self.origin['file']} by another program"
 
     def describe_search(self) -> str:
@@ -81,10 +81,10 @@ class Passport:
             return "translated by another program"
         decoding, backend = self.decoding, self.backend
         search = f"beam {decoding['beam_size']}, alpha {decoding['alpha']:g}"
-        if decoding["strategy"] == "sampling":
-            search = f"sampling at temperature {decoding['temperature']:g}"
-        if decoding["mbr"] != "none":
-            search += f", chosen by {decoding['mbr']}"
+        if decoding.get("strategy") == "sampling":
+            search = f"sampling at temperature {decoding.get('temperature', 1):g}"
+        if (mbr := decoding.get("mbr", "none")) != "none":
+            search += f", chosen by {mbr}"
         if backend.get("name", "jax") != "jax":
             search += f", by {backend['name']} in {backend.get('compute_type')}"
         return search

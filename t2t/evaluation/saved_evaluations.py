@@ -359,8 +359,8 @@ _OF_PASSPORT: _Rules = {"split": str, "tgt_language": str}
 _OF_RUN: _Rules = {"checkpoint": str}
 _OF_SEARCH: _Rules = {"beam_size": _is_number, "alpha": _is_number}
 _OPTIONAL_OF_PASSPORT: _Rules = {
-    "objective": str, "config": dict, "backend": dict, "key": dict, "strategy": str,
-    "temperature": _is_number, "mbr": str,
+    "objective": str, "file": str, "config": dict, "backend": dict, "key": dict,
+    "strategy": str, "temperature": _is_number, "mbr": str,
 }  # fmt: skip
 _OF_SCORE: _Rules = {"value": _is_number, "definition": str}
 _OPTIONAL_OF_SCORE: _Rules = {"detail": str, "interval": _is_pair, "limits": _is_pair}

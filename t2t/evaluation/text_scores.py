@@ -1,6 +1,7 @@
 """`TextScores`: scores translations of one test set by anybody, and saves them with their texts."""
 
 import dataclasses
+import functools
 import itertools
 import logging
 import os
@@ -88,7 +89,7 @@ class TextScores:
             segments=request.segments, tokenizer=tokenizer,
         )  # fmt: skip
         self._testset = request.testset
-        self.split, self.test_set, self._fingerprint = texts.name, texts.test_set, texts.fingerprint
+        self.split, self.test_set = texts.name, texts.test_set
         self.tgt_language = named or data.tgt_language or texts.tgt_language
         self.spaces = have_spaces(self.tgt_language, self.test_set.references[0])
         self.measures = self._choose_measures(request.measures, data.source, tokenizer)
@@ -105,6 +106,15 @@ class TextScores:
             **{f"references{n}": lines for n, lines in enumerate(references[1:], 2)},
             **({} if documents is None else {"documents": [*map(str, documents)]}),
         }
+        # From the path of the scores to the names of the texts beside it.
+        self.name_texts = functools.partial(
+            name_texts,
+            split=self.split,
+            corpus=texts.fingerprint,
+            num_references=len(references),
+            has_documents=documents is not None,
+            stored=[name for name, measure in self.measures.items() if measure.is_stored],
+        )
 
     def _choose_measures(
         self, asked: Sequence[str], source: str, tokenizer: TokenizerConfig
@@ -140,7 +150,7 @@ class TextScores:
         chosen = tuple(dict.fromkeys(itertools.chain.from_iterable(listed)))
         if meaningless := [name for name in chosen if name not in possible]:
             raise ConfigError(
-                f"measure {meaningless[0]} means nothing for this run with --tgt_language="
+                f"measure {meaningless[0]} means nothing for these texts with --tgt_language="
                 f"{self.tgt_language}; use one of {', '.join(possible)}"
             )
         if named := [name for name in chosen if "/" in name]:
@@ -158,17 +168,6 @@ class TextScores:
             "texts": {name: hash_lines(lines) for name, lines in self._texts.items()},
             "measures": {name: measure.definition for name, measure in self.measures.items()},
         }
-
-    def name_texts(self, path: Path) -> dict[str, str]:
-        """Returns the names of the texts beside the scores at `path`."""
-        return name_texts(
-            path,
-            self.split,
-            self._fingerprint,
-            len(self.test_set.references),
-            has_documents=self.test_set.documents is not None,
-            stored=[name for name, measure in self.measures.items() if measure.is_stored],
-        )
 
     def save(
         self,

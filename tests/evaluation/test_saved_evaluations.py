@@ -100,6 +100,9 @@ BLEU = {"value": 23.5, "definition": "13a"}
         ({"num_sentences": True}, "num_sentences is True"),
         ({"alpha": None}, "alpha is None"),
         ({"backend": "jax"}, "backend is 'jax'"),
+        ({"passport": "300"}, "passport is '300'"),
+        ({"passport": {"origin": 3}}, r"passport\.origin is 3"),
+        ({"passport": {"data": {"split": "test"}}}, r"no passport\.tgt_language"),
         ({"date": 7}, "date is 7"),
     ],
 )
