@@ -82,7 +82,7 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
             values["hypotheses"]
             and (
                 ignored := [
-                    *(n for n in ("workdir", "checkpoint", "split", "direction") if values.get(n)),
+                    *(n for n in ("workdir", "checkpoint", "split") if values.get(n)),
                     *_list_of_run(values),
                 ]
             ),
@@ -100,8 +100,10 @@ def check_flags(values: Mapping[str, Any], num_processes: int) -> None:
 def _list_of_run(values: Mapping[str, Any]) -> list[str]:
     """Returns the flags with a value that only an evaluation of a run heeds."""
     decoding = (field.name for field in dataclasses.fields(DecodingConfig))
-    heeded = "save_params", *_MODES, "compute_type", "weights", *decoding
-    return [name for name in heeded if values.get(name)]
+    heeded = "save_params", *_MODES, "compute_type", "weights", "direction", *decoding
+    found = [name for name in heeded if values.get(name)]
+    defaults = {"backend": "jax", "mean": "probabilities"}
+    return found + [name for name, own in defaults.items() if values.get(name, own) != own]
 
 
 def _list_unheeded(values: Mapping[str, Any]) -> list[str]:

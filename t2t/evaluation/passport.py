@@ -161,6 +161,7 @@ def read_passport(result: Mapping[str, Any]) -> Passport:
         return Passport(**sections | {"texts": texts, "measures": measures})
     key = dict.fromkeys(("devices", "code", "plugins"), "unknown") | (result.get("key") or {})
     search = dataclasses.asdict(DecodingConfig())
+    pieces = "longest_piece", "splits_sentences"
     languages = {"data.src_language": "en", "data.tgt_language": "de"}  # were the defaults
     config = languages | (result.get("config") or {})
     backend = {"name": "jax"} | (result.get("backend") or {})
@@ -171,11 +172,12 @@ def read_passport(result: Mapping[str, Any]) -> Passport:
     return Passport(
         origin={
             "run": result.get("workdir", "a run"),
+            **{name: key[name] for name in ("trained", "vocabulary") if name in key},
             **choose("checkpoint", "parameters", "ensemble"),
         },
         data={"objective": TRANSLATION} | choose("split", "direction", "tgt_language", "objective"),
         config={name: x for name, x in config.items() if not name.startswith("decoding.")},
-        decoding={} if result.get("objective") else search | choose(*search),
+        decoding={} if result.get("objective") else search | choose(*search, *pieces),
         backend=backend | {"devices": key["devices"]},
         code={"t2t": key["code"], "plugins": key["plugins"]},
         versions=choose("versions").get("versions", {}),

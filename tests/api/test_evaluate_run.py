@@ -166,8 +166,8 @@ def test_flags_that_do_not_go_together_are_refused() -> None:
         ({"measure": "ter"}, "--measure is for a selection: leave it out"),
         ({"metricx": "run", "measures": ["bleu"]}, "--metricx is for --measures=default,metricx"),
         (
-            {"hypotheses": "a", "workdir": ["run"], "beam_size": 1},
-            "without a run; leave out --workdir, --beam_size",
+            {"hypotheses": "a", "workdir": ["run"], "beam_size": 1, "backend": "ctranslate2"},
+            "without a run; leave out --workdir, --beam_size, --backend",
         ),
         ({"metricx_input": "24-qe"}, "--metricx_input is for --metricx=RUN"),
         ({"segment_scores": ["a=b"], "watch": True}, "--segment_scores adds to a saved evaluation"),
