@@ -1,4 +1,4 @@
-"""The `--config` flag, which names a recipe and overrides its fields, and the flags of decoding."""
+"""The `--config` flag, which names a recipe and overrides its fields; and the flags of requests."""
 
 import ast
 import dataclasses
@@ -19,45 +19,16 @@ from t2t.config.fields import (
     Config,
     ConfigError,
     DataConfig,
-    DecodingConfig,
     explain_attribute,
     flatten,
 )
 from t2t.config.files import check_config, complete_options
-from t2t.config.measure_names import METRICX_INPUTS
 from t2t.config.open_numbers import Choices, OpenConfig
 from t2t.config.recipes import find_recipe
-from t2t.config.variants import CHOICES
+from t2t.config.requests import Made, Request, find_operands, list_arguments, make_request
+from t2t.storage.paths import make_path
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
-
-# Fields of `config.decoding` that have a flag, with its help.
-DECODING = {
-    "alpha": "Exponent of the length penalty. Default: the config's.",
-    "length_penalty": "Log P is divided by ((5 + length) / 6) ** alpha, by length ** alpha, or by "
-    "nothing.",
-    "batch_size": "Sentences computed together. Default: the config's. Rounding depends on the "
-    "batch shape and may decide between hypotheses of nearly equal probability, mostly in "
-    "bfloat16.",
-    "strategy": "Beam search, or sampling from the model.",
-    "beam_size": "Beam size; 1 is greedy. Default: the config's.",
-    "min_length": "Least number of sub-words of an output.",
-    "max_source_length": "Longer sources are translated in pieces of at most this many sub-words, "
-    "EOS included. Default: the config's, which is data.max_length if it is 0.",
-    "split_sentences": "Translate each sentence of a line by itself; auto: if training had one a "
-    "line.",
-    "max_extra_length": "An output has at most source length + this many sub-words; of a continued "
-    "prompt what follows it has at most this many.",
-    "num_samples": "With --strategy=sampling: samples per sentence.",
-    "temperature": "With --strategy=sampling: divides the logits.",
-    "top_k": "With --strategy=sampling: draw from this many most probable sub-words.",
-    "top_p": "With --strategy=sampling: draw from the most probable sub-words that together have "
-    "this probability.",
-    "sampling_seed": "With --strategy=sampling: seed of the numbers.",
-    "mbr": "Minimum Bayes risk: of the samples or the beam, take the one with the highest expected "
-    f"score against all, by {', '.join(CHOICES['decoding.mbr'][1:])}, metricx (--metricx) or a "
-    "plugin's measure.",
-}
 
 
 class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
@@ -229,56 +200,47 @@ def read_chosen(config: Config) -> dict[str, Any]:
     return {name: values[name] for name in Choices(recipe).list_open()} if recipe else {}
 
 
-def define_scoring() -> None:
-    """Adds flags that override the fields of `config.decoding` on which scores depend."""
-    _define_fields("alpha", "length_penalty", "batch_size")
-
-
-def define_batch_size() -> None:
-    """Adds the flag that overrides `config.decoding.batch_size`."""
-    _define_fields("batch_size")
-
-
-def define_decoding() -> None:
-    """Adds flags that override fields of `config.decoding`; without them the run's values hold."""
-    _define_fields(*DECODING)
-
-
-def _define_fields(*names: str) -> None:
-    kinds: dict[Any, Any] = {float: flags.DEFINE_float, int: flags.DEFINE_integer}
-    types = typing.get_type_hints(DecodingConfig)
-    for name in names:
-        known = CHOICES.get(f"decoding.{name}")
-        if known and name != "mbr":  # which may also be a plugin's measure
-            flags.DEFINE_enum(name, None, known, DECODING[name])
+def define_request(kind: type[Request]) -> None:
+    """Adds the flags of a request."""
+    kinds: dict[Any, Any] = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer}
+    kinds |= {float: flags.DEFINE_float}
+    for argument in list_arguments(kind):
+        if argument.flag.takes == "rest":
+            continue
+        name, (plain, _, names, is_open) = argument.flag.name, argument.kind
+        types, required = {plain, *typing.get_args(plain)}, argument.default is dataclasses.MISSING
+        default = None if argument.default in (dataclasses.MISSING, "", ()) else argument.default
+        if name == "config":
+            define_config(required)
+        elif argument.flag.is_repeated:
+            flags.DEFINE_multi_string(name, default, argument.help)
+        elif argument.flag.takes == "first" or tuple in map(typing.get_origin, types):
+            values = None if default is None else [*default]
+            flags.DEFINE_list(name, values, argument.help, required=required)
+        elif names and not is_open:
+            flags.DEFINE_enum(name, default, names, argument.help)
         else:
-            kinds.get(types[name], flags.DEFINE_string)(name, None, DECODING[name])
+            define = next((kinds[each] for each in kinds if each in types), flags.DEFINE_string)
+            define(name, default, argument.help, required=required)
 
 
-def define_metricx() -> None:
-    """Adds the flags that name an imported MetricX (`t2t.evaluation.metricx.use_metricx`)."""
-    flags.DEFINE_string(
-        "metricx",
-        "",
-        "A run that t2t.import_model made of MetricX: adds the measure metricx, which --mbr takes, "
-        "too.",
-    )
-    flags.DEFINE_enum(
-        "metricx_input",
-        None,
-        METRICX_INPUTS,
-        "Version of MetricX; qe: without reference. Default: that of the imported model's name, "
-        "for 24 with reference.",
-    )
-
-
-def read_decoding() -> dict[str, Any]:
-    """Returns the fields of `config.decoding` that flags override."""
-    return {
-        field.name: flags.FLAGS[field.name].value
-        for field in dataclasses.fields(DecodingConfig)
-        if field.name in flags.FLAGS and flags.FLAGS[field.name].value is not None
-    }
+def read_request(kind: type[Made], operands: Sequence[str] = ()) -> Made:
+    """Makes a request of its flags and the arguments that are none; raises as `make_request`."""
+    given: dict[str, Any] = dict.fromkeys(find_operands(kind), operands)
+    arguments = [*list_arguments(kind)]
+    for name, flag, *_ in arguments:
+        if flag.name == "config":  # whose value is not read before it is needed
+            found = flags.FLAGS["config"]
+            value = config_flags.get_config_filename(found) if found.present else None
+        else:
+            value = flags.FLAGS[flag.name].value
+        if flag.name == "workdir" and isinstance(value, list):
+            joined = ",".join(value)  # one whose name holds commas, of earlier versions
+            value = [joined] if (make_path(joined) / "config.json").exists() else value or [""]
+            value = {"all": value, "first": value[0], "rest": value[1:]}[flag.takes]
+        if value is not None:
+            given[name] = value
+    return make_request(kind, given, {each.name: f"--{each.flag.name}" for each in arguments})
 
 
 def combine_repeated(arguments: Sequence[str]) -> None:

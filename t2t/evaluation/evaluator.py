@@ -25,6 +25,7 @@ from t2t.config.measure_names import (
     REFERENCE_MEASURES,
     list_measures,
 )
+from t2t.config.requests import EvaluationRequest
 from t2t.config.variants import choices
 from t2t.data.batch import find_limit
 from t2t.data.corpus import hash_strings
@@ -34,7 +35,6 @@ from t2t.evaluation.evaluation_texts import open_texts
 from t2t.evaluation.likelihood import NatsAndTokens, PairScorer, ReferencePerplexity
 from t2t.evaluation.load_models import (
     TRANSLATING_PACKAGES,
-    ModelRequest,
     RunModel,
     hash_params,
     identify_code,
@@ -67,38 +67,6 @@ MODULES = (__name__, "t2t.evaluation.metricx")
 PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationRequest:
-    """The run, checkpoint, test set and search of an evaluation, as on the command line."""
-
-    workdir: Path
-    checkpoint: str = "best"  # last | best | STEP | avg:COUNT | ema; several: an ensemble
-    split: str = "test"
-    src: str = ""  # with `ref`: text files instead of a split of the run's corpus
-    ref: tuple[str, ...] = ()  # one or more translations of `src`, line by line
-    testset: str = ""  # such as wmt24:en-de: a test set of sacreBLEU instead of a split
-    segments: str = ""  # a file with the document of each sentence (`read_documents`)
-    output: str = ""  # empty: RUN/evaluations/SPLIT-CHECKPOINT-SEARCH.json
-    save_params: str = ""  # a new run directory for the evaluated parameters
-    backend: str = "jax"  # jax | ctranslate2
-    compute_type: str | None = None  # of ctranslate2; None: float32
-    decoding: Mapping[str, float | str | None] = dataclasses.field(default_factory=dict)
-    # `decoding` overrides fields of config.decoding; None keeps the config's value.
-    others: tuple[Path, ...] = ()  # further run directories of an ensemble
-    weights: tuple[float, ...] = ()  # of an ensemble; empty: equal
-    mean: str = "probabilities"  # of an ensemble: probabilities | log_probs
-    direction: str = ""  # such as en-de; may be empty if the run has only one
-    tgt_language: str = ""  # of the references, for the measures; empty: data.tgt_language
-    # of the text; "default" stands for all that mean something for the run but ter
-    measures: tuple[str, ...] = ("default",)
-
-    @property
-    def models(self) -> ModelRequest:
-        """The models; the evaluation is kept in the run directory of the first one."""
-        workdirs = (self.workdir, *self.others)
-        return ModelRequest(workdirs, self.checkpoint, self.weights, self.mean, self.direction)
 
 
 class Evaluator:
