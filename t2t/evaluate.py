@@ -15,17 +15,9 @@ from typing import Annotated
 from t2t.config.field_types import NonNegativeFloat, NonNegativeInt
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import METRICX
-from t2t.config.requests import (
-    Counts,
-    EvaluationRequest,
-    Flag,
-    Hosts,
-    Measure,
-    MetricX,
-    Needs,
-    Plugins,
-)
+from t2t.config.requests import Counts, Flag, Hosts, Measure, Needs, Plugins
 from t2t.config.variants import import_plugins
+from t2t.evaluation.requests import EvaluationRequest, MetricX
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from t2t.config.field_types import PositiveInt
-from t2t.config.requests import Bulk, Direction, ModelRequest, OneCheckpoint, Overrides
-from t2t.decoding.bulk import find_inputs, read_part
+from t2t.config.requests import Direction, OneCheckpoint, Overrides
+from t2t.decoding.bulk import Bulk, find_inputs, read_part
+from t2t.evaluation.requests import ModelRequest
 from t2t.runtime import command_line
 
 

@@ -14,8 +14,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated
 
-from t2t.api.line_program import LiveText, process_lines
-from t2t.config.requests import Flag, Lines, ModelRequest, Plugins, Search
+from t2t.api.line_program import Lines, LiveText, process_lines
+from t2t.config.requests import Flag, Plugins
+from t2t.evaluation.requests import ModelRequest, Search
 from t2t.runtime import command_line
 
 

@@ -21,7 +21,8 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from t2t.config.field_types import Rule
-from t2t.config.requests import ModelRequest, Overrides, Plugins
+from t2t.config.requests import Overrides, Plugins
+from t2t.evaluation.requests import ModelRequest
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 

@@ -16,9 +16,10 @@ process that was killed goes on where it was if it is started again.
 import dataclasses
 from typing import Annotated
 
-from t2t.api.line_program import process_lines
+from t2t.api.line_program import Lines, process_lines
 from t2t.config.field_types import PositiveInt
-from t2t.config.requests import Backend, Lines, MetricX, ModelRequest, Needs, Plugins, Search
+from t2t.config.requests import Needs, Plugins
+from t2t.evaluation.requests import Backend, MetricX, ModelRequest, Search
 from t2t.runtime import command_line
 
 

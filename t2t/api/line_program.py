@@ -1,17 +1,36 @@
 """`process_lines`: the lines of t2t.translate and t2t.generate, in and out."""
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from t2t.config.requests import Lines
-from t2t.decoding.bulk import find_inputs, read_part
+from t2t.config.field_types import PositiveInt
+from t2t.decoding.bulk import Bulk, find_inputs, read_part
 from t2t.storage.open_text import open_text, unpack
 from t2t.storage.paths import make_path
 
 if TYPE_CHECKING:  # imported in `process_lines`, so that --help is quick
     from t2t.api.line_translator import LineTranslator
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lines(Bulk):
+    """Lines of standard input, or of files, and what is printed for each."""
+
+    n_best: int = 1  # outputs per line; above 1 each is preceded by the line's number
+    scores: bool = False  # print log-probability divided by length penalty before the text
+    # lines that are read before they are processed together; 1: each line from a pipe is answered
+    # at once. Default: 16 batches, or 1 on a terminal
+    read_ahead: PositiveInt | None = None
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields what is for standard input."""
+        yield from super().list_problems()
+        for name in ("prefixes", "read_ahead"):
+            if self.input is not None and getattr(self, name, None):
+                yield f"--{name} is for standard input; leave it out with --input"
 
 
 class LiveText:

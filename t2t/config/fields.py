@@ -421,8 +421,8 @@ class DecodingConfig(Fields):
     # exact_match, metricx (--metricx), or one of a plugin (evaluation.measure)
     mbr: str = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
-    # length; all devices share a batch, a single one searches two at a time. Rounding depends on the
-    # shape of a batch and may decide between hypotheses of nearly equal probability
+    # length; all devices share a batch, a single one searches two at a time. Rounding depends on
+    # the batch shape and may decide between hypotheses of nearly equal probability
     batch_size: int = 64
 
     @property

@@ -14,15 +14,14 @@ of the public API makes one of its arguments by `make_request`, and both refuse 
 import dataclasses
 import functools
 import itertools
-import math
 import re
 import sys
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from t2t.config.field_types import FieldType, NonNegativeInt, PositiveInt, Rule, Variants
+from t2t.config.field_types import FieldType, Rule, Variants
 from t2t.config.fields import ConfigError, DecodingConfig, Fields
 from t2t.config.files import read_argument
 from t2t.config.variants import CHOICES
@@ -107,12 +106,13 @@ class Argument(NamedTuple):
 
 def list_arguments(kind: type[Request]) -> Iterator[Argument]:
     """Yields the fields of a request that are flags."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints, texts = typing.get_type_hints(kind, include_extras=True), read_help(kind)
     for field in dataclasses.fields(kind):
         notes = list_notes(hints[field.name])
         for part in (note for note in notes if isinstance(note, Overrides)):
+            known = read_help(DecodingConfig)
             for each in part.fields:
-                text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", read_help(DecodingConfig)[each.name])
+                text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", known[each.name])
                 text += ". Default: the config's"
                 shown = FieldType.of(each.type)
                 if not shown.names and each.name != "mbr":
@@ -122,7 +122,7 @@ def list_arguments(kind: type[Request]) -> Iterator[Argument]:
             flag = next((note for note in notes if isinstance(note, Flag)), Flag(field.name))
             shown = FieldType.of(hints[field.name])
             rules = [f"; must {rule.text}" for rule in shown.rules]
-            text = "".join([read_help(kind)[field.name], *rules])
+            text = "".join([texts[field.name], *rules])
             if shown.is_open:
                 text += f". Known: {', '.join(shown.names)}, and those of plugins"
             yield Argument(field.name, flag, shown, field.default, text)
@@ -263,76 +263,6 @@ class OneCheckpoint(OneRun):
     checkpoint: str = "best"
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelRequest(Direction):
-    """The checkpoints of one run or several, which form an ensemble."""
-
-    # the run directory. Several, joined by commas, form an ensemble; so do several values of
-    # --checkpoint
-    workdirs: Annotated[RunPaths, Flag("workdir")]
-    # last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the moving average
-    # of training.ema_decay
-    checkpoint: str = "best"
-    _: dataclasses.KW_ONLY
-    weights: tuple[float, ...] = ()  # weights of an ensemble's models; default: equal
-    # an ensemble averages these; the mean of log-probabilities is normalised again
-    mean: Literal["probabilities", "log_probs"] = "probabilities"
-
-    @property
-    def members(self) -> list[tuple[Path, str]]:
-        """Run directory and checkpoint of each model.
-
-        Raises:
-            ConfigError: their numbers or the weights do not fit together.
-        """
-        checkpoints = self.checkpoint.split(",")
-        workdirs = list(self.workdirs)
-        count = max(len(workdirs), len(checkpoints))
-        if len(checkpoints) not in (1, count) or len(workdirs) not in (1, count):
-            raise ConfigError(
-                f"{len(workdirs)} run directories and {len(checkpoints)} checkpoints; give one of "
-                "them, or equally many of both"
-            )
-        if self.weights and len(self.weights) != count:
-            raise ConfigError(f"{len(self.weights)} weights for {count} models; give one for each")
-        if count == 1 and (self.weights or self.mean != ModelRequest.mean):
-            raise ConfigError("--weights and --mean are for an ensemble; leave them out")
-        if not all(weight > 0 and math.isfinite(weight) for weight in self.weights):
-            raise ConfigError(f"--weights={','.join(map(str, self.weights))} must be positive")
-        shares = checkpoints * (count // len(checkpoints))
-        return list(zip(workdirs * (count // len(workdirs)), shares, strict=True))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Backend(Request):
-    """The translation engine."""
-
-    # translation engine; ctranslate2 runs on the CPU and supports fewer kinds of model
-    backend: Literal["jax", "ctranslate2"] = "jax"
-    # precision with --backend=ctranslate2: float32 (the default), int8, int16, ...
-    compute_type: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Search(Request):
-    """Fields of a run's `config.decoding` with other values; None keeps the config's."""
-
-    decoding: Annotated[Mapping[str, float | str | None], Overrides()] = dataclasses.field(
-        default_factory=dict
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MetricX(Request):
-    """An imported MetricX, for the measure of this name."""
-
-    # a run that t2t.import_model made of MetricX: adds the measure metricx, which --mbr takes, too
-    metricx: RunPath | None = None
-    # version of MetricX; qe: without reference. Default: that of the imported model's name, for 24
-    # with reference
-    metricx_input: Annotated[Literal["23", "23-qe", "24", "24-qe"] | None, Needs("metricx")] = None
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hosts(Request):
     """The processes that compute together."""
@@ -374,120 +304,3 @@ class Hosts(Request):
 
 
 HOSTS = tuple(field.name for field in dataclasses.fields(Hosts))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Bulk(Request):
-    """Files, which several processes may share."""
-
-    # files, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'
-    input: tuple[str, ...] | None = None
-    output: Annotated[str, Needs("input")] = ""  # with --input: the folder of the results
-    # with --input: lines that are saved together
-    shard_lines: Annotated[PositiveInt, Needs("input")] = 10_000
-    # with --input: I/N does the I-th of N parts; start N processes
-    part: Annotated[str, Needs("input")] = "1/1"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Lines(Bulk):
-    """Lines of standard input, or of files, and what is printed for each."""
-
-    n_best: int = 1  # outputs per line; above 1 each is preceded by the line's number
-    scores: bool = False  # print log-probability divided by length penalty before the text
-    # lines that are read before they are processed together; 1: each line from a pipe is answered
-    # at once. Default: 16 batches, or 1 on a terminal
-    read_ahead: PositiveInt | None = None
-
-    def list_problems(self) -> Iterator[str]:
-        """Yields what is for standard input."""
-        yield from super().list_problems()
-        for name in ("prefixes", "read_ahead"):
-            if self.input is not None and getattr(self, name, None):
-                yield f"--{name} is for standard input; leave it out with --input"
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationRequest(Search, Backend, Direction):
-    """The run, checkpoint, test set and search of an evaluation."""
-
-    # the run directory. Several, joined by commas, form an ensemble; so do several values of
-    # --checkpoint
-    workdir: Annotated[RunPath, Flag("workdir", takes="first")]
-    # last, best, a step, avg:5 for the mean of the last 5, or ema for the moving average of
-    # training.ema_decay; default: best. Several form an ensemble. With --watch: last (the default),
-    # avg:5, or several joined by commas, each scored for every new checkpoint
-    checkpoint: str = ""
-    # a split of the run's corpus; default: test, or validation with --watch, --average,
-    # --beam_sizes and --alphas, whose scores are for choosing among settings
-    split: str = ""
-    _: dataclasses.KW_ONLY
-    # a text file to translate instead of a split; needs --ref. The scores are named after this file
-    # and a hash of both texts
-    src: str = ""
-    # the reference translations of --src, line by line; repeat the flag for several. BLEU, chrF,
-    # TER and exact match use all of them, perplexity the first
-    ref: Annotated[tuple[str, ...], Flag("ref", is_repeated=True)] = ()
-    # a standard test set of sacreBLEU instead of a split, such as wmt24:en-de; it is downloaded to
-    # sacreBLEU's cache
-    testset: str = ""
-    # a file with the document of each sentence: its id, line by line, or the sentences with blank
-    # lines between documents; testset: the documents of --testset. Intervals and verdicts then
-    # resample whole documents
-    segments: str = ""
-    output: str = ""  # the scores file (.json); default: in RUN/evaluations/
-    save_params: str = ""  # save the evaluated parameters as this new run directory (one process)
-    others: Annotated[RunPaths, Flag("workdir", takes="rest")] = ()  # those of an ensemble
-    weights: tuple[float, ...] = ()  # weights of an ensemble's models; default: equal
-    # an ensemble averages these; the mean of log-probabilities is normalised again
-    mean: Literal["probabilities", "log_probs"] = "probabilities"
-    # language of the references, such as de, zh or zho_Hans, by which measures choose their
-    # tokenisers; default: that of the run (data.tgt_language)
-    tgt_language: str = ""
-    # the measures of the text; "default" stands for all that mean something for the run but ter,
-    # chrf++, spbleu. --plugins names modules that register more
-    measures: Annotated[tuple[str, ...], Variants(*CHOICES["evaluation.measure"])] = ("default",)
-
-    def __post_init__(self) -> None:
-        """Sets the defaults that depend on other fields, after the checks."""
-        super().__post_init__()
-        split, checkpoint = self.choose_defaults()
-        if not (self.split or self.src or self.testset):
-            object.__setattr__(self, "split", split)
-        if not self.checkpoint:
-            object.__setattr__(self, "checkpoint", checkpoint)
-
-    def choose_defaults(self) -> tuple[str, str]:
-        """Returns the split and the checkpoint that are evaluated if none are named."""
-        return "test", "best"
-
-    def list_problems(self) -> Iterator[str]:
-        """Yields what does not go together."""
-        yield from super().list_problems()
-        for name in ("src", "testset"):
-            if getattr(self, name) and self.split:
-                yield f"--{name} replaces the split: leave out --split"
-
-    @property
-    def models(self) -> ModelRequest:
-        """The models; the evaluation is kept in the run directory of the first one."""
-        return ModelRequest(
-            (self.workdir, *self.others), self.checkpoint or "best",
-            weights=self.weights, mean=self.mean, direction=self.direction,
-        )  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class HeadRequest(OneCheckpoint, Direction):
-    """The sentence and the measurement of a page of attention heads."""
-
-    sentence: Annotated[str, Operands("the sentence")]
-    _: dataclasses.KW_ONLY
-    # number of validation sentences on which the heads are measured, with each head switched off in
-    # turn; 0: skip this measurement
-    importance: int = 100
-    # a head's importance is the change of this measure without it; bleu takes longer
-    measure: Literal["loss", "bleu"] = "loss"
-    seed: NonNegativeInt = 0  # seed of the random choice of --importance sentences
-    # the HTML file; default: RUN/heads.html, or heads-en-de.html with --direction
-    output: str = ""

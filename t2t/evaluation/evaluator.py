@@ -25,7 +25,6 @@ from t2t.config.measure_names import (
     REFERENCE_MEASURES,
     list_measures,
 )
-from t2t.config.requests import EvaluationRequest
 from t2t.config.variants import choices
 from t2t.data.batch import find_limit
 from t2t.data.corpus import hash_strings
@@ -48,6 +47,7 @@ from t2t.evaluation.measures import (
     have_spaces,
     make_measure,
 )
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     list_evaluations,

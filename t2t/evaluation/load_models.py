@@ -16,7 +16,6 @@ from sacrebleu.metrics.chrf import CHRF
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import load_config, override
 from t2t.config.objective_rules import check_scores
-from t2t.config.requests import ModelRequest
 from t2t.data.parts import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
@@ -24,6 +23,7 @@ from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import MaskedScorer, PairScorer
 from t2t.evaluation.measures import MeasureError, make_measure
+from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh

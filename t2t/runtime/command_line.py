@@ -18,7 +18,7 @@ from typing import Any
 from absl import app, flags
 
 from t2t.config.fields import Config, ConfigError, describe_unknown_field, flatten
-from t2t.config.flags import combine_repeated, define_request, read_request
+from t2t.config.request_flags import combine_repeated, define_request, read_request
 from t2t.config.requests import HOSTS, Request, find_operands
 from t2t.config.variants import describe_options, list_option_names, trust_plugins
 from t2t.runtime.error_messages import explain, is_unanswered
