@@ -17,12 +17,12 @@ import itertools
 import re
 import sys
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from t2t.config.field_types import FieldType, Rule, Variants
-from t2t.config.fields import ConfigError, DecodingConfig, Fields
+from t2t.config.fields import ConfigError, DecodingConfig, Fields, describe_unknown_field, show
 from t2t.config.files import read_argument
 from t2t.config.variants import CHOICES
 from t2t.storage.paths import make_path, make_run_path
@@ -94,6 +94,12 @@ class Request(Fields):
                     )
 
 
+def find_request(main: Callable[..., object]) -> type[Request] | None:
+    """Returns the type of a program's argument, whose fields are its flags."""
+    hints = typing.get_type_hints(main)
+    return next((hint for name, hint in hints.items() if name != "return"), None)
+
+
 class Argument(NamedTuple):
     """A field of a request as the command line takes it."""
 
@@ -122,7 +128,7 @@ def list_arguments(kind: type[Request]) -> Iterator[Argument]:
             flag = next((note for note in notes if isinstance(note, Flag)), Flag(field.name))
             shown = FieldType.of(hints[field.name])
             rules = [f"; must {rule.text}" for rule in shown.rules]
-            text = "".join([texts[field.name], *rules])
+            text = "".join([texts.get(field.name, ""), *rules])
             if shown.is_open:
                 text += f". Known: {', '.join(shown.names)}, and those of plugins"
             yield Argument(field.name, flag, shown, field.default, text)
@@ -158,13 +164,19 @@ def make_request(
     """
     hints, names = typing.get_type_hints(kind, include_extras=True), shown or {}
     values = {
-        name: _read_value(names.get(name, name), value, hints[name]) if name in hints else value
-        for name, value in given.items()
+        name: _read_value(names.get(name, name), given[name], hints[name])
+        for name in hints
+        if name in given
     }
+    rest = {name: value for name, value in given.items() if name not in hints}
     for name, hint in hints.items():
         for part in (note for note in list_notes(hint) if isinstance(note, Overrides)):
-            own = [each.name for each in part.fields if each.name in values.keys() - hints.keys()]
-            values[name] = {**values.get(name, {}), **{each: values.pop(each) for each in own}}
+            own = {each.name: rest.pop(each.name) for each in part.fields if each.name in rest}
+            values[name] = {**values.get(name, {}), **own}
+    if rest:
+        known = [*hints, *(field.name for field in dataclasses.fields(DecodingConfig))]
+        name, value = rest.popitem()
+        raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name, known)}")
     try:
         return kind(**values)
     except ConfigError as error:

@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import types
-import typing
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from absl import app, flags
 
 from t2t.config.fields import Config, ConfigError, describe_unknown_field, flatten
 from t2t.config.request_flags import combine_repeated, define_request, read_request
-from t2t.config.requests import HOSTS, Request, find_operands
+from t2t.config.requests import HOSTS, Request, find_operands, find_request
 from t2t.config.variants import describe_options, list_option_names, trust_plugins
 from t2t.runtime.error_messages import explain, is_unanswered
 from t2t.runtime.jax_settings import check_precision, skip_absent_accelerators
@@ -54,10 +53,9 @@ def run(main: Callable[..., int | None], alone: str = "one process does its work
     skip_absent_accelerators()
     _handle_signals()
     sys.excepthook = _report_fault
-    hints = typing.get_type_hints(main)
-    kind: type[Request] = next((hint for name, hint in hints.items() if name != "return"), Request)
-    define_request(kind)
-    operands = "".join(find_operands(kind).values())
+    kind = find_request(main)
+    define_request(kind or Request)
+    operands = "".join(find_operands(kind or Request).values())
     flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may follow operands
 
     def call(arguments: Sequence[str]) -> int | None:
@@ -75,7 +73,7 @@ def run(main: Callable[..., int | None], alone: str = "one process does its work
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
             check_precision()
-            status = main(*([] if kind is Request else [read_request(kind, given)]))
+            status = main(read_request(kind, given)) if kind else main()
             sys.stdout.flush()
             return status
         except (KeyboardInterrupt, Exception) as error:
