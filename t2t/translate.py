@@ -31,7 +31,7 @@ class TranslationRequest(ModelRequest, Backend, Search, MetricX, Lines, Plugins)
     # print a tab and the links of words after the text: 0-0 1-2 ...
     alignments: bool = False
     # with --alignments: decoder layer, from 1; default: last but one
-    alignment_layer: Annotated[PositiveInt | None, Needs("alignments")] = None
+    alignment_layer: Annotated[PositiveInt, Needs("alignments")] | None = None
 
 
 def main(request: TranslationRequest) -> int:

@@ -1,10 +1,11 @@
 """The types of the config's fields, with the values that each field may have.
 
     d_model: PositiveInt = 512
-    rnn_cell: Literal["gru", "lstm"] = "gru"
+    rnn_cell: Annotated[str, Literal["gru", "lstm"]] = "gru"
     norm: Annotated[str, Variants("layer", "rms", "none")] = "layer"
 
-`files.py` checks the types, `rules.py` the values; flags and the page of the config read them, too.
+To type checkers these are int and str, so a recipe may compute them. `files.py` checks the types,
+`rules.py` the values; flags and the page of the config read them, too.
 """
 
 import math
@@ -108,15 +109,23 @@ class FieldType(NamedTuple):
         if origin is Literal:
             return cls(str, names=arguments)
         if origin is Annotated:
-            plain, *metadata = arguments
-            own = [each.names for each in metadata if isinstance(each, Variants)]
-            rules = tuple(each for each in metadata if isinstance(each, Rule))
-            return cls(plain, rules, *own, is_open=bool(own)) if own or rules else cls.of(plain)
+            rules = tuple(each for each in arguments if isinstance(each, Rule))
+            found = cls.of(arguments[0])._replace(rules=rules)
+            for each in arguments[1:]:
+                if isinstance(each, Variants):
+                    found = found._replace(names=each.names, is_open=True)
+                elif typing.get_origin(each) is Literal:
+                    found = found._replace(names=typing.get_args(each))
+            return found
         if NoneType in arguments:
             [given] = (each for each in arguments if each is not NoneType)
             inner = cls.of(given)
             return inner._replace(plain=inner.plain | None)
         return cls(hint)
+
+    def __str__(self) -> str:
+        """The plain type as Python writes it."""
+        return self.plain.__name__ if isinstance(self.plain, type) else str(self.plain)
 
     def list_broken(self, value: Any) -> Iterator[str]:
         """Yields the rules that a value of this type breaks, as text."""

@@ -22,15 +22,17 @@ def define_request(kind: type[Request]) -> None:
         if argument.flag.takes == "rest":
             continue
         name, (plain, _, names, is_open) = argument.flag.name, argument.kind
-        types, required = {plain, *typing.get_args(plain)}, argument.default is dataclasses.MISSING
-        default = None if argument.default in (dataclasses.MISSING, "", ()) else argument.default
+        required = argument.default is dataclasses.MISSING
+        default = None if required or argument.default in ("", ()) else argument.default
+        types = [plain, *typing.get_args(plain)]  # such as int | None, int and None
+        several = any(typing.get_origin(each) is tuple for each in types)
         if name == "config":
             from t2t.config.flags import define_config  # its import takes time
 
             define_config(required)
         elif argument.flag.is_repeated:
             flags.DEFINE_multi_string(name, default, argument.help)
-        elif argument.flag.takes == "first" or tuple in map(typing.get_origin, types):
+        elif several or argument.flag.takes == "first":
             values = None if default is None else [*default]
             flags.DEFINE_list(name, values, argument.help, required=required)
         elif names and not is_open:
@@ -45,6 +47,7 @@ def read_request(kind: type[Made], operands: Sequence[str] = ()) -> Made:
     given: dict[str, Any] = dict.fromkeys(find_operands(kind), operands)
     arguments = [*list_arguments(kind)]
     for name, flag, *_ in arguments:
+        value: Any
         if flag.name == "config":
             from t2t.config.flags import read_recipe
 
@@ -52,8 +55,9 @@ def read_request(kind: type[Made], operands: Sequence[str] = ()) -> Made:
         else:
             value = flags.FLAGS[flag.name].value
         if flag.name == "workdir" and isinstance(value, list):
-            joined = ",".join(value)  # one whose name holds commas, of earlier versions
-            value = [joined] if (make_path(joined) / "config.json").exists() else value or [""]
+            joined = make_path(",".join(value))  # its name holds commas, of earlier versions
+            is_one = len(value) > 1 and (joined / "config.json").exists()
+            value = [str(joined)] if is_one else value or [""]
             value = {"all": value, "first": value[0], "rest": value[1:]}[flag.takes]
         if value is not None:
             given[name] = value

@@ -162,7 +162,7 @@ def test_fields_that_do_not_go_together_are_refused(run: Path) -> None:
         ({"segment_scores": ["a=b"], "watch": True}, "segment_scores adds to a saved evaluation"),
         (
             {"segment_scores": ["a=b"], "segments": "c", "beam_size": 1},
-            "out segments, beam_size",
+            "out beam_size, segments",
         ),
         ({"segment_scores": ["a=b"], "measures": "ter"}, "segment_scores adds to .* measures"),
         ({"average": [0]}, "average=0 must be positive"),
