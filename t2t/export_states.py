@@ -24,6 +24,7 @@ from t2t.runtime import command_line
 class StatesRequest(OneCheckpoint, Direction, Bulk):
     """The encoder and the files."""
 
+    input: tuple[str, ...] = ()
     shard_lines: PositiveInt = 1000
     decoding: Annotated[Mapping[str, Any], Overrides(("batch_size",))] = dataclasses.field(
         default_factory=dict
@@ -37,7 +38,7 @@ def main(request: StatesRequest) -> None:
     from t2t.api.encoder_states import export_states
     from t2t.runtime.jax_settings import enable_compilation_cache
 
-    part, inputs = read_part(request.part), find_inputs(request.input or (), request.output)
+    part, inputs = read_part(request.part), find_inputs(request.input, request.output)
     enable_compilation_cache()
     run = ModelRequest((request.workdir,), request.checkpoint, direction=request.direction)
     export_states(run, inputs, part, request.shard_lines, dtype=request.dtype, **request.decoding)

@@ -15,10 +15,11 @@ from t2t.config.files import load_config
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.config.objective_rules import is_text_alone
 from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkpoint
-from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
+from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import override_decoding
 from t2t.evaluation.measures import MIN_SENTENCES, format_score, is_higher_better
 from t2t.evaluation.plots import draw_by_setting, write_figure
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     describe_search,

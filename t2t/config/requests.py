@@ -89,9 +89,7 @@ class Request(Fields):
                 is_given = getattr(self, field.name) != field.default
                 lacks = isinstance(note, Needs) and getattr(self, note.name) in (None, False, "")
                 if lacks and is_given:
-                    yield (
-                        f"--{field.name} is for --{note.name}; add --{note.name} or leave it out"
-                    )
+                    yield f"--{field.name} is for --{note.name}; add it, or leave this out"
 
 
 def find_request(main: Callable[..., object]) -> type[Request] | None:

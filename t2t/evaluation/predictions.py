@@ -16,7 +16,7 @@ from jaxtyping import Float
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.corpus_sources import open_split
 from t2t.data.objectives import make_objective
-from t2t.evaluation.evaluator import EvaluationRequest, prepare_output, record_run
+from t2t.evaluation.evaluator import prepare_output, record_run
 from t2t.evaluation.likelihood import DTYPE
 from t2t.evaluation.load_models import RunModel, hash_params, identify_code
 from t2t.evaluation.measures import (
@@ -26,6 +26,7 @@ from t2t.evaluation.measures import (
     describe_intervals,
     make_prediction_measure,
 )
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, name_texts, save_evaluation
 from t2t.evaluation.validation_scores import make_scorer
 from t2t.model.interface import Params

@@ -16,7 +16,8 @@ from t2t.config.requests import make_request
 from t2t.evaluate import SelectionRequest
 from t2t.evaluation import load_models
 from t2t.evaluation.checkpoint_watcher import Watch
-from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
+from t2t.evaluation.evaluator import Evaluator
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
@@ -153,12 +154,12 @@ def test_fields_that_do_not_go_together_are_refused(run: Path) -> None:
         ({"average": [1], "output": "a.json"}, "output is for one evaluation"),
         ({"average": [1], "checkpoint": "last"}, "average chooses: leave out checkpoint"),
         ({"alphas": [1], "checkpoint": "last,best"}, "an ensemble is one evaluation; leave out al"),
-        ({"patience": 3}, "patience is for watch; add watch"),
+        ({"patience": 3}, "patience is for watch; add it"),
         ({"src": "a.en", "split": "test"}, "src replaces the split"),
         ({"testset": "wmt24:en-de", "split": "test"}, "testset replaces the split"),
         ({"measure": "ter"}, "measure is for a selection: leave it out"),
         ({"metricx": "run", "measures": ["bleu"]}, "metricx is for measures=default,metricx"),
-        ({"metricx_input": "24-qe"}, "metricx_input is for metricx; add metricx"),
+        ({"metricx_input": "24-qe"}, "metricx_input is for metricx; add it"),
         ({"segment_scores": ["a=b"], "watch": True}, "segment_scores adds to a saved evaluation"),
         (
             {"segment_scores": ["a=b"], "segments": "c", "beam_size": 1},
