@@ -22,9 +22,9 @@ class CompareRequest(Request):
     """The systems that are compared, and by what."""
 
     systems: Annotated[tuple[str, ...], Operands("RUN")]
-    # the score to compare: a measure, or one that --segment_scores stored; default: bleu, or
-    # bleu_lowercase with tokenizer.lowercase. Of runs on text alone perplexity, the default, or
-    # accuracy
+    # the score to compare: NAMES, one that a plugin registers, or one that --segment_scores stored;
+    # default: bleu, or bleu_lowercase with tokenizer.lowercase. Of runs on text alone perplexity,
+    # the default, or accuracy
     measure: Measure | None = None
     # compute every score of these evaluations from their texts, and refuse edited files
     verify: bool = False

@@ -49,9 +49,10 @@ class SweepRequest(OneRun, Direction):
     report: bool = False  # only write the report, of the runs finished so far
     # the split on which rows are compared; keep test for the row that you choose
     split: str = "validation"
-    # the score by which rows are compared: a measure, or with --report one that --segment_scores of
-    # t2t.evaluate stored; default: bleu, or bleu_lowercase if the base has tokenizer.lowercase. Of
-    # text alone perplexity, the default, or accuracy
+    # the score by which rows are compared: NAMES, one that a plugin of the recipe registers, or
+    # with --report one that --segment_scores of t2t.evaluate stored; default: bleu, or
+    # bleu_lowercase if the base has tokenizer.lowercase. Of text alone perplexity, the default, or
+    # accuracy
     measure: Measure | None = None
     # the checkpoint to score, as --checkpoint of t2t.evaluate, if a row names none
     checkpoint: str = "last"

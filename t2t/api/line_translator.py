@@ -32,7 +32,7 @@ class LineTranslator:
     def __init__(
         self,
         request: ModelRequest,
-        decoding: Mapping[str, float | str] | None = None,
+        decoding: Mapping[str, float | str | None] | None = None,
         *,
         n_best: int = 1,
         backend: str = "jax",

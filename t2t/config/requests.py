@@ -19,6 +19,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from t2t.config.field_types import FieldType, Rule, Variants
@@ -116,20 +117,28 @@ def list_arguments(kind: type[Request]) -> Iterator[Argument]:
         for part in (note for note in notes if isinstance(note, Overrides)):
             known = read_help(DecodingConfig)
             for each in part.fields:
-                text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", known[each.name])
-                text += ". Default: the config's"
                 shown = FieldType.of(each.type)
                 if not shown.names and each.name != "mbr":
                     shown = shown._replace(names=CHOICES.get(f"decoding.{each.name}", ()))
+                text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", known[each.name])
+                text = _describe(shown, f"{text}. Default: the config's")
                 yield Argument(each.name, Flag(each.name), shown, None, text)
         if not any(isinstance(note, Operands | Overrides) for note in notes):
             flag = next((note for note in notes if isinstance(note, Flag)), Flag(field.name))
             shown = FieldType.of(hints[field.name])
-            rules = [f"; must {rule.text}" for rule in shown.rules]
-            text = "".join([texts.get(field.name, ""), *rules])
-            if shown.is_open:
-                text += f". Known: {', '.join(shown.names)}, and those of plugins"
+            text = _describe(shown, texts.get(field.name, ""))
             yield Argument(field.name, flag, shown, field.default, text)
+
+
+def _describe(kind: FieldType, text: str) -> str:
+    """Returns a field's help with its rules; NAMES stands for the library's own values."""
+    text = "; must ".join([text, *(rule.text for rule in kind.rules)])
+    if kind.is_open and "NAMES" not in text and not all(name in text for name in kind.names):
+        text += ". Known: NAMES, and those of plugins"
+    text = text.replace("NAMES", ", ".join(kind.names))
+    if text.split(" ")[0] not in kind.names:
+        text = text[:1].upper() + text[1:]
+    return text if text.endswith("...") else f"{text}."
 
 
 def list_notes(hint: Any) -> list[Any]:
@@ -186,10 +195,14 @@ def make_request(
 def _read_value(name: str, value: Any, hint: Any) -> Any:
     """Returns a value with the type of a field; `name` is for messages."""
     kind, notes = FieldType.of(hint), list_notes(hint)
-    plain = kind.plain
-    if plain in (Path, Path | None):
-        text = read_argument(name, value, str | None)
-        return make_run_path(text, name) if RUN in notes else text and make_path(text)
+    plain, options = kind.plain, typing.get_args(kind.plain)
+    if NoneType in options:
+        [plain] = (each for each in options if each is not NoneType)
+        if value is None or (value == "" and plain is Path and RUN not in notes):
+            return None
+    if plain is Path:
+        text = read_argument(name, value, str)
+        return make_run_path(text, name) if RUN in notes else make_path(text)
     if plain == tuple[Path, ...]:
         return tuple(make_run_path(each, name) for each in read_argument(name, value, _TEXTS))
     if plain in (tuple[int, ...], tuple[float, ...]) and isinstance(value, list):
@@ -268,8 +281,8 @@ class OneCheckpoint(OneRun):
     """A checkpoint of a run."""
 
     _: dataclasses.KW_ONLY
-    # last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the moving average
-    # of training.ema_decay
+    # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the
+    # moving average of training.ema_decay
     checkpoint: str = "best"
 
 

@@ -29,8 +29,8 @@ class ModelRequest(Direction):
     # the run directory. Several, joined by commas, form an ensemble; so do several values of
     # --checkpoint
     workdirs: Annotated[RunPaths, Flag("workdir")]
-    # last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the moving average
-    # of training.ema_decay
+    # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the
+    # moving average of training.ema_decay
     checkpoint: str = "best"
     _: dataclasses.KW_ONLY
     weights: tuple[float, ...] = ()  # weights of an ensemble's models; default: equal
@@ -99,8 +99,8 @@ class EvaluationRequest(Search, Backend, Direction):
     # the run directory. Several, joined by commas, form an ensemble; so do several values of
     # --checkpoint
     workdir: Annotated[RunPath, Flag("workdir", takes="first")]
-    # last, best, a step, avg:5 for the mean of the last 5, or ema for the moving average of
-    # training.ema_decay; default: best. Several form an ensemble. With --watch: last (the default),
+    # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema for the moving
+    # average of training.ema_decay; default: best. Several form an ensemble. With --watch: last (the default),
     # avg:5, or several joined by commas, each scored for every new checkpoint
     checkpoint: str = ""
     # a split of the run's corpus; default: test, or validation with --watch, --average,
@@ -129,8 +129,8 @@ class EvaluationRequest(Search, Backend, Direction):
     # language of the references, such as de, zh or zho_Hans, by which measures choose their
     # tokenisers; default: that of the run (data.tgt_language)
     tgt_language: str = ""
-    # the measures of the text; "default" stands for all that mean something for the run but ter,
-    # chrf++, spbleu. --plugins names modules that register more
+    # the measures of the text, of NAMES; "default" stands for all that mean something for the run
+    # but ter, chrf++, spbleu. --plugins names modules that register more
     measures: Annotated[tuple[str, ...], Variants(*CHOICES["evaluation.measure"])] = ("default",)
 
     def __post_init__(self) -> None:
