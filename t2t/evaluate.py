@@ -24,11 +24,10 @@ from t2t.storage.paths import make_path
 SELECTIONS = ("watch", "average", "beam_sizes", "alphas")  # fields that ask for several evaluations
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionRequest(EvaluationRequest, MetricX, Hosts, Plugins):
     """An evaluation, or several, or the scores of another program."""
 
-    _: dataclasses.KW_ONLY
     # NAME=FILE: add another program's scores of the hypotheses to their evaluation, one number a
     # line, or JSON lines with score, definition and higher_is_better; repeat for several
     segment_scores: Annotated[tuple[str, ...], Flag("segment_scores", is_repeated=True)] = ()

@@ -100,8 +100,8 @@ class EvaluationRequest(Search, Backend, Direction):
     # --checkpoint
     workdir: Annotated[RunPath, Flag("workdir", takes="first")]
     # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema for the moving
-    # average of training.ema_decay; default: best. Several form an ensemble. With --watch: last (the default),
-    # avg:5, or several joined by commas, each scored for every new checkpoint
+    # average of training.ema_decay; default: best. Several form an ensemble. With --watch: last
+    # (the default), avg:5, or several joined by commas, each scored for every new checkpoint
     checkpoint: str = ""
     # a split of the run's corpus; default: test, or validation with --watch, --average,
     # --beam_sizes and --alphas, whose scores are for choosing among settings
