@@ -17,8 +17,8 @@ from t2t.config.rules import validate
 from t2t.data.corpus_report import report_data
 from t2t.data.preparation import is_prepared
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.evaluator import EvaluationRequest
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.load_models import RunModel
+from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.evaluation.saved_evaluations import list_evaluations
 from t2t.training.provenance import read_ledger
 from tests.data.small_corpus import PAIRS

@@ -21,9 +21,10 @@ from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST, list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
-from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.load_models import ModelRequest, make_utility
+from t2t.evaluation.evaluator import Evaluator
+from t2t.evaluation.load_models import make_utility
 from t2t.evaluation.measures import make_measure
+from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs

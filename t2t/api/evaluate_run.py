@@ -14,9 +14,10 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.config.objective_rules import is_text_alone
-from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
+from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import RunModel, override_decoding
 from t2t.evaluation.measures import MIN_SENTENCES, format_score, is_higher_better
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     format_measures,

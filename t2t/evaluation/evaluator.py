@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from t2t.decoding.translation import Translation
 from t2t.evaluation.likelihood import PairScorer, ReferencePerplexity
 from t2t.evaluation.load_models import (
     TRANSLATING_PACKAGES,
-    ModelRequest,
     RunModel,
     describe_run,
     hash_params,
@@ -27,8 +26,9 @@ from t2t.evaluation.load_models import (
 )
 from t2t.evaluation.measures import make_measure
 from t2t.evaluation.passport import Passport
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, list_evaluations
-from t2t.evaluation.text_scores import TextRequest, TextScores, prepare_output
+from t2t.evaluation.text_scores import TextScores, prepare_output
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.training.provenance import summarize_ledger
@@ -43,30 +43,6 @@ _REUSED = (
     "checkpoint", "trained", "vocabulary", "data", "decoding", "backend", "code", "versions",
     "texts", *(f"model.{name}" for name in vars(ModelConfig())),
 )  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationRequest(TextRequest):
-    """The run, checkpoint, test set and search of an evaluation, as on the command line."""
-
-    workdir: Path
-    checkpoint: str = "best"  # last | best | STEP | avg:COUNT | ema; several: an ensemble
-    split: str = "test"
-    save_params: str = ""  # a new run directory for the evaluated parameters
-    backend: str = "jax"  # jax | ctranslate2
-    compute_type: str | None = None  # of ctranslate2; None: float32
-    decoding: Mapping[str, float | str | None] = dataclasses.field(default_factory=dict)
-    # `decoding` overrides fields of config.decoding; None keeps the config's value.
-    others: tuple[Path, ...] = ()  # further run directories of an ensemble
-    weights: tuple[float, ...] = ()  # of an ensemble; empty: equal
-    mean: str = "probabilities"  # of an ensemble: probabilities | log_probs
-    direction: str = ""  # such as en-de; may be empty if the run has only one
-
-    @property
-    def models(self) -> ModelRequest:
-        """The models; the evaluation is kept in the run directory of the first one."""
-        workdirs = (self.workdir, *self.others)
-        return ModelRequest(workdirs, self.checkpoint, self.weights, self.mean, self.direction)
 
 
 class Evaluator:

@@ -5,9 +5,7 @@ import functools
 import hashlib
 import importlib.util
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,6 +24,7 @@ from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import MaskedScorer, PairScorer
 from t2t.evaluation.measures import MeasureError, make_measure
+from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh
@@ -39,43 +38,6 @@ from t2t.training.provenance import (
 )
 
 TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")  # on which translations depend
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelRequest:
-    """The checkpoints of one run or several, as on the command line."""
-
-    workdirs: tuple[Path, ...]
-    checkpoint: str = "best"  # last | best | STEP | avg:COUNT | ema, or several joined by commas
-    weights: tuple[float, ...] = ()  # of an ensemble; empty: equal
-    mean: str = "probabilities"  # of an ensemble: probabilities | log_probs
-    direction: str = ""  # such as en-de; may be empty if the run has only one
-
-    @property
-    def members(self) -> list[tuple[Path, str]]:
-        """Run directory and checkpoint of each model.
-
-        Raises:
-            ConfigError: their numbers or the weights do not fit together, or the mean is unknown.
-        """
-        if self.mean not in ("probabilities", "log_probs"):
-            raise ConfigError(f"mean={self.mean!r} is unknown; use probabilities or log_probs")
-        checkpoints = self.checkpoint.split(",")
-        workdirs = list(self.workdirs)
-        count = max(len(workdirs), len(checkpoints))
-        if len(checkpoints) not in (1, count) or len(workdirs) not in (1, count):
-            raise ConfigError(
-                f"{len(workdirs)} run directories and {len(checkpoints)} checkpoints; give one of "
-                "them, or equally many of both"
-            )
-        if self.weights and len(self.weights) != count:
-            raise ConfigError(f"{len(self.weights)} weights for {count} models; give one for each")
-        if count == 1 and (self.weights or self.mean != ModelRequest.mean):
-            raise ConfigError("--weights and --mean are for an ensemble; leave them out")
-        if not all(weight > 0 and math.isfinite(weight) for weight in self.weights):
-            raise ConfigError(f"--weights={','.join(map(str, self.weights))} must be positive")
-        shares = checkpoints * (count // len(checkpoints))
-        return list(zip(workdirs * (count // len(workdirs)), shares, strict=True))
 
 
 class RunModel:

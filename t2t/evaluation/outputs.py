@@ -4,7 +4,6 @@ Its passport names the file and its hash, and no run. So `t2t.compare` judges it
 evaluation, against a run or another file.
 """
 
-import dataclasses
 import logging
 from pathlib import Path
 
@@ -13,18 +12,12 @@ from t2t.config.languages import is_text_without_spaces
 from t2t.data.corpus import TextFile
 from t2t.evaluation.evaluator import MODULES, PACKAGES
 from t2t.evaluation.passport import Passport
+from t2t.evaluation.requests import OutputRequest
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.text_scores import TextRequest, TextScores, prepare_output
+from t2t.evaluation.text_scores import TextScores, prepare_output
 from t2t.training.provenance import find_versions, hash_code, list_code
 
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OutputRequest(TextRequest):
-    """What another program translated, and what it is scored against, as on the command line."""
-
-    hypotheses: str  # a text file with one translation a line
 
 
 def evaluate_output(request: OutputRequest) -> Evaluation:

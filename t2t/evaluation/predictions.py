@@ -16,7 +16,6 @@ from jaxtyping import Float
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.corpus_sources import open_split
 from t2t.data.objectives import make_objective
-from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.likelihood import DTYPE
 from t2t.evaluation.load_models import (
     TRANSLATING_PACKAGES,
@@ -32,6 +31,7 @@ from t2t.evaluation.measures import (
     make_prediction_measure,
 )
 from t2t.evaluation.passport import Passport, write_passport
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, name_texts, save_evaluation
 from t2t.evaluation.text_scores import prepare_output
 from t2t.evaluation.validation_scores import make_scorer

@@ -29,6 +29,7 @@ from t2t.evaluation.measures import (
     make_measure,
 )
 from t2t.evaluation.passport import TRANSLATION, Passport, hash_lines, write_passport
+from t2t.evaluation.requests import TextRequest
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     name_segment_scores,
@@ -42,20 +43,6 @@ from t2t.training.provenance import find_commit, now
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextRequest:
-    """The texts of an evaluation, its measures and its file, as on the command line."""
-
-    src: str = ""  # with `ref`: text files instead of a split of the run's corpus
-    ref: tuple[str, ...] = ()  # one or more translations of `src`, line by line
-    testset: str = ""  # such as wmt24:en-de: a test set of sacreBLEU instead of a split
-    segments: str = ""  # a file with the document of each sentence (`read_documents`)
-    tgt_language: str = ""  # of the references, for the measures; empty: data.tgt_language
-    # of the text; "default" stands for all that mean something for the run but ter
-    measures: tuple[str, ...] = ("default",)
-    output: str = ""  # empty: RUN/evaluations/SPLIT-CHECKPOINT-SEARCH.json
 
 
 class TextScores:

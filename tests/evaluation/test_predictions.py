@@ -12,8 +12,8 @@ from t2t.api.compare_runs import verify
 from t2t.api.evaluate_run import describe, describe_nats, evaluate
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.objectives import MaskedLM
-from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.predictions import evaluate_predictions, score_predictions
+from t2t.evaluation.requests import EvaluationRequest
 from tests.tiny_run import make_run
 
 COUNTS = np.array([[2.0, 4.0, 1.0]] * 20 + [[6.0, 4.0, 3.0]] * 20)  # nats, tokens, right
