@@ -30,7 +30,11 @@ SELECTIONS = ("watch", "average", "beam_sizes", "alphas")  # fields that ask for
 class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins):
     """An evaluation, or several, or the scores of another program."""
 
-    workdir: Annotated[RunPath, Flag("workdir", takes="first")] = Path()  # none: no run is needed
+    # the run directory. Several, joined by commas, form an ensemble; so do several values of
+    # --checkpoint. --hypotheses needs none
+    workdir: Annotated[RunPath, Flag("workdir", takes="first")] = dataclasses.field(
+        default=Path(), kw_only=False
+    )
 
     # NAME=FILE: add another program's scores of the hypotheses to their evaluation, one number a
     # line, or JSON lines with score, definition and higher_is_better; repeat for several

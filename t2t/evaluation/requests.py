@@ -128,7 +128,7 @@ class OutputRequest(TextRequest):
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationRequest(Search, Backend, Direction, TextRequest):
+class EvaluationRequest(TextRequest, Search, Backend, Direction):
     """The run, checkpoint, test set and search of an evaluation."""
 
     # the run directory. Several, joined by commas, form an ensemble; so do several values of
