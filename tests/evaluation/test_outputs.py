@@ -12,7 +12,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest
 
-import t2t
+from t2t.api import notebook
 from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
@@ -110,7 +110,7 @@ def test_outputs_and_runs_are_compared_over_documents_and_by_learned_scores(
 
 def test_program_and_notebook_score_an_output(tmp_path: Path, texts: dict[str, Any]) -> None:
     hypotheses = write(tmp_path / "out", translate(0.1, 1))
-    found = t2t.evaluate(hypotheses=hypotheses, output=tmp_path / "a.json", **texts)
+    found = notebook.evaluate(hypotheses=hypotheses, output=tmp_path / "a.json", **texts)
     command = [f"--hypotheses={hypotheses}", f"--src={texts['src']}", f"--ref={texts['ref'][0]}"]
     done = programs.run(
         "t2t.evaluate", *command, "--tgt_language=de", f"--output={tmp_path}/b.json"
@@ -121,9 +121,9 @@ def test_program_and_notebook_score_an_output(tmp_path: Path, texts: dict[str, A
     assert saved["measures"] == json.loads(found.path.read_text())["measures"]
     assert saved["passport"]["origin"] == found.passport.origin
     with pytest.raises(ConfigError, match=r"^hypotheses=.* leave out run, checkpoint$"):
-        t2t.evaluate("runs/a", checkpoint=3, hypotheses=hypotheses, output="a.json", **texts)
+        notebook.evaluate("runs/a", checkpoint=3, hypotheses=hypotheses, output="a.json", **texts)
     with pytest.raises(ConfigError, match=r"^run is missing; name a run directory, or give hyp"):
-        t2t.evaluate(**texts)
+        notebook.evaluate(**texts)
 
 
 @pytest.mark.parametrize(
