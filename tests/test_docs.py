@@ -216,7 +216,8 @@ def list_flags(program: str) -> dict[str, str]:
 def test_every_flag_has_help(program: str) -> None:
     flags = list_flags(f"t2t.{program}")
     missing = [name for name, text in flags.items() if not text[:-1] and name != "config"]
-    assert flags and not missing
+    assert flags
+    assert not missing
 
 
 def list_options(path: Path) -> set[str]:
