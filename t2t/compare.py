@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from t2t.config.requests import Flag, Measure, Operands, Request
+from t2t.config.requests import Flag, Measure, Request
 from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
 
@@ -21,7 +21,7 @@ from t2t.runtime import command_line
 class CompareRequest(Request):
     """The systems that are compared, and by what."""
 
-    systems: Annotated[tuple[str, ...], Operands("RUN")]
+    systems: Annotated[tuple[str, ...], Flag(operands="RUN")]
     # the score to compare: NAMES, one that a plugin registers, or one that --segment_scores stored;
     # default: bleu, or bleu_lowercase with tokenizer.lowercase. Of runs on text alone perplexity,
     # the default, or accuracy
@@ -36,7 +36,7 @@ class CompareRequest(Request):
     # a config field that each seed of a system may have of its own, such as data.train_src where
     # each seed read translations of its own teacher, or checkpoint, if the seeds stopped at
     # different steps; repeat the flag for more
-    may_differ: Annotated[tuple[str, ...], Flag("may_differ", is_repeated=True)] = ()
+    may_differ: Annotated[tuple[str, ...], Flag(is_repeated=True)] = ()
     plot: Path | None = None  # plot the scores by sentence length to this file: .svg, .png or .pdf
     # plot the differences by each measure to this file: .svg, .png or .pdf
     forest: Path | None = None

@@ -17,7 +17,7 @@ from typing import Annotated
 from t2t.config.field_types import NonNegativeFloat, NonNegativeInt
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import METRICX
-from t2t.config.requests import Counts, Flag, Hosts, Measure, Needs, Plugins, RunPath
+from t2t.config.requests import Counts, Flag, Hosts, Measure, Plugins, RunPath
 from t2t.config.variants import import_plugins
 from t2t.evaluation.requests import EvaluationRequest, MetricX, OutputRequest
 from t2t.runtime import command_line
@@ -38,14 +38,14 @@ class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins
 
     # NAME=FILE: add another program's scores of the hypotheses to their evaluation, one number a
     # line, or JSON lines with score, definition and higher_is_better; repeat for several
-    segment_scores: Annotated[tuple[str, ...], Flag("segment_scores", is_repeated=True)] = ()
+    segment_scores: Annotated[tuple[str, ...], Flag(is_repeated=True)] = ()
     # score all checkpoints of the run, and new ones as they appear, until its last step
     watch: bool = False
     # with --watch: tell training to stop after this many checkpoints without a better score,
     # counted from the first one that translates (1 BLEU); 0: never
-    patience: Annotated[NonNegativeInt, Needs("watch")] = 0
+    patience: Annotated[NonNegativeInt, Flag(needs="watch")] = 0
     # with --watch: exit with status 124 after this many seconds without a new checkpoint; 0: never
-    watch_timeout: Annotated[NonNegativeFloat, Needs("watch")] = 0.0
+    watch_timeout: Annotated[NonNegativeFloat, Flag(needs="watch")] = 0.0
     # a list such as 1,2,5,10: score the mean of the last n checkpoints each
     average: Counts = ()
     # a list such as 1,4: score with each of these beam sizes, and with each of --alphas if given

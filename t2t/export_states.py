@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from t2t.config.field_types import PositiveInt
-from t2t.config.requests import Direction, OneCheckpoint, Overrides
+from t2t.config.requests import Direction, Flag, OneCheckpoint
 from t2t.decoding.bulk import Bulk, find_inputs, read_part
 from t2t.evaluation.requests import ModelRequest
 from t2t.runtime import command_line
@@ -26,7 +26,7 @@ class StatesRequest(OneCheckpoint, Direction, Bulk):
 
     input: tuple[str, ...] = ()
     shard_lines: PositiveInt = 1000
-    decoding: Annotated[Mapping[str, Any], Overrides(("batch_size",))] = dataclasses.field(
+    decoding: Annotated[Mapping[str, Any], Flag(overrides=("batch_size",))] = dataclasses.field(
         default_factory=dict
     )
     # of the computation and the states: float32 or bfloat16. Default: the run's

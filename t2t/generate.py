@@ -26,7 +26,7 @@ class GenerationRequest(ModelRequest, Search, Lines, Plugins):
 
     fill: bool = False  # fill the gaps of the lines instead of continuing them
     # an output ends before this text; may be given several times
-    stop: Annotated[tuple[str, ...], Flag("stop", is_repeated=True)] = ()
+    stop: Annotated[tuple[str, ...], Flag(is_repeated=True)] = ()
 
     def list_problems(self) -> Iterator[str]:
         """Yields what does not go together."""

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from t2t.config.field_types import Rule
-from t2t.config.requests import Overrides, Plugins
+from t2t.config.requests import Flag, Plugins
 from t2t.evaluation.requests import ModelRequest
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path
@@ -38,9 +38,9 @@ class ScoreRequest(ModelRequest, Plugins):
     reverse: bool = False  # the model translates from the target to the source
     # share of this model in the new score
     share: Annotated[float, Rule("lie in [0, 1]", lambda value: 0 <= value <= 1)] = 1.0
-    decoding: Annotated[Mapping[str, Any], Overrides(("alpha", "length_penalty", "batch_size"))] = (
-        dataclasses.field(default_factory=dict)
-    )
+    decoding: Annotated[
+        Mapping[str, Any], Flag(overrides=("alpha", "length_penalty", "batch_size"))
+    ] = dataclasses.field(default_factory=dict)
 
     def list_problems(self) -> Iterator[str]:
         """Yields what does not go together."""

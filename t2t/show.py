@@ -7,7 +7,7 @@ device.
 import dataclasses
 from typing import Annotated
 
-from t2t.config.requests import Needs, Operands, Request, RunPaths
+from t2t.config.requests import Flag, Request, RunPaths
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 
@@ -16,10 +16,10 @@ from t2t.storage.paths import make_path
 class ShowRequest(Request):
     """The runs, and the plot."""
 
-    runs: Annotated[RunPaths, Operands("RUN")]
+    runs: Annotated[RunPaths, Flag(operands="RUN")]
     plot: str = ""  # plot --figure by step to this file: .svg, .png or .pdf
     # the figure of metrics.jsonl to plot, such as train/loss or validation/bleu
-    figure: Annotated[str, Needs("plot")] = "validation/loss"
+    figure: Annotated[str, Flag(needs="plot")] = "validation/loss"
 
 
 def main(request: ShowRequest) -> None:

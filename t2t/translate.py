@@ -18,7 +18,7 @@ from typing import Annotated
 
 from t2t.api.line_program import Lines, process_lines
 from t2t.config.field_types import PositiveInt
-from t2t.config.requests import Needs, Plugins
+from t2t.config.requests import Flag, Plugins
 from t2t.evaluation.requests import Backend, MetricX, ModelRequest, Search
 from t2t.runtime import command_line
 
@@ -31,7 +31,7 @@ class TranslationRequest(ModelRequest, Backend, Search, MetricX, Lines, Plugins)
     # print a tab and the links of words after the text: 0-0 1-2 ...
     alignments: bool = False
     # with --alignments: decoder layer, from 1; default: last but one
-    alignment_layer: Annotated[PositiveInt, Needs("alignments")] | None = None
+    alignment_layer: Annotated[PositiveInt, Flag(needs="alignments")] | None = None
 
 
 def main(request: TranslationRequest) -> int:

@@ -206,10 +206,18 @@ def min_ratio(comparison: Sequence[dict[str, Any]]) -> float:
     return min(float(row["ours_over_this"]) for row in others)
 
 
-def list_flags(program: str) -> set[str]:
-    """Names of the flags of a program of t2t."""
+def list_flags(program: str) -> dict[str, str]:
+    """Name and help of the flags of a program of t2t."""
     request = find_request(importlib.import_module(program).main)
-    return {each.flag.name for each in list_arguments(request)} if request else set()
+    return {each.flag.name: each.help for each in list_arguments(request)} if request else {}
+
+
+@pytest.mark.parametrize("program", list_programs())
+def test_every_flag_has_help(program: str) -> None:
+    flags = list_flags(f"t2t.{program}")
+    missing = [name for name, text in flags.items() if not text[:-1] and name != "config"]
+    assert flags
+    assert not missing
 
 
 def list_options(path: Path) -> set[str]:
@@ -220,7 +228,7 @@ def list_options(path: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def flags_of() -> dict[str, set[str]]:
     """The flags of each program, by the name that `python -m` takes."""
-    found = {f"t2t.{name}": list_flags(f"t2t.{name}") for name in list_programs()}
+    found = {f"t2t.{name}": {*list_flags(f"t2t.{name}")} for name in list_programs()}
     assert {"config", "workdir", "distributed"} <= found["t2t.train"]
     others = {f"benchmarks.{path.stem}": path for path in (ROOT / "benchmarks").glob("*.py")}
     others["launch/local.py"] = ROOT / "launch" / "local.py"

@@ -4,7 +4,7 @@
     class ShowRequest(Request):
         # plot --figure by step to this file: .svg, .png or .pdf
         plot: str = ""
-        figure: Annotated[str, Needs("plot")] = "validation/loss"  # the figure to plot
+        figure: Annotated[str, Flag(needs="plot")] = "validation/loss"  # the figure to plot
 
 Each field is a flag of its name, with its type and default; the comment is its help. Rules between
 fields are in `list_problems`. `command_line.run` makes a program's request of its flags, a function
@@ -17,7 +17,7 @@ import itertools
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -32,37 +32,17 @@ Made = TypeVar("Made", bound="Request")
 
 
 class Flag(NamedTuple):
-    """The flag of a field that has not the field's name, or is given in another way."""
+    """How a field is given on the command line, if not by one flag of its name."""
 
-    name: str
+    name: str = ""  # of the flag; empty: the field's
     # may be given several times, with one value each, since a value may hold commas; else the
     # values of a tuple are joined by commas
     is_repeated: bool = False
     takes: str = "all"  # of the values of the flag: all | first | rest
-
-
-class Operands(NamedTuple):
-    """Marks the field of the arguments that are no flags; `name` describes them in messages."""
-
-    name: str
-
-
-class Needs(NamedTuple):
-    """Marks a field that has an effect only with another one."""
-
-    name: str
-
-
-class Overrides(NamedTuple):
-    """Marks a mapping of fields of `config.decoding`, of which each has a flag; empty: all."""
-
-    names: tuple[str, ...] = ()
-
-    @property
-    def fields(self) -> list["dataclasses.Field[Any]"]:
-        """The fields that have a flag."""
-        known = dataclasses.fields(DecodingConfig)
-        return [field for field in known if not self.names or field.name in self.names]
+    needs: str = ""  # another field, without which this one has no effect
+    # the field holds the arguments that are no flags, which messages call so
+    operands: str = ""
+    overrides: tuple[str, ...] = ()  # fields of `config.decoding`, each with a flag of its own
 
 
 RUN = "a run directory"
@@ -70,6 +50,7 @@ RunPath = Annotated[Path, RUN]
 RunPaths = Annotated[tuple[Path, ...], RUN]
 Counts = Annotated[tuple[int, ...], Rule("be positive", lambda value: all(n > 0 for n in value))]
 Measure = Annotated[str, Variants(*CHOICES["evaluation.measure"])]
+DECODING = tuple(field.name for field in dataclasses.fields(DecodingConfig))
 _TEXTS = tuple[str, ...]
 
 
@@ -86,11 +67,10 @@ class Request(Fields):
         """Yields a line for each rule between fields that is broken, by the names of flags."""
         hints = typing.get_type_hints(type(self), include_extras=True)
         for field in dataclasses.fields(self):
-            for note in list_notes(hints[field.name]):
-                is_given = getattr(self, field.name) != field.default
-                lacks = isinstance(note, Needs) and getattr(self, note.name) in (None, False, "")
-                if lacks and is_given:
-                    yield f"--{field.name} is for --{note.name}; add it, or leave this out"
+            needed = find_flag(hints[field.name]).needs
+            lacks = needed and getattr(self, needed) in (None, False, "")
+            if lacks and getattr(self, field.name) != field.default:
+                yield f"--{field.name} is for --{needed}; add it, or leave this out"
 
 
 def find_request(main: Callable[..., object]) -> type[Request] | None:
@@ -113,21 +93,26 @@ def list_arguments(kind: type[Request]) -> Iterator[Argument]:
     """Yields the fields of a request that are flags."""
     hints, texts = typing.get_type_hints(kind, include_extras=True), read_help(kind)
     for field in dataclasses.fields(kind):
-        notes = list_notes(hints[field.name])
-        for part in (note for note in notes if isinstance(note, Overrides)):
-            known = read_help(DecodingConfig)
-            for each in part.fields:
-                shown = FieldType.of(each.type)
-                if not shown.names and each.name != "mbr":
-                    shown = shown._replace(names=CHOICES.get(f"decoding.{each.name}", ()))
-                text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", known[each.name])
-                text = _describe(shown, f"{text}. Default: the config's")
-                yield Argument(each.name, Flag(each.name), shown, None, text)
-        if not any(isinstance(note, Operands | Overrides) for note in notes):
-            flag = next((note for note in notes if isinstance(note, Flag)), Flag(field.name))
-            shown = FieldType.of(hints[field.name])
+        flag, shown = find_flag(hints[field.name]), FieldType.of(hints[field.name])
+        if flag.overrides:
+            yield from _list_overrides(flag.overrides)
+        elif not flag.operands:
+            flag = flag._replace(name=flag.name or field.name)
             text = _describe(shown, texts.get(field.name, ""))
             yield Argument(field.name, flag, shown, field.default, text)
+
+
+def _list_overrides(names: Collection[str]) -> Iterator[Argument]:
+    """Yields flags that override fields of `config.decoding`."""
+    texts = read_help(DecodingConfig)
+    for field in dataclasses.fields(DecodingConfig):
+        if field.name in names:
+            kind = FieldType.of(field.type)
+            if not kind.names and field.name != "mbr":
+                kind = kind._replace(names=CHOICES.get(f"decoding.{field.name}", ()))
+            text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", texts[field.name])
+            text = _describe(kind, f"{text}. Default: the config's")
+            yield Argument(field.name, Flag(field.name), kind, None, text)
 
 
 def _describe(kind: FieldType, text: str) -> str:
@@ -147,14 +132,15 @@ def list_notes(hint: Any) -> list[Any]:
     return [*own, *itertools.chain(*map(list_notes, typing.get_args(hint)))]
 
 
+def find_flag(hint: Any) -> Flag:
+    """Returns how a field with this type hint is given."""
+    return next((note for note in list_notes(hint) if isinstance(note, Flag)), Flag())
+
+
 def find_operands(kind: type[Request]) -> dict[str, str]:
     """Returns field and description of the arguments that are no flags, if there are any."""
-    return {
-        name: note.name
-        for name, hint in typing.get_type_hints(kind, include_extras=True).items()
-        for note in list_notes(hint)
-        if isinstance(note, Operands)
-    }
+    hints = typing.get_type_hints(kind, include_extras=True).items()
+    return {name: flag.operands for name, hint in hints if (flag := find_flag(hint)).operands}
 
 
 def make_request(
@@ -177,13 +163,13 @@ def make_request(
     }
     rest = {name: value for name, value in given.items() if name not in hints}
     for name, hint in hints.items():
-        for part in (note for note in list_notes(hint) if isinstance(note, Overrides)):
-            own = {each.name: rest.pop(each.name) for each in part.fields if each.name in rest}
+        own = {each: rest.pop(each) for each in find_flag(hint).overrides if each in rest}
+        if own:
             values[name] = {**values.get(name, {}), **own}
     if rest:
-        known = [*hints, *(field.name for field in dataclasses.fields(DecodingConfig))]
         name, value = rest.popitem()
-        raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name, known)}")
+        unknown = describe_unknown_field(name, [*hints, *DECODING])
+        raise ConfigError(f"{name}={show(value)}: {unknown}")
     try:
         return kind(**values)
     except ConfigError as error:
@@ -194,21 +180,21 @@ def make_request(
 
 def _read_value(name: str, value: Any, hint: Any) -> Any:
     """Returns a value with the type of a field; `name` is for messages."""
-    kind, notes = FieldType.of(hint), list_notes(hint)
+    kind, is_run = FieldType.of(hint), RUN in list_notes(hint)
     plain, options = kind.plain, typing.get_args(kind.plain)
     if NoneType in options:
         [plain] = (each for each in options if each is not NoneType)
-        if value is None or (value == "" and plain is Path and RUN not in notes):
+        if value is None or (value == "" and plain is Path and not is_run):
             return None
     if plain is Path:
         text = read_argument(name, value, str)
-        return make_run_path(text, name) if RUN in notes else make_path(text)
+        return make_run_path(text, name) if is_run else make_path(text)
     if plain == tuple[Path, ...]:
         return tuple(make_run_path(each, name) for each in read_argument(name, value, _TEXTS))
     if plain in (tuple[int, ...], tuple[float, ...]) and isinstance(value, list):
         value = _read_numbers(name, value, typing.get_args(plain)[0])
-    if any(isinstance(note, Operands) for note in notes) and plain is str:
-        value = value if isinstance(value, str) else " ".join(value)
+    if find_flag(hint).operands and plain is str and isinstance(value, list):
+        value = " ".join(value)
     value = read_argument(name, value, plain)
     if kind.names and not kind.is_open and value not in (None, *kind.names):
         raise ConfigError(f"{name}={value!r} is unknown; use {' or '.join(kind.names)}")

@@ -24,7 +24,7 @@ from typing import Annotated, Any, NamedTuple
 
 from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
-from t2t.config.requests import Needs, Request
+from t2t.config.requests import Flag, Request
 from t2t.storage.atomic_files import (
     atomic_path,
     check_writable,
@@ -51,11 +51,11 @@ class Bulk(Request):
 
     # files, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'
     input: tuple[str, ...] | None = None
-    output: Annotated[str, Needs("input")] = ""  # with --input: the folder of the results
+    output: Annotated[str, Flag(needs="input")] = ""  # with --input: the folder of the results
     # with --input: lines that are saved together
-    shard_lines: Annotated[PositiveInt, Needs("input")] = 10_000
+    shard_lines: Annotated[PositiveInt, Flag(needs="input")] = 10_000
     # with --input: I/N does the I-th of N parts; start N processes
-    part: Annotated[str, Needs("input")] = "1/1"
+    part: Annotated[str, Flag(needs="input")] = "1/1"
 
 
 class Part(NamedTuple):

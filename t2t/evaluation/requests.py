@@ -9,12 +9,10 @@ from typing import Annotated, Literal
 from t2t.config.field_types import NonNegativeInt, Variants
 from t2t.config.fields import ConfigError
 from t2t.config.requests import (
+    DECODING,
     Direction,
     Flag,
-    Needs,
     OneCheckpoint,
-    Operands,
-    Overrides,
     Request,
     RunPath,
     RunPaths,
@@ -76,8 +74,8 @@ class Backend(Request):
 class Search(Request):
     """Fields of a run's `config.decoding` with other values; None keeps the config's."""
 
-    decoding: Annotated[Mapping[str, float | str | None], Overrides()] = dataclasses.field(
-        default_factory=dict
+    decoding: Annotated[Mapping[str, float | str | None], Flag(overrides=DECODING)] = (
+        dataclasses.field(default_factory=dict)
     )
 
 
@@ -89,7 +87,9 @@ class MetricX(Request):
     metricx: RunPath | None = None
     # version of MetricX; qe: without reference. Default: that of the imported model's name, for 24
     # with reference
-    metricx_input: Annotated[Literal["23", "23-qe", "24", "24-qe"] | None, Needs("metricx")] = None
+    metricx_input: Annotated[
+        Literal["23", "23-qe", "24", "24-qe"] | None, Flag(needs="metricx")
+    ] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class TextRequest(Request):
     src: str = ""
     # the reference translations of --src, line by line; repeat the flag for several. BLEU, chrF,
     # TER and exact match use all of them, perplexity the first
-    ref: Annotated[tuple[str, ...], Flag("ref", is_repeated=True)] = ()
+    ref: Annotated[tuple[str, ...], Flag(is_repeated=True)] = ()
     # a standard test set of sacreBLEU instead of a split, such as wmt24:en-de; it is downloaded to
     # sacreBLEU's cache
     testset: str = ""
@@ -181,7 +181,7 @@ class EvaluationRequest(TextRequest, Search, Backend, Direction):
 class HeadRequest(OneCheckpoint, Direction):
     """The sentence and the measurement of a page of attention heads."""
 
-    sentence: Annotated[str, Operands("the sentence")]
+    sentence: Annotated[str, Flag(operands="the sentence")]
     _: dataclasses.KW_ONLY
     # number of validation sentences on which the heads are measured, with each head switched off in
     # turn; 0: skip this measurement
