@@ -6,11 +6,11 @@ A test fails while the page differs from what this program would write.
 """
 
 import ast
-import io
 import re
-import tokenize
 from pathlib import Path
 
+from t2t.config import fields
+from t2t.config.requests import read_help
 from t2t.config.variants import CHOICES, EXTENSIBLE
 
 ROOT = Path(__file__).parents[1]
@@ -64,7 +64,6 @@ def make_page() -> str:
         for node in ast.parse(source).body
         if isinstance(node, ast.ClassDef) and node.name.endswith("Config")
     }
-    comments = read_comments(source)
     sections = {
         field.target.id: ast.unparse(field.annotation)
         for field in list_fields(classes["Config"])
@@ -73,19 +72,9 @@ def make_page() -> str:
     parts = [_INTRODUCTION]
     for section, kind in sections.items():
         if kind in classes:
-            parts.append(format_section(section, classes[kind], comments))
-    parts.append(format_section("", classes["Config"], comments))
+            parts.append(format_section(section, classes[kind]))
+    parts.append(format_section("", classes["Config"]))
     return "\n".join(parts)
-
-
-def read_comments(source: str) -> dict[int, tuple[str, bool]]:
-    """Text of the comment on each line, and whether the line holds nothing else."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {
-        token.start[0]: (token.string.removeprefix("#").strip(), token.line.lstrip()[:1] == "#")
-        for token in tokens
-        if token.type == tokenize.COMMENT
-    }
 
 
 def list_fields(node: ast.ClassDef) -> list[ast.AnnAssign]:
@@ -93,12 +82,13 @@ def list_fields(node: ast.ClassDef) -> list[ast.AnnAssign]:
     return [part for part in node.body if isinstance(part, ast.AnnAssign)]
 
 
-def format_section(section: str, node: ast.ClassDef, comments: dict[int, tuple[str, bool]]) -> str:
+def format_section(section: str, node: ast.ClassDef) -> str:
     """Heading, docstring and table of one dataclass; of the outermost, its plain fields."""
     lines = [f"## {section or 'Without a section'}", ""]
     if section:
         lines += [ast.get_docstring(node) or "", ""]
     lines += ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+    comments = read_help(getattr(fields, node.name))
     for field in list_fields(node):
         assert isinstance(field.target, ast.Name)
         name, kind = field.target.id, ast.unparse(field.annotation)
@@ -106,7 +96,7 @@ def format_section(section: str, node: ast.ClassDef, comments: dict[int, tuple[s
             continue
         whole = f"{section}.{name}" if section else name
         mark = " (open)" if whole in EXTENSIBLE else ""
-        meaning = describe(field, comments)
+        meaning = re.sub(r"<\w+>", r"`\g<0>`", comments[name])  # a browser takes them for tags
         if meaning in ("", "text"):
             meaning = _MEANINGS.get(whole, meaning)
         if any(choice not in meaning for choice in CHOICES.get(whole, ())):
@@ -121,18 +111,6 @@ def format_default(field: ast.AnnAssign) -> str:
     assert field.value is not None
     text = ast.unparse(field.value).replace("'", '"')
     return text.replace("dataclasses.field(default_factory=dict)", "{}")
-
-
-def describe(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str:
-    """The comment on the lines above a field and behind it."""
-    above: list[str] = []
-    line = field.lineno - 1
-    while comments.get(line, ("", False))[1]:
-        above.insert(0, comments[line][0])
-        line -= 1
-    behind, _ = comments.get(field.end_lineno or field.lineno, ("", False))
-    text = " ".join([*above, behind]).strip()
-    return re.sub(r"<\w+>", r"`\g<0>`", text)  # a browser takes <extra_id_0> for a tag
 
 
 if __name__ == "__main__":

@@ -7,76 +7,66 @@ seeds of one system by commas. Every system is compared with the first, on the s
 nothing is translated again. --verify checks saved evaluations instead, without their runs.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
 
-from absl import flags
-
-from t2t.config.fields import ConfigError
-from t2t.config.measure_names import MEASURES
+from t2t.config.requests import Flag, Measure, Request
 from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
-from t2t.storage.paths import make_path
 
 
-def main(operands: Sequence[str]) -> None:
-    """Prints the comparison, and the path of the plot if one was drawn."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareRequest(Request):
+    """The systems that are compared, and by what."""
+
+    systems: Annotated[tuple[str, ...], Flag(operands="RUN")]
+    # the score to compare: NAMES, one that a plugin registers, or one that --segment_scores stored;
+    # default: bleu, or bleu_lowercase with tokenizer.lowercase. Of runs on text alone perplexity,
+    # the default, or accuracy
+    measure: Measure | None = None
+    # compute every score of these evaluations from their texts, and refuse edited files
+    verify: bool = False
+    plugins: tuple[str, ...] = ()  # modules on your path that register measures
+    split: str = "test"  # use each run's newest evaluation of this split
+    evaluation: str = ""  # use RUN/evaluations/NAME.json of each run instead of the newest
+    # use each run's newest evaluation of this checkpoint: best, last, a step, avg:5 or ema
+    checkpoint: str = ""
+    # a config field that each seed of a system may have of its own, such as data.train_src where
+    # each seed read translations of its own teacher, or checkpoint, if the seeds stopped at
+    # different steps; repeat the flag for more
+    may_differ: Annotated[tuple[str, ...], Flag(is_repeated=True)] = ()
+    plot: Path | None = None  # plot the scores by sentence length to this file: .svg, .png or .pdf
+    # plot the differences by each measure to this file: .svg, .png or .pdf
+    forest: Path | None = None
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields the flags that --verify does not read."""
+        yield from super().list_problems()
+        names = "measure", "plot", "forest", "may_differ"
+        if self.verify and (ignored := [name for name in names if getattr(self, name)]):
+            yield f"--verify checks every score; leave out --{', --'.join(ignored)}"
+
+
+def main(request: CompareRequest) -> None:
+    """Prints the comparison, and the paths of the plots that were drawn."""
     from t2t.api.compare_runs import compare, verify
 
-    values = flags.FLAGS
-    import_plugins(values.plugins)  # for measures
-    if values.verify:
-        ignored = [
-            name for name in ("measure", "plot", "forest", "may_differ") if values[name].value
-        ]
-        if ignored:
-            raise ConfigError(f"--verify checks every score; leave out --{', --'.join(ignored)}")
-        print(verify(operands, values.split, values.evaluation, values.checkpoint))
+    import_plugins(request.plugins)  # for measures
+    found = request.split, request.evaluation
+    if request.verify:
+        print(verify(request.systems, *found, request.checkpoint))
         return
-    plot, forest = (make_path(each) if each else None for each in (values.plot, values.forest))
     print(
         compare(
-            operands, values.measure, values.split, values.evaluation, plot, values.may_differ,
-            values.checkpoint, forest,
+            request.systems, request.measure, *found, request.plot, request.may_differ,
+            request.checkpoint, request.forest,
         )
     )  # fmt: skip
-    for path in filter(None, (plot, forest)):
+    for path in filter(None, (request.plot, request.forest)):
         print(path)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string(
-        "measure",
-        None,
-        f"The score to compare: {', '.join(MEASURES)}, one that a plugin registers, or one that "
-        "--segment_scores stored; default: bleu, or bleu_lowercase with tokenizer.lowercase. "
-        "Of runs on text alone perplexity, the default, or accuracy.",
-    )
-    flags.DEFINE_bool(
-        "verify",
-        False,
-        "Compute every score of these evaluations from their texts, and refuse edited files.",
-    )
-    flags.DEFINE_list("plugins", [], "Modules on your path that register measures.")
-    flags.DEFINE_string("split", "test", "Use each run's newest evaluation of this split.")
-    flags.DEFINE_string(
-        "evaluation", "", "Use RUN/evaluations/NAME.json of each run instead of the newest."
-    )
-    flags.DEFINE_string(
-        "checkpoint",
-        "",
-        "Use each run's newest evaluation of this checkpoint: best, last, a step, avg:5 or ema.",
-    )
-    flags.DEFINE_multi_string(
-        "may_differ",
-        [],
-        "A config field that each seed of a system may have of its own, such as data.train_src "
-        "where each seed read translations of its own teacher, or checkpoint, if the seeds stopped "
-        "at different steps; repeat the flag for more.",
-    )
-    flags.DEFINE_string(
-        "plot", "", "Plot the scores by sentence length to this file: .svg, .png or .pdf."
-    )
-    flags.DEFINE_string(
-        "forest", "", "Plot the differences by each measure to this file: .svg, .png or .pdf."
-    )
-    command_line.run(main, operands="RUN", alone="it only reads files")
+    command_line.run(main, alone="it only reads files")

@@ -5,26 +5,33 @@ With --config=RECIPE it also checks that the disk holds the checkpoints of that 
 status is 1 if there is a problem.
 """
 
-from absl import flags
+import dataclasses
 
-from t2t.config.flags import define_config, read_config
+from t2t.config.flags import read_config
+from t2t.config.requests import Hosts, RunPath
 from t2t.runtime import command_line
-from t2t.storage.paths import make_run_path
 
 
-def main() -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DoctorRequest(Hosts):
+    """The disk and the recipe that are checked besides the machine."""
+
+    workdir: RunPath | None = None  # a run directory whose disk is checked
+    config: str | None = None
+
+
+def main(request: DoctorRequest) -> int:
     """Prints the findings of this process; returns the exit status."""
-    workdir = make_run_path(flags.FLAGS.workdir) if flags.FLAGS.workdir else None
-    config = read_config(workdir=workdir) if flags.FLAGS["config"].value else None
+    config = read_config(workdir=request.workdir) if request.config else None
 
     from t2t.api.machine_checks import examine
     from t2t.runtime.distributed import join
     from t2t.runtime.jax_settings import enable_compilation_cache
 
     enable_compilation_cache()
-    join(**command_line.read_hosts())
+    join(**request.hosts)
     healthy = True
-    for finding in examine(workdir, config):
+    for finding in examine(request.workdir, config):
         healthy &= not finding.problem
         wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
         print(f"{finding.name}: {finding.value}{wrong}")
@@ -32,7 +39,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("workdir", None, "A run directory whose disk is checked.")
-    define_config(required=False)
-    command_line.define_hosts()
     command_line.run(main)

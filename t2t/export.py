@@ -7,37 +7,38 @@ DIR/vocab holds the SentencePiece models; the engine's tokens are their pieces, 
 fine-tuning, or one of Marian's or T5's architecture that was trained here.
 """
 
-from absl import flags
+import dataclasses
+from pathlib import Path
+from typing import Literal
 
+from t2t.config.requests import OneCheckpoint
 from t2t.runtime import command_line
-from t2t.storage.paths import make_path
-
-QUANTIZATIONS = (
-    "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16",
-)  # fmt: skip
 
 
-def main() -> None:
-    """Exports the run that the flags name, and prints the new directory."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportRequest(OneCheckpoint):
+    """The engine that a run is converted for."""
+
+    format: Literal["ctranslate2", "hf"] = "ctranslate2"  # the engine to convert for
+    output: Path  # a new directory for the model
+    # the type of the saved weights, for CTranslate2; default: not quantized
+    quantization: (
+        Literal[
+            "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
+        ]
+        | None
+    ) = None
+
+
+def main(request: ExportRequest) -> None:
+    """Exports the run, and prints the new directory."""
     from t2t.api.export_run import export
 
-    values = flags.FLAGS
-    output = make_path(values.output)
     export(
-        command_line.read_workdir(), values.checkpoint, output, values.quantization, values.format
+        request.workdir, request.checkpoint, request.output, request.quantization, request.format
     )
-    print(output)
+    print(request.output)
 
 
 if __name__ == "__main__":
-    command_line.define_workdir()
-    flags.DEFINE_enum("format", "ctranslate2", ["ctranslate2", "hf"], "The engine to convert for.")
-    command_line.define_checkpoint()
-    flags.DEFINE_string("output", None, "A new directory for the model.", required=True)
-    flags.DEFINE_enum(
-        "quantization",
-        None,
-        QUANTIZATIONS,
-        "The type of the saved weights, for CTranslate2; default: not quantized.",
-    )
     command_line.run(main)

@@ -9,37 +9,40 @@ offsets[n] to offsets[n + 1]) and `ids`, the sub-word of each row. The states ar
 decoder attends. A process that was killed goes on where it was if it is started again.
 """
 
-from absl import flags
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from t2t.config.flags import define_batch_size
-from t2t.decoding.bulk import find_inputs, read_part
+from t2t.config.field_types import PositiveInt
+from t2t.config.requests import Direction, Flag, OneCheckpoint
+from t2t.decoding.bulk import Bulk, find_inputs, read_part
+from t2t.evaluation.requests import ModelRequest
 from t2t.runtime import command_line
 
 
-def main() -> None:
-    """Writes the states of the files that the flags name."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StatesRequest(OneCheckpoint, Direction, Bulk):
+    """The encoder and the files."""
+
+    input: tuple[str, ...] = ()
+    shard_lines: PositiveInt = 1000
+    decoding: Annotated[Mapping[str, Any], Flag(overrides=("batch_size",))] = dataclasses.field(
+        default_factory=dict
+    )
+    # of the computation and the states: float32 or bfloat16. Default: the run's
+    dtype: str | None = None
+
+
+def main(request: StatesRequest) -> None:
+    """Writes the states of the files."""
     from t2t.api.encoder_states import export_states
-    from t2t.evaluation.load_models import ModelRequest
     from t2t.runtime.jax_settings import enable_compilation_cache
 
-    values = flags.FLAGS
-    part, inputs = read_part(values.part), find_inputs(values.input, values.output)
+    part, inputs = read_part(request.part), find_inputs(request.input, request.output)
     enable_compilation_cache()
-    request = ModelRequest(
-        (command_line.read_workdir(),), values.checkpoint, direction=values.direction
-    )
-    export_states(
-        request, inputs, part, values.shard_lines, dtype=values.dtype, batch_size=values.batch_size
-    )
+    run = ModelRequest((request.workdir,), request.checkpoint, direction=request.direction)
+    export_states(run, inputs, part, request.shard_lines, dtype=request.dtype, **request.decoding)
 
 
 if __name__ == "__main__":
-    command_line.define_workdir()
-    command_line.define_direction()
-    command_line.define_checkpoint()
-    command_line.define_bulk(1000)
-    define_batch_size()
-    flags.DEFINE_string(
-        "dtype", None, "Of the computation and the states: float32 or bfloat16. Default: the run's."
-    )
     command_line.run(main, alone="each of several processes does a --part")

@@ -11,13 +11,21 @@ import dataclasses
 import json
 from pathlib import Path
 
-from absl import flags
-
 from t2t.config.fields import Config
-from t2t.config.flags import define_config, read_config
+from t2t.config.flags import read_config
+from t2t.config.requests import Request
 from t2t.runtime import command_line
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
-from t2t.storage.paths import make_path
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataRequest(Request):
+    """The corpus of a recipe, and the vocabulary that it is read with."""
+
+    config: str
+    # a vocabulary folder such as RUN/vocab; default: tokenizer.path, or else train one
+    vocabulary: Path | None = None
+    output: Path | None = None  # also write the figures to this JSON file
 
 
 def print_report(config: Config, vocabulary: Path | None, output: Path | None) -> None:
@@ -42,19 +50,10 @@ def print_report(config: Config, vocabulary: Path | None, output: Path | None) -
             write_file(output, json.dumps(dataclasses.asdict(report), indent=2) + "\n")
 
 
-def main() -> None:
-    """Prints the report that the flags ask for."""
-    values = flags.FLAGS
-    paths = (values.vocabulary, values.output)
-    print_report(read_config(), *(make_path(path) if path else None for path in paths))
+def main(request: DataRequest) -> None:
+    """Prints the report."""
+    print_report(read_config(), request.vocabulary, request.output)
 
 
 if __name__ == "__main__":
-    define_config()
-    flags.DEFINE_string(
-        "vocabulary",
-        None,
-        "A vocabulary folder such as RUN/vocab; default: tokenizer.path, or else train one.",
-    )
-    flags.DEFINE_string("output", None, "Also write the figures to this JSON file.")
     command_line.run(main)

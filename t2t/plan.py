@@ -10,20 +10,38 @@ bound of the time of a step and of all steps of the recipe. It reads no data:
 sentence lengths are drawn from a distribution like WMT14's.
 """
 
+import dataclasses
 import errno
 import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from absl import flags
-
+from t2t.config.field_types import PositiveInt, Rule
 from t2t.config.fields import Config, ConfigError
-from t2t.config.flags import define_config, read_config
+from t2t.config.flags import read_config
+from t2t.config.requests import Request
 from t2t.runtime import command_line
 from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder, write_file
-from t2t.storage.paths import make_path
+
+Length = Annotated[float, Rule("lie in [1, 1e6]", lambda value: 1 <= value <= 1e6)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanRequest(Request):
+    """A recipe and the devices."""
+
+    config: str
+    # the devices to plan for, such as v5e:16x16, v5p:4x4x4, h100:8, h100:8x4 (4 hosts of 8 GPUs),
+    # a100:8, h200:8, b200:8 or cpu:8
+    topology: str
+    slices: PositiveInt = 1  # plan for so many TPU slices, which the data centre's network joins
+    output: Path | None = None  # also write all figures to this JSON file
+    # try all meshes of these devices whose fsdp and tensor are powers of two
+    search: bool = False
+    all_shapes: bool = False  # compile all batch shapes, not only the most expensive one
+    mean_length: Length = 27.0  # mean length of source sentences, in sub-words
 
 
 def report_plan(config: Config, topology: str, output: Path | None = None, **options: Any) -> bool:
@@ -47,8 +65,8 @@ def report_plan(config: Config, topology: str, output: Path | None = None, **opt
     return found.fits
 
 
-def main() -> int:
-    """Plans as the flags say; returns 0 if the recipe fits into memory, else 1."""
+def main(request: PlanRequest) -> int:
+    """Plans as requested; returns 0 if the recipe fits into memory, else 1."""
     import jax
 
     from t2t.data.preparation import fill_tokenizer
@@ -56,40 +74,9 @@ def main() -> int:
     jax.config.update("jax_platforms", "cpu")  # leave this machine's accelerators alone
     # The cache cannot load programs that were compiled for devices this machine does not have.
     jax.config.update("jax_enable_compilation_cache", False)
-    values = flags.FLAGS.flag_values_dict()
-    options = {name: values[name] for name in ("slices", "mean_length", "all_shapes", "search")}
-    output = make_path(values["output"]) if values["output"] else None
     config = fill_tokenizer(read_config(trains_here=False))
-    return 0 if report_plan(config, values["topology"], output, **options) else 1
+    return 0 if report_plan(**vars(request) | {"config": config}) else 1
 
 
 if __name__ == "__main__":
-    define_config()
-    flags.DEFINE_string(
-        "topology",
-        None,
-        "The devices to plan for, such as v5e:16x16, v5p:4x4x4, h100:8, h100:8x4 (4 hosts of 8 "
-        "GPUs), a100:8, h200:8, b200:8 or cpu:8.",
-        required=True,
-    )
-    flags.DEFINE_integer(
-        "slices",
-        1,
-        "Plan for so many TPU slices, which the data centre's network joins.",
-        lower_bound=1,
-    )
-    flags.DEFINE_string("output", "", "Also write all figures to this JSON file.")
-    flags.DEFINE_bool(
-        "search", False, "Try all meshes of these devices whose fsdp and tensor are powers of two."
-    )
-    flags.DEFINE_bool(
-        "all_shapes", False, "Compile all batch shapes, not only the most expensive one."
-    )
-    flags.DEFINE_float(
-        "mean_length",
-        27.0,
-        "Mean length of source sentences, in sub-words.",
-        lower_bound=1.0,
-        upper_bound=1e6,
-    )
     command_line.run(main, alone="it compiles for devices that are elsewhere")

@@ -8,26 +8,33 @@ tokenising. Training then starts in seconds; it prepares small corpora itself.
 Without --workdir it only downloads the data, and prints the size of each split.
 """
 
+import dataclasses
 import functools
 
-from absl import flags
-
-from t2t.config.flags import define_config, read_config, read_recipe
+from t2t.config.flags import read_config, read_recipe
 from t2t.config.new_run_rules import check_effect, check_new_run
+from t2t.config.requests import Hosts, RunPath
 from t2t.runtime import command_line
-from t2t.storage.paths import make_run_path
 
 
-def main() -> None:
-    """Prepares as the flags say."""
-    workdir = None if flags.FLAGS.workdir is None else make_run_path(flags.FLAGS.workdir)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareRequest(Hosts):
+    """A recipe and the run whose vocabulary is trained."""
+
+    config: str
+    workdir: RunPath | None = None  # the run directory whose vocabulary is trained
+    allow_unused: bool = False  # accept fields without effect, as t2t.train does
+
+
+def main(request: PrepareRequest) -> None:
+    """Prepares as requested."""
     from t2t.data import corpus_sources
 
-    fetch = None if flags.FLAGS.distributed else corpus_sources.prepare
+    workdir, fetch = request.workdir, None if request.distributed else corpus_sources.prepare
     config = read_config(workdir=workdir, fetch=fetch, trains_here=False)
     if workdir and not (workdir / "config.json").exists():
         check_new_run(config)
-        if not flags.FLAGS.allow_unused:
+        if not request.allow_unused:
             check_effect([config], read_recipe()[1].keys())
 
     import jax
@@ -36,13 +43,9 @@ def main() -> None:
     from t2t.runtime.distributed import join
 
     jax.config.update("jax_platforms", "cpu")  # leave the accelerators to others
-    join(**command_line.read_hosts())
+    join(**request.hosts)
     prepare(config, workdir, functools.partial(print, flush=True))
 
 
 if __name__ == "__main__":
-    define_config()
-    flags.DEFINE_string("workdir", None, "The run directory whose vocabulary is trained.")
-    command_line.define_hosts()
-    flags.DEFINE_bool("allow_unused", False, "Accept fields without effect, as t2t.train does.")
     command_line.run(main)

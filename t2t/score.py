@@ -15,66 +15,69 @@ penalty. With --reverse the model is of the other direction and scores the sourc
 A pair that is too long for the model has the score nan.
 """
 
+import dataclasses
 import sys
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
-from absl import flags
-
-from t2t.config.fields import ConfigError
-from t2t.config.flags import define_scoring, read_decoding
+from t2t.config.field_types import Rule
+from t2t.config.requests import Flag, Plugins
+from t2t.evaluation.requests import ModelRequest
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 
 
-def check_flags() -> None:
-    """Raises ConfigError if flags exclude each other."""
-    values = flags.FLAGS
-    if bool(values.tgt) == bool(values.n_best_list):
-        raise ConfigError("give one of --tgt and --n_best_list")
-    for name in ("reverse", "share", "alpha", "length_penalty"):
-        if values.tgt and values[name].present:
-            raise ConfigError(f"--{name} is for --n_best_list; leave it out with --tgt")
-    if values.n_best_list and values.tokens:
-        raise ConfigError("--tokens is not for --n_best_list")
-    if values.n_best_list and not values.src:
-        raise ConfigError("--src is missing; name the file of the source sentences")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoreRequest(ModelRequest, Plugins):
+    """A model and the texts, or the list, that it scores."""
+
+    src: str = ""  # the source sentences, one per line
+    tgt: str = ""  # their translations, line by line; or texts
+    n_best_list: str = ""  # translations with numbers and scores, to be reranked
+    tokens: bool = False  # also print the log-probability of each sub-word
+    reverse: bool = False  # the model translates from the target to the source
+    # share of this model in the new score
+    share: Annotated[float, Rule("lie in [0, 1]", lambda value: 0 <= value <= 1)] = 1.0
+    decoding: Annotated[
+        Mapping[str, Any], Flag(overrides=("alpha", "length_penalty", "batch_size"))
+    ] = dataclasses.field(default_factory=dict)
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields what does not go together."""
+        yield from super().list_problems()
+        if bool(self.tgt) == bool(self.n_best_list):
+            yield "give one of --tgt and --n_best_list"
+        of_list = {"reverse": self.reverse, "share": self.share != ScoreRequest.share}
+        of_list |= {name: name in self.decoding for name in ("alpha", "length_penalty")}
+        for name in (name for name, is_given in of_list.items() if self.tgt and is_given):
+            yield f"--{name} is for --n_best_list; leave it out with --tgt"
+        if self.n_best_list and self.tokens:
+            yield "--tokens is not for --n_best_list"
+        if self.n_best_list and not self.src:
+            yield "--src is missing; name the file of the source sentences"
 
 
-def main() -> None:
-    """Prints the scores that the flags ask for."""
+def main(request: ScoreRequest) -> None:
+    """Prints the scores."""
     from t2t.api.text_scorer import TextScorer, format_scores, rerank
     from t2t.data.corpus import TextCorpus
     from t2t.decoding.translation import format_lines
-    from t2t.evaluation.load_models import ModelRequest, RunModel
+    from t2t.evaluation.load_models import RunModel
     from t2t.runtime.jax_settings import enable_compilation_cache
 
-    values = flags.FLAGS
     enable_compilation_cache()
-    check_flags()
-    request = ModelRequest(checkpoint=values.checkpoint, **command_line.read_models())
-    scorer = TextScorer(RunModel(request, read_decoding()))
-    scorer.check_sources(given=bool(values.src), listed=bool(values.n_best_list))
-    src = make_path(values.src or values.tgt)
-    if values.n_best_list:
-        listed = make_path(values.n_best_list)
-        for number, found in rerank(scorer, src, listed, values.share, values.reverse):
+    scorer = TextScorer(RunModel(request, request.decoding))
+    scorer.check_sources(given=bool(request.src), listed=bool(request.n_best_list))
+    src = make_path(request.src or request.tgt)
+    if request.n_best_list:
+        listed = make_path(request.n_best_list)
+        for number, found in rerank(scorer, src, listed, request.share, request.reverse):
             sys.stdout.write(format_lines(number, found, numbered=True, scored=True))
         return
-    for _, ids, scores in scorer.score(iter(TextCorpus(src, values.tgt))):
-        spelled = scorer.vocabulary if values.tokens else None
+    for _, ids, scores in scorer.score(iter(TextCorpus(src, request.tgt))):
+        spelled = scorer.vocabulary if request.tokens else None
         sys.stdout.write(format_scores(scores, ids, spelled))
 
 
 if __name__ == "__main__":
-    command_line.define_models()
-    command_line.define_direction()
-    command_line.define_checkpoint()
-    flags.DEFINE_string("src", "", "The source sentences, one per line.")
-    flags.DEFINE_string("tgt", "", "Their translations, line by line; or texts.")
-    flags.DEFINE_string("n_best_list", "", "Translations with numbers and scores, to be reranked.")
-    flags.DEFINE_bool("tokens", False, "Also print the log-probability of each sub-word.")
-    flags.DEFINE_bool("reverse", False, "The model translates from the target to the source.")
-    flags.DEFINE_float(
-        "share", 1.0, "Share of this model in the new score.", lower_bound=0.0, upper_bound=1.0
-    )
-    define_scoring()
     command_line.run(main)

@@ -4,35 +4,34 @@
 device.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from typing import Annotated
 
-from absl import flags
-
-from t2t.config.fields import ConfigError
+from t2t.config.requests import Flag, Request, RunPaths
 from t2t.runtime import command_line
-from t2t.storage.paths import make_path, make_run_path
+from t2t.storage.paths import make_path
 
 
-def main(operands: Sequence[str]) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShowRequest(Request):
+    """The runs, and the plot."""
+
+    runs: Annotated[RunPaths, Flag(operands="RUN")]
+    plot: str = ""  # plot --figure by step to this file: .svg, .png or .pdf
+    # the figure of metrics.jsonl to plot, such as train/loss or validation/bleu
+    figure: Annotated[str, Flag(needs="plot")] = "validation/loss"
+
+
+def main(request: ShowRequest) -> None:
     """Prints a description of each run, and the path of the plot if one was drawn."""
     from t2t.api.run_summary import describe_run, plot_runs
 
-    values = flags.FLAGS
-    if values["figure"].present and not values.plot:
-        raise ConfigError("--figure is for --plot; add it, or leave this out")
-    runs = [make_run_path(operand) for operand in operands]
-    for number, run in enumerate(runs):
+    for number, run in enumerate(request.runs):
         print("\n" * bool(number) + describe_run(run))
-    if values.plot:
-        plot_runs(runs, values.figure, make_path(values.plot))
-        print(f"\n{values.plot}")
+    if request.plot:
+        plot_runs(request.runs, request.figure, make_path(request.plot))
+        print(f"\n{request.plot}")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("plot", "", "Plot --figure by step to this file: .svg, .png or .pdf.")
-    flags.DEFINE_string(
-        "figure",
-        "validation/loss",
-        "The figure of metrics.jsonl to plot, such as train/loss or validation/bleu.",
-    )
-    command_line.run(main, operands="RUN", alone="it only reads files")
+    command_line.run(main, alone="it only reads files")

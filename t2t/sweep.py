@@ -14,18 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from absl import flags
-
+from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
-from t2t.config.flags import define_config, read_chosen, read_config, read_recipe
+from t2t.config.flags import read_chosen, read_config, read_recipe
 from t2t.config.measure_names import (
     MEASURE_FIELD,
-    MEASURES,
     PREDICTION_MEASURES,
     choose_measure,
 )
 from t2t.config.objective_rules import is_text_alone
 from t2t.config.recipes import find_recipe
+from t2t.config.requests import Direction, Measure, OneRun
 from t2t.config.variants import choices
 from t2t.runtime import command_line
 from t2t.storage.paths import check_new_run_path
@@ -36,8 +35,31 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def main() -> int:
-    """Runs or reports the sweep as the flags say; returns the exit status."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepRequest(OneRun, Direction):
+    """The rows of a sweep, and how they are run and compared."""
+
+    config: str
+    sweep: str  # the file of rows, such as configs/sweeps/table3.py
+    # run only these rows, by name or group, such as A,B; base is always included
+    only: tuple[str, ...] = ()
+    workers: PositiveInt = 1  # number of runs at the same time
+    # run only the run with this number, from 0: for a task of a job array
+    index: int | None = None
+    report: bool = False  # only write the report, of the runs finished so far
+    # the split on which rows are compared; keep test for the row that you choose
+    split: str = "validation"
+    # the score by which rows are compared: NAMES, one that a plugin of the recipe registers, or
+    # with --report one that --segment_scores of t2t.evaluate stored; default: bleu, or
+    # bleu_lowercase if the base has tokenizer.lowercase. Of text alone perplexity, the default, or
+    # accuracy
+    measure: Measure | None = None
+    # the checkpoint to score, as --checkpoint of t2t.evaluate, if a row names none
+    checkpoint: str = "last"
+
+
+def main(request: SweepRequest) -> int:
+    """Runs or reports the sweep as requested; returns the exit status."""
     from t2t.data.corpus_sources import check_paths, open_split
     from t2t.data.parts import choose_direction
     from t2t.data.preparation import fill_tokenizer
@@ -45,44 +67,43 @@ def main() -> int:
     from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol
     from t2t.sweeps.sweep_rows import BASE, check_rows, make_runs, read_rows, select
 
-    values = flags.FLAGS
-    workdir = command_line.read_workdir()
+    workdir = request.workdir
     begun = sorted(workdir.glob(f"{BASE}-seed*"))  # whose numbers the other rows share
     base = read_config(workdir=begun[0] if begun else None)
     check_new_run_path(workdir)
     tokenizer = fill_tokenizer(base).tokenizer
     measure = choose_measure(
-        values.measure,
+        request.measure,
         lowercase=tokenizer.lowercase,
         kind=tokenizer.kind,
         text_alone=is_text_alone(base.data),
     )
-    rows = read_rows(Path(find_recipe(values.sweep)).expanduser(), base)
-    runs, left_out = make_runs(base, select(rows, values.only), workdir)
+    rows = read_rows(Path(find_recipe(request.sweep)).expanduser(), base)
+    runs, left_out = make_runs(base, select(rows, request.only), workdir)
     for name, reason in left_out.items():
         _log.info("row %s is left out: %s", name, reason)
     if not (workdir / "sweep.json").exists():
         check_rows(runs, read_recipe()[1].keys())
     runs = [dataclasses.replace(run, config=fill_tokenizer(run.config)) for run in runs]
-    if values.report:
-        print(_report(workdir, runs, measure if values.measure else ""))
+    if request.report:
+        print(_report(workdir, runs, measure if request.measure else ""))
         return 0
-    if values.index is not None and not 0 <= values.index < len(runs):
-        raise ConfigError(f"--index={values.index}: the runs are numbered 0 to {len(runs) - 1}")
+    if request.index is not None and not 0 <= request.index < len(runs):
+        raise ConfigError(f"--index={request.index}: the runs are numbered 0 to {len(runs) - 1}")
     # Errors that runs would hit are raised before the first run.
     check_paths(base.data)
-    open_split(choose_direction(base.data, values.direction), values.split)
-    assign_resources(0, values.workers, os.environ)
-    protocol = EvaluationProtocol(values.split, values.checkpoint, measure, values.direction)
+    open_split(choose_direction(base.data, request.direction), request.split)
+    assign_resources(0, request.workers, os.environ)
+    protocol = EvaluationProtocol(request.split, request.checkpoint, measure, request.direction)
     check_protocol(protocol, runs)
     recipe, given = read_recipe()
     programs = Programs(recipe, given | read_chosen(base), protocol)
     try:
-        good = sweep(workdir, programs, runs, values.workers, values.index)
+        good = sweep(workdir, programs, runs, request.workers, request.index)
     except KeyboardInterrupt:
         _log.info("stopped and saved; run the same command to continue the sweep")
         raise
-    if values.index is None:
+    if request.index is None:
         print(_report(workdir, runs, measure))
     return 0 if good else 1
 
@@ -104,38 +125,6 @@ def _report(workdir: Path, runs: "Sequence[Run]", measure: str) -> str:
 
 
 if __name__ == "__main__":
-    define_config()
-    command_line.define_workdir()
-    command_line.define_direction()
-    flags.DEFINE_string(
-        "sweep", None, "The file of rows, such as configs/sweeps/table3.py.", required=True
-    )
-    flags.DEFINE_list(
-        "only", [], "Run only these rows, by name or group, such as A,B; base is always included."
-    )
-    flags.DEFINE_integer("workers", 1, "Number of runs at the same time.", lower_bound=1)
-    flags.DEFINE_integer(
-        "index", None, "Run only the run with this number, from 0: for a task of a job array."
-    )
-    flags.DEFINE_bool("report", False, "Only write the report, of the runs finished so far.")
-    flags.DEFINE_string(
-        "split",
-        "validation",
-        "The split on which rows are compared; keep test for the row that you choose.",
-    )
-    flags.DEFINE_string(
-        "measure",
-        None,
-        f"The score by which rows are compared: {', '.join(MEASURES)}, one that a plugin of the "
-        "recipe registers, or with --report one that --segment_scores of t2t.evaluate stored; "
-        "default: bleu, or bleu_lowercase if the base has tokenizer.lowercase. Of text alone "
-        "perplexity, the default, or accuracy.",
-    )
-    flags.DEFINE_string(
-        "checkpoint",
-        "last",
-        "The checkpoint to score, as --checkpoint of t2t.evaluate, if a row names none.",
-    )
     command_line.run(
         main, alone="each run is a job of its own, --index of a job array (docs/sweeps.md)"
     )

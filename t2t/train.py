@@ -5,33 +5,53 @@ With --extend a finished run goes on. With --init_from a new run begins with the
 another one.
 """
 
-from absl import flags
+import dataclasses
 
+from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
-from t2t.config.flags import define_config, read_config, read_recipe
+from t2t.config.flags import read_config, read_recipe
 from t2t.config.new_run_rules import check_effect, check_new_run
+from t2t.config.requests import Hosts, OneRun, RunPath
 from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
 from t2t.runtime.host_memory import keep_freed_memory
 from t2t.runtime.jax_settings import has_gpu, has_tpu
-from t2t.storage.paths import make_run_path
 
 
-def main() -> int:
-    """Trains as the flags say; returns the exit status."""
-    values, workdir = flags.FLAGS, command_line.read_workdir()
-    if values.writers:
-        import_plugins(values.plugins)
-    given = read_config(values.extend, workdir) if values["config"].value else None
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingRequest(OneRun, Hosts):
+    """A run, and the recipe of a new one."""
+
+    config: str | None = None
+    # train a finished run for so many more steps, with a schedule that starts anew; without
+    # --config, with the config of the run
+    extend: PositiveInt | None = None
+    # RUN or RUN:CHECKPOINT: begin a new run with the parameters of another one, where they fit
+    # (fine-tuning). CHECKPOINT is last, best, a step, avg:COUNT, ema or ema:STEP; default: the best
+    # by validation, or the last
+    init_from: RunPath | None = None
+    # where metrics go besides metrics.jsonl and TensorBoard: names of writers that a module of
+    # --plugins registers, such as wandb of examples.writers.wandb_writer
+    writers: tuple[str, ...] = ()
+    # accept fields without effect, such as those that only other rows of a sweep use
+    allow_unused: bool = False
+
+
+def main(request: TrainingRequest) -> int:
+    """Trains as requested; returns the exit status."""
+    workdir = request.workdir
+    if request.writers:
+        import_plugins(request.plugins)
+    given = read_config(request.extend, workdir) if request.config else None
     if given is None and not (workdir / "config.json").exists():
         raise ConfigError(
             f"--config is missing, and {workdir} holds no run to continue; name a recipe, such as "
             "--config=configs/quickstart.py"
         )
-    if given and (values.extend or not (workdir / "config.json").exists()):
+    if given and (request.extend or not (workdir / "config.json").exists()):
         check_new_run(given)
-        if not values.allow_unused:
+        if not request.allow_unused:
             check_effect([given], read_recipe()[1].keys())
 
     if not (has_gpu() or has_tpu()):
@@ -43,46 +63,18 @@ def main() -> int:
     from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested
     from t2t.training.resume import extend
 
-    if values.extend:
-        config = extend(workdir, values.extend, given)
+    if request.extend:
+        config = extend(workdir, request.extend, given)
     else:
         config = given or load_config(workdir / "config.json")
-    if values.init_from:
-        config.training.init_from = str(make_run_path(values.init_from, "--init_from"))
+    if request.init_from:
+        config.training.init_from = str(request.init_from)
     enable_compilation_cache()
-    join(**command_line.read_hosts(), shares_signals=True)
-    if train(config, workdir, values.writers):
+    join(**request.hosts, shares_signals=True)
+    if train(config, workdir, request.writers):
         return 0
     return STOPPED_EARLY if is_stop_requested(workdir) else command_line.INTERRUPTED
 
 
 if __name__ == "__main__":
-    define_config(required=False)
-    command_line.define_workdir()
-    command_line.define_hosts()
-    flags.DEFINE_integer(
-        "extend",
-        None,
-        "Train a finished run for so many more steps, with a schedule that starts anew; without "
-        "--config, with the config of the run.",
-        lower_bound=1,
-    )
-    flags.DEFINE_string(
-        "init_from",
-        None,
-        "RUN or RUN:CHECKPOINT: begin a new run with the parameters of another one, where they fit "
-        "(fine-tuning). CHECKPOINT is last, best, a step, avg:COUNT, ema or ema:STEP; default: the "
-        "best by validation, or the last.",
-    )
-    flags.DEFINE_list(
-        "writers",
-        [],
-        "Where metrics go besides metrics.jsonl and TensorBoard: names of writers that a module of "
-        "--plugins registers, such as wandb of examples.writers.wandb_writer.",
-    )
-    flags.DEFINE_bool(
-        "allow_unused",
-        False,
-        "Accept fields without effect, such as those that only other rows of a sweep use.",
-    )
     command_line.run(main)

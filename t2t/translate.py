@@ -13,59 +13,47 @@ source and target words in Pharaoh format follow the text.
 process that was killed goes on where it was if it is started again.
 """
 
-from absl import flags
+import dataclasses
+from typing import Annotated
 
-from t2t.api.line_program import define_lines, process_lines
-from t2t.config.fields import ConfigError
-from t2t.config.flags import define_decoding, define_metricx, read_decoding
+from t2t.api.line_program import Lines, process_lines
+from t2t.config.field_types import PositiveInt
+from t2t.config.requests import Flag, Plugins
+from t2t.evaluation.requests import Backend, MetricX, ModelRequest, Search
 from t2t.runtime import command_line
-from t2t.storage.paths import make_run_path
 
 
-def main() -> int:
-    """Translates as the flags say; returns the exit status."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TranslationRequest(ModelRequest, Backend, Search, MetricX, Lines, Plugins):
+    """A model, lines of text, and what is printed for each."""
+
+    prefixes: str = ""  # a file of prefixes: line n is the beginning of the translation of line n
+    # print a tab and the links of words after the text: 0-0 1-2 ...
+    alignments: bool = False
+    # with --alignments: decoder layer, from 1; default: last but one
+    alignment_layer: Annotated[PositiveInt, Flag(needs="alignments")] | None = None
+
+
+def main(request: TranslationRequest) -> int:
+    """Translates; returns the exit status."""
     from t2t.api.line_translator import LineTranslator
-    from t2t.evaluation.load_models import ModelRequest
     from t2t.runtime.jax_settings import enable_compilation_cache
 
-    values = flags.FLAGS
-    if values.alignment_layer is not None and not values.alignments:
-        raise ConfigError("--alignment_layer is for --alignments; add it, or leave this out")
     enable_compilation_cache()
-    if values.metricx:
+    if request.metricx:
         from t2t.evaluation.metricx import use_metricx
 
-        use_metricx(make_run_path(values.metricx, "--metricx"), values.metricx_input or "")
-    request = ModelRequest(checkpoint=values.checkpoint, **command_line.read_models())
-    layer = values.alignment_layer or 0 if values.alignments else None
+        use_metricx(request.metricx, request.metricx_input or "")
+    layer = request.alignment_layer or 0 if request.alignments else None
 
     def make() -> LineTranslator:
         return LineTranslator(
-            request, read_decoding(), n_best=values.n_best, backend=values.backend,
-            compute_type=values.compute_type, alignment_layer=layer,
+            request, request.decoding, n_best=request.n_best, backend=request.backend,
+            compute_type=request.compute_type, alignment_layer=layer,
         )  # fmt: skip
 
-    return process_lines(make, prefixes=values.prefixes)
+    return process_lines(request, make, prefixes=request.prefixes)
 
 
 if __name__ == "__main__":
-    command_line.define_models()
-    command_line.define_direction()
-    command_line.define_backend()
-    command_line.define_checkpoint()
-    define_lines()
-    flags.DEFINE_string(
-        "prefixes", "", "A file of prefixes: line n is the beginning of the translation of line n."
-    )
-    flags.DEFINE_bool(
-        "alignments", False, "Print a tab and the links of words after the text: 0-0 1-2 ..."
-    )
-    flags.DEFINE_integer(
-        "alignment_layer",
-        None,
-        "With --alignments: decoder layer, from 1; default: last but one.",
-        lower_bound=1,
-    )
-    define_decoding()
-    define_metricx()
     command_line.run(main, alone="each of several processes translates a --part")

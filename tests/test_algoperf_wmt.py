@@ -10,7 +10,7 @@ from configs import algoperf_wmt
 from t2t.api import train_run
 from t2t.api.evaluate_run import evaluate
 from t2t.config.fields import Config
-from t2t.evaluation.evaluator import EvaluationRequest
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.ops.flops import count_parameters
 from t2t.planning.planner import plan_mesh
 from t2t.planning.topology import open_topology

@@ -136,12 +136,12 @@ def test_predictions_of_other_things_are_not_compared(tmp_path: Path) -> None:
     for name, changes in runs.items():
         save_predictions(tmp_path / name, 2.0, **{"texts": texts} | changes)
     for second, message in {
-        "pairs": r"data\.objective='lm' .* with 'translation', .* one objective",
-        "spans": r"data\.objective='lm' .* with 'span_corruption', .* one objective",
+        "pairs": r"different objective: lm -> translation; .* one objective",
+        "spans": r"different objective: lm -> span_corruption; .* one objective",
         "dense": "another definition .*; compare runs whose data.objective has the same settings",
         "large": r"different numbers of sub-words .* one tokenizer\.path",
         "longer": r"different numbers of sub-words .* too long for one",
-        "other": "different texts; evaluate both on one test set, with --split$",
+        "other": "different references: .*; evaluate both on one test set, with --split, or",
         "lower": "lower-case text .* one case",
     }.items():
         with pytest.raises(EvaluationError, match=message):
@@ -243,8 +243,8 @@ def test_difference_in_the_evaluation_is_named_before_the_scores(tmp_path: Path)
         for name, size in (("one", 4), ("two", 1))
     ]
     lines = compare([*map(str, paths)], "bleu", "test", "", None).splitlines()
-    assert lines[1] == f"not alike, beam_size: 4 ({paths[0]}); 1 ({paths[1]})"
-    assert lines[2] == f"not alike, code: one ({paths[0]}); two ({paths[1]})"
+    assert lines[1] == f"not alike, decoding.beam_size: 4 ({paths[0]}); 1 ({paths[1]})"
+    assert lines[2] == f"not alike, code.t2t: one ({paths[0]}); two ({paths[1]})"
 
 
 def test_one_model_has_no_verdict_that_another_seed_may_change(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from t2t.config.rules import validate
 from t2t.data.corpus_report import report_data
 from t2t.data.preparation import is_prepared
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.evaluator import EvaluationRequest
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.load_models import RunModel
+from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.evaluation.saved_evaluations import list_evaluations
 from t2t.training.provenance import read_ledger
 from tests.data.small_corpus import PAIRS
@@ -124,14 +124,14 @@ def test_evaluations_of_directions_are_kept_apart(run: Path) -> None:
             run, "last", "validation", decoding={"beam_size": 2}, direction=direction
         )
         evaluation = evaluate(request)
-        result, path = evaluation.result, evaluation.path
+        data, path = evaluation.passport.data, evaluation.path
         assert path.name.startswith(f"validation-{direction}-{STEPS}-beam2")
-        assert (result["direction"], result["tgt_language"]) == (direction, direction[-2:])
-        measures = result["measures"]
+        assert (data["direction"], data["tgt_language"]) == (direction, direction[-2:])
+        measures = evaluation.result["measures"]
         assert measures["bleu"]["value"] == pytest.approx(last[f"validation/bleu/{direction}"])
         perplexity = last[f"validation/perplexity/{direction}"]
         assert measures["perplexity"]["value"] == pytest.approx(perplexity, rel=1e-4)
-    found = {each.result["direction"]: each for each in list_evaluations(run)}
+    found = {each.passport.data["direction"]: each for each in list_evaluations(run)}
     assert {*found} == {*DIRECTIONS}
     assert found["en-de"].read_lines("sources") == found["en-xx"].read_lines("sources")
     assert found["en-de"].read_lines("references") == [german for _, german in PAIRS[300:308]]

@@ -19,10 +19,11 @@ import pytest
 
 import t2t
 from docs.make_config_page import PAGE, make_page
+from t2t.__main__ import list_programs
 from t2t.api import notebook
 from t2t.api.run import Run
 from t2t.config.fields import Config, flatten
-from t2t.config.flags import DECODING
+from t2t.config.requests import find_request, list_arguments
 
 ROOT = Path(__file__).parents[1]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -205,54 +206,33 @@ def min_ratio(comparison: Sequence[dict[str, Any]]) -> float:
     return min(float(row["ours_over_this"]) for row in others)
 
 
-def list_defined(path: Path, helpers: dict[str, set[str]]) -> set[str]:
-    """Names of the flags that a program defines, by itself or through `helpers`."""
-    flags = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if not isinstance(node, ast.Call):
-            continue
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        name = node.func.id if isinstance(node.func, ast.Name) else name
-        flags |= helpers.get(name, set())
-        first = node.args[0] if node.args else None
-        if name.startswith("DEFINE_") or name == "add_argument":
-            assert isinstance(first, ast.Constant)
-            flags.add(str(first.value).removeprefix("--"))
-    return flags
+def list_flags(program: str) -> dict[str, str]:
+    """Name and help of the flags of a program of t2t."""
+    request = find_request(importlib.import_module(program).main)
+    return {each.flag.name: each.help for each in list_arguments(request)} if request else {}
 
 
-def list_helpers() -> dict[str, set[str]]:
-    """Flags by the function of the library that defines them, or calls one above that does."""
-    helpers: dict[str, set[str]] = {}
-    shared = "t2t/runtime/command_line.py", "t2t/config/flags.py", "t2t/api/line_program.py"
-    for path in map(ROOT.joinpath, shared):
-        for node in ast.parse(path.read_text("utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("define_"):
-                calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
-                helpers[node.name] = {
-                    str(ast.literal_eval(call.args[0]))
-                    for call in calls
-                    if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("DEFINE_")
-                }
-                for call in calls:
-                    called = call.func.id if isinstance(call.func, ast.Name) else ""
-                    helpers[node.name] |= helpers.get(called, set())
-                    if called == "_define_fields":  # of some names, or of all with a star
-                        names = {
-                            str(arg.value) for arg in call.args if isinstance(arg, ast.Constant)
-                        }
-                        helpers[node.name] |= names or {*DECODING}
-    return helpers
+@pytest.mark.parametrize("program", list_programs())
+def test_every_flag_has_help(program: str) -> None:
+    flags = list_flags(f"t2t.{program}")
+    missing = [name for name, text in flags.items() if not text[:-1] and name != "config"]
+    assert flags
+    assert not missing
+
+
+def list_options(path: Path) -> set[str]:
+    """Names of the options that a program gives argparse."""
+    return {*re.findall(r"add_argument\(\s*\"--([\w-]+)", path.read_text("utf-8"))}
 
 
 @pytest.fixture(scope="module")
 def flags_of() -> dict[str, set[str]]:
     """The flags of each program, by the name that `python -m` takes."""
-    helpers = list_helpers()
-    programs = [*(ROOT / "t2t").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
-    found = {f"{path.parent.name}.{path.stem}": list_defined(path, helpers) for path in programs}
+    found = {f"t2t.{name}": {*list_flags(f"t2t.{name}")} for name in list_programs()}
     assert {"config", "workdir", "distributed"} <= found["t2t.train"]
-    return found | {"launch/local.py": list_defined(ROOT / "launch" / "local.py", {})}
+    others = {f"benchmarks.{path.stem}": path for path in (ROOT / "benchmarks").glob("*.py")}
+    others["launch/local.py"] = ROOT / "launch" / "local.py"
+    return found | {name: list_options(path) for name, path in others.items()}
 
 
 def split_commands(code: str) -> Iterator[tuple[str, list[str]]]:

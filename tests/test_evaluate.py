@@ -21,9 +21,10 @@ from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST, list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
-from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.load_models import ModelRequest, make_utility
+from t2t.evaluation.evaluator import Evaluator
+from t2t.evaluation.load_models import make_utility
 from t2t.evaluation.measures import make_measure
+from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
@@ -42,9 +43,10 @@ def test_every_sentence_counts_in_its_order(evaluation: Evaluation) -> None:
     hypotheses = path.with_suffix(".txt").read_text("utf-8").split("\n")
     assert len(hypotheses) == len(PAIRS) + 1
     assert result["num_sentences"] == len(PAIRS)
-    assert (result["num_cut"], result["splits_sentences"]) == (0, True)
+    decoding = evaluation.passport.decoding
+    assert (result["num_cut"], decoding["splits_sentences"]) == (0, True)
     assert 0 <= result["num_at_limit"] <= len(PAIRS)
-    assert result["longest_piece"] == DataConfig().max_length
+    assert decoding["longest_piece"] == DataConfig().max_length
     assert hypotheses[3] == ""  # the empty source
     assert all(hypotheses[i] for i in (0, 1, 2, 4))
 
@@ -53,13 +55,16 @@ def test_result_says_what_was_measured_and_how(run: Path, evaluation: Evaluation
     result, path = evaluation.result, evaluation.path
     assert path == run / "evaluations" / "test-best-200-beam4-alpha0.6-max_extra_length4.json"
     assert json.loads(path.read_text()) == json.loads(json.dumps(result))
-    assert result["checkpoint"] == "best-200"
-    assert result["split"] == "test"
-    assert result["workdir"] == "run"
-    assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
+    passport = evaluation.passport
+    assert passport == load_evaluation(path).passport
+    assert passport.checkpoint == "best-200"
+    assert passport.data["split"] == "test"
+    assert passport.origin["run"] == "run"
+    assert passport.measures["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
     assert 0 <= result["bleu"] <= 100
     assert 0 <= result["chrf"] <= 100
-    assert (result["beam_size"], result["alpha"], result["max_extra_length"]) == (4, 0.6, 4)
+    search = [passport.decoding[name] for name in ("beam_size", "alpha", "max_extra_length")]
+    assert search == [4, 0.6, 4]
     assert result["seconds"] > 0
     assert result["compile_seconds"] > 0
     assert result["sentences_per_second"] == pytest.approx(5 / result["seconds"])
@@ -67,16 +72,16 @@ def test_result_says_what_was_measured_and_how(run: Path, evaluation: Evaluation
 
 
 def test_other_engine_gives_the_same_and_is_named(run: Path, evaluation: Evaluation) -> None:
-    expected, path = evaluation.result, evaluation.path
-    assert expected["backend"]["name"] == "jax"
-    assert expected["backend"]["products"] == "float32 operands at full precision"
+    backend = evaluation.passport.backend
+    assert (backend["name"], backend["compute_type"]) == ("jax", "float32")
+    assert backend["products"] == "float32 operands at full precision"
     found = evaluate(EvaluationRequest(run, backend="ctranslate2"))
     result, path = found.result, found.path
     assert path.name == "test-best-200-beam4-alpha0.6-max_extra_length4-ctranslate2-float32.json"
-    assert result["backend"]["name"] == "ctranslate2"
-    assert result["backend"]["compute_type"] == "float32"
+    backend = found.passport.backend
+    assert (backend["name"], backend["compute_type"]) == ("ctranslate2", "float32")
     assert result["compile_seconds"] > 0
-    assert result["measures"] == expected["measures"]
+    assert result["measures"] == evaluation.result["measures"]
 
 
 def test_scores_are_traced_to_run_text_and_code(
@@ -84,9 +89,10 @@ def test_scores_are_traced_to_run_text_and_code(
 ) -> None:
     result, path = evaluation.result, evaluation.path
     assert result["run"] is None  # the tiny run has no ledger
-    assert result["config"]["model.d_model"] == 16
+    assert evaluation.passport.config["model.d_model"] == 16
     assert result["date"].endswith("Z")
-    assert {"revision", "changed", "versions"} <= result.keys()
+    assert {"revision", "changed", "passport"} <= result.keys()
+    assert {"jax", "python"} < evaluation.passport.versions.keys()
     saved = load_evaluation(path)
     assert saved.read_lines("sources") == [src for src, _ in PAIRS]
     assert saved.read_lines("references") == [tgt for _, tgt in PAIRS]
@@ -192,14 +198,16 @@ def test_language_of_the_references_can_be_named_afterwards(
     src.write_text("Dogs climb.\nDogs climb.\n", "utf-8")
     ref.write_text("狗在爬山。\n狗在爬。\n", "utf-8")
     request = EvaluationRequest(run, src=str(src), ref=(str(ref),), decoding={"beam_size": 1})
-    unknown = evaluate(request).result
+    unknown = evaluate(request)
     assert "--tgt_language" in caplog.text
-    chinese = evaluate(dataclasses.replace(request, tgt_language="zho_Hans")).result
-    for result in (unknown, chinese):
+    chinese = evaluate(dataclasses.replace(request, tgt_language="zho_Hans"))
+    for evaluation in (unknown, chinese):
         names = [name for name in list_measures("zh", spaces=False) if name not in ON_REQUEST]
-        assert list(result["measures"]) == [*names, "perplexity"]
-    assert ("tok:13a" in unknown["signature"], "tok:zh" in chinese["signature"]) == (True, True)
-    assert (unknown["tgt_language"], chinese["tgt_language"]) == ("", "zho_Hans")
+        assert list(evaluation.result["measures"]) == [*names, "perplexity"]
+    assert "tok:13a" in unknown.passport.measures["bleu"]
+    assert "tok:zh" in chinese.passport.measures["bleu"]
+    languages = [each.passport.data["tgt_language"] for each in (unknown, chinese)]
+    assert languages == ["", "zho_Hans"]
     with pytest.raises(ConfigError, match="--tgt_language=german is no language code"):
         Evaluator(dataclasses.replace(request, tgt_language="german"))
 
@@ -215,12 +223,13 @@ def test_files_and_other_decoding_can_be_asked_for(run: Path, tmp_path: Path) ->
             decoding={"beam_size": 1, "alpha": 0.0, "batch_size": None},
         )
     )  # fmt: skip
-    result, path = found.result, found.path
+    passport, path = found.passport, found.path
     assert path == output
     assert path.with_suffix(".txt").read_text("utf-8").count("\n") == 2
-    assert result["checkpoint"] == "avg2-300"
-    assert result["split"].startswith("news.2014-")
-    assert (result["beam_size"], result["alpha"], result["batch_size"]) == (1, 0.0, 64)
+    assert passport.checkpoint == "avg2-300"
+    assert passport.data["split"].startswith("news.2014-")
+    search = [passport.decoding[name] for name in ("beam_size", "alpha", "batch_size")]
+    assert search == [1, 0.0, 64]
 
 
 def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
@@ -237,12 +246,10 @@ def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
         src.write_text(f"Dogs climb {folder}.\n")
         request = dataclasses.replace(greedy, src=str(src), ref=(str(tmp_path / "ref.de"),))
         found = evaluate(request)
-        result, path = found.result, found.path
+        named, path = found.passport.data["split"], found.path
         paths.add(path)
         assert load_evaluation(path).read_lines("sources") == [f"Dogs climb {folder}."]
-        assert result["split"] == path.name.removesuffix(
-            "-300-beam1-alpha0.6-max_extra_length4.json"
-        )
+        assert named == path.name.removesuffix("-300-beam1-alpha0.6-max_extra_length4.json")
     assert len(paths) == 3
     assert split.read_bytes() == before
 
@@ -291,7 +298,7 @@ def test_utility_chooses_among_candidates(run: Path, decoding: dict[str, Any], n
     result, path = found.result, found.path
     assert path.stem == name
     assert result["num_sentences"] == len(PAIRS)
-    assert {name: result[name] for name in decoding} == decoding
+    assert {name: found.passport.decoding[name] for name in decoding} == decoding
     count = decoding.get("num_samples", 4)
     options = {k: v for k, v in decoding.items() if k != "mbr"}
     loaded = t2t.load(run, "best")
@@ -321,8 +328,9 @@ def test_ensemble_of_a_model_with_itself_scores_as_the_model(
     )
     text = ensemble.with_suffix(".txt").read_text("utf-8")
     assert text == path.with_suffix(".txt").read_text("utf-8")
-    assert result["ensemble"]["mean"] == "probabilities"
-    assert [m["checkpoint"] for m in result["ensemble"]["members"]] == ["best-200", "200"]
+    members = found.passport.origin["ensemble"]
+    assert members["mean"] == "probabilities"
+    assert [member["checkpoint"] for member in members["members"]] == ["best-200", "200"]
     assert result["measures"].keys() == expected["measures"].keys()
     for name, score in expected["measures"].items():
         assert result["measures"][name]["value"] == pytest.approx(score["value"], rel=1e-5)
@@ -448,7 +456,7 @@ def test_references_documents_and_scores_from_outside_go_through_the_program(
     )  # fmt: skip
     result = evaluate(request).result
     assert [*result["measures"]][:3] == ["ter", "bleu", "chrf++"]
-    assert result["signature"].startswith("nrefs:2|")
+    assert result["measures"]["bleu"]["definition"].startswith("nrefs:2|")
     assert (result["num_sentences"], result["num_documents"]) == (62, 31)
     assert result["interval"].startswith(
         "95%, percentiles of 1000 bootstrap resamples of the docum"

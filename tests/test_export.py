@@ -15,7 +15,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import load_config, save_config
 from t2t.data.tokenizer import VocabularyError
 from t2t.decoding.translation import clean_line
-from t2t.evaluation.load_models import ModelRequest
+from t2t.evaluation.requests import ModelRequest
 from t2t.training.run_directory import RunError
 from tests import programs
 

@@ -11,7 +11,8 @@ import pytest
 from t2t.api import train_run
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config, save_config
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.load_models import RunModel
+from t2t.evaluation.requests import ModelRequest
 from t2t.training.checkpoint import restore_params
 from t2t.training.early_stopping import request_stop
 from t2t.training.provenance import read_ledger

@@ -24,7 +24,8 @@ from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.load_models import RunModel
+from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import merge
 from tests import programs
 from tests.programs import Program, make_environment

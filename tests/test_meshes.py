@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from t2t.api import evaluate_run, train_run
 from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.evaluation.evaluator import EvaluationRequest
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
 from tests.tiny_training import change, make_config, read_figures

@@ -12,7 +12,8 @@ from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.api.run import Run
 from t2t.api.text_scorer import TextScorer, rerank
 from t2t.decoding.translation import format_lines
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.load_models import RunModel
+from t2t.evaluation.requests import ModelRequest
 from tests import programs
 from tests.tiny_run import PAIRS
 

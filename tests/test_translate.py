@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from t2t.api.line_translator import LineTranslator, decode_lines, translate_lines
 from t2t.data.corpus import DataError, TextFile
 from t2t.decoding.translation import Translation, format_lines
-from t2t.evaluation.load_models import ModelRequest
+from t2t.evaluation.requests import ModelRequest
 from tests import programs
 from tests.programs import ROOT, make_environment
 

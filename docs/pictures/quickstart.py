@@ -19,7 +19,8 @@ from matplotlib.axes import Axes
 from t2t.analysis.head_importance import compute_pair_weights
 from t2t.analysis.head_page import make_labels
 from t2t.data.corpus_sources import open_split
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.load_models import RunModel
+from t2t.evaluation.requests import ModelRequest
 
 WORKDIR = flags.DEFINE_string("workdir", "runs/quickstart", "run of configs/quickstart.py")
 OUTPUT = flags.DEFINE_string("output", "docs/pictures/quickstart.png", "the picture")

@@ -4,7 +4,6 @@ It is one self-contained HTML file with the attention maps of all heads of a mod
 """
 
 import base64
-import dataclasses
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,8 +28,9 @@ from t2t.data.batch import BOS_ID
 from t2t.data.corpus import Pair
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import HeadWeights
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.measures import RESAMPLES
+from t2t.evaluation.requests import HeadRequest, ModelRequest
 from t2t.runtime.html_templates import render_page
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
 from t2t.storage.paths import make_path
@@ -46,20 +46,6 @@ _TITLES = {
     "decoder": "Decoder self-attention",
     "cross": "Cross-attention of the decoder to the source",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class HeadRequest:
-    """The flags and the sentence of `t2t.inspect_heads`."""
-
-    workdir: Path
-    sentence: str
-    checkpoint: str = "best"  # last | best | STEP | avg:COUNT | ema
-    importance: int = 100  # validation pairs on which heads are measured; 0: no measurement
-    measure: str = "loss"  # loss | bleu
-    seed: int = 0  # of the random choice of these pairs
-    output: str = ""  # empty: RUN/heads.html, or with a direction RUN/heads-en-de.html
-    direction: str = ""  # such as en-de; may be empty if the run has only one
 
 
 class HeadView(NamedTuple):

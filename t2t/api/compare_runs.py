@@ -93,9 +93,10 @@ def compare(
     chosen = _open_measure(systems, measure)
     test_set = check_comparable(systems)
     statistics = read_statistics(systems, chosen, test_set)
-    is_text_alone = bool(systems[0].objective)
+    passport = systems[0].passport
+    is_text_alone = bool(passport.objective)
     if not is_text_alone:
-        language = systems[0].evaluations[0].result["tgt_language"]
+        language = passport.data["tgt_language"]
         have_spaces(language, test_set.references[0])  # warns
     check_alike(systems)
     judgement = judge(statistics, chosen, test_set)
@@ -140,7 +141,7 @@ def _open_measure(systems: Sequence[System], name: str | None) -> Measure:
         name,
         lowercase=any(cases),
         kind=systems[0].tokenizer_kind,
-        text_alone=bool(systems[0].objective),
+        text_alone=bool(systems[0].passport.objective),
     )
     if len(cases) > 1 and name in CASED_MEASURES:
         raise ConfigError(
@@ -154,7 +155,7 @@ def _describe_circumstances(
     systems: Sequence[System], test_set: TestSet, measure: Measure
 ) -> list[str]:
     """Describes test set and measure, and how the systems were evaluated where it differs."""
-    split = systems[0].evaluations[0].result["split"]
+    split = systems[0].passport.data["split"]
     lines = [f"{split}, {describe_size(test_set)}, {measure.name}: {measure.definition}"]
     lines += describe_empty_references(test_set.sources, test_set.references)
     for name, values in list_circumstances(systems).items():

@@ -19,11 +19,11 @@ from t2t.data.corpus import DataError
 from t2t.decoding.bulk import Part, process_files
 from t2t.evaluation.load_models import (
     TRANSLATING_PACKAGES,
-    ModelRequest,
     RunModel,
     hash_params,
     identify_code,
 )
+from t2t.evaluation.requests import ModelRequest
 from t2t.interop.hugging_face_folder import format_safetensors
 from t2t.model.interface import Params, check_params, merge
 from t2t.ops.build_model import describe_model

@@ -14,14 +14,12 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.config.objective_rules import is_text_alone
-from t2t.evaluation.checkpoint_watcher import Watch, make_label, wait_for_checkpoint
-from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.load_models import override_decoding
+from t2t.evaluation.evaluator import Evaluator
+from t2t.evaluation.load_models import RunModel, override_decoding
 from t2t.evaluation.measures import MIN_SENTENCES, format_score, is_higher_better
-from t2t.evaluation.plots import draw_by_setting, write_figure
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
-    describe_search,
     format_measures,
     report_reuse,
 )
@@ -56,11 +54,12 @@ def evaluate(
     """
     if request.save_params and len(request.models.members) > 1:
         raise ConfigError("an ensemble is one evaluation; leave out --save_params")
-    if is_text_alone(load_config(request.workdir / "config.json").data):
+    model = RunModel(request.models, request.decoding)
+    if is_text_alone(model.config.data):
         from t2t.evaluation.predictions import evaluate_predictions  # it imports training
 
-        return evaluate_predictions(request, held)
-    evaluator = Evaluator(request)
+        return evaluate_predictions(request, model, held)
+    evaluator = Evaluator(request, model)
     if evaluator.config.tokenizer.lowercase:
         _log.info(
             "outputs are lower-case (tokenizer.lowercase): %s count that as errors",
@@ -86,19 +85,24 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
 
 def describe(evaluation: Evaluation) -> str:
     """Returns a summary of the evaluation as text."""
-    result, unit = evaluation.result, evaluation.unit
+    result, passport, unit = evaluation.result, evaluation.passport, evaluation.unit
     left_out = result.get("num_left_out", 0)
-    lines = [
-        f"{result['split']}, checkpoint {result['checkpoint']}, {describe_search(result)}: "
-        f"{result['num_sentences']} sentences"
-        f"{f', {left_out} of them left out,' * bool(left_out)} in "
-        f"{result['seconds']:.1f} s ({result['sentences_per_second']:.1f} sentences/s, "
-        f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s of "
-        "compilation"
-    ]
-    lines.append(format_measures(result["measures"]))
+    title = f"{passport.data['split']}, "
+    if passport.is_of_run:
+        title += f"checkpoint {passport.checkpoint}, {passport.describe_search()}: "
+    else:
+        title += f"{passport.describe_origin()}: "
+    title += f"{result['num_sentences']} sentences"
+    if "seconds" in result:  # text by another program took no time here
+        title += (
+            f"{f', {left_out} of them left out,' * bool(left_out)} in "
+            f"{result['seconds']:.1f} s ({result['sentences_per_second']:.1f} sentences/s, "
+            f"{result['tokens_per_second']:.0f} tokens/s), after {result['compile_seconds']:.1f} s "
+            "of compilation"
+        )
+    lines = [title, format_measures(result["measures"])]
     lines += describe_lengths(result["measures"])
-    if "objective" in result:
+    if passport.objective:
         lines.append(describe_nats(result["measures"]["perplexity"]))
     if result[f"num_{unit}"] < MIN_SENTENCES:
         lines.append(
@@ -147,6 +151,8 @@ def watch(
     Raises:
         ConfigError, DataError, RunError, VocabularyError: as in `evaluate`.
     """
+    from t2t.evaluation.checkpoint_watcher import Watch, wait_for_checkpoint
+
     if not wait_for_checkpoint(request.workdir, timeout):
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return False, ""
@@ -161,7 +167,8 @@ def watch(
     chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
     output = evaluator.prepare_output(f"watch-{chosen}")
     folder = output.with_name(f"{output.stem}-{measure}")
-    following = Watch(request.workdir, folder, counts, measure, evaluator.tgt_language, patience)
+    language = evaluator.scores.tgt_language
+    following = Watch(request.workdir, folder, counts, measure, language, patience)
     finished = following.follow(evaluator, timeout)
     if not finished:
         _log.info("no new checkpoint for %g seconds (--watch_timeout)", timeout)
@@ -185,6 +192,9 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
         ConfigError, RunError: there are fewer than max(counts) consecutive checkpoints, or as in
             `Evaluator`.
     """
+    from t2t.evaluation.checkpoint_watcher import make_label
+    from t2t.evaluation.plots import draw_by_setting, write_figure
+
     measure, request = add_measure(request, measure)
     evaluator = Evaluator(request)
     steps = find_average_steps(request.workdir, max(counts))
@@ -208,7 +218,8 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
     ]
     header = ["averaged", measure, f"95% over {next(iter(found.values())).unit}"]
     table = format_table(rows, header, align="rr")
-    return f"{evaluator.split}, averages of checkpoints up to step {steps[-1]}\n{table}\n{plot}"
+    title = f"{evaluator.scores.split}, averages of checkpoints up to step {steps[-1]}"
+    return f"{title}\n{table}\n{plot}"
 
 
 def scan_search(
@@ -250,8 +261,8 @@ def scan_search(
     ]
     header = ["beam", *(f"alpha {alpha:g}" for alpha in alphas)]
     table = format_table(rows, header, align="r" * len(header))
-    higher_is_better = is_higher_better(measure, evaluators[0].tgt_language)
+    higher_is_better = is_higher_better(measure, evaluators[0].scores.tgt_language)
     scores = {setting: evaluation.value(measure) for setting, evaluation in found.items()}
     best = found[rank(scores, higher_is_better=higher_is_better)[0]]
-    title = f"{evaluators[0].split}, checkpoint {label}, {measure} by beam size and alpha"
+    title = f"{evaluators[0].scores.split}, checkpoint {label}, {measure} by beam size and alpha"
     return f"{title}\n{table}\nbest: {best.path}"

@@ -1,40 +1,36 @@
-"""Shared by t2t.translate and t2t.generate: flags, and lines in and out."""
+"""`process_lines`: the lines of t2t.translate and t2t.generate, in and out."""
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from absl import flags
-
-from t2t.config.fields import ConfigError
-from t2t.decoding.bulk import BATCHES_TOGETHER, find_inputs, read_part
-from t2t.runtime.command_line import define_bulk
+from t2t.config.field_types import PositiveInt
+from t2t.decoding.bulk import Bulk, find_inputs, read_part
 from t2t.storage.open_text import open_text, unpack
 from t2t.storage.paths import make_path
 
 if TYPE_CHECKING:  # imported in `process_lines`, so that --help is quick
     from t2t.api.line_translator import LineTranslator
 
-flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lines(Bulk):
+    """Lines of standard input, or of files, and what is printed for each."""
 
-def define_lines() -> None:
-    """Defines the flags of lines in and out."""
-    flags.DEFINE_integer(
-        "n_best", 1, "Outputs per line; above 1 each is preceded by the line's number."
-    )
-    flags.DEFINE_bool(
-        "scores", False, "Print log-probability divided by length penalty before the text."
-    )
-    flags.DEFINE_integer(
-        "read_ahead",
-        None,
-        "Lines that are read before they are processed together; 1: each line from a pipe is "
-        f"answered at once. Default: {BATCHES_TOGETHER} batches, or 1 on a terminal.",
-        lower_bound=1,
-    )
-    define_bulk(10_000)
+    n_best: int = 1  # outputs per line; above 1 each is preceded by the line's number
+    scores: bool = False  # print log-probability divided by length penalty before the text
+    # lines that are read before they are processed together; 1: each line from a pipe is answered
+    # at once. Default: 16 batches, or 1 on a terminal
+    read_ahead: PositiveInt | None = None
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields what is for standard input."""
+        yield from super().list_problems()
+        for name in ("prefixes", "read_ahead"):
+            if self.input is not None and getattr(self, name, None):
+                yield f"--{name} is for standard input; leave it out with --input"
 
 
 class LiveText:
@@ -64,50 +60,47 @@ def _write(text: str) -> None:
 
 
 def process_lines(
-    make: Callable[[], "LineTranslator"], *, prefixes: str = "", live: LiveText | None = None
+    request: Lines,
+    make: Callable[[], "LineTranslator"],
+    *,
+    prefixes: str = "",
+    live: LiveText | None = None,
 ) -> int:
-    """Processes the lines of standard input, or files, as the flags say; returns the exit status.
+    """Processes the lines of standard input, or files; returns the exit status.
 
     Args:
-        make: creates the translator; called after the flags are checked.
+        request: the files, and what is printed for each line.
+        make: creates the translator; called after the files are found.
         prefixes: file of prefixes, or "".
         live: writes single lines while they grow, if standard output is a terminal. Empty lines
             that are typed are then skipped.
 
     Raises:
-        ConfigError: flags exclude each other, or name files that do not exist.
+        ConfigError: a file does not exist, or the output cannot be written.
     """
     from t2t.api.line_translator import translate_bulk, translate_lines
     from t2t.decoding.translation import format_lines
 
-    values = flags.FLAGS
-    in_bulk = values["input"].present
-    for name in ("output", "part", "shard_lines"):
-        if values[name].present and not in_bulk:
-            raise ConfigError(f"--{name} is for --input; add it, or leave this out")
-    for name in ("prefixes", "read_ahead"):
-        if in_bulk and name in values and values[name].value:
-            raise ConfigError(f"--{name} is for standard input; leave it out with --input")
-    part = read_part(values.part)
-    inputs = find_inputs(values.input, values.output) if in_bulk else {}
+    part = read_part(request.part)
+    inputs = find_inputs(request.input, request.output) if request.input is not None else {}
     with contextlib.ExitStack() as stack:
         starts = prefixes and stack.enter_context(open_text(make_path(prefixes)))
         translator = make()
         if inputs:
-            translate_bulk(translator, inputs, part, values.shard_lines, values.scores)
+            translate_bulk(translator, inputs, part, request.shard_lines, request.scores)
             return 0
         interactive = sys.stdin.isatty()
         lines = _prompt_lines() if interactive else unpack(sys.stdin.buffer, "standard input")
         found = translate_lines(
             translator,
             filter(bytes.strip, lines) if interactive and live else lines,
-            read_ahead=1 if interactive else values.read_ahead,
+            read_ahead=1 if interactive else request.read_ahead,
             prefixes=starts or None,
         )
-        if live and sys.stdout.isatty() and not (values.scores or translator.is_numbered):
+        if live and sys.stdout.isatty() and not (request.scores or translator.is_numbered):
             translator.watch(live.show)
         for number, each in enumerate(found, start=1):
-            line = format_lines(number, each, translator.is_numbered, values.scores)
+            line = format_lines(number, each, translator.is_numbered, request.scores)
             (live or LiveText()).finish(line)
     return 0
 

@@ -16,11 +16,11 @@ from t2t.decoding.translator import Translator
 from t2t.decoding.word_alignments import WordAligner, format_links
 from t2t.evaluation.load_models import (
     TRANSLATING_PACKAGES,
-    ModelRequest,
     RunModel,
     hash_params,
     identify_code,
 )
+from t2t.evaluation.requests import ModelRequest
 from t2t.storage.open_text import unpack
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class LineTranslator:
     def __init__(
         self,
         request: ModelRequest,
-        decoding: Mapping[str, float | str] | None = None,
+        decoding: Mapping[str, float | str | None] | None = None,
         *,
         n_best: int = 1,
         backend: str = "jax",

@@ -3,7 +3,6 @@
 Imports of JAX are inside the functions, because every program imports `t2t`.
 """
 
-import typing
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -48,21 +47,17 @@ def load(
     from t2t.api.run import Run, check_process
     from t2t.config.fields import ConfigError
     from t2t.config.files import read_argument
-    from t2t.evaluation.load_models import ModelRequest, RunModel
+    from t2t.config.requests import make_request
+    from t2t.evaluation.load_models import RunModel
+    from t2t.evaluation.requests import ModelRequest
     from t2t.runtime.jax_settings import check_precision
-    from t2t.storage.paths import make_run_path
 
     check_process()
-    given = read_argument("workdir", workdir, tuple[str, ...])
-    if not given:
+    given = {"workdirs": workdir, "weights": weights, "mean": mean, "direction": direction}
+    given["checkpoint"] = str(read_argument("checkpoint", checkpoint, str | int))
+    request = make_request(ModelRequest, given, {"workdirs": "workdir"})
+    if not request.workdirs:
         raise ConfigError("workdir is empty; name a run directory, or several for an ensemble")
-    request = ModelRequest(
-        tuple(make_run_path(each, "workdir") for each in given),
-        str(read_argument("checkpoint", checkpoint, str | int)),
-        read_argument("weights", weights, tuple[float, ...]),
-        read_argument("mean", mean, str),
-        read_argument("direction", direction, str),
-    )
     check_precision(jax.config.values["jax_enable_x64"])
     return Run(RunModel(request))
 
@@ -107,10 +102,11 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
 
 
 def evaluate(
-    run: "str | PathLike[str] | Run",
+    run: "str | PathLike[str] | Run | None" = None,
     split: str | None = None,
     *,
     checkpoint: str | int | None = None,
+    hypotheses: str | PathLike[str] | None = None,
     **options: Any,
 ) -> "Evaluation":
     """Translates and scores a test set, and saves the evaluation, like the program `t2t.evaluate`.
@@ -120,8 +116,11 @@ def evaluate(
             evaluated, whatever its directory holds by now.
         split: of the run's corpus; by default test.
         checkpoint: as in `t2t.load`; not with a run that is loaded.
-        options: other fields of `t2t.evaluation.evaluator.EvaluationRequest`, such as
-            `src="mine.en", ref="mine.de"` in place of a split, or `decoding={"beam_size": 1}`.
+        hypotheses: instead of a run, the file of what another program translated, with `src`, `ref`
+            and `output` or other fields of `t2t.evaluation.requests.TextRequest`.
+        options: the flags of the program that say what is evaluated, and how, such as
+            `src="mine.en", ref="mine.de"` in place of a split, or `beam_size=1`: the fields of
+            `t2t.evaluation.requests.EvaluationRequest` and of `config.decoding`.
 
     Returns:
         The saved evaluation: `value("bleu")`, `interval("bleu")`, `read_lines("hypotheses")`.
@@ -133,36 +132,39 @@ def evaluate(
     from t2t.api.run import Run, check_process
     from t2t.config.fields import ConfigError
     from t2t.config.files import read_argument
-    from t2t.evaluation.evaluator import EvaluationRequest
+    from t2t.config.requests import make_request
+    from t2t.evaluation.outputs import evaluate_output
+    from t2t.evaluation.requests import EvaluationRequest, OutputRequest
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
 
     check_process()
-    for name in ("src", "testset"):
-        if split is not None and options.get(name):
-            raise ConfigError(f"{name} replaces the split: leave out split")
-    given = {"split": "test" if split is None else split, **options}
+    given = dict(options) if split is None else {"split": split, **options}
     if checkpoint is not None:
-        given["checkpoint"] = checkpoint
-    types = typing.get_type_hints(EvaluationRequest)
-    types |= {"checkpoint": str | int, "others": tuple[str, ...]}
-    fields = {
-        name: read_argument(name, value, types[name]) if name in types else value
-        for name, value in given.items()
-    }
-    if isinstance(run, Run):
-        if named := [name for name in _MODELS if name in fields]:
+        given["checkpoint"] = read_argument("checkpoint", checkpoint, str | int)
+    if hypotheses is not None:
+        of_run = [name for name in (*_MODELS, "split", "decoding") if name in given]
+        if ignored := ["run"] * (run is not None) + of_run:
             raise ConfigError(
-                f"{named[0]}={fields[named[0]]!r} chooses parameters, but {run!r} is evaluated "
+                f"hypotheses={hypotheses} is what another program translated, without a run; leave "
+                f"out {', '.join(ignored)}"
+            )
+        return evaluate_output(make_request(OutputRequest, {"hypotheses": hypotheses, **given}))
+    if run is None:
+        raise ConfigError("run is missing; name a run directory, or give hypotheses, src and ref")
+    if isinstance(run, Run):
+        if named := [name for name in _MODELS if name in given]:
+            raise ConfigError(
+                f"{named[0]}={given[named[0]]!r} chooses parameters, but {run!r} is evaluated "
                 "with those that it holds; leave it out, or name the run directory"
             )
         models = dict(vars(run.request))
-        workdirs, fields = models.pop("workdirs"), models | fields
+        workdir, *given["others"] = models.pop("workdirs")
+        given = models | given
     else:
-        given_paths = read_argument("run", run, str), *fields.pop("others", ())
-        workdirs = tuple(make_run_path(each, "run") for each in given_paths)
-    fields["checkpoint"] = str(fields.get("checkpoint", "best"))
-    request = EvaluationRequest(workdir=workdirs[0], others=workdirs[1:], **fields)
+        workdir = make_run_path(read_argument("run", run, str), "run")
+    given["checkpoint"] = str(given.get("checkpoint", ""))
+    request = make_request(EvaluationRequest, {"workdir": workdir, **given})
     enable_compilation_cache()
     return evaluate_run.evaluate(request, run.held if isinstance(run, Run) else None)
 

@@ -29,8 +29,10 @@ from t2t.evaluation.likelihood import (
     count_several,
     warn_of_whole_pairs,
 )
-from t2t.evaluation.load_models import ModelRequest, RunModel, hash_params, override_decoding
+from t2t.evaluation.load_models import RunModel, hash_params, override_decoding
+from t2t.evaluation.passport import Passport
 from t2t.evaluation.plots import draw_by_step, embed_figure
+from t2t.evaluation.requests import ModelRequest
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, list_evaluations
 from t2t.model.interface import Params
 from t2t.training.run_directory import RunError, read_curve
@@ -109,17 +111,18 @@ class Run:
         members, digest = self._loaded.members, hash_params(self._placed)
         combined = ([*members.weights], members.mean) if len(members.weights) > 1 else ([], "")
 
-        def is_own(result: Mapping[str, Any]) -> bool:
-            saved = result.get("ensemble", {"members": [], "mean": ""})
+        def is_own(passport: Passport) -> bool:
+            origin, data = passport.origin, passport.data
+            saved = origin.get("ensemble", {"members": [], "mean": ""})
             weights = [member["weight"] for member in saved["members"]]
-            direction = self.request.direction or result.get("direction", "")
+            direction = self.request.direction or data.get("direction", "")
             return (
-                (result["split"], result.get("parameters")) == (split, digest)
+                (data["split"], origin.get("parameters")) == (split, digest)
                 and (weights, saved["mean"]) == combined
-                and result.get("direction", "") == direction
+                and data.get("direction", "") == direction
             )
 
-        found = [each for each in list_evaluations(self.workdir) if is_own(each.result)]
+        found = [each for each in list_evaluations(self.workdir) if is_own(each.passport)]
         if not found:
             raise EvaluationError(
                 f"{self.workdir} holds no evaluation of {split} with the parameters of {self!r}; "

@@ -11,7 +11,6 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import overrides, read_saved_config
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
-    describe_search,
     format_measures,
     list_evaluations,
 )
@@ -140,10 +139,10 @@ def describe_progress(workdir: Path, steps: int) -> Iterator[str]:
 
 def describe_evaluation(evaluation: Evaluation) -> str:
     """Describes an evaluation: its settings, and its scores with their definitions."""
-    result = evaluation.result
+    result, passport = evaluation.result, evaluation.passport
     return (
-        f"{evaluation.name}: checkpoint {result['checkpoint']}, {result['split']}, "
-        f"{result['num_sentences']} sentences, {describe_search(result)}, "
+        f"{evaluation.name}: checkpoint {passport.checkpoint}, {passport.data['split']}, "
+        f"{result['num_sentences']} sentences, {passport.describe_search()}, "
         f"{evaluation.date or 'no date'}\n"
         + textwrap.indent(format_measures(result["measures"]), "  ")
     )

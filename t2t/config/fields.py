@@ -393,7 +393,7 @@ class DecodingConfig(Fields):
     """Beam search, section 6.1 of the paper, or sampling."""
 
     strategy: str = "beam"  # beam (beam search) | sampling (draws from the model's distribution)
-    beam_size: int = 4  # hypotheses per sentence
+    beam_size: int = 4  # hypotheses per sentence; 1: greedy search
     alpha: float = 0.6  # exponent of the length penalty, by which log P is divided
     # length penalty: gnmt ((5 + length) / 6) ** alpha, the paper's | length (length ** alpha, the
     # mean log P per sub-word if alpha is 1) | none (log P alone)
@@ -418,10 +418,11 @@ class DecodingConfig(Fields):
     sampling_seed: int = 0  # strategy="sampling": of the random numbers
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
     # expected utility, a measure of sentences: none | chrf | bleu | chrf++ | spbleu | ter |
-    # exact_match, or one of a plugin (evaluation.measure)
+    # exact_match, metricx (--metricx), or one of a plugin (evaluation.measure)
     mbr: str = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
-    # length; all devices share a batch, a single one searches two at a time
+    # length; all devices share a batch, a single one searches two at a time. Rounding depends on
+    # the batch shape and may decide between hypotheses of nearly equal probability
     batch_size: int = 64
 
     @property

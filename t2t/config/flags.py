@@ -1,12 +1,11 @@
-"""The `--config` flag, which names a recipe and overrides its fields, and the flags of decoding."""
+"""The `--config` flag, which names a recipe and overrides its fields."""
 
 import ast
 import dataclasses
 import itertools
 import re
 import sys
-import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,45 +18,14 @@ from t2t.config.fields import (
     Config,
     ConfigError,
     DataConfig,
-    DecodingConfig,
     explain_attribute,
     flatten,
 )
 from t2t.config.files import check_config, complete_options
-from t2t.config.measure_names import METRICX_INPUTS
 from t2t.config.open_numbers import Choices, OpenConfig
 from t2t.config.recipes import find_recipe
-from t2t.config.variants import CHOICES
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
-
-# Fields of `config.decoding` that have a flag, with its help.
-DECODING = {
-    "alpha": "Exponent of the length penalty. Default: the config's.",
-    "length_penalty": "Log P is divided by ((5 + length) / 6) ** alpha, by length ** alpha, or by "
-    "nothing.",
-    "batch_size": "Sentences computed together. Default: the config's. Rounding depends on the "
-    "batch shape and may decide between hypotheses of nearly equal probability, mostly in "
-    "bfloat16.",
-    "strategy": "Beam search, or sampling from the model.",
-    "beam_size": "Beam size; 1 is greedy. Default: the config's.",
-    "min_length": "Least number of sub-words of an output.",
-    "max_source_length": "Longer sources are translated in pieces of at most this many sub-words, "
-    "EOS included. Default: the config's, which is data.max_length if it is 0.",
-    "split_sentences": "Translate each sentence of a line by itself; auto: if training had one a "
-    "line.",
-    "max_extra_length": "An output has at most source length + this many sub-words; of a continued "
-    "prompt what follows it has at most this many.",
-    "num_samples": "With --strategy=sampling: samples per sentence.",
-    "temperature": "With --strategy=sampling: divides the logits.",
-    "top_k": "With --strategy=sampling: draw from this many most probable sub-words.",
-    "top_p": "With --strategy=sampling: draw from the most probable sub-words that together have "
-    "this probability.",
-    "sampling_seed": "With --strategy=sampling: seed of the numbers.",
-    "mbr": "Minimum Bayes risk: of the samples or the beam, take the one with the highest expected "
-    f"score against all, by {', '.join(CHOICES['decoding.mbr'][1:])}, metricx (--metricx) or a "
-    "plugin's measure.",
-}
 
 
 class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
@@ -227,95 +195,3 @@ def read_chosen(config: Config) -> dict[str, Any]:
     """Returns the numbers of `read_config`'s result that the recipe had left open."""
     values, recipe = flatten(config), flags.FLAGS["config"].value
     return {name: values[name] for name in Choices(recipe).list_open()} if recipe else {}
-
-
-def define_scoring() -> None:
-    """Adds flags that override the fields of `config.decoding` on which scores depend."""
-    _define_fields("alpha", "length_penalty", "batch_size")
-
-
-def define_batch_size() -> None:
-    """Adds the flag that overrides `config.decoding.batch_size`."""
-    _define_fields("batch_size")
-
-
-def define_decoding() -> None:
-    """Adds flags that override fields of `config.decoding`; without them the run's values hold."""
-    _define_fields(*DECODING)
-
-
-def _define_fields(*names: str) -> None:
-    kinds: dict[Any, Any] = {float: flags.DEFINE_float, int: flags.DEFINE_integer}
-    types = typing.get_type_hints(DecodingConfig)
-    for name in names:
-        known = CHOICES.get(f"decoding.{name}")
-        if known and name != "mbr":  # which may also be a plugin's measure
-            flags.DEFINE_enum(name, None, known, DECODING[name])
-        else:
-            kinds.get(types[name], flags.DEFINE_string)(name, None, DECODING[name])
-
-
-def define_metricx() -> None:
-    """Adds the flags that name an imported MetricX (`t2t.evaluation.metricx.use_metricx`)."""
-    flags.DEFINE_string(
-        "metricx",
-        "",
-        "A run that t2t.import_model made of MetricX: adds the measure metricx, which --mbr takes, "
-        "too.",
-    )
-    flags.DEFINE_enum(
-        "metricx_input",
-        None,
-        METRICX_INPUTS,
-        "Version of MetricX; qe: without reference. Default: that of the imported model's name, "
-        "for 24 with reference.",
-    )
-
-
-def read_decoding() -> dict[str, Any]:
-    """Returns the fields of `config.decoding` that flags override."""
-    return {
-        field.name: flags.FLAGS[field.name].value
-        for field in dataclasses.fields(DecodingConfig)
-        if field.name in flags.FLAGS and flags.FLAGS[field.name].value is not None
-    }
-
-
-def combine_repeated(arguments: Sequence[str]) -> None:
-    """Joins the values of list flags that are given several times.
-
-    Without this the last value would replace the others. `flags.FLAGS` has parsed the arguments.
-
-    Raises:
-        ConfigError: another flag has several values.
-    """
-    given: dict[str, list[str]] = {}
-    for name, value in _read_values(arguments):
-        given.setdefault(name, []).append(value)
-    for name, values in given.items():
-        flag = flags.FLAGS[name]
-        if len(values) == 1 or isinstance(flag, flags.MultiFlag):  # which adds up itself
-            continue
-        if isinstance(flag.parser, flags.BaseListParser) and all(values):
-            flag.value = [each for value in values for each in flag.parser.parse(value)]
-        elif len(set(values)) > 1:
-            shown = " and as ".join(value or "''" for value in values)
-            raise ConfigError(f"--{name} is given as {shown}; give it once")
-
-
-def _read_values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields name and value of each flag, by the rules of absl."""
-    known = flags.FLAGS
-    rest = iter(known.read_flags_from_files(list(arguments[1:]), force_gnu=False))
-    for argument in rest:
-        name, has_value, value = argument.lstrip("-").partition("=")
-        if argument == "--" or not (argument.startswith("-") or known.is_gnu_getopt()):
-            return
-        if not argument.startswith("-") or not name:
-            continue
-        if name not in known:  # of a Boolean one, such as --noscores
-            yield name.removeprefix("no"), "false"
-        elif known[name].boolean:
-            yield name, str(known[name].parser.parse(value if has_value else "true")).lower()
-        else:
-            yield name, value if has_value else next(rest)

@@ -8,6 +8,7 @@ same, byte by byte, however often the work was interrupted.
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import hashlib
 import itertools
@@ -19,9 +20,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
+from t2t.config.requests import Flag, Request
 from t2t.storage.atomic_files import (
     atomic_path,
     check_writable,
@@ -40,6 +43,19 @@ _NO_BUCKET = "--input and --output are local or shared folders; copy them"
 # Maps the lines of a shard and the number of its first line to its content. Text is packed as the
 # input file was.
 ProcessShard = Callable[[list[bytes], int], str | bytes]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bulk(Request):
+    """Files, which several processes may share."""
+
+    # files, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'
+    input: tuple[str, ...] | None = None
+    output: Annotated[str, Flag(needs="input")] = ""  # with --input: the folder of the results
+    # with --input: lines that are saved together
+    shard_lines: Annotated[PositiveInt, Flag(needs="input")] = 10_000
+    # with --input: I/N does the I-th of N parts; start N processes
+    part: Annotated[str, Flag(needs="input")] = "1/1"
 
 
 class Part(NamedTuple):

@@ -20,7 +20,6 @@ from t2t.config.languages import normalize_language
 from t2t.data.corpus import TextCorpus, TextFile, hash_strings
 from t2t.data.corpus_sources import open_split
 from t2t.evaluation.measures import TestSet
-from t2t.evaluation.saved_evaluations import short_hash
 
 OWN_DOCUMENTS = "testset"  # value of --segments: the documents that the test set itself names
 
@@ -84,7 +83,7 @@ def open_texts(
     references = [[text for _, text in each] for each in corpora]
     documents = read_documents(segments, [sources, *references], is_own=is_own)
     return EvaluationTexts(
-        f"{name or Path(src).stem}{short_hash(fingerprint)}" if src else split,
+        f"{name or Path(src).stem}-{fingerprint[:8]}" if src else split,
         fingerprint,
         TestSet(sources, references, documents),
         language,

@@ -58,7 +58,7 @@ def list_rows(
     for name in evaluations[0].result["measures"]:
         is_of_case = name not in CASED_MEASURES if is_lowercase else "_lowercase" not in name
         have_all = all(name in each.result["measures"] for each in evaluations)
-        is_likelihood = not systems[0].objective and name in REFERENCE_MEASURES
+        is_likelihood = not systems[0].passport.objective and name in REFERENCE_MEASURES
         if name == measure.name or not is_of_case or is_likelihood:
             continue
         if not have_all:

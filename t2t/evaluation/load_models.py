@@ -4,9 +4,8 @@ import dataclasses
 import functools
 import hashlib
 import importlib.util
-import math
+import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.config.files import load_config, override
+from t2t.config.files import load_config, override, overrides
 from t2t.config.objective_rules import check_scores
 from t2t.data.parts import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
@@ -25,50 +24,20 @@ from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import MaskedScorer, PairScorer
 from t2t.evaluation.measures import MeasureError, make_measure
+from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
-from t2t.training.provenance import check_plugins, find_versions, hash_code, list_code
+from t2t.training.provenance import (
+    check_plugins,
+    find_start,
+    find_versions,
+    hash_code,
+    list_code,
+)
 
 TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")  # on which translations depend
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelRequest:
-    """The checkpoints of one run or several, as on the command line."""
-
-    workdirs: tuple[Path, ...]
-    checkpoint: str = "best"  # last | best | STEP | avg:COUNT | ema, or several joined by commas
-    weights: tuple[float, ...] = ()  # of an ensemble; empty: equal
-    mean: str = "probabilities"  # of an ensemble: probabilities | log_probs
-    direction: str = ""  # such as en-de; may be empty if the run has only one
-
-    @property
-    def members(self) -> list[tuple[Path, str]]:
-        """Run directory and checkpoint of each model.
-
-        Raises:
-            ConfigError: their numbers or the weights do not fit together, or the mean is unknown.
-        """
-        if self.mean not in ("probabilities", "log_probs"):
-            raise ConfigError(f"mean={self.mean!r} is unknown; use probabilities or log_probs")
-        checkpoints = self.checkpoint.split(",")
-        workdirs = list(self.workdirs)
-        count = max(len(workdirs), len(checkpoints))
-        if len(checkpoints) not in (1, count) or len(workdirs) not in (1, count):
-            raise ConfigError(
-                f"{len(workdirs)} run directories and {len(checkpoints)} checkpoints; give one of "
-                "them, or equally many of both"
-            )
-        if self.weights and len(self.weights) != count:
-            raise ConfigError(f"{len(self.weights)} weights for {count} models; give one for each")
-        if count == 1 and (self.weights or self.mean != ModelRequest.mean):
-            raise ConfigError("--weights and --mean are for an ensemble; leave them out")
-        if not all(weight > 0 and math.isfinite(weight) for weight in self.weights):
-            raise ConfigError(f"--weights={','.join(map(str, self.weights))} must be positive")
-        shares = checkpoints * (count // len(checkpoints))
-        return list(zip(workdirs * (count // len(workdirs)), shares, strict=True))
 
 
 class RunModel:
@@ -230,7 +199,7 @@ def make_utility(
 def override_decoding(config: Config, values: Mapping[str, float | str | None]) -> Config:
     """Returns the config with new values of `config.decoding`; None keeps the config's value."""
     given = {f"decoding.{name}": value for name, value in values.items() if value is not None}
-    return override(config, given)
+    return override(config, given) if given else config
 
 
 def make_translator(
@@ -288,6 +257,36 @@ def identify_code(
         "code": hash_code((), list_code(*modules)),
         "plugins": hash_code(plugins, ()),
         "versions": {name: versions[name] for name in packages},
+    }
+
+
+def describe_run(
+    model: RunModel, labels: Sequence[str], modules: Sequence[str], packages: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Returns the sections of a passport on a run, the code and the machine.
+
+    `labels` are those of the checkpoints, one for each model; `modules` and `packages` are those
+    that score.
+    """
+    trained = [  # date of the start of training that wrote the checkpoint, for each model
+        find_start(workdir, int(label.rpartition("-")[-1]))
+        for (workdir, _), label in zip(model.request.members, labels, strict=True)
+    ]
+    # As it is read from a file, and without the search, which has a section of its own.
+    config = json.loads(json.dumps(overrides(model.config)))
+    return {
+        "origin": {
+            "run": model.request.workdirs[0].resolve().name,
+            "trained": trained,
+            "vocabulary": model.vocabulary.fingerprint(),
+        },
+        "config": {k: value for k, value in config.items() if not k.startswith("decoding.")},
+        "backend": {"devices": [device.device_kind for device in jax.devices()]},
+        "code": {
+            "t2t": hash_code((), list_code(*modules)),
+            "plugins": hash_code(model.config.plugins, ()),
+        },
+        "versions": find_versions(packages),
     }
 
 

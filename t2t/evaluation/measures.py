@@ -350,7 +350,11 @@ def _wrap_metric(
     higher_is_better: bool = True,
     limits: Interval = (0.0, 100.0),
 ) -> Measure:
-    """A measure that counts as a sacreBLEU metric does, after preprocessing of all text."""
+    """A measure that counts as a sacreBLEU metric does, after preprocessing of all text.
+
+    sacreBLEU has no public function for a sentence's statistics, nor for the score of their sum. Of
+    the newest and the oldest version the private ones are held to its command line by tests.
+    """
     metric.num_refs = num_references  # of the signature
 
     def segments(

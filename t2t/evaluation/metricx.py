@@ -27,8 +27,9 @@ from t2t.config.fields import ConfigError
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import register
 from t2t.data.batch import BOS_ID, Batch, group_by_length, pad_sentences
-from t2t.evaluation.load_models import ModelRequest, RunModel, identify_code
+from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.measures import Measure, count_scores
+from t2t.evaluation.requests import ModelRequest
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.t5_family import METRICX_ARCHITECTURES
 from t2t.model.interface import Params, merge

@@ -16,9 +16,13 @@ from jaxtyping import Float
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.corpus_sources import open_split
 from t2t.data.objectives import make_objective
-from t2t.evaluation.evaluator import EvaluationRequest, prepare_output, record_run
 from t2t.evaluation.likelihood import DTYPE
-from t2t.evaluation.load_models import RunModel, hash_params, identify_code
+from t2t.evaluation.load_models import (
+    TRANSLATING_PACKAGES,
+    RunModel,
+    describe_run,
+    hash_params,
+)
 from t2t.evaluation.measures import (
     LEFT_OUT,
     Score,
@@ -26,31 +30,33 @@ from t2t.evaluation.measures import (
     describe_intervals,
     make_prediction_measure,
 )
+from t2t.evaluation.passport import Passport, write_passport
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, name_texts, save_evaluation
+from t2t.evaluation.text_scores import prepare_output
 from t2t.evaluation.validation_scores import make_scorer
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import explain_write_errors
+from t2t.training.provenance import find_commit, now, summarize_ledger
 from t2t.training.run_directory import RunError
-
-_PACKAGES = ("jax", "flax", "sentencepiece")
 
 Counts = Float[np.ndarray, "n 3"]  # nats, predicted tokens and right ones of each text
 
 
 def evaluate_predictions(
-    request: EvaluationRequest, held: tuple[Params, list[str]] | None = None
+    request: EvaluationRequest, model: RunModel, held: tuple[Params, list[str]] | None = None
 ) -> Evaluation:
-    """Scores a split of the run's text, and saves the scores and those of each text.
+    """Scores a split of the text of a run, and saves the scores and those of each text.
 
-    `held` are parameters and label, instead of those that the request names.
+    `model` is that of the request; `held` are parameters and label, instead of those that the
+    request names.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
             not exist or is for translations, or the scores cannot be written.
     """
     _check_request(request)
-    model = RunModel(request.models)
     config = model.config
     corpus = open_split(config.data, request.split, config.tokenizer)
     params, [label] = held or model.restore()
@@ -61,7 +67,8 @@ def evaluate_predictions(
         kept = {text: names[text] for text in ("log_probs", "references")}
         return kept | {"right": f"{path.stem}.right.txt"}
 
-    path = prepare_output(request, f"{request.split}-{label}", list_names)
+    folder = request.workdir / "evaluations"
+    path = prepare_output(request, folder, f"{request.split}-{label}", list_names)
     placed = model.place(params)
     with jax.set_mesh(model.mesh):
         scorer = make_scorer(
@@ -76,26 +83,24 @@ def evaluate_predictions(
     scored = counts[counts[:, 1] > 0]
     predicted = make_objective(config.data, model.vocabulary.tgt).predicted
     scores = score_predictions(config.data, predicted, scored, scorer.num_left_out)
+    found = describe_run(model, [label], [__name__], TRANSLATING_PACKAGES)
+    found["origin"] |= {"checkpoint": label, "parameters": hash_params(params)}
+    data = {"objective": config.data.objective, "tgt_language": config.data.tgt_language}
+    passport = Passport(**found, data={"split": request.split, **data})
     result: dict[str, Any] = {
         "measures": {name: dataclasses.asdict(score) for name, score in scores.items()},
         "interval": describe_intervals(),
-        "objective": config.data.objective,
         "num_sentences": len(texts),
         "num_left_out": scorer.num_left_out,
         "seconds": seconds,
         "compile_seconds": compiled - started,
         "sentences_per_second": len(scored) / seconds,
         "tokens_per_second": float(scored[:, 1].sum()) / seconds,
-        "beam_size": None,  # nothing is searched
-        "alpha": None,
-        **record_run(request.workdir, config, _PACKAGES),
-        "parameters": hash_params(params),
-        "checkpoint": label,
-        "split": request.split,
-        "tgt_language": config.data.tgt_language,
-        "corpus": corpus.fingerprint(),
+        "run": summarize_ledger(request.workdir),
+        "date": now(),
+        **find_commit(),
+        "passport": write_passport(passport),
         "texts": list_names(path),
-        "key": identify_code(config.plugins, [__name__], _PACKAGES),
     }
     if not is_first():
         return Evaluation(path, result)

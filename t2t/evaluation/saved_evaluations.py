@@ -1,6 +1,6 @@
 """The files of an evaluation: writing, reading and finding them.
 
-    NAME.json           scores with their definitions, and the model, search and data they are of
+    NAME.json           scores with their definitions, and the passport: all that they are of
     NAME.txt            the hypotheses
     NAME.log_probs.txt  each reference's log-probability in nats, and its sub-words with EOS
     SPLIT-HASH.src.txt  the raw sources, shared by all evaluations of this test set
@@ -15,8 +15,10 @@ copied and compared anywhere.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import html
+import itertools
 import json
 import logging
 import math
@@ -40,6 +42,7 @@ from t2t.evaluation.measures import (
     make_measure,
     make_prediction_measure,
 )
+from t2t.evaluation.passport import Passport, hash_lines, read_passport
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
 
@@ -72,10 +75,15 @@ class Evaluation:
         """The time in UTC."""
         return str(self.result["date"])
 
+    @functools.cached_property
+    def passport(self) -> Passport:
+        """All that the scores are of, as it was saved."""
+        return read_passport(self.result)
+
     @property
     def objective(self) -> str:
         """`data.objective` of a run on text alone, which translates nothing; else empty."""
-        return str(self.result.get("objective", ""))
+        return self.passport.objective
 
     @property
     def unit(self) -> str:
@@ -142,6 +150,16 @@ class Evaluation:
         references = [self.read_lines(text) for text in self._references]
         return TestSet(self.read_lines("sources"), references, documents)
 
+    def hash_texts(self) -> dict[str, str]:
+        """Returns the SHA-256 of sources, references and documents as they are in the files now.
+
+        Raises:
+            EvaluationError: as `read_lines`.
+        """
+        names = ["references"] if self.objective else ["sources", *self._references]
+        names += [name for name in ("documents",) if name in self.result["texts"]]
+        return {name: hash_lines(self.read_lines(name)) for name in names}
+
     @property
     def _references(self) -> list[str]:
         names = [name for name in self.result["texts"] if name.startswith("references")]
@@ -174,7 +192,7 @@ class Evaluation:
                 f"{', '.join([*known, *stored])}; name the module that registers it by --plugins, "
                 f"or store the scores first: t2t.evaluate --segment_scores={name}=FILE"
             )
-        return make_measure(name, self.result["tgt_language"], len(self._references))
+        return make_measure(name, self.passport.data["tgt_language"], len(self._references))
 
     def read_statistics(self, measure: Measure, test_set: TestSet) -> Float[np.ndarray, "n _"]:
         """Returns the statistics of each sentence by a measure, stored or of the hypotheses.
@@ -254,7 +272,8 @@ def name_texts(
 
     `corpus` is the test set's hash; `stored` are measures with the scores of the sentences.
     """
-    test_set = f"{split.removesuffix(short_hash(corpus))}{short_hash(corpus)}"
+    suffix = f"-{corpus[:8]}"  # which the names of text files have already
+    test_set = f"{split.removesuffix(suffix)}{suffix}"
     return {
         "hypotheses": f"{path.stem}.txt",
         "log_probs": f"{path.stem}.log_probs.txt",
@@ -269,11 +288,6 @@ def name_texts(
 def name_segment_scores(measure: str) -> str:
     """Returns the key in `texts` of the stored scores of the sentences by a measure."""
     return f"scores.{measure}"
-
-
-def short_hash(corpus: str) -> str:
-    """Returns the suffix for file names: "-" and the first eight digits of the hash."""
-    return f"-{corpus[:8]}"
 
 
 def report_reuse(evaluation: Evaluation) -> None:
@@ -334,16 +348,18 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 < value < 2**53
 
 
-# What the fields have to be that are read, of an evaluation and of one of its scores. Every version
-# of t2t.evaluate has written the required ones; of others, null is as good as nothing.
+# What the fields have to be that are read, of an evaluation, of its passport and of one of its
+# scores. Every version of t2t.evaluate has written the required ones; of others, null is as good as
+# nothing.
 _Rules = Mapping[str, type | Callable[[Any], bool]]
-_REQUIRED: _Rules = {
-    "measures": dict, "num_sentences": _is_count, "split": str, "checkpoint": str,
-    "tgt_language": str, "config": dict, "texts": dict, "date": str,
-}  # fmt: skip
+_REQUIRED: _Rules = {"measures": dict, "num_sentences": _is_count, "texts": dict, "date": str}
+_OPTIONAL: _Rules = {"num_documents": _is_count, "sha256": dict, "passport": dict}
+# Before there were passports, the evaluation itself had these facts.
+_OF_PASSPORT: _Rules = {"split": str, "tgt_language": str}
+_OF_RUN: _Rules = {"checkpoint": str}
 _OF_SEARCH: _Rules = {"beam_size": _is_number, "alpha": _is_number}
-_OPTIONAL: _Rules = {
-    "objective": str, "num_documents": _is_count, "backend": dict, "key": dict, "sha256": dict,
+_OPTIONAL_OF_PASSPORT: _Rules = {
+    "objective": str, "file": str, "config": dict, "backend": dict, "key": dict,
     "strategy": str, "temperature": _is_number, "mbr": str,
 }  # fmt: skip
 _OF_SCORE: _Rules = {"value": _is_number, "definition": str}
@@ -385,8 +401,15 @@ def _list_faults(result: Mapping[str, Any]) -> Iterator[str]:
             if not fits and (value is not None or name in required):
                 yield f"{where}{name} is {value!r:.60}" if name in content else f"no {where}{name}"
 
-    of_search = {} if result.get("objective") else _OF_SEARCH
-    yield from check(result, {**_REQUIRED, **of_search}, _OPTIONAL)
+    yield from check(result, _REQUIRED, _OPTIONAL)
+    facts, where, rules = result, "", dict(_OF_PASSPORT)
+    if sections := result.get("passport"):
+        yield from check(sections, {}, dict.fromkeys(sections, dict), "passport.")
+        read = (sections.get(name, {}) for name in ("origin", "data", "decoding"))
+        facts, where = dict(itertools.chain.from_iterable(map(dict.items, read))), "passport."
+    if "file" not in facts:  # text by another program has no run
+        rules |= _OF_RUN if facts.get("objective") else {**_OF_RUN, **_OF_SEARCH}
+    yield from check(facts, rules, _OPTIONAL_OF_PASSPORT, where)
     for name, score in result["measures"].items():
         is_stored = name_segment_scores(name) in result["texts"]
         required = {**_OF_SCORE, **({"higher_is_better": bool} if is_stored else {})}
@@ -405,26 +428,6 @@ def list_evaluations(workdir: Path) -> list[Evaluation]:
         except EvaluationError as error:
             _log.warning("skipped: %s", error)
     return sorted(found, key=lambda evaluation: (evaluation.date, evaluation.name))
-
-
-def identify_backend(backend: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what an evaluation's translations depend on of the `backend` that made them."""
-    return {name: backend.get(name) for name in ("name", "compute_type", "products")}
-
-
-def describe_search(result: Mapping[str, Any]) -> str:
-    """Describes how an evaluation's translations were found: "beam 4, alpha 0.6"."""
-    if "objective" in result:
-        return f"objective {result['objective']}"
-    search = f"beam {result['beam_size']}, alpha {result['alpha']:g}"
-    if result.get("strategy") == "sampling":
-        search = f"sampling at temperature {result.get('temperature', 1):g}"
-    if result.get("mbr", "none") != "none":
-        search += f", chosen by {result['mbr']}"
-    backend = result.get("backend", {})
-    if backend.get("name", "jax") != "jax":
-        search += f", by {backend['name']} in {backend.get('compute_type')}"
-    return search
 
 
 def format_measures(measures: Mapping[str, Mapping[str, Any]], html: bool = False) -> str:
@@ -460,17 +463,17 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
         found = load_evaluation(place)
         if checkpoint and not _has_checkpoint(found, checkpoint):
             raise EvaluationError(
-                f"{place} is of checkpoint {found.result['checkpoint']}, not of "
+                f"{place} is of {found.passport.describe_origin()}, not of "
                 f"--checkpoint={checkpoint}; leave it out, or name the run directory"
             )
         return found
     if name:
         return load_evaluation(place / "evaluations" / f"{name.removesuffix('.json')}.json")
-    listed = [each for each in list_evaluations(place) if each.result["split"] == split]
+    listed = [each for each in list_evaluations(place) if each.passport.data["split"] == split]
     flags = f"--workdir={shlex.quote(str(place))} --split={split}"
     if checkpoint:
         listed = [each for each in listed if _has_checkpoint(each, checkpoint)]
-        listed.sort(key=lambda each: int(each.result["checkpoint"].rpartition("-")[-1]))
+        listed.sort(key=lambda each: int(each.passport.checkpoint.rpartition("-")[-1]))
         flags += f" --checkpoint={checkpoint}"
     if not listed:
         raise EvaluationError(
@@ -482,7 +485,7 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
 
 def _has_checkpoint(evaluation: Evaluation, checkpoint: str) -> bool:
     """Returns whether an evaluation is of the checkpoint that --checkpoint names."""
-    label = evaluation.result["checkpoint"]
+    label = evaluation.passport.checkpoint
     kind, _, step = label.rpartition("-")
     if not step.isdecimal():  # an ensemble
         return False

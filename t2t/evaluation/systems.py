@@ -6,21 +6,20 @@ example data.train_src where each seed trained on translations of its own teache
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-from t2t.config.fields import Config, DecodingConfig, TokenizerConfig, flatten
+from t2t.config.fields import DecodingConfig, TokenizerConfig
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
 from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet
+from t2t.evaluation.passport import Passport
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     EvaluationError,
     find_evaluation,
-    identify_backend,
     is_scores_file,
 )
 from t2t.storage.paths import split_run_paths
@@ -28,10 +27,25 @@ from t2t.storage.paths import split_run_paths
 # Config fields that may differ between the seeds of one system: locations, and devices and batch
 # shapes, which change only the rounding; its effect is random like the seed's, but much smaller.
 _MAY_DIFFER = ("seed", "mesh.", "data.directory", "data.cache_directory", "checkpoints.",
-         "training.log_every", "decoding.batch_size")  # fmt: skip
-
-
+         "training.log_every")  # fmt: skip
 STEP = "checkpoint"  # in `may_differ`: seeds may be evaluated at different steps
+
+# The search, apart from its batches. How lines are cut follows from the config.
+_ENGINE = ("backend.name", "backend.compute_type", "backend.products")
+_SEARCH = (
+    "backend.name",
+    *(f"decoding.{name}" for name in vars(DecodingConfig()) if name != "batch_size"),
+)
+
+# The facts that systems share if their scores are comparable, and what to do if they do not.
+_COMPARABLE = {
+    "backend.name": "the searches of two backends do not end alike; evaluate all with one "
+    "--backend",
+    "objective": "their scores measure other things; compare runs of one objective",
+    "documents": "evaluate both with one --segments",
+    "references": "evaluate both on one test set, with --split, or with --src and --ref",
+    "sources": "evaluate both on one test set, with --split, or with --src and --ref",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,34 +57,24 @@ class System:
     is_named: bool = True  # False if a run's newest evaluation was taken
 
     @property
-    def objective(self) -> str:
-        """`data.objective` of runs on text alone, else empty; `check_comparable` compares them."""
-        return self.evaluations[0].objective
+    def passport(self) -> Passport:
+        """All that the scores of the first seed are of."""
+        return self.evaluations[0].passport
 
     @property
     def is_lowercase(self) -> bool:
         """True if the model's vocabulary is lower-case (`tokenizer.lowercase`), and so its text."""
-        return bool(self.evaluations[0].result["config"].get("tokenizer.lowercase", False))
+        return bool(self.passport.config.get("tokenizer.lowercase", False))
 
     @property
     def tokenizer_kind(self) -> str:
         """`tokenizer.kind` of the model."""
-        default = TokenizerConfig().kind
-        return str(self.evaluations[0].result["config"].get("tokenizer.kind", default))
-
-    @property
-    def checkpoint(self) -> str:
-        """The kind of checkpoint: best, avg5, ema, or "" for a step."""
-        return str(self.evaluations[0].result["checkpoint"]).rpartition("-")[0]
-
-    @property
-    def search(self) -> dict[str, Any]:
-        """The settings of the search, apart from its batches; all seeds have the same."""
-        return find_search(self.evaluations[0])
+        return str(self.passport.config.get("tokenizer.kind", TokenizerConfig().kind))
 
     def is_same_model(self, other: "System") -> bool:
         """True if both are one run with equal parameters; False if it is not known."""
-        known = [each.result.get("parameters") for s in (self, other) for each in s.evaluations]
+        seeds = [*self.evaluations, *other.evaluations]
+        known = [each.passport.origin.get("parameters") for each in seeds]
         return len(known) == 2 and None not in known and known[0] == known[1]
 
 
@@ -104,33 +108,29 @@ def check_seeds(
 ) -> None:
     """Raises `EvaluationError` if runs share a seed, or differ in more than it and `may_differ`."""
     first, *others = evaluations
+    one, remedy = first.passport, "name the file of one evaluation of each"
     for other in others:
-        labels = [each.result["checkpoint"] for each in (first, other)]
-        (kind, _, step), (other_kind, _, other_step) = (label.rpartition("-") for label in labels)
-        is_step_free = kind == "best" or STEP in may_differ
-        if kind != other_kind or (step != other_step and not is_step_free):
-            remedy = "name the file of one evaluation of each"
-            if kind == other_kind:
-                remedy += f", or allow other steps, as of early stopping: --may_differ={STEP}"
+        another = other.passport
+        if not (one.is_of_run and another.is_of_run):
+            raise EvaluationError(
+                f"{operand}: {' and '.join(each.describe_origin() for each in (one, another))} are "
+                "no seeds of one system, which are runs; separate them by a space"
+            )
+        if one.kind != another.kind:
             raise EvaluationError(
                 f"{operand}: the seeds were evaluated with different checkpoints, "
-                f"{' and '.join(labels)}; {remedy}"
+                f"{one.checkpoint} and {another.checkpoint}; {remedy}"
             )
-        one, another = (identify_backend(each.result.get("backend", {})) for each in (first, other))
-        if one != another:
+        if one.checkpoint != another.checkpoint and not (one.kind == "best" or STEP in may_differ):
             raise EvaluationError(
-                f"{operand}: the seeds were translated by different backends, {one} and {another}; "
-                "name the file of one evaluation of each"
+                f"{operand}: the seeds were evaluated with different checkpoints, "
+                f"{one.checkpoint} and {another.checkpoint}; {remedy}, or allow other steps, as of "
+                f"early stopping: --may_differ={STEP}"
             )
-        searches = find_search(first), find_search(other)
-        if named := [
-            f"{name} {value} and {searches[1].get(name)}"
-            for name, value in searches[0].items()
-            if value != searches[1].get(name)
-        ]:
+        if found := one.diff(another, *_ENGINE, *_SEARCH):
             raise EvaluationError(
-                f"{operand}: the seeds were translated by different searches, {', '.join(named)}; "
-                "name the file of one evaluation of each"
+                f"{operand}: the seeds were translated by different searches, {in_words(found)}; "
+                f"{remedy}"
             )
         if changed := [name for name in list_own(first, other) if name not in may_differ]:
             raise EvaluationError(
@@ -139,7 +139,7 @@ def check_seeds(
                 "or let the seeds of a system differ there: "
                 f"{' '.join(f'--may_differ={name}' for name in changed)}"
             )
-    seeds = [str(each.result["config"].get("seed", 0)) for each in evaluations]
+    seeds = [str(each.passport.config.get("seed", 0)) for each in evaluations]
     if len(set(seeds)) < len(seeds):
         raise EvaluationError(
             f"{operand}: the seeds are {', '.join(seeds)}; runs joined by commas need "
@@ -147,29 +147,14 @@ def check_seeds(
         )
 
 
-def find_search(evaluation: Evaluation) -> dict[str, Any]:
-    """Returns the settings of an evaluation's search, apart from its batches."""
-    result, defaults = evaluation.result, dataclasses.asdict(DecodingConfig())
-    backend = identify_backend(result.get("backend", {}))
-    named = {"backend": backend["name"] or "jax"}
-    if named["backend"] != "jax":  # JAX's number formats follow from device and config
-        named["compute_type"] = backend["compute_type"]
-    # Earlier versions lack some of the fields, and searched as the defaults do.
-    found = {name: result.get(name, value) for name, value in defaults.items()}
-    return {name: value for name, value in found.items() if name != "batch_size"} | named
+def in_words(differences: Mapping[str, str]) -> str:
+    """Formats what `Passport.diff` found: "decoding.beam_size 4 -> 1, seed 0 -> 1"."""
+    return ", ".join(f"{name} {change}" for name, change in differences.items())
 
 
 def list_changes(one: Evaluation, other: Evaluation) -> dict[str, str]:
     """Returns the config fields that differ, for example {"model.num_heads": "4 -> 1"}."""
-    # Earlier versions had these defaults, and recorded what differs from the defaults.
-    languages = {"data.src_language": "en", "data.tgt_language": "de"}
-    configs = [languages | each.result["config"] for each in (one, other)]
-    names, defaults = dict.fromkeys([*configs[0], *configs[1]]), flatten(Config())
-    values = {
-        name: [config.get(name, defaults.get(name, "default")) for config in configs]
-        for name in names
-    }
-    return {name: f"{a} -> {b}" for name, (a, b) in values.items() if a != b}
+    return one.passport.diff(other.passport, "config")
 
 
 def list_own(one: Evaluation, other: Evaluation) -> list[str]:
@@ -180,21 +165,20 @@ def list_own(one: Evaluation, other: Evaluation) -> list[str]:
 def list_circumstances(systems: Sequence[System]) -> dict[str, list[str]]:
     """Returns how each system was evaluated, where it is not alike: checkpoint, search and code.
 
-    For example {"checkpoint": ["best-300", "200"], "beam_size": ["2", "4"]}.
+    For example {"checkpoint": ["best-300", "200"], "decoding.beam_size": ["2", "4"]}.
     """
+    passports = [[each.passport for each in system.evaluations] for system in systems]
     found: dict[str, list[str]] = {}
-
-    def add(name: str, values: Sequence[Any]) -> None:
-        if len({str(value) for value in values}) > 1:
-            found[name] = [str(value) for value in values]
-
-    labels = [dict.fromkeys(e.result["checkpoint"] for e in each.evaluations) for each in systems]
-    add("checkpoint", [", ".join(each) for each in labels])
-    for name in systems[0].search:
-        add(name, [each.search.get(name) for each in systems])
-    keys = [each.evaluations[0].result.get("key", {}) for each in systems]
-    for name in ("code", "plugins", "devices"):
-        add(name, [key.get(name, "unknown") for key in keys])
+    if all(each.passport.is_of_run for each in systems):
+        labels = [", ".join(dict.fromkeys(each.checkpoint for each in own)) for own in passports]
+        if len(set(labels)) > 1:
+            found["checkpoint"] = labels
+    else:
+        found["origin"] = [own[0].describe_origin() for own in passports]
+    first = systems[0].passport
+    sections = "decoding", "backend", "code", "versions"
+    for name in dict.fromkeys(n for own in passports for n in first.diff(own[0], *sections)):
+        found[name] = [own[0].find(name) for own in passports]
     return found
 
 
@@ -203,17 +187,25 @@ def check_alike(systems: Sequence[System]) -> None:
 
     Evaluations that are named may differ: then the difference is what is asked about.
     """
-    alike = [(system.checkpoint, system.search) for system in systems]
-    if all(system.is_named for system in systems) or all(each == alike[0] for each in alike):
+    runs = [system for system in systems if system.passport.is_of_run]
+    if all(system.is_named for system in runs):
         return
-    differing = {
-        name: " and ".join(dict.fromkeys(values))
-        for name, values in list_circumstances(systems).items()
-        if name == "checkpoint" or name in systems[0].search
-    }
+    first, *others = [system.passport for system in runs]
+    unlike: dict[str, None] = {}
+    for other in others:
+        unlike |= dict.fromkeys(["checkpoint"] if first.kind != other.kind else [])
+        unlike |= dict.fromkeys(first.diff(other, *_SEARCH))
+        if first.backend.get("name") != "jax":  # whose formats follow from device and config
+            unlike |= dict.fromkeys(first.diff(other, "backend.compute_type"))
+    if not unlike:
+        return
+    differing = [
+        f"{name}: {' and '.join(dict.fromkeys(system.passport.find(name) for system in runs))}"
+        for name in unlike
+    ]
     raise EvaluationError(
-        f"the newest evaluations of {' and '.join(system.name for system in systems)} differ in "
-        f"{'; '.join(f'{name}: {values}' for name, values in differing.items())}. Evaluate all "
+        f"the newest evaluations of {' and '.join(system.name for system in runs)} differ in "
+        f"{'; '.join(differing)}. Evaluate all "
         "alike, choose with --checkpoint=best or --evaluation=NAME, or name one .json of each run"
     )
 
@@ -224,49 +216,26 @@ def check_comparable(systems: Sequence[System]) -> TestSet:
     Raises:
         EvaluationError: the systems have different test sets, documents or backends.
     """
-    if len(backends := {str(system.search["backend"]) for system in systems}) > 1:
-        raise EvaluationError(
-            f"the systems were translated by {' and '.join(sorted(backends))}, whose searches do "
-            "not end alike; evaluate all with one --backend"
-        )
-    evaluations = [each for system in systems for each in system.evaluations]
-    first = evaluations[0]
-    for other in evaluations[1:]:
-        if other.objective != first.objective:
-            own = [each.objective or "translation" for each in (first, other)]
-            raise EvaluationError(
-                f"{first.path} is of a run with data.objective={own[0]!r} and {other.path} of one "
-                f"with {own[1]!r}, whose scores measure other things; compare runs of one objective"
-            )
+    first, *others = [each for system in systems for each in system.evaluations]
     test_set = first.read_test_set()
     if len(systems) > 1 and len(test_set.sources) < 2:
         raise EvaluationError(
             f"{first.path} has one sentence, which shows no difference between systems; evaluate "
             "all on a larger test set"
         )
-    for other in evaluations[1:]:
-        if other.result["num_sentences"] != first.result["num_sentences"]:
-            raise EvaluationError(
-                f"{first.path} has {first.result['num_sentences']} sentences and {other.path} "
-                f"{other.result['num_sentences']}; evaluate both on one test set"
+    # With the texts as they are now, since somebody may have edited them.
+    own = dataclasses.replace(first.passport, texts=first.hash_texts())
+    for other in others:
+        found = own.diff(dataclasses.replace(other.passport, texts=other.hash_texts()))
+        unlike = ((fact, name) for name in _COMPARABLE for fact in found if fact.startswith(name))
+        for fact, name in unlike:
+            first_size, other_size = (
+                f"{each.passport.data['split']}, {each.result['num_sentences']} sentences"
+                for each in (first, other)
             )
-        others = other.read_test_set()
-        if others.references != test_set.references:
             raise EvaluationError(
-                f"{first.path} ({first.result['split']}) and {other.path} "
-                f"({other.result['split']}) have different "
-                f"{'texts' if first.objective else 'references'}; evaluate both on one test set, "
-                f"with --split{' or with --src and --ref' * (not first.objective)}"
-            )
-        if others.sources != test_set.sources:
-            raise EvaluationError(
-                f"{first.path} and {other.path} translate different sources; evaluate both on one "
-                "test set"
-            )
-        if not np.array_equal(others.documents, test_set.documents):  # type: ignore[arg-type]
-            raise EvaluationError(
-                f"{first.path} and {other.path} have different documents; evaluate both with one "
-                "--segments"
+                f"{first.path} ({first_size}) and {other.path} ({other_size}) have different "
+                f"{fact}: {found[fact]}; {_COMPARABLE[name]}"
             )
     return _check_predicted(systems, test_set) if first.objective else test_set
 

@@ -218,11 +218,13 @@ def judge_log_probs(
         systems = [each for each in systems if each.name not in cased]
     found = read_reference_losses(systems, test_set)
     if found is None:
-        return None, [
-            *lines,
-            "No verdict by the references' log-probability: a run was evaluated without it, or "
-            "fewer than two references have a finite one under all runs; evaluate that run again.",
-        ]
+        reason = (
+            "a run was evaluated without it, or fewer than two references have a finite one under "
+            "all runs; evaluate that run again."
+        )
+        if outputs := [each.name for each in systems if not each.passport.is_of_run]:
+            reason = f"another program translated {' and '.join(outputs)}, and gives none."
+        return None, [*lines, f"No verdict by the references' log-probability: {reason}"]
     losses, kept, token = found
     lines += warn_of_losses(systems)
     if left_out := len(test_set.sources) - next(iter(losses.values())).shape[1]:

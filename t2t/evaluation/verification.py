@@ -3,6 +3,7 @@
 So an evaluation can be handed to somebody without its run, and be checked there.
 """
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -53,14 +54,12 @@ def verify(evaluation: Evaluation) -> str:
     check_unchanged(evaluation)
     result, test_set = evaluation.result, evaluation.read_test_set()
     faults: list[str] = []
+    definitions: dict[str, str] = {}
     empty = count_empty_references(test_set.sources, test_set.references[0])
     rows, summary = [], {"num_empty_references": float(empty)}
     for name, saved in result["measures"].items():
         found = _compute(evaluation, name, test_set)
-        if saved["definition"] != found.definition:
-            faults.append(
-                f"{name} is defined as {saved['definition']}, but here as {found.definition}"
-            )
+        definitions[name] = found.definition
         claims = dict(vars(found))
         if name_segment_scores(name) in result["texts"]:
             del claims["detail"]  # repeats the value, in early versions under a wrong name
@@ -68,6 +67,9 @@ def verify(evaluation: Evaluation) -> str:
         if name in ("bleu", "chrf"):  # which stand at the top, too
             summary[name] = found.value
         rows.append([name, f"{found.value:.4f}", format_interval(found.interval), found.definition])
+    here = dataclasses.replace(evaluation.passport, measures=definitions)
+    unlike = evaluation.passport.diff(here, "measures")
+    faults += [f"{name} has another definition here: {each}" for name, each in unlike.items()]
     faults += _list_differences(result, summary)
     if faults:
         raise EvaluationError(f"{evaluation.path} is not verified: {'; '.join(faults)}")

@@ -12,21 +12,19 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from absl import app, flags
 
 from t2t.config.fields import Config, ConfigError, describe_unknown_field, flatten
-from t2t.config.flags import combine_repeated
+from t2t.config.request_flags import combine_repeated, define_request, read_request
+from t2t.config.requests import HOSTS, Request, find_operands, find_request
 from t2t.config.variants import describe_options, list_option_names, trust_plugins
 from t2t.runtime.error_messages import explain, is_unanswered
 from t2t.runtime.jax_settings import check_precision, skip_absent_accelerators
-from t2t.storage.paths import make_run_path
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
 
-HOST_FLAGS = ("distributed", "coordinator", "num_processes", "process_id")
 INTERRUPTED = 75  # exit status: stopped by a signal; the same command continues
 TIMED_OUT = 124  # exit status: what a program waited for did not come, as of the command timeout
 # Exit status: another process, or the storage, did not answer; the same command continues. It is
@@ -37,169 +35,11 @@ LEAVING_LOST = 10.0  # the same if it failed because it lost another
 _interruptions: list[int] = []  # signals that have raised KeyboardInterrupt
 
 
-def define_plugins() -> None:
-    """Adds the flags that allow modules which the config of a run names to be imported."""
-    flags.DEFINE_list(
-        "plugins",
-        [],
-        "Modules on your path that may be imported because the run's config names them as plugins.",
-    )
-    flags.DEFINE_bool(
-        "trust_plugins",
-        False,
-        "Import the copies of its plugins that the run directory holds. They are programs: use it "
-        "only for runs whose author you trust.",
-    )
-
-
-def define_workdir() -> None:
-    """Adds `--workdir=RUN`."""
-    flags.DEFINE_string("workdir", None, "The run directory.", required=True)
-    define_plugins()
-
-
-def define_models() -> None:
-    """Adds `--workdir=RUN`, or several runs that form an ensemble, and how it is combined."""
-    flags.DEFINE_list(
-        "workdir",
-        None,
-        "The run directory. Several, joined by commas, form an ensemble; so do several values of "
-        "--checkpoint.",
-        required=True,
-    )
-    flags.DEFINE_list("weights", [], "Weights of an ensemble's models; default: equal.")
-    flags.DEFINE_enum(
-        "mean",
-        "probabilities",
-        ["probabilities", "log_probs"],
-        "What an ensemble averages; the mean of log-probabilities is normalised again.",
-    )
-    define_plugins()
-
-
-def define_checkpoint() -> None:
-    """Adds --checkpoint."""
-    flags.DEFINE_string(
-        "checkpoint",
-        "best",
-        "last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the moving "
-        "average of training.ema_decay.",
-    )
-
-
-def define_direction() -> None:
-    """Adds `--direction`, for runs with several directions."""
-    flags.DEFINE_string(
-        "direction", "", "Source and target language, such as en-de; if the run has several."
-    )
-
-
-def define_backend() -> None:
-    """Adds the flags that choose the translation engine."""
-    flags.DEFINE_enum(
-        "backend",
-        "jax",
-        ["jax", "ctranslate2"],
-        "Translation engine; ctranslate2 runs on the CPU and supports fewer kinds of model.",
-    )
-    flags.DEFINE_string(
-        "compute_type",
-        None,
-        "Precision with --backend=ctranslate2: float32 (the default), int8, int16, ...",
-    )
-
-
-def define_bulk(shard_lines: int) -> None:
-    """Adds the flags of `t2t.decoding.bulk`: files, and what of them is saved together."""
-    flags.DEFINE_list("input", [], "Files, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'.")
-    flags.DEFINE_string("output", "", "With --input: the folder of the results.")
-    flags.DEFINE_integer(
-        "shard_lines", shard_lines, "With --input: lines that are saved together.", lower_bound=1
-    )
-    flags.DEFINE_string(
-        "part", "1/1", "With --input: I/N does the I-th of N parts; start N processes."
-    )
-
-
-def define_hosts() -> None:
-    """Adds the flags that `t2t.runtime.distributed.join` takes."""
-    flags.DEFINE_bool(
-        "distributed",
-        False,
-        "This is one of several processes. They find each other under SLURM, Open MPI and GKE and "
-        "on TPU pods; elsewhere give --coordinator, --num_processes and --process_id.",
-    )
-    flags.DEFINE_string("coordinator", None, "HOST:PORT on which process 0 waits for the others.")
-    flags.DEFINE_integer("num_processes", None, "Number of processes on all hosts.")
-    flags.DEFINE_integer("process_id", None, "Number of this process, from 0.")
-
-
-def read_hosts() -> dict[str, Any]:
-    """Returns the arguments of `t2t.runtime.distributed.join` from the flags."""
-    values: dict[str, Any] = {name: flags.FLAGS[name].value for name in HOST_FLAGS}
-    missing = [f"--{name}" for name in HOST_FLAGS[1:] if values[name] is None]
-    if 0 < len(missing) < 3:
-        raise ConfigError(
-            f"{' and '.join(missing)} missing: give --coordinator, --num_processes and "
-            "--process_id, or only --distributed where the cluster provides them"
-        )
-    if not missing:
-        if not re.fullmatch(r".+:\d+", values["coordinator"]):
-            raise ConfigError(
-                f"--coordinator={values['coordinator']}: write HOST:PORT, such as node1:8476"
-            )
-        if not 0 <= values["process_id"] < values["num_processes"]:
-            raise ConfigError(
-                f"--process_id={values['process_id']} must be from 0 to --num_processes - 1 = "
-                f"{values['num_processes'] - 1}"
-            )
-    return values | {"distributed": values["distributed"] or not missing}
-
-
-def read_workdir() -> Path:
-    """Returns the run directory from the flags.
-
-    Raises:
-        PathError: it cannot be one.
-    """
-    return make_run_path(flags.FLAGS.workdir)
-
-
-def read_numbers(flag: str, values: list[str] | None, kind: type[int] | type[float]) -> list[Any]:
-    """Parses the numbers that a flag lists."""
-    try:
-        numbers = [kind(value) for value in values or []]
-    except ValueError:
-        raise ConfigError(f"--{flag}={','.join(values or [])} is not a list of numbers") from None
-    if kind is int and any(number < 1 for number in numbers):
-        raise ConfigError(f"--{flag}={','.join(values or [])} must be positive")
-    return numbers
-
-
-def read_models() -> dict[str, Any]:
-    """Returns run directories, weights, mean and direction of an ensemble, or of one model.
-
-    Raises:
-        ConfigError: a weight is no number.
-        PathError: a path cannot be a run directory.
-    """
-    values = flags.FLAGS
-    weights = tuple(read_numbers("weights", values.weights, float))
-    given = values.workdir or [""]
-    joined = make_run_path(",".join(given))  # one whose name holds commas, of earlier versions
-    is_one = len(given) > 1 and (joined / "config.json").exists()
-    workdirs = (joined,) if is_one else tuple(map(make_run_path, given))
-    names = {"mean": values.mean, "direction": values.direction}
-    return {"workdirs": workdirs, "weights": weights, **names}
-
-
-def run(
-    main: Callable[..., int | None], operands: str = "", alone: str = "one process does its work"
-) -> None:
+def run(main: Callable[..., int | None], alone: str = "one process does its work") -> None:
     """Parses the flags, calls `main`, and exits with the status that it returns.
 
-    `operands` describes the arguments besides flags, if there are any; `main` then receives a list
-    of them. `alone` is why a program without the flags of `define_hosts` does not take them.
+    The type of the argument of `main`, if it has one, is the request whose fields are the flags.
+    `alone` is why a program whose request has no `Hosts` does not take them.
 
     A wrong flag, a `ValueError` or `RuntimeError` that t2t defines, any `OSError`, errors of a
     bucket's client and those that a variable of JAX causes end the program with only their message
@@ -213,6 +53,9 @@ def run(
     skip_absent_accelerators()
     _handle_signals()
     sys.excepthook = _report_fault
+    kind = find_request(main)
+    define_request(kind or Request)
+    operands = "".join(find_operands(kind or Request).values())
     flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may follow operands
 
     def call(arguments: Sequence[str]) -> int | None:
@@ -230,7 +73,7 @@ def run(
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
             check_precision()
-            status = main(given) if operands else main()
+            status = main(read_request(kind, given)) if kind else main()
             sys.stdout.flush()
             return status
         except (KeyboardInterrupt, Exception) as error:
@@ -300,7 +143,7 @@ def _leave_in_time(status: int) -> None:
     At its exit JAX waits five minutes for the others, which may be waiting for this one, and then
     aborts it. Those that come to the same error by themselves leave together, in less time.
     """
-    if any(flags.FLAGS[name].value for name in HOST_FLAGS if name in flags.FLAGS):
+    if any(flags.FLAGS[name].value for name in HOSTS if name in flags.FLAGS):
         timer = threading.Timer(LEAVING_LOST if status == LOST else LEAVING, os._exit, [status])
         timer.daemon = True
         timer.start()
@@ -351,7 +194,7 @@ def _parse(arguments: Sequence[str], alone: str) -> Sequence[str]:
         parsed: Sequence[str] = flags.FLAGS(spelled)
         combine_repeated(spelled)
         if "trust_plugins" in flags.FLAGS:
-            trust_plugins(flags.FLAGS.plugins, copies=flags.FLAGS.trust_plugins)
+            trust_plugins(flags.FLAGS.plugins or (), copies=flags.FLAGS.trust_plugins)
         return parsed
     except SystemExit:
         if not any(re.fullmatch(r"--?(help\w*|\?)(=.*)?", argument) for argument in spelled):
@@ -383,7 +226,7 @@ def _parse(arguments: Sequence[str], alone: str) -> Sequence[str]:
 
 def _explain_unknown(error: flags.UnrecognizedFlagError, alone: str) -> str:
     """Returns the message for an unknown flag; one that others know names what to do instead."""
-    if error.flagname in HOST_FLAGS:
+    if error.flagname in HOSTS:
         return f"{error.flagvalue}: start this program in one process: {alone}"
     section, _, field = error.flagname.removeprefix("no").partition(".")
     name = field.rpartition(".")[2]

@@ -210,7 +210,7 @@ def judge_rows(
         return Judgement(by_measure.scores, {}), nothing, no_verdicts, []
     sentences = describe_all(by_measure, measure_name)
     by_loss = None
-    if named[0].objective:  # the measure is that of the same nats
+    if named[0].passport.objective:  # the measure is that of the same nats
         sentences += warn_of_losses(named)
     else:
         by_loss, described = judge_log_probs(named, test_set)
@@ -285,20 +285,20 @@ def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
     if not systems:
         return []
     system = next(iter(systems.values()))
-    first = system.evaluations[0].result
+    first = system.evaluations[0]
     definition = system.evaluations[0].open_measure(measure).definition
     names: dict[str, list[str]] = {}  # of the rows with a seed that was scored at a checkpoint
     for name, system in systems.items():
-        for checkpoint in dict.fromkeys(each.result["checkpoint"] for each in system.evaluations):
+        for checkpoint in dict.fromkeys(each.passport.checkpoint for each in system.evaluations):
             names.setdefault(checkpoint, []).append(name)
     checkpoint, *others = names
     own = "".join(f" ({other}: {', '.join(names[other])})" for other in others)
     evaluations = [each for system in systems.values() for each in system.evaluations]
     dates = sorted(each.date[:10] for each in evaluations)
-    codes = {each.result.get("key", {}).get("code") for each in evaluations}
+    codes = {each.passport.code.get("t2t") for each in evaluations}
     return [
-        f"Scored on the {first['split']} split, checkpoint {checkpoint}{own}, "
-        f"{first['num_sentences']} sentences. {measure}: {definition}",
+        f"Scored on the {first.passport.data['split']} split, checkpoint {checkpoint}{own}, "
+        f"{first.result['num_sentences']} sentences. {measure}: {definition}",
         f"Scores were saved from {dates[0]} to {dates[-1]}"
         f"{f' by {len(codes)} versions of the code' * (len(codes) > 1)}.",
     ]

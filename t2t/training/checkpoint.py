@@ -12,7 +12,7 @@ import jax
 import orbax.checkpoint as ocp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from t2t.config.files import load_config
+from t2t.config.files import read_saved_config
 from t2t.config.variants import COPIES
 from t2t.model.interface import Params
 from t2t.storage.atomic_files import (
@@ -93,7 +93,7 @@ def find_average_steps(workdir: Path, count: int) -> list[int]:
 
 def find_best_step(workdir: Path) -> int:
     """Returns the step with the best score in `checkpoints.best_metric`, or raises `RunError`."""
-    metric = load_config(workdir / "config.json").checkpoints.best_metric
+    metric = read_saved_config(workdir / "config.json").checkpoints.best_metric
     scores = {step: own[metric] for step, own in _read_scores(workdir).items() if metric in own}
     if not scores:
         raise RunError(f"{workdir} holds no checkpoint with a validation {metric}; use last")

@@ -193,18 +193,25 @@ def find_versions(packages: Iterable[str]) -> dict[str, str]:
 def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
     """Returns the revision of the running code: {"revision", "changed", "code"}.
 
+    The first two are those of `find_commit`. `code` is the result of `hash_code`, which needs no
+    git and depends on the contents of the files.
+    """
+    return {**find_commit(), "code": hash_code(plugins)}
+
+
+def find_commit() -> dict[str, Any]:
+    """Returns the commit of the running code: {"revision", "changed"}.
+
     `revision` is the commit of the checkout. Without git it is the commit that `git archive` or the
     installation wrote into the file REVISION, or None without that file. `changed` lists the files
-    in t2t/ and configs/ that differ from the commit; it is None without git. `code` is the result
-    of `hash_code`, which needs no git and depends on the contents of the files.
+    in t2t/ and configs/ that differ from the commit; it is None without git.
     """
-    code = hash_code(plugins)
     top = _git("rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != SOURCE_ROOT.resolve():
-        return {"revision": _read_shipped_revision(), "changed": None, "code": code}
+        return {"revision": _read_shipped_revision(), "changed": None}
     status = _git("status", "--porcelain", "--", *_CODE)
     changed = None if status is None else [line.strip() for line in status.splitlines()]
-    return {"revision": _git("rev-parse", "HEAD"), "changed": changed, "code": code}
+    return {"revision": _git("rev-parse", "HEAD"), "changed": changed}
 
 
 def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:

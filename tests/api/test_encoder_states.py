@@ -20,7 +20,8 @@ from t2t.config.fields import ConfigError, MeshConfig
 from t2t.data.batch import BOS_ID
 from t2t.data.corpus import DataError
 from t2t.decoding.bulk import Part, find_inputs
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.load_models import RunModel
+from t2t.evaluation.requests import ModelRequest
 from t2t.interop.hugging_face_folder import format_safetensors
 from t2t.model.interface import merge
 from t2t.ops.build_model import Members, init_model

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import jax
@@ -13,12 +12,13 @@ import pytest
 
 from t2t.api.evaluate_run import evaluate, scan_averages, scan_search, watch
 from t2t.config.fields import ConfigError
-from t2t.evaluate import check_flags, read_counts
+from t2t.config.requests import make_request
+from t2t.evaluate import SelectionRequest
 from t2t.evaluation import load_models
 from t2t.evaluation.checkpoint_watcher import Watch
-from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
+from t2t.evaluation.evaluator import Evaluator
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import load_evaluation
-from t2t.runtime.command_line import read_numbers
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 
@@ -43,7 +43,7 @@ def test_perplexity_of_the_references_chooses_the_lowest(run: Path) -> None:
     text = scan_search(request, [1, 2], [], "perplexity")
     best = load_evaluation(Path(text.rpartition("best: ")[2]))
     assert {"chrf", "perplexity"} < best.result["measures"].keys()
-    assert best.result["beam_size"] == 1, "all are equal"
+    assert best.passport.decoding["beam_size"] == 1, "all are equal"
 
 
 def test_too_few_checkpoints_are_named(run: Path) -> None:
@@ -63,7 +63,7 @@ def test_one_search_gives_what_a_search_with_each_alpha_gives(run: Path, tmp_pat
         found, alone = (
             load_evaluation(place / "evaluations" / path.name) for place in (run, other)
         )
-        assert found.result["alpha"] == alpha
+        assert found.passport.decoding["alpha"] == alpha
         assert "seconds" not in found.result  # the time is that of both alphas together
         assert found.result["joint_search"]["alphas"] == [0.0, 1.5]
         assert alone.result["seconds"] > 0
@@ -148,42 +148,40 @@ def test_watch_of_a_mean_that_never_exists_is_refused(run: Path) -> None:
         watch(request, [1, 99], "bleu", patience=0, timeout=0.0)
 
 
-def test_flags_that_do_not_go_together_are_refused() -> None:
-    modes = "watch average beam_sizes alphas patience watch_timeout measure src ref testset split"
-    others = "segments segment_scores output save_params checkpoint mbr metricx metricx_input"
-    empty: dict[str, Any] = dict.fromkeys([*modes.split(), *others.split()])
-    empty["measures"] = ["default"]
-    for flags, message in (
-        ({"watch": True, "alphas": ["1"]}, "--watch and --alphas: give one of them"),
-        ({"average": ["1"], "output": "a.json"}, "--output is for one evaluation"),
-        ({"average": ["1"], "checkpoint": "last"}, "leave out --checkpoint"),
-        ({"patience": 3}, "--patience is for --watch; add --watch"),
-        ({"src": "a.en", "split": "test"}, "--src replaces the split"),
-        ({"testset": "wmt24:en-de", "split": "test"}, "--testset replaces the split"),
-        ({"measure": "ter"}, "--measure is for a selection: leave it out"),
-        ({"metricx": "run", "measures": ["bleu"]}, "--metricx is for --measures=default,metricx"),
-        ({"metricx_input": "24-qe"}, "--metricx_input is for --metricx=RUN"),
-        ({"segment_scores": ["a=b"], "watch": True}, "--segment_scores adds to a saved evaluation"),
+def test_fields_that_do_not_go_together_are_refused(run: Path) -> None:
+    for given, message in (
+        ({"watch": True, "alphas": [1]}, "watch and alphas: give one of them"),
+        ({"average": [1], "output": "a.json"}, "output is for one evaluation"),
+        ({"average": [1], "checkpoint": "last"}, "average chooses: leave out checkpoint"),
+        ({"alphas": [1], "checkpoint": "last,best"}, "an ensemble is one evaluation; leave out al"),
+        ({"patience": 3}, "patience is for watch; add it"),
+        ({"src": "a.en", "split": "test"}, "src replaces the split"),
+        ({"testset": "wmt24:en-de", "split": "test"}, "testset replaces the split"),
+        ({"measure": "ter"}, "measure is for a selection: leave it out"),
+        ({"metricx": "run", "measures": ["bleu"]}, "metricx is for measures=default,metricx"),
+        ({"metricx_input": "24-qe"}, "metricx_input is for metricx; add it"),
+        (
+            {"hypotheses": "a", "beam_size": 1, "backend": "ctranslate2"},
+            "without a run; leave out .*workdir",
+        ),
+        ({"segment_scores": ["a=b"], "watch": True}, "segment_scores adds to a saved evaluation"),
         (
             {"segment_scores": ["a=b"], "segments": "c", "beam_size": 1},
-            "out --segments, --beam_size",
+            "out beam_size, segments",
         ),
-        (
-            {"segment_scores": ["a=b"], "measures": ["ter"]},
-            "--segment_scores adds to .* --measures",
-        ),
+        ({"segment_scores": ["a=b"], "measures": "ter"}, "segment_scores adds to .* measures"),
+        ({"average": [0]}, "average=0 must be positive"),
     ):
         with pytest.raises(ConfigError, match=message):
-            check_flags(empty | flags, 1)
-    check_flags(empty | {"beam_sizes": ["1"], "alphas": ["1"]}, 1)
-    check_flags(empty, 2)
-    for one in ({"watch": True}, {"save_params": "saved"}):
-        with pytest.raises(ConfigError, match="works in one process"):
-            check_flags(empty | one, 2)
-    assert read_counts("avg:5,last") == [1, 5]
+            make_request(SelectionRequest, {"workdir": run, **given})
+    SelectionRequest(run, beam_sizes=(1,), alphas=(1.0,))
+    assert SelectionRequest(run, "avg:5,last", watch=True).read_counts() == [1, 5]
     with pytest.raises(ConfigError, match="--checkpoint=best cannot be used with --watch"):
-        read_counts("best")
-    assert read_numbers("alphas", ["0", "0.5"], float) == [0.0, 0.5]
-    for wrong in ("0", "x"):
-        with pytest.raises(ConfigError, match=f"--average={wrong}"):
-            read_numbers("average", [wrong], int)
+        SelectionRequest(run, "best", watch=True).read_counts()
+
+
+def test_defaults_depend_on_what_is_chosen(run: Path) -> None:
+    one, watching = SelectionRequest(run), SelectionRequest(run, watch=True)
+    assert (one.split, one.checkpoint) == ("test", "best")
+    assert (watching.split, watching.checkpoint) == ("validation", "last")
+    assert SelectionRequest(run, segment_scores=("a=b",)).checkpoint == ""  # of any

@@ -6,7 +6,7 @@ import pytest
 
 from t2t.api.line_translator import LineTranslator
 from t2t.evaluation import load_models
-from t2t.evaluation.load_models import ModelRequest
+from t2t.evaluation.requests import ModelRequest
 from tests.tiny_run import make_run
 
 

@@ -11,7 +11,7 @@ import pytest
 from t2t.api import evaluate_run, notebook, train_run
 from t2t.api.run import Run
 from t2t.config import Config, ConfigError, DataConfig, TrainingConfig
-from t2t.evaluation.evaluator import EvaluationRequest
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.storage.paths import PathError
 from tests.evaluation.saved_evaluations import save, spoil
@@ -64,7 +64,9 @@ def test_evaluation_is_that_of_the_program(monkeypatch: pytest.MonkeyPatch) -> N
         EvaluationRequest(Path("runs/a"), "100", "validation", measures=("chrf",)),
         EvaluationRequest(Path("runs/a"), src="a.en", ref=("a.de",), others=(Path("runs/b"),)),
     ]
-    with pytest.raises(TypeError, match="beams"):
+    notebook.evaluate("runs/a", beam_size=1, decoding={"alpha": 1})  # as the flags
+    assert requests[-1].decoding == {"alpha": 1, "beam_size": 1}
+    with pytest.raises(ConfigError, match="beams=3: no such field; perhaps beam_size"):
         notebook.evaluate("runs/a", beams=3)
 
 
@@ -75,7 +77,7 @@ def test_loaded_run_is_evaluated_and_compared_with_the_parameters_that_it_holds(
     run, pair = notebook.load(workdir, "best"), notebook.load(workdir, "100,300", weights=(3, 1))
     shutil.rmtree(workdir / "checkpoints" / "200")  # as training does meanwhile
     own = notebook.evaluate(run, measures="chrf")
-    assert own.result["checkpoint"] == "best-200"
+    assert own.passport.checkpoint == "best-200"
     [score] = run.score([PAIRS[0]])
     assert float(own.read_lines("log_probs")[0].split()[0]) == pytest.approx(score, abs=1e-5)
     both = notebook.evaluate(pair, measures="chrf")
@@ -93,7 +95,7 @@ def test_loaded_run_is_evaluated_and_compared_with_the_parameters_that_it_holds(
     ("options", "message"),
     [
         ({"checkpoint": 10}, "checkpoint=10 chooses parameters, but Run"),
-        ({"weights": [1, 2]}, r"weights=\(1.0, 2.0\) chooses parameters, but Run"),
+        ({"weights": [1, 2]}, r"weights=\[1, 2\] chooses parameters, but Run"),
         ({"src": "a", "ref": "b", "split": "test"}, "src replaces the split: leave out split"),
         ({"testset": "wmt14", "split": "test"}, "testset replaces the split: leave out split"),
         ({"measures": 3}, r"measures=3 is not of type tuple\[str, ...\]"),

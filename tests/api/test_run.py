@@ -26,8 +26,9 @@ from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch
-from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.load_models import ModelRequest, RunModel
+from t2t.evaluation.evaluator import Evaluator
+from t2t.evaluation.load_models import RunModel
+from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.model.interface import merge
 from t2t.ops.build_model import Members, init_model
 from t2t.training.checkpoint import restore_params

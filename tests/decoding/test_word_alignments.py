@@ -25,7 +25,7 @@ from t2t.decoding.word_alignments import (
     link_words,
     number_words,
 )
-from t2t.evaluation.load_models import ModelRequest
+from t2t.evaluation.requests import ModelRequest
 from tests.tiny_run import PAIRS, make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")

@@ -35,7 +35,7 @@ class FakeScorer(Evaluator):
     def list_saved(self, alpha: float | None = None) -> dict[str, Evaluation]:
         assert alpha is None
         saved = map(load_evaluation, self.folder.glob("*.json"))
-        return {each.result["checkpoint"]: each for each in saved}
+        return {each.passport.checkpoint: each for each in saved}
 
     def evaluate(
         self, params: Params, label: str, alphas: Sequence[float] = ()

@@ -23,10 +23,11 @@ from t2t.config.measure_names import METRICX_INPUTS
 from t2t.data.batch import BOS_ID, pad_sentences
 from t2t.decoding.translation import Translation
 from t2t.evaluation import metricx
-from t2t.evaluation.evaluator import EvaluationRequest, Evaluator
-from t2t.evaluation.load_models import ModelRequest, RunModel, make_utility
+from t2t.evaluation.evaluator import Evaluator
+from t2t.evaluation.load_models import RunModel, make_utility
 from t2t.evaluation.measures import make_measure
 from t2t.evaluation.metricx import InputFormat, MetricX, use_metricx
+from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.interop.hugging_face_folder import SourceError, open_tensors, write_safetensors
 from t2t.model.interface import merge

@@ -3,6 +3,7 @@ import math
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from t2t.api.compare_runs import verify
 from t2t.api.evaluate_run import describe, describe_nats, evaluate
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.objectives import MaskedLM
-from t2t.evaluation.evaluator import EvaluationRequest
 from t2t.evaluation.predictions import evaluate_predictions, score_predictions
+from t2t.evaluation.requests import EvaluationRequest
 from tests.tiny_run import make_run
 
 COUNTS = np.array([[2.0, 4.0, 1.0]] * 20 + [[6.0, 4.0, 3.0]] * 20)  # nats, tokens, right
@@ -63,4 +64,4 @@ def test_texts_that_are_too_long_are_counted_by_message_summary_and_definition(
 )
 def test_flags_for_translations_are_refused(changes: dict[str, Any], flag: str) -> None:
     with pytest.raises(ConfigError, match=f"^{flag} is for translations"):
-        evaluate_predictions(EvaluationRequest(Path("run"), **changes))
+        evaluate_predictions(EvaluationRequest(Path("run"), **changes), mock.Mock())

@@ -56,7 +56,7 @@ def test_newest_of_the_split_is_found_or_the_one_that_is_named(tmp_path: Path) -
     path = tmp_path / "evaluations" / "old.json"
     assert find_evaluation(path, "test", checkpoint="100").path == path
     with pytest.raises(
-        EvaluationError, match="is of checkpoint 100, not of --checkpoint=best; lea"
+        EvaluationError, match="is of checkpoint 100 of a run, not of --checkpoint=best; "
     ):
         find_evaluation(path, "test", checkpoint="best")
 
@@ -100,6 +100,9 @@ BLEU = {"value": 23.5, "definition": "13a"}
         ({"num_sentences": True}, "num_sentences is True"),
         ({"alpha": None}, "alpha is None"),
         ({"backend": "jax"}, "backend is 'jax'"),
+        ({"passport": "300"}, "passport is '300'"),
+        ({"passport": {"origin": 3}}, r"passport\.origin is 3"),
+        ({"passport": {"data": {"split": "test"}}}, r"no passport\.tgt_language"),
         ({"date": 7}, "date is 7"),
     ],
 )

@@ -46,13 +46,13 @@ def test_runs_on_one_test_set_compare(first: Path, tmp_path: Path) -> None:
     [
         (
             {"sources": SOURCES[:9], "references": REFERENCES[:9]},
-            r"has 48 sentences and .* 9; evaluate both on one test set",
+            r"\(test, 48 sentences\) and .* 9 sentences\) have different references: ",
         ),
         (
             {"references": spoil(7)},
-            r"\(test\) and .* \(test\) have different references; evaluate both on one test set",
+            r"have different references: .*; evaluate both on one test set, with --split, or with",
         ),
-        ({"sources": spoil(5)}, "translate different sources"),
+        ({"sources": spoil(5)}, "have different sources: .*; evaluate both on one test set"),
     ],
 )
 def test_other_test_set_is_refused(
@@ -130,11 +130,13 @@ def test_seeds_are_evaluated_at_one_step_and_by_one_backend(first: Path, tmp_pat
         read_system(operand, "test", "")
     assert len(read_system(operand, "test", "", ["checkpoint"]).evaluations) == 2
     save(tmp_path / "greedy", spoil(4), config={"seed": 1}, beam_size=1)
-    with pytest.raises(EvaluationError, match="by different searches, beam_size 4 and 1; name the"):
+    with pytest.raises(
+        EvaluationError, match=r"different searches, decoding\.beam_size 4 -> 1; na"
+    ):
         read_system(f"{first},{tmp_path}/greedy", "test", "")
     backend = {"name": "ctranslate2", "compute_type": "int8"}
     save(tmp_path / "int8", spoil(4), config={"seed": 1}, backend=backend)
-    with pytest.raises(EvaluationError, match=r"translated by different backends, .*int8"):
+    with pytest.raises(EvaluationError, match=r"different searches, backend\.name jax -> ct.*int8"):
         read_system(f"{first},{tmp_path}/int8", "test", "")
 
 
@@ -157,15 +159,19 @@ def test_newest_evaluations_of_other_checkpoints_or_searches_are_refused(
     def read(*places: Path) -> list[System]:
         return [read_system(str(place), "test", "") for place in places]
 
-    with pytest.raises(EvaluationError, match=r"differ in checkpoint: 100 and best-300; beam_si"):
+    with pytest.raises(
+        EvaluationError, match=r"differ in checkpoint: 100 and best-300; decoding\.be"
+    ):
         check_alike(read(first, tmp_path / "other"))
-    with pytest.raises(EvaluationError, match=r"beam_size: 4 and 1\. .* --checkpoint=best or"):
+    with pytest.raises(
+        EvaluationError, match=r"decoding\.beam_size: 4 and 1\. .* --checkpoint=best or"
+    ):
         check_alike(read(first, tmp_path / "greedy"))
     newest = first / "evaluations" / "test-100.json"
     check_alike(read(newest, other.path))
     systems = read(newest, greedy.path)
     check_alike(systems)
-    assert list_circumstances(systems) == {"beam_size": ["4", "1"]}
+    assert list_circumstances(systems) == {"decoding.beam_size": ["4", "1"]}
     save(tmp_path / "longer", spoil(4), checkpoint="200")
     systems = read(first, tmp_path / "longer")
     check_alike(systems)
@@ -174,5 +180,5 @@ def test_newest_evaluations_of_other_checkpoints_or_searches_are_refused(
 
 def test_systems_of_two_backends_are_refused(first: Path, tmp_path: Path) -> None:
     save(tmp_path / "other", spoil(4), backend={"name": "ctranslate2", "compute_type": "float32"})
-    with pytest.raises(EvaluationError, match=r"by ctranslate2 and jax, .* with one --backend"):
+    with pytest.raises(EvaluationError, match=r"jax -> ctranslate2; .* with one --backend"):
         check(first, tmp_path / "other")

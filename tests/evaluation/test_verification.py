@@ -84,7 +84,11 @@ def test_file_in_another_folder_is_not_read(evaluation: Evaluation) -> None:
         ("bleu", {"value": 99.0}, r"bleu\.value is saved as 99\.0, but the texts give \d"),
         ("bleu", {"interval": [1.0, 2.0]}, r"bleu\.interval is saved as \[1\.0, 2\.0\], but"),
         ("bleu", {"detail": "BLEU = 9"}, r"bleu\.detail is saved as \"BLEU = 9\", but"),
-        ("bleu", {"definition": "tok:intl"}, r"bleu is defined as tok:intl, but here as nrefs:1"),
+        (
+            "bleu",
+            {"definition": "tok:intl"},
+            r"bleu has another definition here: tok:intl -> nrefs",
+        ),
         ("comet", {"value": 1.0}, r"comet\.value is saved as 1\.0, but the texts give 23\.5"),
     ],
 )

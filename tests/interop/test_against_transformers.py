@@ -31,7 +31,7 @@ from t2t.data.sentences import clean_sentence
 from t2t.data.tokenizer import Tokenizer, train_vocabulary
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.bulk import find_inputs
-from t2t.evaluation.load_models import ModelRequest
+from t2t.evaluation.requests import ModelRequest
 from t2t.interop.bart_family import list_links, read_mbart_config
 from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.foreign_model import ForeignModel, read_model

@@ -23,13 +23,20 @@ ROOT = Path(__file__).parents[2]
 
 # A program without JAX. The name of the run directory selects an action from ACTIONS.
 PROGRAM = '''
-import gc, logging, os, signal, sys, threading, time, warnings
+import dataclasses, gc, logging, os, signal, sys, threading, time, warnings
 sys.path.insert(0, os.getcwd())  # as Python does for a program
-from t2t.config.flags import define_config, read_config
+from t2t.config.flags import read_config
+from t2t.config.requests import OneRun
 from t2t.runtime import command_line
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
-from absl import flags
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked(OneRun):
+    config: str
+    names: tuple[str, ...] = ()
+    fast: bool = False
+    beam_size: int | None = None
 
 class RunError(RuntimeError):
     """An error from a module outside t2t."""
@@ -91,7 +98,6 @@ def talk():
     warnings.warn("watch out")
 
 ACTIONS = {
-    "flags": lambda: print(flags.FLAGS.names, flags.FLAGS.fast, flags.FLAGS.beam_size),
     "files": lambda: print(read_config().data.train_src),
     "options": lambda: print(read_config().plugin),
     "talk": talk,
@@ -119,18 +125,15 @@ ACTIONS = {
     "words": lambda: print("Bär 熊…") or fail(DataError("Bär 熊")),
 }
 
-def main():
-    config, workdir = read_config(), command_line.read_workdir()
+def main(request: Asked):
+    config, workdir = read_config(), request.workdir
+    if workdir.name == "flags":
+        return print(request.names, request.fast, request.beam_size)
     action = ACTIONS.get(workdir.name)
     if action:
         return action()
     print(config.model.num_heads, config.data.train_weights, workdir)
 
-define_config()
-command_line.define_workdir()
-flags.DEFINE_list("names", [], "")
-flags.DEFINE_bool("fast", False, "")
-flags.DEFINE_integer("beam_size", None, "")
 command_line.run(main)
 '''
 
@@ -238,7 +241,7 @@ def test_flags_reach_the_program(folder: Path) -> None:
 def test_repeated_list_flags_add_up_and_equal_values_are_one(folder: Path) -> None:
     given = "--names=a,b --fast --beam_size=1 --names c --fast=true -beam_size 1"
     found = call(folder, "--config=recipe.py", "--workdir=flags", *given.split())
-    assert found == (0, "['a', 'b', 'c'] True 1\n", "")
+    assert found == (0, "('a', 'b', 'c') True 1\n", "")
 
 
 TEXT = "--config.data.source=text --config.data.train_tgt=x --config.data.train_tgt=y".split()
@@ -369,7 +372,7 @@ def test_wrong_field_is_one_message(folder: Path, flag: str, message: str) -> No
 
 
 PROGRAMS = sorted(path.stem for path in (ROOT / "t2t").glob("*.py") if path.stem[0] != "_")
-ALONE = [name for name in PROGRAMS if "define_hosts" not in (ROOT / f"t2t/{name}.py").read_text()]
+ALONE = [name for name in PROGRAMS if "Hosts" not in (ROOT / f"t2t/{name}.py").read_text()]
 
 
 def test_programs_that_compute_on_all_devices_take_several_processes() -> None:

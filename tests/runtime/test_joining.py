@@ -5,13 +5,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from unittest import mock
 
 import pytest
-from absl import flags
 
 from t2t.config.fields import ConfigError
+from t2t.config.requests import Hosts
 from t2t.runtime import command_line
 from t2t.runtime.distributed import (
     CoordinatorError,
@@ -103,10 +101,8 @@ def test_program_whose_process_0_is_not_there_ends_as_lost(tmp_path: Path) -> No
 def test_wrong_address_and_number_are_refused_in_each_process(
     address: str, process_id: int, message: str
 ) -> None:
-    given = dict(zip(command_line.HOST_FLAGS, (False, address, 2, process_id), strict=True))
-    values = {name: SimpleNamespace(value=value) for name, value in given.items()}
-    with mock.patch.object(flags, "FLAGS", values), pytest.raises(ConfigError, match=message):
-        command_line.read_hosts()
+    with pytest.raises(ConfigError, match=message):
+        Hosts(coordinator=address, num_processes=2, process_id=process_id)
 
 
 def test_process_that_fails_alone_ends_with_its_own_status() -> None:
@@ -114,16 +110,16 @@ def test_process_that_fails_alone_ends_with_its_own_status() -> None:
         unused.bind(("localhost", 0))
         meeting = [f"--coordinator=localhost:{unused.getsockname()[1]}", "--num_processes=2"]
     code = """
+from t2t.config.requests import Hosts
 from t2t.runtime import distributed, command_line
 
-def main():
-    distributed.join(**command_line.read_hosts())
+def main(request: Hosts):
+    distributed.join(**request.hosts)
     if distributed.is_first():
         raise OSError(28, "No space left on device", "runs/big")
     distributed.wait_for_all()
 
 command_line.LEAVING = 1
-command_line.define_hosts()
 command_line.run(main)
 """
     processes = [

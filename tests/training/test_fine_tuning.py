@@ -137,7 +137,7 @@ def test_other_shapes_stay_random_and_the_table_says_so(
         found, own = (tree["encoder"][1]["feed_forward"][layer][name] for tree in (taken, wanted))
         np.testing.assert_array_equal(found, own)
     assert describe_outcomes(outcomes, source)[:2] == [
-        ["decoder.0-1.feed_forward.inner.weight", "random: [1, 8, 16] there, [1, 8, 12] here", ""],
+        ["decoder.0-1.feed_forward.inner", "random: [1, 8, 16] there, [1, 8, 12] here", ""],
         ["decoder.0-1.feed_forward.outer", "taken", "16"],
     ]
 

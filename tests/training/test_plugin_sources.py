@@ -12,10 +12,10 @@ from t2t.config.variants import import_plugins
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.load_models import (
-    ModelRequest,
     RunModel,
     identify_code,
 )
+from t2t.evaluation.requests import ModelRequest
 from t2t.training.provenance import (
     check_plugins,
     read_sources,

@@ -11,11 +11,12 @@ from t2t.runtime.command_line import INTERRUPTED
 # Both are signalled before the loop, as in a resumed run that still prepares its data.
 TRAINING = """
 import signal, time
+from t2t.config.requests import Hosts
 from t2t.runtime import distributed, command_line
 from t2t.training.signals import Interruption
 
-def main():
-    distributed.join(**command_line.read_hosts(), shares_signals=True)
+def main(request: Hosts):
+    distributed.join(**request.hosts, shares_signals=True)
     if distributed.is_first():
         signal.raise_signal(signal.SIGTERM)
     distributed.wait_for_all()
@@ -27,23 +28,22 @@ def main():
             time.sleep(0.1)
     print(step)
 
-command_line.define_hosts()
 command_line.run(main)
 """
 
 EVALUATION = """
 import signal, time
+from t2t.config.requests import Hosts
 from t2t.runtime import distributed, command_line
 
-def main():
-    distributed.join(**command_line.read_hosts())
+def main(request: Hosts):
+    distributed.join(**request.hosts)
     distributed.wait_for_all()
     if distributed.is_first():
         signal.raise_signal(signal.SIGTERM)
     time.sleep(60)
 
 command_line.LEAVING = 1
-command_line.define_hosts()
 command_line.run(main)
 """
 

@@ -1,0 +1,315 @@
+"""The requests of programs: typed fields that are flags, and arguments of functions in Python.
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class ShowRequest(Request):
+        # plot --figure by step to this file: .svg, .png or .pdf
+        plot: str = ""
+        figure: Annotated[str, Flag(needs="plot")] = "validation/loss"  # the figure to plot
+
+Each field is a flag of its name, with its type and default; the comment is its help. Rules between
+fields are in `list_problems`. `command_line.run` makes a program's request of its flags, a function
+of the public API makes one of its arguments by `make_request`, and both refuse the same.
+"""
+
+import dataclasses
+import functools
+import itertools
+import re
+import sys
+import typing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from t2t.config.field_types import FieldType, Rule, Variants
+from t2t.config.fields import ConfigError, DecodingConfig, Fields, describe_unknown_field, show
+from t2t.config.files import read_argument
+from t2t.config.variants import CHOICES
+from t2t.storage.paths import make_path, make_run_path
+
+Made = TypeVar("Made", bound="Request")
+
+
+class Flag(NamedTuple):
+    """How a field is given on the command line, if not by one flag of its name."""
+
+    name: str = ""  # of the flag; empty: the field's
+    # may be given several times, with one value each, since a value may hold commas; else the
+    # values of a tuple are joined by commas
+    is_repeated: bool = False
+    takes: str = "all"  # of the values of the flag: all | first | rest
+    needs: str = ""  # another field, without which this one has no effect
+    # the field holds the arguments that are no flags, which messages call so
+    operands: str = ""
+    overrides: tuple[str, ...] = ()  # fields of `config.decoding`, each with a flag of its own
+
+
+RUN = "a run directory"
+RunPath = Annotated[Path, RUN]
+RunPaths = Annotated[tuple[Path, ...], RUN]
+Counts = Annotated[tuple[int, ...], Rule("be positive", lambda value: all(n > 0 for n in value))]
+Measure = Annotated[str, Variants(*CHOICES["evaluation.measure"])]
+DECODING = tuple(field.name for field in dataclasses.fields(DecodingConfig))
+_TEXTS = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request(Fields):
+    """Base of the requests."""
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError` if fields exclude each other."""
+        for problem in self.list_problems():
+            raise ConfigError(problem)
+
+    def list_problems(self) -> Iterable[str]:
+        """Yields a line for each rule between fields that is broken, by the names of flags."""
+        hints = typing.get_type_hints(type(self), include_extras=True)
+        for field in dataclasses.fields(self):
+            needed = find_flag(hints[field.name]).needs
+            lacks = needed and getattr(self, needed) in (None, False, "")
+            if lacks and getattr(self, field.name) != field.default:
+                yield f"--{field.name} is for --{needed}; add it, or leave this out"
+
+
+def find_request(main: Callable[..., object]) -> type[Request] | None:
+    """Returns the type of a program's argument, whose fields are its flags."""
+    hints = typing.get_type_hints(main)
+    return next((hint for name, hint in hints.items() if name != "return"), None)
+
+
+class Argument(NamedTuple):
+    """A field of a request as the command line takes it."""
+
+    name: str  # of the field
+    flag: Flag
+    kind: FieldType
+    default: Any  # dataclasses.MISSING: it must be given
+    help: str
+
+
+def list_arguments(kind: type[Request]) -> Iterator[Argument]:
+    """Yields the fields of a request that are flags."""
+    hints, texts = typing.get_type_hints(kind, include_extras=True), read_help(kind)
+    for field in dataclasses.fields(kind):
+        flag, shown = find_flag(hints[field.name]), FieldType.of(hints[field.name])
+        if flag.overrides:
+            yield from _list_overrides(flag.overrides)
+        elif not flag.operands:
+            flag = flag._replace(name=flag.name or field.name)
+            text = _describe(shown, texts.get(field.name, ""))
+            yield Argument(field.name, flag, shown, field.default, text)
+
+
+def _list_overrides(names: Collection[str]) -> Iterator[Argument]:
+    """Yields flags that override fields of `config.decoding`."""
+    texts = read_help(DecodingConfig)
+    for field in dataclasses.fields(DecodingConfig):
+        if field.name in names:
+            kind = FieldType.of(field.type)
+            if not kind.names and field.name != "mbr":
+                kind = kind._replace(names=CHOICES.get(f"decoding.{field.name}", ()))
+            text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", texts[field.name])
+            text = _describe(kind, f"{text}. Default: the config's")
+            yield Argument(field.name, Flag(field.name), kind, None, text)
+
+
+def _describe(kind: FieldType, text: str) -> str:
+    """Returns a field's help with its rules; NAMES stands for the library's own values."""
+    text = "; must ".join([text, *(rule.text for rule in kind.rules)])
+    if kind.is_open and "NAMES" not in text and not all(name in text for name in kind.names):
+        text += ". Known: NAMES, and those of plugins"
+    text = text.replace("NAMES", ", ".join(kind.names))
+    if text.split(" ")[0] not in kind.names:
+        text = text[:1].upper() + text[1:]
+    return text if text.endswith("...") else f"{text}."
+
+
+def list_notes(hint: Any) -> list[Any]:
+    """Lists the metadata of a type hint, and of its parts."""
+    own = getattr(hint, "__metadata__", ())
+    return [*own, *itertools.chain(*map(list_notes, typing.get_args(hint)))]
+
+
+def find_flag(hint: Any) -> Flag:
+    """Returns how a field with this type hint is given."""
+    return next((note for note in list_notes(hint) if isinstance(note, Flag)), Flag())
+
+
+def find_operands(kind: type[Request]) -> dict[str, str]:
+    """Returns field and description of the arguments that are no flags, if there are any."""
+    hints = typing.get_type_hints(kind, include_extras=True).items()
+    return {name: flag.operands for name, hint in hints if (flag := find_flag(hint)).operands}
+
+
+def make_request(
+    kind: type[Made], given: Mapping[str, Any], shown: Mapping[str, str] | None = None
+) -> Made:
+    """Makes a request of its fields; those of `config.decoding` may stand beside the others.
+
+    `shown` are the names of flags in messages; None: the fields are arguments of Python.
+
+    Raises:
+        ConfigError: a name is unknown, a value has the wrong type or breaks a rule, or fields
+            exclude each other.
+        PathError: a value cannot be the path of a run directory.
+    """
+    hints, names = typing.get_type_hints(kind, include_extras=True), shown or {}
+    values = {
+        name: _read_value(names.get(name, name), given[name], hints[name])
+        for name in hints
+        if name in given
+    }
+    rest = {name: value for name, value in given.items() if name not in hints}
+    for name, hint in hints.items():
+        own = {each: rest.pop(each) for each in find_flag(hint).overrides if each in rest}
+        if own:
+            values[name] = {**values.get(name, {}), **own}
+    if rest:
+        name, value = rest.popitem()
+        unknown = describe_unknown_field(name, [*hints, *DECODING])
+        raise ConfigError(f"{name}={show(value)}: {unknown}")
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        if shown:
+            raise
+        raise ConfigError(re.sub(r"(?<!\w)--(?=\w)", "", str(error))) from None
+
+
+def _read_value(name: str, value: Any, hint: Any) -> Any:
+    """Returns a value with the type of a field; `name` is for messages."""
+    kind, is_run = FieldType.of(hint), RUN in list_notes(hint)
+    plain, options = kind.plain, typing.get_args(kind.plain)
+    if NoneType in options:
+        [plain] = (each for each in options if each is not NoneType)
+        if value is None or (value == "" and plain is Path and not is_run):
+            return None
+    if plain is Path:
+        text = read_argument(name, value, str)
+        return make_run_path(text, name) if is_run else make_path(text)
+    if plain == tuple[Path, ...]:
+        return tuple(make_run_path(each, name) for each in read_argument(name, value, _TEXTS))
+    if plain in (tuple[int, ...], tuple[float, ...]) and isinstance(value, list):
+        value = _read_numbers(name, value, typing.get_args(plain)[0])
+    if find_flag(hint).operands and plain is str and isinstance(value, list):
+        value = " ".join(value)
+    value = read_argument(name, value, plain)
+    if kind.names and not kind.is_open and value not in (None, *kind.names):
+        raise ConfigError(f"{name}={value!r} is unknown; use {' or '.join(kind.names)}")
+    for broken in kind.list_broken(value):
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+        raise ConfigError(f"{name}={text} must {broken}")
+    return value
+
+
+def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:
+    """Returns the numbers that a flag has as text."""
+    try:
+        return [kind(value) if isinstance(value, str) else value for value in values]
+    except ValueError:
+        raise ConfigError(f"{name}={','.join(values)} is not a list of numbers") from None
+
+
+def read_help(kind: type) -> dict[str, str]:
+    """Reads the comments above and behind the fields of a dataclass and its bases."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        own = _read_comments(each.__module__).get(each.__name__, {})
+        found |= {name: text for name, text in own.items() if text or name not in found}
+    return found
+
+
+@functools.cache
+def _read_comments(module: str) -> dict[str, dict[str, str]]:
+    """Returns the comments of the fields of each class of a module."""
+    path = getattr(sys.modules[module], "__file__", None)
+    _, *parts = re.split(r"^class (\w+)", Path(path).read_text("utf-8") if path else "", flags=re.M)
+    found: dict[str, dict[str, str]] = {}
+    for name, body in zip(parts[::2], parts[1::2], strict=True):
+        fields = re.findall(r"^((?: +# .*\n)*)    (\w+): .*?(?:  # (.*))?$", body, re.M)
+        found[name] = {
+            field: re.sub(r"\s+(# )?", " ", f"{above}{behind}").removeprefix(" # ").strip("# ")
+            for above, field, behind in fields
+        }
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plugins(Request):
+    """The modules that a run's config may name, which are programs."""
+
+    # modules on your path that may be imported because the run's config names them as plugins
+    plugins: tuple[str, ...] = ()
+    # import the copies of its plugins that the run directory holds. They are programs: use it only
+    # for runs whose author you trust
+    trust_plugins: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Direction(Request):
+    """A direction of a run that may have several."""
+
+    # source and target language, such as en-de; if the run has several
+    direction: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class OneRun(Plugins):
+    """A run directory."""
+
+    workdir: RunPath  # the run directory
+
+
+@dataclasses.dataclass(frozen=True)
+class OneCheckpoint(OneRun):
+    """A checkpoint of a run."""
+
+    _: dataclasses.KW_ONLY
+    # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the
+    # moving average of training.ema_decay
+    checkpoint: str = "best"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hosts(Request):
+    """The processes that compute together."""
+
+    # this is one of several processes. They find each other under SLURM, Open MPI and GKE and on
+    # TPU pods; elsewhere give --coordinator, --num_processes and --process_id
+    distributed: bool = False
+    coordinator: str | None = None  # HOST:PORT on which process 0 waits for the others
+    num_processes: int | None = None  # number of processes on all hosts
+    process_id: int | None = None  # number of this process, from 0
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields what is wrong with the address or the numbers."""
+        yield from super().list_problems()
+        values = self.coordinator, self.num_processes, self.process_id
+        named = zip(HOSTS[1:], values, strict=True)
+        missing = [f"--{name}" for name, value in named if value is None]
+        if 0 < len(missing) < 3:
+            yield (
+                f"{' and '.join(missing)} missing: give --coordinator, --num_processes and "
+                "--process_id, or only --distributed where the cluster provides them"
+            )
+        if self.coordinator is None or self.num_processes is None or self.process_id is None:
+            return
+        if not re.fullmatch(r".+:\d+", self.coordinator):
+            yield f"--coordinator={self.coordinator}: write HOST:PORT, such as node1:8476"
+        if not 0 <= self.process_id < self.num_processes:
+            yield (
+                f"--process_id={self.process_id} must be from 0 to --num_processes - 1 = "
+                f"{self.num_processes - 1}"
+            )
+
+    @property
+    def hosts(self) -> dict[str, Any]:
+        """The arguments of `t2t.runtime.distributed.join`."""
+        return {name: getattr(self, name) for name in HOSTS} | {
+            "distributed": self.distributed or self.coordinator is not None
+        }
+
+
+HOSTS = tuple(field.name for field in dataclasses.fields(Hosts))

@@ -1,0 +1,63 @@
+"""Evaluates what another program translated, such as fairseq, Eole or an LLM.
+
+Its passport names the file and its hash, and no run. So `t2t.compare` judges it like any other
+evaluation, against a run or another file.
+"""
+
+import logging
+from pathlib import Path
+
+from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
+from t2t.config.languages import is_text_without_spaces
+from t2t.data.corpus import TextFile
+from t2t.evaluation.evaluator import MODULES, PACKAGES
+from t2t.evaluation.passport import Passport
+from t2t.evaluation.requests import OutputRequest
+from t2t.evaluation.saved_evaluations import Evaluation
+from t2t.evaluation.text_scores import TextScores, prepare_output
+from t2t.training.provenance import find_versions, hash_code, list_code
+
+_log = logging.getLogger(__name__)
+
+
+def evaluate_output(request: OutputRequest) -> Evaluation:
+    """Scores what another program translated, and saves scores and texts.
+
+    Raises:
+        ConfigError, DataError: a file is missing or empty, or the files do not belong together; the
+            language is unknown, and the references have no spaces.
+        MeasureError: a tokeniser is not installed.
+        RunError: the scores cannot be written.
+    """
+    flag = f"--hypotheses={request.hypotheses}"
+    if not (request.src or request.ref or request.testset):
+        raise ConfigError(
+            f"{flag} needs the texts that were translated: --src and --ref, or --testset"
+        )
+    if not request.output:
+        raise ConfigError(f"{flag} needs --output, the .json file to write, such as system.json")
+    hypotheses = TextFile(request.hypotheses)
+    if request.ref and not request.tgt_language:
+        references = TextFile(request.ref[0])
+        if is_text_without_spaces("".join(references.read(0, min(len(references), 1000)))):
+            raise ConfigError(
+                f"--ref={request.ref[0]} has no spaces between words, by which measures would "
+                "count; name its language by --tgt_language, such as zh or ja"
+            )
+    scores = TextScores(request, "", DataConfig(), TokenizerConfig())
+    if len(hypotheses) != (count := len(scores.test_set.sources)):
+        raise ConfigError(
+            f"{flag} has {len(hypotheses)} lines, but the test set has {count} sentences; give one "
+            "translation a line, in the order of the sources"
+        )
+    path = prepare_output(request, Path(), "", scores.name_texts)
+    lines = hypotheses.read(0, count)
+    if empty := sum(not line.strip() for line in lines):
+        _log.warning("%s: %d of %d translations are empty", flag, empty, count)
+    passport = Passport(
+        origin={"file": hypotheses.path.name, "sha256": hypotheses.fingerprint()},
+        code={"t2t": hash_code((), list_code(*MODULES)), "plugins": hash_code((), ())},
+        versions=find_versions(PACKAGES),
+        **scores.describe(),
+    )
+    return scores.save(path, lines, passport, facts={}, scores={}, texts={})

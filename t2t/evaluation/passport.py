@@ -1,0 +1,186 @@
+"""`Passport`: all that the scores of an evaluation are of, and where two of them differ.
+
+An evaluation is used again if its passport is the one that a new one would have. Systems are
+compared if their passports agree on texts and definitions. A report names the other differences.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from t2t.config.fields import Config, DecodingConfig, flatten
+
+Facts = Mapping[str, Any]
+
+_PREFIXED = ("decoding", "backend", "code", "versions", "measures")  # begin their facts' names
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+TRANSLATION = "translation"  # `data.objective` of runs that translate, and of other programs
+
+
+@dataclasses.dataclass(frozen=True)
+class Passport:
+    """All that scores are of, in sections of facts.
+
+    A section is empty where it means nothing: what another program translated has no config.
+    """
+
+    # Of a run: run (its name), checkpoint (label), trained (when training began, for each model),
+    # vocabulary, parameters (SHA-256), ensemble. Of another program's text: file and sha256.
+    origin: Facts = dataclasses.field(default_factory=dict)
+    # split (or the name of the test set), objective, direction, and tgt_language, by which measures
+    # choose their tokenisers.
+    data: Facts = dataclasses.field(default_factory=dict)
+    # Fields of the run's config that are not default, except those of the search.
+    config: Facts = dataclasses.field(default_factory=dict)
+    # All fields of config.decoding, and how long lines are cut. Batch size and devices affect
+    # rounding, which may decide between two hypotheses of nearly equal probability.
+    decoding: Facts = dataclasses.field(default_factory=dict)
+    backend: Facts = dataclasses.field(default_factory=dict)  # engine, number formats, devices
+    # t2t: SHA-256 of all files that the evaluator reaches by imports; plugins: of the plugins.
+    code: Facts = dataclasses.field(default_factory=dict)
+    versions: Facts = dataclasses.field(default_factory=dict)  # of packages
+    texts: Facts = dataclasses.field(default_factory=dict)  # SHA-256 of sources, references, ...
+    measures: Facts = dataclasses.field(default_factory=dict)  # name -> definition
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint's label: 300, best-300, avg5-300, ema-300; empty without a run."""
+        return str(self.origin.get("checkpoint", ""))
+
+    @property
+    def kind(self) -> str:
+        """The kind of checkpoint: best, avg5, ema, or empty for a step."""
+        return self.checkpoint.rpartition("-")[0]
+
+    @property
+    def objective(self) -> str:
+        """`data.objective` of a run on text alone, which translates nothing; else empty."""
+        objective = str(self.data.get("objective", TRANSLATION))
+        return "" if objective == TRANSLATION else objective
+
+    @property
+    def is_of_run(self) -> bool:
+        """False if another program made the translations."""
+        return "file" not in self.origin
+
+    def describe_origin(self) -> str:
+        """Describes what made the translations: "checkpoint 300 of base"."""
+        if self.is_of_run:
+            return f"checkpoint {self.checkpoint} of {self.origin.get('run', 'a run')}"
+        return f"{self.origin['file']} by another program"
+
+    def describe_search(self) -> str:
+        """Describes how the translations were found: "beam 4, alpha 0.6"."""
+        if self.objective:
+            return f"objective {self.objective}"
+        if not self.decoding:
+            return "translated by another program"
+        decoding, backend = self.decoding, self.backend
+        search = f"beam {decoding['beam_size']}, alpha {decoding['alpha']:g}"
+        if decoding.get("strategy") == "sampling":
+            search = f"sampling at temperature {decoding.get('temperature', 1):g}"
+        if (mbr := decoding.get("mbr", "none")) != "none":
+            search += f", chosen by {mbr}"
+        if backend.get("name", "jax") != "jax":
+            search += f", by {backend['name']} in {backend.get('compute_type')}"
+        return search
+
+    @functools.cached_property
+    def _facts(self) -> dict[str, dict[str, Any]]:
+        """The facts of each section, by the names that `diff` gives them."""
+        found = {field.name: dict(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        if self.is_of_run:
+            defaults = flatten(Config()).items()
+            found["config"] = {
+                name: value for name, value in defaults if not name.startswith("decoding.")
+            } | found["config"]
+        for section in _PREFIXED:
+            found[section] = {f"{section}.{name}": fact for name, fact in found[section].items()}
+        return found
+
+    def find(self, name: str) -> str:
+        """Returns a fact as text, by the name that `diff` gives it; "none" if it is not there.
+
+        Of hashes it is the beginning, which tells two apart.
+        """
+        fact = next((facts[name] for facts in self._facts.values() if name in facts), None)
+        if fact is None:
+            return "default" if name.startswith("plugin.") else "none"
+        return _DIGEST.sub(lambda digest: digest[0][:8], str(fact))
+
+    def diff(self, other: "Passport", *names: str) -> dict[str, str]:
+        """Returns the facts that differ, in words: {"model.num_heads": "4 -> 1"}.
+
+        `names` limits them to these facts and sections. A section that one of the passports does
+        not have is not compared.
+        """
+        sections = zip(self._facts, self._facts.values(), other._facts.values(), strict=True)
+        differing = [
+            name
+            for section, own, others in sections
+            for name in dict.fromkeys([*own, *others] if own and others else [])
+            if own.get(name) != others.get(name) and (not names or {section, name} & {*names})
+        ]
+        return {name: f"{self.find(name)} -> {other.find(name)}" for name in differing}
+
+
+def hash_lines(lines: Sequence[str]) -> str:
+    """Returns the SHA-256 of the file that an evaluation keeps of these lines."""
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+
+
+def write_passport(passport: Passport) -> dict[str, dict[str, Any]]:
+    """Returns what an evaluation's JSON holds of a passport.
+
+    The hashes of texts and the definitions of measures stand beside the texts and the scores.
+    """
+    written = [each.name for each in dataclasses.fields(passport)]
+    written = [name for name in written if name not in ("texts", "measures")]
+    return {name: dict(getattr(passport, name)) for name in written if getattr(passport, name)}
+
+
+def read_passport(result: Mapping[str, Any]) -> Passport:
+    """Reads the passport from an evaluation's JSON, of this version or an earlier one.
+
+    Earlier versions had the facts at the top of the JSON and, for those on which reuse depends, in
+    `key`. Their texts have no hashes if they are older still.
+    """
+    texts = {
+        name: digest
+        for name, digest in result.get("sha256", {}).items()
+        if name.startswith(("sources", "references", "documents"))
+    }
+    measures = {name: score["definition"] for name, score in result["measures"].items()}
+    if saved := result.get("passport"):
+        known = [each.name for each in dataclasses.fields(Passport) if each.name in saved]
+        sections = {name: saved[name] for name in known}
+        return Passport(**sections | {"texts": texts, "measures": measures})
+    key = dict.fromkeys(("devices", "code", "plugins"), "unknown") | (result.get("key") or {})
+    search = dataclasses.asdict(DecodingConfig())
+    pieces = "longest_piece", "splits_sentences"
+    languages = {"data.src_language": "en", "data.tgt_language": "de"}  # were the defaults
+    config = languages | (result.get("config") or {})
+    backend = {"name": "jax"} | (result.get("backend") or {})
+
+    def choose(*names: str) -> dict[str, Any]:
+        return {name: result[name] for name in names if result.get(name) is not None}
+
+    return Passport(
+        origin={
+            "run": result.get("workdir", "a run"),
+            **{name: key[name] for name in ("trained", "vocabulary") if name in key},
+            **choose("checkpoint", "parameters", "ensemble"),
+        },
+        data={"objective": TRANSLATION} | choose("split", "direction", "tgt_language", "objective"),
+        config={name: x for name, x in config.items() if not name.startswith("decoding.")},
+        decoding={} if result.get("objective") else search | choose(*search, *pieces),
+        backend=backend | {"devices": key["devices"]},
+        code={"t2t": key["code"], "plugins": key["plugins"]},
+        versions=choose("versions").get("versions", {}),
+        texts=texts,
+        measures=measures,
+    )

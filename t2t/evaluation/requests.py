@@ -1,0 +1,193 @@
+"""The models of runs that a program asks for, and what it does with them. Nothing imports JAX."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from t2t.config.field_types import NonNegativeInt, Variants
+from t2t.config.fields import ConfigError
+from t2t.config.requests import (
+    DECODING,
+    Direction,
+    Flag,
+    OneCheckpoint,
+    Request,
+    RunPath,
+    RunPaths,
+)
+from t2t.config.variants import CHOICES
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelRequest(Direction):
+    """The checkpoints of one run or several, which form an ensemble."""
+
+    # the run directory. Several, joined by commas, form an ensemble; so do several values of
+    # --checkpoint
+    workdirs: Annotated[RunPaths, Flag("workdir")]
+    # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the
+    # moving average of training.ema_decay
+    checkpoint: str = "best"
+    _: dataclasses.KW_ONLY
+    weights: tuple[float, ...] = ()  # weights of an ensemble's models; default: equal
+    # an ensemble averages these; the mean of log-probabilities is normalised again
+    mean: Literal["probabilities", "log_probs"] = "probabilities"
+
+    @property
+    def members(self) -> list[tuple[Path, str]]:
+        """Run directory and checkpoint of each model.
+
+        Raises:
+            ConfigError: their numbers or the weights do not fit together.
+        """
+        checkpoints = self.checkpoint.split(",")
+        workdirs = list(self.workdirs)
+        count = max(len(workdirs), len(checkpoints))
+        if len(checkpoints) not in (1, count) or len(workdirs) not in (1, count):
+            raise ConfigError(
+                f"{len(workdirs)} run directories and {len(checkpoints)} checkpoints; give one of "
+                "them, or equally many of both"
+            )
+        if self.weights and len(self.weights) != count:
+            raise ConfigError(f"{len(self.weights)} weights for {count} models; give one for each")
+        if count == 1 and (self.weights or self.mean != ModelRequest.mean):
+            raise ConfigError("--weights and --mean are for an ensemble; leave them out")
+        if not all(weight > 0 and math.isfinite(weight) for weight in self.weights):
+            raise ConfigError(f"--weights={','.join(map(str, self.weights))} must be positive")
+        shares = checkpoints * (count // len(checkpoints))
+        return list(zip(workdirs * (count // len(workdirs)), shares, strict=True))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Backend(Request):
+    """The translation engine."""
+
+    # translation engine; ctranslate2 runs on the CPU and supports fewer kinds of model
+    backend: Literal["jax", "ctranslate2"] = "jax"
+    # precision with --backend=ctranslate2: float32 (the default), int8, int16, ...
+    compute_type: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search(Request):
+    """Fields of a run's `config.decoding` with other values; None keeps the config's."""
+
+    decoding: Annotated[Mapping[str, float | str | None], Flag(overrides=DECODING)] = (
+        dataclasses.field(default_factory=dict)
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetricX(Request):
+    """An imported MetricX, for the measure of this name."""
+
+    # a run that t2t.import_model made of MetricX: adds the measure metricx, which --mbr takes, too
+    metricx: RunPath | None = None
+    # version of MetricX; qe: without reference. Default: that of the imported model's name, for 24
+    # with reference
+    metricx_input: Annotated[
+        Literal["23", "23-qe", "24", "24-qe"] | None, Flag(needs="metricx")
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextRequest(Request):
+    """The texts of an evaluation, its measures and its file."""
+
+    # a text file to translate instead of a split; needs --ref. The scores are named after this file
+    # and a hash of both texts
+    src: str = ""
+    # the reference translations of --src, line by line; repeat the flag for several. BLEU, chrF,
+    # TER and exact match use all of them, perplexity the first
+    ref: Annotated[tuple[str, ...], Flag(is_repeated=True)] = ()
+    # a standard test set of sacreBLEU instead of a split, such as wmt24:en-de; it is downloaded to
+    # sacreBLEU's cache
+    testset: str = ""
+    # a file with the document of each sentence: its id, line by line, or the sentences with blank
+    # lines between documents; testset: the documents of --testset. Intervals and verdicts then
+    # resample whole documents
+    segments: str = ""
+    output: str = ""  # the scores file (.json); default: in RUN/evaluations/
+    # language of the references, such as de, zh or zho_Hans, by which measures choose their
+    # tokenisers; default: that of the run (data.tgt_language)
+    tgt_language: str = ""
+    # the measures of the text, of NAMES; "default" stands for all that mean something for the run
+    # but ter, chrf++, spbleu. --plugins names modules that register more
+    measures: Annotated[tuple[str, ...], Variants(*CHOICES["evaluation.measure"])] = ("default",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputRequest(TextRequest):
+    """What another program translated, and what it is scored against."""
+
+    # what another program translated, one line for each of --src or --testset: it is scored without
+    # a run, and written to --output
+    hypotheses: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationRequest(TextRequest, Search, Backend, Direction):
+    """The run, checkpoint, test set and search of an evaluation."""
+
+    # the run directory. Several, joined by commas, form an ensemble; so do several values of
+    # --checkpoint
+    workdir: Annotated[RunPath, Flag("workdir", takes="first")]
+    # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema for the moving
+    # average of training.ema_decay; default: best. Several form an ensemble. With --watch: last
+    # (the default), avg:5, or several joined by commas, each scored for every new checkpoint
+    checkpoint: str = ""
+    # a split of the run's corpus; default: test, or validation with --watch, --average,
+    # --beam_sizes and --alphas, whose scores are for choosing among settings
+    split: str = ""
+    _: dataclasses.KW_ONLY
+    save_params: str = ""  # save the evaluated parameters as this new run directory (one process)
+    others: Annotated[RunPaths, Flag("workdir", takes="rest")] = ()  # those of an ensemble
+    weights: tuple[float, ...] = ()  # weights of an ensemble's models; default: equal
+    # an ensemble averages these; the mean of log-probabilities is normalised again
+    mean: Literal["probabilities", "log_probs"] = "probabilities"
+
+    def __post_init__(self) -> None:
+        """Sets the defaults that depend on other fields, after the checks."""
+        super().__post_init__()
+        split, checkpoint = self.choose_defaults()
+        if not (self.split or self.src or self.testset):
+            object.__setattr__(self, "split", split)
+        if not self.checkpoint:
+            object.__setattr__(self, "checkpoint", checkpoint)
+
+    def choose_defaults(self) -> tuple[str, str]:
+        """Returns the split and the checkpoint that are evaluated if none are named."""
+        return "test", "best"
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields what does not go together."""
+        yield from super().list_problems()
+        for name in ("src", "testset"):
+            if getattr(self, name) and self.split:
+                yield f"--{name} replaces the split: leave out --split"
+
+    @property
+    def models(self) -> ModelRequest:
+        """The models; the evaluation is kept in the run directory of the first one."""
+        return ModelRequest(
+            (self.workdir, *self.others), self.checkpoint or "best",
+            weights=self.weights, mean=self.mean, direction=self.direction,
+        )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadRequest(OneCheckpoint, Direction):
+    """The sentence and the measurement of a page of attention heads."""
+
+    sentence: Annotated[str, Flag(operands="the sentence")]
+    _: dataclasses.KW_ONLY
+    # number of validation sentences on which the heads are measured, with each head switched off in
+    # turn; 0: skip this measurement
+    importance: int = 100
+    # a head's importance is the change of this measure without it; bleu takes longer
+    measure: Literal["loss", "bleu"] = "loss"
+    seed: NonNegativeInt = 0  # seed of the random choice of --importance sentences
+    # the HTML file; default: RUN/heads.html, or heads-en-de.html with --direction
+    output: str = ""

@@ -1,0 +1,247 @@
+"""`TextScores`: scores translations of one test set by anybody, and saves them with their texts."""
+
+import dataclasses
+import functools
+import itertools
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
+from t2t.config.languages import normalize_language
+from t2t.config.measure_names import (
+    MEASURE_FIELD,
+    METRICX,
+    ON_REQUEST,
+    REFERENCE_MEASURES,
+    list_measures,
+)
+from t2t.config.variants import choices
+from t2t.data.sentences import count_empty_references, describe_empty_references
+from t2t.evaluation.evaluation_texts import open_texts
+from t2t.evaluation.measures import (
+    Measure,
+    Score,
+    describe_intervals,
+    have_spaces,
+    make_measure,
+)
+from t2t.evaluation.passport import TRANSLATION, Passport, hash_lines, write_passport
+from t2t.evaluation.requests import TextRequest
+from t2t.evaluation.saved_evaluations import (
+    Evaluation,
+    name_segment_scores,
+    name_texts,
+    save_evaluation,
+)
+from t2t.runtime.distributed import is_first
+from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
+from t2t.storage.paths import make_path
+from t2t.training.provenance import find_commit, now
+from t2t.training.run_directory import RunError
+
+_log = logging.getLogger(__name__)
+
+
+class TextScores:
+    """A test set with the measures of translations of it.
+
+    Attributes:
+        split: the name of the test set.
+        test_set: its raw texts.
+        tgt_language: of the references; empty: unknown.
+        spaces: whether the references have spaces between words.
+        measures: the measures to compute, by name.
+    """
+
+    def __init__(
+        self, request: TextRequest, split: str, data: DataConfig, tokenizer: TokenizerConfig
+    ):
+        """Opens the texts that the request names, or else a split of `data`.
+
+        Raises:
+            ConfigError, DataError: a text is missing, or a measure means nothing for it.
+            MeasureError: a tokeniser is not installed.
+        """
+        named = request.tgt_language
+        if named and not normalize_language(named):
+            raise ConfigError(
+                f"--tgt_language={named} is no language code; write one of ISO 639, such as de, zh "
+                "or zho_Hans"
+            )
+        texts = open_texts(
+            data, split, src=request.src, ref=request.ref, testset=request.testset,
+            segments=request.segments, tokenizer=tokenizer,
+        )  # fmt: skip
+        self._testset = request.testset
+        self.split, self.test_set = texts.name, texts.test_set
+        self.tgt_language = named or data.tgt_language or texts.tgt_language
+        self.spaces = have_spaces(self.tgt_language, self.test_set.references[0])
+        self.measures = self._choose_measures(request.measures, data.source, tokenizer)
+        # A line feed inside a sentence would split it over two lines of the text files.
+        sources, *references = (
+            [text.replace("\n", " ") for text in each]
+            for each in (self.test_set.sources, *self.test_set.references)
+        )
+        self._saved = self.test_set._replace(sources=sources, references=references)
+        documents = self.test_set.documents
+        self._texts: dict[str, Sequence[str]] = {
+            "sources": sources,
+            "references": references[0],
+            **{f"references{n}": lines for n, lines in enumerate(references[1:], 2)},
+            **({} if documents is None else {"documents": [*map(str, documents)]}),
+        }
+        # From the path of the scores to the names of the texts beside it.
+        self.name_texts = functools.partial(
+            name_texts,
+            split=self.split,
+            corpus=texts.fingerprint,
+            num_references=len(references),
+            has_documents=documents is not None,
+            stored=[name for name, measure in self.measures.items() if measure.is_stored],
+        )
+
+    def _choose_measures(
+        self, asked: Sequence[str], source: str, tokenizer: TokenizerConfig
+    ) -> dict[str, Measure]:
+        """Returns the measures to compute, by name.
+
+        Raises:
+            ConfigError: one is unknown, or means nothing for the corpora of `source`, the tokenizer
+                and the references.
+            MeasureError: a tokeniser is not installed.
+        """
+        possible = list_measures(
+            self.tgt_language,
+            source.split("+"),
+            spaces=self.spaces,
+            lowercase=tokenizer.lowercase,
+            kind=tokenizer.kind,
+        )
+        computed = REFERENCE_MEASURES[0]  # whatever is asked for
+        known = "default", *choices(MEASURE_FIELD), computed
+        if METRICX in asked and METRICX not in known:
+            raise ConfigError(
+                f"measure {METRICX} needs --metricx=RUN, an imported MetricX (t2t.import_model)"
+            )
+        if unknown := [name for name in asked if name not in known]:
+            raise ConfigError(
+                f"measure {','.join(unknown)} is unknown; use some of {', '.join(known)}; "
+                "--plugins names the module that registers another"
+            )
+        asked = [name for name in asked if name != computed]
+        default = [name for name in possible if name not in ON_REQUEST]
+        listed = [default if name == "default" else [name] for name in asked]
+        chosen = tuple(dict.fromkeys(itertools.chain.from_iterable(listed)))
+        if meaningless := [name for name in chosen if name not in possible]:
+            raise ConfigError(
+                f"measure {meaningless[0]} means nothing for these texts with --tgt_language="
+                f"{self.tgt_language}; use one of {', '.join(possible)}"
+            )
+        if named := [name for name in chosen if "/" in name]:
+            raise ConfigError(
+                f"measure {named[0]!r} is a part of file names, which have no /; register another"
+            )
+        count = len(self.test_set.references)
+        return {name: make_measure(name, self.tgt_language, count) for name in chosen}
+
+    def describe(self) -> dict[str, dict[str, str]]:
+        """Returns the sections of a passport on the test set and the measures."""
+        data = {"split": self.split, "objective": TRANSLATION, "tgt_language": self.tgt_language}
+        return {
+            "data": data | ({"testset": self._testset} if self._testset else {}),
+            "texts": {name: hash_lines(lines) for name, lines in self._texts.items()},
+            "measures": {name: measure.definition for name, measure in self.measures.items()},
+        }
+
+    def save(
+        self,
+        path: Path,
+        hypotheses: Sequence[str],
+        passport: Passport,
+        facts: Mapping[str, Any],
+        scores: Mapping[str, Score],
+        texts: Mapping[str, Sequence[str]],
+    ) -> Evaluation:
+        """Scores translations, and saves the scores and texts.
+
+        `facts` are recorded as well; `scores` and `texts` are those of the model.
+
+        Raises:
+            RunError: they cannot be written.
+        """
+        test_set, documents = self._saved, self._saved.documents
+        counts = {name: each.collect(hypotheses, test_set) for name, each in self.measures.items()}
+        found = {
+            name: measure.score_counts(counts[name], test_set, with_interval=True)
+            for name, measure in self.measures.items()
+        }
+        for described in describe_empty_references(test_set.sources, test_set.references):
+            _log.warning(described)
+        measures = {name: dataclasses.asdict(each) for name, each in {**found, **scores}.items()}
+        stored = {name: each for name, each in self.measures.items() if each.is_stored}
+        for name, measure in stored.items():  # by which they are compared without its model
+            measures[name] |= {
+                "higher_is_better": measure.higher_is_better,
+                "limits": [*measure.limits],
+            }
+        empty = count_empty_references(test_set.sources, test_set.references[0])
+        names = self.name_texts(path)
+        all_texts = {
+            "hypotheses": hypotheses,
+            **texts,
+            **self._texts,
+            **{
+                name_segment_scores(name): [*map(repr, counts[name][:, 0].tolist())]
+                for name in stored
+            },
+        }
+        result: dict[str, Any] = {
+            **{name: found[name].value for name in ("bleu", "chrf") if name in found},
+            "measures": measures,
+            "interval": describe_intervals(test_set.unit),
+            "num_sentences": len(hypotheses),
+            **({} if documents is None else {"num_documents": int(documents.max()) + 1}),
+            "num_empty_references": empty,
+            **facts,
+            "date": now(),
+            **find_commit(),
+            "passport": write_passport(passport),
+            "texts": {name: file for name, file in names.items() if name in all_texts},
+        }
+        if not is_first():
+            return Evaluation(path, result)
+        with explain_write_errors(RunError, path):
+            return save_evaluation(path, result, all_texts)
+
+
+def prepare_output(
+    request: TextRequest, folder: Path, name: str, name_texts: Callable[[Path], Mapping[str, str]]
+) -> Path:
+    """Returns the path of the scores, by default `name` in `folder`; makes its folder.
+
+    Raises:
+        ConfigError, RunError: the scores, or the texts that `name_texts` names for the path, cannot
+            be written there.
+    """
+    path = make_path(request.output or folder / f"{name}.json")
+    if path.suffix != ".json":
+        raise ConfigError(f"--output={path} must end in .json; texts get the same name in .txt")
+    texts = name_texts(path)
+    longest = max([path.name, *texts.values()], key=lambda each: len(os.fsencode(each)))
+    with explain_write_errors(
+        RunError, path.with_name(longest), "--output and the name of --src set the path"
+    ):
+        make_folder(path.parent)
+        check_writable(path.parent, longest)
+    hypotheses = path.with_suffix(".txt")
+    # In the run's own folder they are what an evaluation that was cut off left behind.
+    is_own = path.parent == folder
+    if "hypotheses" in texts and not is_own and hypotheses.exists() and not path.exists():
+        raise ConfigError(
+            f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; choose "
+            "another name, or remove it"
+        )
+    return path

@@ -1,0 +1,158 @@
+"""What another program translated is scored and judged like a run's translations."""
+
+import json
+import random
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.significance import PairedTest
+
+from t2t.api import notebook
+from t2t.api.compare_runs import compare, verify
+from t2t.config.fields import ConfigError
+from t2t.data.corpus import DataError
+from t2t.evaluation.measures import make_measure
+from t2t.evaluation.outputs import evaluate_output
+from t2t.evaluation.requests import OutputRequest
+from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
+from t2t.evaluation.segment_scores import store_segment_scores
+from t2t.evaluation.significance import judge
+from tests import programs
+from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save
+
+
+def write(path: Path, lines: list[str]) -> str:
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return str(path)
+
+
+def translate(share: float, seed: int) -> list[str]:
+    """The references without this share of their words."""
+    draw = random.Random(seed).random
+    words = ([word for word in line.split() if draw() > share] for line in REFERENCES)
+    return [" ".join(each) for each in words]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> dict[str, Any]:
+    """A test set, for requests."""
+    src, ref = write(tmp_path / "news.en", SOURCES), write(tmp_path / "news.de", REFERENCES)
+    return {"src": src, "ref": (ref,), "tgt_language": "de"}
+
+
+def score(folder: Path, name: str, lines: list[str], texts: Mapping[str, Any]) -> Evaluation:
+    hypotheses = write(folder / name, lines)
+    output = str(folder / f"{name}.json")
+    return evaluate_output(OutputRequest(hypotheses=hypotheses, output=output, **texts))
+
+
+def test_bootstrap_is_that_of_sacrebleu(tmp_path: Path, texts: dict[str, Any]) -> None:
+    """sacreBLEU's p counts differences that exceed their mean by the one seen: one side alone."""
+    outputs = {name: translate(share, n) for n, (name, share) in enumerate(SHARES.items())}
+    found = {name: score(tmp_path, name, lines, texts) for name, lines in outputs.items()}
+    bleu, test_set = make_measure("bleu", "de"), found["first"].read_test_set()
+    counts = {name: each.read_statistics(bleu, test_set)[None] for name, each in found.items()}
+    judgement = judge(counts, bleu, test_set)
+    paired = PairedTest([*outputs.items()], {"BLEU": BLEU(references=[REFERENCES])}, None, "bs")
+    expected: list[Any] = [*paired()[1]["BLEU"]]  # Result, which the types of sacreBLEU do not say
+    for name, result in zip(outputs, expected, strict=True):
+        assert found[name].value("bleu") == pytest.approx(result.score)
+    first = judgement.scores["first"]
+    for name, result in zip([*outputs][1:], expected[1:], strict=True):
+        comparison = judgement.comparisons[name]
+        seen = result.score - expected[0].score
+        assert comparison.difference == pytest.approx(seen)
+        differences = np.abs(judgement.scores[name].resampled - first.resampled)
+        share = np.mean(differences - differences.mean() >= abs(seen))
+        error = np.sqrt(2 * share * (1 - share) / len(differences))  # of two samples of 1000
+        assert result.p_value == pytest.approx(share, abs=4 * error + 0.002)
+        if result.p_value < 0.1:  # where nearly all differences have one sign
+            assert comparison.p_value == pytest.approx(2 * result.p_value, abs=0.04)
+    assert judgement.comparisons["far"].distinguishable
+    assert not judgement.comparisons["near"].distinguishable
+
+
+SHARES = {"first": 0.10, "near": 0.11, "worse": 0.14, "far": 0.2}
+
+
+def test_outputs_and_runs_are_compared_over_documents_and_by_learned_scores(
+    tmp_path: Path, texts: dict[str, Any]
+) -> None:
+    documents = write(tmp_path / "documents", [str(number // 2) for number in range(48)])
+    by_document = texts | {"segments": documents}
+    for name, share in (("one", 0.1), ("two", 0.3), ("three", 0.1)):
+        evaluation = score(tmp_path, name, translate(share, 1), by_document)
+        scores = write(tmp_path / f"{name}.scores", [str(share + n % 7) for n in range(48)])
+        store_segment_scores(evaluation, f"comet={scores}")
+    places = [str(tmp_path / f"{name}.json") for name in ("one", "two", "three")]
+    assert json.loads(Path(places[0]).read_text())["passport"]["origin"]["file"] == "one"
+    assert "verified, 8 measures of 48 sentences" in verify(places[:1], "", "")
+    text = compare(places, "comet", "test", "", None)
+    assert re.search(r"^news-\w+, 48 sentences in 24 documents, comet: ", text)
+    assert "not alike, origin: one by another program (" in text
+    assert "These 2 comparisons are judged together (Holm's correction)" in text
+    assert re.search(r"log-probability: another program translated .*one.json and ", text)
+    assert "model." not in text, "no config differs"
+    run = save(tmp_path / "run", translate(0.3, 2)).path
+    with pytest.raises(EvaluationError, match=r"different documents: .* with one --segments"):
+        compare([str(run), places[0]], None, "test", "", None)
+    alone = score(tmp_path, "alone", translate(0.1, 1), texts).path
+    text = compare([str(tmp_path / "run"), str(alone)], None, "test", "", None)
+    assert "not alike, origin: checkpoint 100 of a run (" in text
+    assert f"{alone} is better than {tmp_path}/run: " in text
+    with pytest.raises(EvaluationError, match="no seeds of one system, which are runs; separate"):
+        compare([f"{run},{alone}"], None, "test", "", None)
+
+
+def test_program_and_notebook_score_an_output(tmp_path: Path, texts: dict[str, Any]) -> None:
+    hypotheses = write(tmp_path / "out", translate(0.1, 1))
+    found = notebook.evaluate(hypotheses=hypotheses, output=tmp_path / "a.json", **texts)
+    command = [f"--hypotheses={hypotheses}", f"--src={texts['src']}", f"--ref={texts['ref'][0]}"]
+    done = programs.run(
+        "t2t.evaluate", *command, "--tgt_language=de", f"--output={tmp_path}/b.json"
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^news-\w+, out by another program: 48 sentences\nbleu +\d", done.stdout)
+    saved = json.loads((tmp_path / "b.json").read_text())
+    assert saved["measures"] == json.loads(found.path.read_text())["measures"]
+    assert saved["passport"]["origin"] == found.passport.origin
+    with pytest.raises(ConfigError, match=r"^hypotheses=.* leave out run, checkpoint$"):
+        notebook.evaluate("runs/a", checkpoint=3, hypotheses=hypotheses, output="a.json", **texts)
+    with pytest.raises(ConfigError, match=r"^run is missing; name a run directory, or give hyp"):
+        notebook.evaluate(**texts)
+
+
+@pytest.mark.parametrize(
+    ("lines", "changes", "message"),
+    [
+        ([], {}, "out is empty; it needs at least one line"),
+        (["Hund"] * 47, {}, "--hypotheses=.* has 47 lines, but the test set has 48 sentences; "),
+        (["Hund"] * 48, {"ref": ()}, "--src='.*' and --ref='' go together; give both"),
+        (["Hund"] * 48, {"ref": (), "src": ""}, "--hypotheses=.* needs .*--src and --ref, or"),
+        (["Hund"] * 48, {"output": ""}, "--hypotheses=.* needs --output, the .json file"),
+        (["Hund"] * 48, {"tgt_language": "german"}, "--tgt_language=german is no language code"),
+        (["狗"], {"tgt_language": "", "ref": ("zh",)}, "no spaces .* language by --tgt_language"),
+    ],
+)
+def test_output_that_cannot_be_scored_is_refused_in_a_line(
+    tmp_path: Path,
+    texts: dict[str, Any],
+    lines: list[str],
+    changes: dict[str, Any],
+    message: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hypotheses, chinese = write(tmp_path / "out", lines), write(tmp_path / "zh", ["狗在爬山。"])
+    if changes.get("ref"):
+        changes = {**changes, "ref": (chinese,), "src": chinese}
+    given = {"hypotheses": hypotheses, "output": str(tmp_path / "out.json"), **texts, **changes}
+    with pytest.raises((ConfigError, DataError), match=message) as raised:
+        evaluate_output(OutputRequest(**given))
+    assert "\n" not in str(raised.value)
+    assert not caplog.text
+    assert not [*tmp_path.glob("*.json")]
