@@ -11,6 +11,7 @@ import re
 import tokenize
 from pathlib import Path
 
+from t2t.config.fields import FIELD_TYPES
 from t2t.config.variants import CHOICES, EXTENSIBLE
 
 ROOT = Path(__file__).parents[1]
@@ -101,11 +102,11 @@ def format_section(section: str, node: ast.ClassDef, comments: dict[int, tuple[s
     lines += ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
     for field in list_fields(node):
         assert isinstance(field.target, ast.Name)
-        name, kind = field.target.id, ast.unparse(field.annotation)
-        if kind.endswith("Config"):
-            continue
+        name = field.target.id
         whole = f"{section}.{name}" if section else name
-        mark = " (open)" if whole in EXTENSIBLE else ""
+        if whole not in FIELD_TYPES:
+            continue
+        mark, kind = " (open)" if whole in EXTENSIBLE else "", describe_type(whole)
         meaning = describe(field, comments)
         if meaning in ("", "text"):
             meaning = _MEANINGS.get(whole, meaning)
@@ -114,6 +115,13 @@ def format_section(section: str, node: ast.ClassDef, comments: dict[int, tuple[s
         cells = f"`{name}`{mark}", kind, f"`{format_default(field)}`", meaning
         lines.append("| " + " | ".join(re.sub(r"([*|])", r"\\\1", cell) for cell in cells) + " |")
     return "\n".join([*lines, ""])
+
+
+def describe_type(name: str) -> str:
+    """The plain type of a field, and the rules for its values."""
+    kind = FIELD_TYPES[name]
+    texts = (re.sub(r"\b(be|lie) ", "", rule.text, count=1) for rule in kind.rules)
+    return ", ".join([str(kind).replace("typing.", ""), *texts])
 
 
 def format_default(field: ast.AnnAssign) -> str:

@@ -1,6 +1,5 @@
 """The rules of `config.data`, for `rules.validate`."""
 
-import math
 import re
 from collections.abc import Iterator
 
@@ -9,7 +8,6 @@ from t2t.config.languages import fill_languages
 from t2t.config.objective_rules import is_text_alone
 
 _PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/parts.py
-FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
 
 
 def data_problems(data: DataConfig) -> list[str]:
@@ -48,11 +46,6 @@ def _batch_problems(data: DataConfig) -> Iterator[str]:
         yield (
             f"data.packed_length={length} cannot hold pairs of data.max_length={data.max_length}; "
             "raise it to that value, or lower data.max_length"
-        )
-    if not set(data.filters) <= set(FILTERS) or len(set(data.filters)) < len(data.filters):
-        yield (
-            f"data.filters={data.filters} must be some of {', '.join(FILTERS)}, each once; on the "
-            "command line as --config.data.filters=duplicates --config.data.filters=script"
         )
     if data.subword_sampling and not data.packed_length:
         yield (
@@ -116,11 +109,6 @@ def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
         yield (
             f"data.train_weights has {len(weights)} values for {count} corpora; give one for each, "
             "or none"
-        )
-    if not all(0 < weight < math.inf for weight in weights):
-        yield (
-            f"data.train_weights={weights} must all be positive and finite; to skip a corpus, "
-            "remove it"
         )
     if weights and data.temperature:
         yield (

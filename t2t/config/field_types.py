@@ -1,0 +1,130 @@
+"""The types of the config's fields, with the values that each field may have.
+
+    d_model: PositiveInt = 512
+    rnn_cell: Annotated[str, Literal["gru", "lstm"]] = "gru"
+    norm: Annotated[str, Variants("layer", "rms", "none")] = "layer"
+
+To type checkers these are int and str, so a recipe may compute them. `files.py` checks the types,
+`rules.py` the values; flags and the page of the config read them, too.
+"""
+
+import math
+import typing
+from collections.abc import Callable, Iterator
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple
+
+
+class Rule(NamedTuple):
+    """A rule for the values of a field, as metadata of `Annotated`; None breaks none."""
+
+    text: str  # what a value must do, such as "be positive"
+    holds: Callable[[Any], bool]
+    more: str = ""  # the end of the message: a reason, or a remedy
+
+
+class Variants:
+    """The library's own values of a field of text that accepts registered ones, too."""
+
+    def __init__(self, *names: str):
+        self.names = names
+
+
+# NaN satisfies no comparison, so it breaks each of these rules.
+PositiveInt = Annotated[int, Rule("be positive", lambda value: value > 0)]
+PositiveFloat = Annotated[float, Rule("be positive and finite", lambda value: 0 < value < math.inf)]
+NonNegativeInt = Annotated[int, Rule("not be negative", lambda value: value >= 0)]
+NonNegativeFloat = Annotated[float, Rule("not be negative", lambda value: value >= 0)]
+Probability = Annotated[float, Rule("lie in [0, 1)", lambda value: 0 <= value < 1)]
+Seed = Annotated[
+    int,
+    Rule("not be negative", lambda value: value >= 0),
+    Rule("be below 2**31", lambda value: value < 2**31),
+]
+
+# Types of one field.
+MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
+FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
+Exponent = Annotated[
+    float,
+    Rule("not be negative", lambda value: value >= 0),
+    Rule(
+        f"be at most {MAX_ALPHA}",
+        lambda value: value <= MAX_ALPHA,
+        ": more makes the length penalty of a long output overflow",
+    ),
+]
+Share = Annotated[float, Rule("lie in (0, 1)", lambda value: 0 < value < 1)]
+SpanLength = Annotated[
+    float, Rule("be at least 1", lambda value: value >= 1, ", the length of the shortest span")
+]
+Coverage = Annotated[
+    float,
+    Rule(
+        "lie in [0.98, 1]",
+        lambda value: 0.98 <= value <= 1,
+        ", the shares of characters that SentencePiece can cover",
+    ),
+]
+TopShare = Annotated[
+    float,
+    Rule(
+        "lie in (0, 1]",
+        lambda value: 0 < value <= 1,
+        ": with 0 no sub-word could be drawn, and 1 draws from all",
+    ),
+]
+Weights = Annotated[
+    tuple[float, ...],
+    Rule(
+        "all be positive and finite",
+        lambda values: all(0 < value < math.inf for value in values),
+        "; to skip a corpus, remove it",
+    ),
+]
+Filters = Annotated[
+    tuple[str, ...],
+    Rule(
+        f"be some of {', '.join(FILTERS)}, each once",
+        lambda names: {*names} <= {*FILTERS} and len({*names}) == len(names),
+        "; on the command line as --config.data.filters=duplicates --config.data.filters=script",
+    ),
+]
+
+
+class FieldType(NamedTuple):
+    """The parts of a field's type."""
+
+    plain: Any  # such as int, int | None or tuple[str, ...]
+    rules: tuple[Rule, ...] = ()
+    names: tuple[str, ...] = ()  # the library's own values; empty: any text, or no text
+    is_open: bool = False  # whether registered values are allowed, too
+
+    @classmethod
+    def of(cls, hint: Any) -> "FieldType":
+        """Takes a type hint apart."""
+        if isinstance(hint, cls):
+            return hint
+        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+        if origin is Annotated:
+            found = cls(arguments[0], tuple(each for each in arguments if isinstance(each, Rule)))
+            for each in arguments[1:]:
+                if isinstance(each, Variants):
+                    found = found._replace(names=each.names, is_open=True)
+                elif typing.get_origin(each) is Literal:
+                    found = found._replace(names=typing.get_args(each))
+            return found
+        if NoneType in arguments:
+            [given] = (each for each in arguments if each is not NoneType)
+            inner = cls.of(given)
+            return inner._replace(plain=inner.plain | None)
+        return cls(hint)
+
+    def __str__(self) -> str:
+        """The plain type as Python writes it."""
+        return self.plain.__name__ if isinstance(self.plain, type) else str(self.plain)
+
+    def list_broken(self, value: Any) -> Iterator[str]:
+        """Yields the rules that a value of this type breaks, as text."""
+        broken = (rule for rule in self.rules if value is not None and not rule.holds(value))
+        return (f"{rule.text}{rule.more}" for rule in broken)
