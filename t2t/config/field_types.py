@@ -106,8 +106,11 @@ class FieldType(NamedTuple):
         if isinstance(hint, cls):
             return hint
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+        if origin is Literal:
+            return cls(str, names=arguments)
         if origin is Annotated:
-            found = cls(arguments[0], tuple(each for each in arguments if isinstance(each, Rule)))
+            rules = tuple(each for each in arguments if isinstance(each, Rule))
+            found = cls.of(arguments[0])._replace(rules=rules)
             for each in arguments[1:]:
                 if isinstance(each, Variants):
                     found = found._replace(names=each.names, is_open=True)

@@ -85,7 +85,10 @@ def _build(
 def _build_options(values: Any, problems: list[str]) -> dict[str, Any]:
     """Builds the options of plugins, each of its class; those of no known class stay."""
     built: dict[str, Any] = {}
-    for name, given in values.items() if isinstance(values, Mapping) else [("NAME", values)]:
+    if not (isinstance(values, Mapping) and all(isinstance(name, str) for name in values)):
+        problems.append(f"plugin={show(values)} is no object with a name for each plugin's options")
+        return built
+    for name, given in values.items():
         fields, kind = vars(given) if isinstance(given, Fields) else given, find_options(name)
         if not isinstance(fields, Mapping):
             problems.append(f"plugin.{name}={show(given)} is no object with fields")

@@ -238,8 +238,11 @@ def import_plugins(modules: Sequence[str]) -> None:
         ConfigError: one of them cannot be found.
     """
     for module in modules:
-        if not module:
-            raise ConfigError("plugins: the name of a module is empty; leave it out")
+        if "" in module.split("."):
+            raise ConfigError(
+                f"plugins: {module!r} is no name of a module; write one as PACKAGE.MODULE, or "
+                "leave it out"
+            )
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
