@@ -28,6 +28,7 @@ Set a field on the command line as `--config.SECTION.FIELD=VALUE`, for example
 - **Several values**: repeat the flag of a field that is a tuple, or join numbers by commas.
   Nothing is an empty tuple: `--config.data.filters=`. Any other flag with two different values is
   refused.
+- **Types** are followed by what a value must be: `int, positive`.
 - **Errors** come before any device work, and say what is allowed: a wrong name, type or
   combination and, in new runs, a field without effect, such as `model.d_ff` with
   `model.feed_forward=none`.

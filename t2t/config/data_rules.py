@@ -10,11 +10,6 @@ from t2t.config.objective_rules import is_text_alone
 _PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/parts.py
 
 
-def data_problems(data: DataConfig) -> list[str]:
-    """One line for each rule that the section breaks."""
-    return [*text_problems(data), *_batch_problems(data)]
-
-
 def text_problems(data: DataConfig) -> list[str]:
     """One line for each rule that the fields break which name the text, not the batches."""
     sources = data.source.split("+")
@@ -22,12 +17,12 @@ def text_problems(data: DataConfig) -> list[str]:
         *(_text_problems(data) if "text" in sources else ()),
         *(_hf_problems(data) if "hf" in sources else ()),
         *_weight_problems(data, sources),
-        *_language_problems(data),
         *_direction_problems(data, sources),
     ]
 
 
-def _batch_problems(data: DataConfig) -> Iterator[str]:
+def batch_problems(data: DataConfig) -> Iterator[str]:
+    """Yields one line for each rule that the fields break on which batches depend."""
     if data.max_length % data.length_multiple:
         yield (
             f"data.max_length={data.max_length} is no multiple of "
@@ -52,12 +47,6 @@ def _batch_problems(data: DataConfig) -> Iterator[str]:
             f"data.subword_sampling={data.subword_sampling} needs packed rows, whose shape is the "
             f"same in all epochs; set data.packed_length to {data.max_length} or more"
         )
-
-
-def _language_problems(data: DataConfig) -> Iterator[str]:
-    for name in ("src_language", "tgt_language"):
-        if (code := getattr(data, name)).lower() == "none":
-            yield f"data.{name}={code!r} is no language; leave it empty if it is unknown"
 
 
 def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from t2t.config.field_types import (
     Exponent,
     FieldType,
     Filters,
+    Language,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -197,9 +198,9 @@ class DataConfig(Fields):
     source: Annotated[str, Variants("phrasebook", "multi30k", "tfds", "hf", "text")] = "phrasebook"
     # language code, such as en, deu or zho_Hans: the file suffix in multi30k, the feature in tfds,
     # the column in hf. Empty: en with the phrasebook, multi30k and tfds, unknown with other sources
-    src_language: str = ""
+    src_language: Language = ""
     # likewise, of the target: empty is de, or unknown. Measures choose their tokenisers by it
-    tgt_language: str = ""
+    tgt_language: Language = ""
     # source="multi30k": folder of its files (empty: download); source="tfds": data_dir (empty: the
     # default of TFDS)
     directory: str = ""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from t2t.config.data_rules import data_problems
+from t2t.config.data_rules import batch_problems, text_problems
 from t2t.config.field_types import FieldType
 from t2t.config.fields import (
     FIELD_TYPES,
@@ -39,7 +39,7 @@ def validate(config: Config) -> Config:
     problems = [*unused_problems(flatten(config))]
     is_rnn = config.model.kind == "rnn"
     problems += _rnn_problems(config.model) if is_rnn else _transformer_problems(config.model)
-    problems += data_problems(config.data)
+    problems += [*text_problems(config.data), *batch_problems(config.data)]
     problems += objective_problems(config)
     problems += _training_problems(config.training, config.model)
     problems += _decoding_problems(config.decoding)
