@@ -117,7 +117,7 @@ def find_variant(field: str, name: str) -> Callable[..., Any]:
 def _check_options(name: str, kind: Any) -> None:
     """Raises ConfigError if these are no options; makes the types of fields those of Python."""
     try:
-        hints = typing.get_type_hints(kind)
+        hints = typing.get_type_hints(kind, include_extras=True)
         kind()
         for field in dataclasses.fields(kind):
             field.type = hints[field.name]  # which may have been a text

@@ -17,6 +17,7 @@ import pytest
 from flax import nnx
 
 from t2t.config import variants
+from t2t.config.field_types import NonNegativeFloat
 from t2t.config.fields import (
     Config,
     ConfigError,
@@ -123,7 +124,7 @@ def register_options() -> type[PluginOptions]:
     @register("plugin", "own")
     @dataclasses.dataclass
     class Own(PluginOptions):
-        mix: float = option(0.5, "share of the other loss")
+        mix: NonNegativeFloat = option(0.5, "share of the other loss")
 
         def list_problems(self) -> Iterator[str]:
             if self.mix > 1:
@@ -158,6 +159,7 @@ def test_options_of_a_plugin_are_typed_and_survive_json_and_overrides(tmp_path: 
     [
         ({"own": {"mix": "1"}}, r"^plugin\.own\.mix='1' is not of type float; plugin.own has mix"),
         ({"own": {"mixed": 1}}, r"^unknown fields plugin\.own\.mixed; .*; plugin.own has mix \(fl"),
+        ({"own": {"mix": -1}}, r"^plugin\.own\.mix=-1\.0 must not be negative$"),
         ({"own": {"mix": 2.0}}, r"^plugin\.own\.mix=2\.0 must be at most 1$"),
         ({"own": 1}, r"^plugin\.own=1 is no object with fields$"),
         ({"other": {"mix": 1.0}}, r"^plugin\.other: no module of plugins has such options; name "),
