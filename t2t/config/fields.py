@@ -7,7 +7,7 @@ JAX.
 
 import dataclasses
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from t2t.config.field_types import (
@@ -515,17 +515,16 @@ FIELD_TYPES = {
 }
 
 
-def flatten(config: Config) -> dict[str, Any]:
-    """The config as one flat dict: {"model.d_model": 512, ...}."""
-
-    def walk(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
-        for name, value in values.items():
-            if isinstance(value, dict):
-                yield from walk(value, f"{section}{name}.")
-            else:
-                yield f"{section}{name}", value
-
-    return dict(walk(dataclasses.asdict(config)))
+def flatten(config: Config | Mapping[str, Any], section: str = "") -> dict[str, Any]:
+    """The config, or a section of it, as one flat dict: {"model.d_model": 512, ...}."""
+    flat: dict[str, Any] = {}
+    values = config if isinstance(config, Mapping) else dataclasses.asdict(config)
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{section}{name}.")
+        else:
+            flat[f"{section}{name}"] = value
+    return flat
 
 
 def describe_unknown_field(name: str, known: Collection[str] = ()) -> str:

@@ -49,7 +49,8 @@ def open_data(directions: Sequence[Direction], tokenizer: TokenizerConfig = _CAS
     with process_0_first():
         for each in directions:
             if "validation" in _list_splits(each.parts):
-                validation[each.name] = _open_held_out(each, "validation")
+                name = "".join(each.config.directions)  # "" without them
+                validation[name] = _open_held_out(each, "validation")
             for part in each.parts:
                 for split in part.files.keys() - {"train", "validation"}:
                     open_part(part, split)
@@ -87,9 +88,10 @@ def open_training(data: DataConfig, tokenizer: TokenizerConfig = _CASED) -> list
 
 def _open_training(directions: Sequence[Direction], tokenizer: TokenizerConfig) -> list[Corpus]:
     corpora = [corpus for each in directions for corpus in _open_direction(each, tokenizer)]
-    weights = [part.weight for each in directions for part in each.training]
+    parts = [part for each in directions for part in each.parts]
+    weights = [part.weight for part in parts if part.weight is not None]
     if temperature := directions[0].config.temperature:
-        weights = [*find_weights([len(corpus) for corpus in corpora], temperature)]
+        weights = find_weights([len(corpus) for corpus in corpora], temperature)
     for corpus, weight in zip(corpora, weights, strict=True):
         corpus.weight = weight
     return corpora

@@ -129,11 +129,6 @@ class Direction(NamedTuple):
     parts: list[Part]  # those of text file by file
 
     @property
-    def name(self) -> str:
-        """The name in data.directions, such as en-de; empty without them."""
-        return "".join(self.config.directions)
-
-    @property
     def training(self) -> list[Part]:
         """The parts that training reads."""
         return [part for part in self.parts if part.weight is not None]

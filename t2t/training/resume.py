@@ -171,7 +171,10 @@ def keep_source(workdir: Path, config: Config) -> Config:
     path = workdir / "config.json"
     if config.training.init_from or not path.exists():
         return config
-    return override(config, {"training.init_from": read_saved_config(path).training.init_from})
+    source = read_saved_config(path).training.init_from
+    return dataclasses.replace(
+        config, training=dataclasses.replace(config.training, init_from=source)
+    )
 
 
 def _fill(config: Config) -> Config:
