@@ -68,6 +68,12 @@ def option(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 
+POSITIONS = """
+    sinusoidal sinusoidal_halves sinusoidal_fairseq learned rotary relative relative_by_layer alibi
+    none
+""".split()
+
+
 @dataclasses.dataclass
 class ModelConfig(Fields):
     """The architecture; the defaults are the paper's base model (table 3)."""
@@ -99,13 +105,7 @@ class ModelConfig(Fields):
     # Marian's) | sinusoidal_fairseq (halves, at other rates, counted from 2: NLLB's) | learned |
     # rotary (Su et al. 2021) | relative (Raffel et al. 2020) | relative_by_layer (with biases for
     # each layer: umT5's) | alibi (Press et al. 2022) | none, or a registered kind
-    position: Annotated[
-        str,
-        Variants(
-            "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary",
-            "relative", "relative_by_layer", "alibi", "none",
-        ),
-    ] = "sinusoidal"  # fmt: skip  # fmt: skip
+    position: Annotated[str, Variants(*POSITIONS)] = "sinusoidal"
     # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
     # with position="learned", since the other kinds have no limit, or a registered one
     max_positions: PositiveInt = 1024
