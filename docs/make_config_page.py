@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from t2t.config import fields
+from t2t.config.fields import FIELD_TYPES
 from t2t.config.requests import read_help
 from t2t.config.variants import CHOICES, EXTENSIBLE
 
@@ -27,6 +28,7 @@ Set a field on the command line as `--config.SECTION.FIELD=VALUE`, for example
 - **Several values**: repeat the flag of a field that is a tuple, or join numbers by commas.
   Nothing is an empty tuple: `--config.data.filters=`. Any other flag with two different values is
   refused.
+- **Types** are followed by what a value must be: `int, positive`.
 - **Errors** come before any device work, and say what is allowed: a wrong name, type or
   combination and, in new runs, a field without effect, such as `model.d_ff` with
   `model.feed_forward=none`.
@@ -91,11 +93,11 @@ def format_section(section: str, node: ast.ClassDef) -> str:
     comments = read_help(getattr(fields, node.name))
     for field in list_fields(node):
         assert isinstance(field.target, ast.Name)
-        name, kind = field.target.id, ast.unparse(field.annotation)
-        if kind.endswith("Config"):
-            continue
+        name = field.target.id
         whole = f"{section}.{name}" if section else name
-        mark = " (open)" if whole in EXTENSIBLE else ""
+        if whole not in FIELD_TYPES:
+            continue
+        mark, kind = " (open)" if whole in EXTENSIBLE else "", describe_type(whole)
         meaning = re.sub(r"<\w+>", r"`\g<0>`", comments[name])  # a browser takes them for tags
         if meaning in ("", "text"):
             meaning = _MEANINGS.get(whole, meaning)
@@ -104,6 +106,13 @@ def format_section(section: str, node: ast.ClassDef) -> str:
         cells = f"`{name}`{mark}", kind, f"`{format_default(field)}`", meaning
         lines.append("| " + " | ".join(re.sub(r"([*|])", r"\\\1", cell) for cell in cells) + " |")
     return "\n".join([*lines, ""])
+
+
+def describe_type(name: str) -> str:
+    """The plain type of a field, and the rules for its values."""
+    kind = FIELD_TYPES[name]
+    texts = (re.sub(r"\b(be|lie) ", "", rule.text, count=1) for rule in kind.rules)
+    return ", ".join([str(kind).replace("typing.", ""), *texts])
 
 
 def format_default(field: ast.AnnAssign) -> str:

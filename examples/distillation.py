@@ -7,17 +7,18 @@ python -m t2t.train ... --config.plugins=examples.distillation --config.training
 """
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
-from t2t.config import Config, PluginOptions, option
+from t2t.config import Config, PluginOptions, PositiveFloat, Rule, option
 from t2t.config.variants import register
 from t2t.data.batch import DeviceBatch
 from t2t.model.interface import Model
 from t2t.model.loss import compute_log_probs, cross_entropies
+
+Share = Annotated[float, Rule("lie in [0, 1]", lambda value: 0 <= value <= 1)]
 
 
 @register("plugin", "distillation")
@@ -26,15 +27,8 @@ class Options(PluginOptions):
     """Fields of the config: --config.plugin.distillation.FIELD=VALUE."""
 
     teacher: str = option("", "the teacher's run, as RUN or RUN:CHECKPOINT")
-    temperature: float = option(1.0, "divides the logits of teacher and student")
-    mix: float = option(0.5, "weight of the teacher in the loss; that of the text is 1 - mix")
-
-    def list_problems(self) -> Iterator[str]:
-        """Yields the rules that the values break."""
-        if not self.temperature > 0:
-            yield f"temperature={self.temperature} must be positive"
-        if not 0 <= self.mix <= 1:
-            yield f"mix={self.mix} must lie in [0, 1]"
+    temperature: PositiveFloat = option(1.0, "divides the logits of teacher and student")
+    mix: Share = option(0.5, "weight of the teacher in the loss; that of the text is 1 - mix")
 
 
 @register("training.loss", "distillation")

@@ -17,7 +17,8 @@ from t2t.config.fields import Config, DataConfig
 from t2t.config.files import load_config
 from t2t.data import corpus_sources
 from t2t.data.corpus import DataError
-from t2t.data.preparation import is_large, is_prepared
+from t2t.data.parts import resolve
+from t2t.data.preparation import LARGE_TEXT, is_prepared
 from t2t.data.tokenizer import Vocabulary
 from t2t.training import loop
 from t2t.training.run_directory import RunError
@@ -137,7 +138,8 @@ def test_size_of_a_dataset_is_found_without_filtering_it(
 ) -> None:
     corpus_sources.prepare(make_tfds(tmp_path))
     monkeypatch.setattr("t2t.data.filters._mark", None)
-    assert not is_large(dataclasses.replace(make_tfds(tmp_path), filters=("duplicates",)))
+    small = dataclasses.replace(make_tfds(tmp_path), filters=("duplicates",))
+    assert corpus_sources.measure_training_text(resolve(small)) < LARGE_TEXT
 
 
 def test_changed_config_of_a_begun_run_is_refused(tmp_path: Path) -> None:

@@ -137,18 +137,26 @@ def test_fine_tuning_keeps_what_the_parameters_depend_on(tmp_path: Path) -> None
         if "read_config(" in path.read_text()
     ],
 )
-def test_every_program_that_reads_a_recipe_reads_its_vocabulary(
-    program: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("tokenizer.path", "tokenizer.path: {} cannot be read: No such file"),
+        ("plugins", "plugins: the module {} cannot be imported"),
+        ("data.directions", "data.directions has '{}'; write SOURCE-TARGET"),
+    ],
+)
+def test_every_program_that_reads_a_recipe_reads_all_of_it(
+    program: str, field: str, message: str, tmp_path: Path
 ) -> None:
     own = {"plan": ["--topology=cpu:1"], "sweep": ["--sweep=configs/sweeps/modern.py"]}
     done = programs.run(
-        f"t2t.{program}", "--config=configs/quickstart.py",
-        f"--config.tokenizer.path={tmp_path}/gone",
+        f"t2t.{program}", "--config=configs/quickstart.py", f"--config.{field}=gone",
         *([] if program in ("inspect_data", "plan") else [f"--workdir={tmp_path}/run"]),
         *own.get(program, ()),
     )  # fmt: skip
     assert done.returncode
-    assert f"tokenizer.path: {tmp_path}/gone cannot be read: No such file" in done.stderr
+    assert message.format("gone") in done.stderr
+    assert not [*tmp_path.iterdir()]
 
 
 def test_recurrent_baseline_differs_only_in_model_optimiser_and_batches() -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import runpy
 import shutil
 import signal
 import time
@@ -14,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from t2t.api import train_run
+from t2t.api import notebook, train_run
 from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
@@ -183,6 +184,39 @@ def test_stopped_run_goes_on_when_the_request_is_removed(
     (workdir / "stop.json").unlink()
     assert train_run.train(change(config, training={"steps": 10}), workdir)
     assert list_steps(workdir)[-1] == 10
+
+
+WRONG = {
+    "training.steps='9'": "training.steps='9' is not of type int",
+    "data.train_src='a.en'": "data.train_src='a.en' is not of type tuple[str, ...]",
+    "model.dropout=1": "model.dropout=1.0 must lie in [0, 1)",
+    "model.norm='batch'": "model.norm='batch' is unknown; use one of layer, rms, none, or name ",
+    "model.num_heads=3": "model.num_heads=3 does not divide model.d_model=16; use one of 1, 2, 4",
+    "model.max_positions=9": "model.max_positions=9 has no effect with model.position='sinusoidal'",
+    "training.schedule='constant'": "training.learning_rate=0.5 is a factor only with training.",
+    "training.frozen=('no',)": "training.frozen has 'no', which is no parameter's name; use names",
+    "plugins=('.own',)": "plugins: '.own' is no name of a module; write one as PACKAGE.MODULE",
+    "data.test_src='no.en'": "data.test_src='no.en' and data.test_tgt='' go together; give both",
+}
+
+
+@pytest.mark.parametrize(("written", "message"), WRONG.items(), ids=WRONG)
+def test_notebook_and_program_refuse_the_same_before_a_directory_exists(
+    config: Config, tmp_path: Path, written: str, message: str
+) -> None:
+    write_recipe(config, tmp_path / "base.py")
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text(
+        f"from runpy import run_path\n\n\ndef get_config():\n"
+        f"    config = run_path({str(tmp_path / 'base.py')!r})['get_config']()\n"
+        f"    config.{written}\n    return config\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        notebook.train(runpy.run_path(str(recipe))["get_config"](), tmp_path / "run")
+    done = programs.run("t2t.train", f"--config={recipe}", f"--workdir={tmp_path / 'run'}")
+    assert done.stderr.splitlines()[-1] == str(caught.value)
+    assert str(caught.value).startswith(message)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_end_tells_the_last_and_the_best_score(tmp_path: Path) -> None:
     lines = [json.dumps({"step": step, "validation/loss": loss}) for step, loss in losses.items()]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     workdir = tmp_path.rename(tmp_path.with_name("a run's"))
-    text = train_run.describe_end(workdir, Config(), 20)
+    text = train_run.describe_end(workdir, Config(), 20, ["test"])
     assert shlex.split(text)[-1] == f"--workdir={workdir}"
     assert text.startswith("finished at step 20; ")  # whatever training.steps is now
     assert "last 1.75 at step 20, best 1.5 at step 10;" in text

@@ -1,19 +1,19 @@
 """`prepare`: downloads data, and makes the vocabulary and the tokens of a run."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from t2t.config.fields import Config
 from t2t.data import corpus_sources
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
-from t2t.data.parts import list_directions
+from t2t.data.parts import Direction
 from t2t.data.preparation import fill_tokenizer, make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
 from t2t.runtime.distributed import is_first, process_0_first, wait_for_all
 from t2t.storage.paths import check_new_run_path
-from t2t.training.resume import check_corpora, keep_source, open_run
+from t2t.training.resume import keep_source, open_run
 from t2t.training.run_directory import lock_run
 
 
@@ -24,34 +24,40 @@ def prepare(
     if workdir is not None and not (workdir / "config.json").exists():
         check_new_run_path(workdir)
     config = fill_tokenizer(config if workdir is None else keep_source(workdir, config), workdir)
-    corpus_sources.check_paths(config.data)
+    directions = corpus_sources.check_paths(config.data)
     with process_0_first():
         corpus_sources.prepare(config.data)
     with process_0_first():  # process 0 reads large files first
-        describe_splits(config, report)
+        describe_splits(directions, config, report)
     if workdir is not None:
         with lock_run(workdir):
-            prepare_run(config, workdir, report)
+            prepare_run(directions, config, workdir, report)
 
 
-def describe_splits(config: Config, report: Callable[[str], object]) -> None:
+def describe_splits(
+    directions: Sequence[Direction], config: Config, report: Callable[[str], object]
+) -> None:
     """Opens each split, and reports its size in process 0."""
-    for each in list_directions(config.data):
-        for split in corpus_sources.list_splits(each):
-            corpus = corpus_sources.open_split(each, split, config.tokenizer)
+    for each in directions:
+        for split in corpus_sources.list_splits(each.config):
+            corpus = corpus_sources.open_split(each.config, split, config.tokenizer)
             if is_first():
                 report(f"{split}: {len(corpus):,} pairs ({corpus.name})")
 
 
-def prepare_run(config: Config, workdir: Path, report: Callable[[str], object]) -> None:
+def prepare_run(
+    directions: Sequence[Direction],
+    config: Config,
+    workdir: Path,
+    report: Callable[[str], object],
+) -> None:
     """Makes the vocabulary and the tokens of a run, and reports their sizes in process 0."""
-    data = config.data
-    corpora = corpus_sources.open_training(data, config.tokenizer)
-    check_corpora(workdir, {"train": corpora})
-    open_run(workdir, config)
+    data, opened = config.data, corpus_sources.open_data(directions, config.tokenizer)
+    corpora = opened.training
+    open_run(workdir, config, opened.corpora)
     vocabulary = make_vocabulary(config, workdir, corpora)
     tokenized = tokenize_together(corpora, vocabulary, data)
-    for corpus in corpus_sources.open_validation(data).values():
+    for corpus in opened.validation.values():
         tokenize(corpus, vocabulary, data)
     if data.subword_sampling and is_first():
         tokenized = tokenize_epoch(config, corpora, vocabulary, 0)

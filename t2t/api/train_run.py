@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,7 @@ from t2t.config.fields import Config
 from t2t.config.files import differences
 from t2t.data.batch import DeviceBatch
 from t2t.data.corpus import Corpus
-from t2t.data.corpus_sources import (
-    check_paths,
-    check_test_files,
-    list_splits,
-    open_training,
-    open_validation,
-)
+from t2t.data.corpus_sources import Data, check_paths, open_data
 from t2t.data.loader import Loader, find_row_shards, prefetch
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
@@ -54,13 +48,7 @@ from t2t.training.metrics import Report
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor
 from t2t.training.provenance import record_start
-from t2t.training.resume import (
-    check_corpora,
-    check_generator,
-    check_vocabulary,
-    keep_source,
-    open_run,
-)
+from t2t.training.resume import check_vocabulary, keep_source, open_run
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
 from t2t.training.state import TrainState, describe_state, init_params, init_state, init_training
 from t2t.training.step import make_train_step
@@ -81,10 +69,9 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     if not (workdir / "config.json").exists():
         check_new_run_path(workdir)
     check_precision(jax.config.values["jax_enable_x64"])
-    check_paths(config.data)
+    directions = check_paths(config.data)
     with explain_write_errors(RunError, workdir):
         check_bucket(workdir)  # a folder is checked when it is locked
-    check_generator(workdir)
     config = fill_tokenizer(keep_source(workdir, config), workdir)
     check_groups(config)
     source = open_source(config, workdir)
@@ -92,21 +79,14 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     mesh = make_mesh(config.mesh)
     check_divisibility(config, mesh)
     check_teachers(teachers, config, mesh)
-    check_prepared(config, workdir)
-    # Process 0 reads, filters and copies what is not in the cache; the others find it there.
-    with process_0_first():
-        corpora = open_training(config.data, config.tokenizer)
-    with process_0_first():
-        validation = open_validation(config.data)
-        check_test_files(config.data)  # errors come before the training
+    check_prepared(config, workdir, directions)
+    data = open_data(directions, config.tokenizer)
     with lock_run(workdir), jax.set_mesh(mesh):
-        check_corpora(workdir, name_splits(corpora, validation))
-        open_run(workdir, config)
+        open_run(workdir, config, data.corpora)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
-            _log.info(
-                "training has %s; --extend=STEPS goes on", describe_end(workdir, config, last)
-            )
+            end = describe_end(workdir, config, last, data.splits)
+            _log.info("training has %s; --extend=STEPS goes on", end)
             return True
         if is_stop_requested(workdir):
             record_stop(workdir, last)
@@ -116,7 +96,7 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
                 "--init_from=%s acted when the run began; going on from checkpoint %d",
                 config.training.init_from, last,
             )  # fmt: skip
-        return train_on_mesh(config, workdir, mesh, corpora, validation, source, writers, teachers)
+        return train_on_mesh(config, workdir, mesh, data, source, writers, teachers)
 
 
 def check_groups(config: Config) -> None:
@@ -183,18 +163,17 @@ def train_on_mesh(
     config: Config,
     workdir: Path,
     mesh: Mesh,
-    corpora: Sequence[Corpus],
-    validation: Mapping[str, Corpus],
+    data: Data,
     source: Source | None = None,
     writers: Sequence[str] = (),
     teachers: Sequence[Source] = (),
 ) -> bool:
-    """Prepares data, state and validation, and trains; returns whether the last step was reached.
+    """Prepares batches, state and validation, and trains; returns whether it came to the end.
 
     The run directory is open and locked, and `mesh` is set. `source` has parameters to begin with,
     `teachers` those that the loss reads, and `writers` are names.
     """
-    vocabulary = make_vocabulary(config, workdir, corpora)
+    vocabulary = make_vocabulary(config, workdir, data.training)
     check_vocabulary(workdir, vocabulary)
     for size in vocabulary.sizes:  # those of tokenizer.path may differ
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
@@ -211,13 +190,12 @@ def train_on_mesh(
             state, initial = start_from(source, config, vocabulary)
         state = state._replace(teachers=place_teachers(teachers, vocabulary))
         first = int(state.step)
-        loader = make_training_loader(config, workdir, vocabulary, mesh, corpora, first)
+        loader = make_training_loader(config, workdir, vocabulary, mesh, data.training, first)
         checkpoints.check_space(state)
-        splits = name_splits(corpora, validation)
         read = [identify(teacher) for teacher in teachers]
         for each in read:
             _log.info("teacher: %(run)s, checkpoint %(checkpoint)s, sha256 %(sha256).16s", each)
-        record_start(workdir, config, vocabulary, splits, first, initial, read)
+        record_start(workdir, config, vocabulary, data.corpora, first, initial, read)
         size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_kernels(config.model).items():
@@ -225,7 +203,7 @@ def train_on_mesh(
         for line in describe_optimizer(config, described.params):
             _log.info("%s", line)
         warn_of_missing_space(workdir, config, size)
-        validate = Validation(config, vocabulary, mesh, validation)
+        validate = Validation(config, vocabulary, mesh, data.validation)
         opened = open_writers(writers, config, workdir)
         report = Report(workdir, config.training, first, opened)
         with contextlib.closing(report), logging_redirect_tqdm():  # prints log lines above the bar
@@ -239,7 +217,7 @@ def train_on_mesh(
                 report,
             )
     if finished:
-        _log.info("%s", describe_end(workdir, config, int(state.step)))
+        _log.info("%s", describe_end(workdir, config, int(state.step), data.splits))
         return True
     if is_stop_requested(workdir):
         record_stop(workdir, int(state.step))
@@ -262,7 +240,7 @@ def announce_shapes(batches: Iterable[DeviceBatch]) -> Iterator[DeviceBatch]:
         yield batch
 
 
-def describe_end(workdir: Path, config: Config, step: int) -> str:
+def describe_end(workdir: Path, config: Config, step: int, splits: Collection[str]) -> str:
     """Describes a training that finished at a step: its validation scores, how to evaluate it."""
     metric = config.checkpoints.best_metric
     scores = dict(read_curve(workdir, f"validation/{metric}"))
@@ -270,7 +248,6 @@ def describe_end(workdir: Path, config: Config, step: int) -> str:
     command = f"python -m t2t.evaluate --workdir={shlex.quote(str(workdir))}"
     if len(config.data.directions) > 1:
         command += f" --direction={config.data.directions[0]}"
-    splits = list_splits(config.data)
     if "test" not in splits:
         command += " --split=validation" if "validation" in splits else " --src=FILE --ref=FILE"
     if not scores:
@@ -281,14 +258,6 @@ def describe_end(workdir: Path, config: Config, step: int) -> str:
         f"{finished}; validation {metric}: last {scores[last]:.4g} at step {last}, "
         f"best {scores[best]:.4g} at step {best}; to evaluate: {command}"
     )
-
-
-def name_splits(
-    corpora: Sequence[Corpus], validation: Mapping[str, Corpus]
-) -> dict[str, Sequence[Corpus]]:
-    """Returns the corpora of a run by split, as the run's ledger records them."""
-    held_out = {"validation": [*validation.values()]} if validation else {}
-    return {"train": corpora} | held_out
 
 
 def make_training_loader(

@@ -1,6 +1,5 @@
 """The rules of `config.data`, for `rules.validate`."""
 
-import math
 import re
 from collections.abc import Iterator
 
@@ -9,12 +8,6 @@ from t2t.config.languages import fill_languages
 from t2t.config.objective_rules import is_text_alone
 
 _PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/parts.py
-FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
-
-
-def data_problems(data: DataConfig) -> list[str]:
-    """One line for each rule that the section breaks."""
-    return [*text_problems(data), *_batch_problems(data)]
 
 
 def text_problems(data: DataConfig) -> list[str]:
@@ -24,12 +17,12 @@ def text_problems(data: DataConfig) -> list[str]:
         *(_text_problems(data) if "text" in sources else ()),
         *(_hf_problems(data) if "hf" in sources else ()),
         *_weight_problems(data, sources),
-        *_language_problems(data),
         *_direction_problems(data, sources),
     ]
 
 
-def _batch_problems(data: DataConfig) -> Iterator[str]:
+def batch_problems(data: DataConfig) -> Iterator[str]:
+    """Yields one line for each rule that the fields break on which batches depend."""
     if data.max_length % data.length_multiple:
         yield (
             f"data.max_length={data.max_length} is no multiple of "
@@ -49,22 +42,11 @@ def _batch_problems(data: DataConfig) -> Iterator[str]:
             f"data.packed_length={length} cannot hold pairs of data.max_length={data.max_length}; "
             "raise it to that value, or lower data.max_length"
         )
-    if not set(data.filters) <= set(FILTERS) or len(set(data.filters)) < len(data.filters):
-        yield (
-            f"data.filters={data.filters} must be some of {', '.join(FILTERS)}, each once; on the "
-            "command line as --config.data.filters=duplicates --config.data.filters=script"
-        )
     if data.subword_sampling and not data.packed_length:
         yield (
             f"data.subword_sampling={data.subword_sampling} needs packed rows, whose shape is the "
             f"same in all epochs; set data.packed_length to {data.max_length} or more"
         )
-
-
-def _language_problems(data: DataConfig) -> Iterator[str]:
-    for name in ("src_language", "tgt_language"):
-        if (code := getattr(data, name)).lower() == "none":
-            yield f"data.{name}={code!r} is no language; leave it empty if it is unknown"
 
 
 def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
@@ -116,11 +98,6 @@ def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
         yield (
             f"data.train_weights has {len(weights)} values for {count} corpora; give one for each, "
             "or none"
-        )
-    if not all(0 < weight < math.inf for weight in weights):
-        yield (
-            f"data.train_weights={weights} must all be positive and finite; to skip a corpus, "
-            "remove it"
         )
     if weights and data.temperature:
         yield (

@@ -74,6 +74,14 @@ TopShare = Annotated[
         ": with 0 no sub-word could be drawn, and 1 draws from all",
     ),
 ]
+Language = Annotated[
+    str,
+    Rule(
+        "be a language",
+        lambda value: value.lower() != "none",
+        "; leave it empty if it is unknown",
+    ),
+]
 Weights = Annotated[
     tuple[float, ...],
     Rule(

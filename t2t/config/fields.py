@@ -7,8 +7,27 @@ JAX.
 
 import dataclasses
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from t2t.config.field_types import (
+    Coverage,
+    Exponent,
+    FieldType,
+    Filters,
+    Language,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+    Seed,
+    Share,
+    SpanLength,
+    TopShare,
+    Variants,
+    Weights,
+)
 
 
 class ConfigError(ValueError):
@@ -49,6 +68,12 @@ def option(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 
+POSITIONS = """
+    sinusoidal sinusoidal_halves sinusoidal_fairseq learned rotary relative relative_by_layer alibi
+    none
+""".split()
+
+
 @dataclasses.dataclass
 class ModelConfig(Fields):
     """The architecture; the defaults are the paper's base model (table 3)."""
@@ -56,66 +81,74 @@ class ModelConfig(Fields):
     # transformer (encoder and decoder) | decoder_only (source and target in one sequence) |
     # encoder_only (predicts masked tokens) | rnn (recurrent, with additive attention), or a
     # registered family
-    kind: str = "transformer"
+    kind: Annotated[str, Variants("transformer", "decoder_only", "encoder_only", "rnn")] = (
+        "transformer"
+    )
     # kind="decoder_only": True: the tokens of the source see each other (prefix LM); False: each
     # sees only those before it, and relative positions have all their buckets for the past
     prefix: bool = True
-    num_layers: int = 6  # N: layers of the encoder, and layers of the decoder
-    encoder_layers: int | None = None  # layers of the encoder; None: num_layers
-    decoder_layers: int | None = None  # layers of the decoder; None: num_layers
-    d_model: int = 512  # width of the embeddings and of every sub-layer's output
-    d_ff: int = 2048  # width of the feed-forward's hidden layer
-    num_heads: int = 8  # h: attention heads
+    num_layers: PositiveInt = 6  # N: layers of the encoder, and layers of the decoder
+    encoder_layers: PositiveInt | None = None  # layers of the encoder; None: num_layers
+    decoder_layers: PositiveInt | None = None  # layers of the decoder; None: num_layers
+    d_model: PositiveInt = 512  # width of the embeddings and of every sub-layer's output
+    d_ff: PositiveInt = 2048  # width of the feed-forward's hidden layer
+    num_heads: PositiveInt = 8  # h: attention heads
     # key/value heads, each shared by num_heads / num_kv_heads query heads; None: num_heads
-    num_kv_heads: int | None = None
-    d_k: int | None = None  # width of a query and of a key; None: d_model / num_heads
-    d_v: int | None = None  # width of a value; None: d_model / num_heads
-    attention: str = "dot_product"  # dot_product (equation 1), or a registered variant
+    num_kv_heads: PositiveInt | None = None
+    d_k: PositiveInt | None = None  # width of a query and of a key; None: d_model / num_heads
+    d_v: PositiveInt | None = None  # width of a value; None: d_model / num_heads
+    # dot_product (equation 1), or a registered variant
+    attention: Annotated[str, Variants("dot_product")] = "dot_product"
     attention_scale: bool = True  # divide Q K^T by sqrt(d_k)
     attention_bias: bool = False  # add biases to queries, keys, values and the output of attention
     # kind of positions: sinusoidal (the paper's) | sinusoidal_halves (all sines, then all cosines:
     # Marian's) | sinusoidal_fairseq (halves, at other rates, counted from 2: NLLB's) | learned |
     # rotary (Su et al. 2021) | relative (Raffel et al. 2020) | relative_by_layer (with biases for
     # each layer: umT5's) | alibi (Press et al. 2022) | none, or a registered kind
-    position: str = "sinusoidal"
+    position: Annotated[str, Variants(*POSITIONS)] = "sinusoidal"
     # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
     # with position="learned", since the other kinds have no limit, or a registered one
-    max_positions: int = 1024
+    max_positions: PositiveInt = 1024
     # layer (layer normalisation) | rms (root mean square) | none, or a registered norm
-    norm: str = "layer"
-    norm_epsilon: float = 1e-6  # added to the variance, or to the mean square, in a norm
-    norm_position: str = "post"  # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
+    norm: Annotated[str, Variants("layer", "rms", "none")] = "layer"
+    norm_epsilon: PositiveFloat = 1e-6  # added to the variance, or to the mean square, in a norm
+    # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
+    norm_position: Annotated[str, Literal["post", "pre"]] = "post"
     residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
     # relu | gelu (its approximation by tanh) | gelu_exact (BART's) | silu | swiglu | geglu | moe (a
     # mixture of experts, each relu without biases: Shazeer et al. 2017) | none, or a registered
     # variant
-    feed_forward: str = "relu"
+    feed_forward: Annotated[
+        str, Variants("relu", "gelu", "gelu_exact", "silu", "swiglu", "geglu", "moe", "none")
+    ] = "relu"
     feed_forward_bias: bool = True  # the biases b1 and b2 of the feed-forward (equation 2)
-    num_experts: int = 8  # feed_forward="moe": experts, each of width d_ff
-    experts_per_token: int = 2  # feed_forward="moe": experts that a router chooses for each token
+    num_experts: PositiveInt = 8  # feed_forward="moe": experts, each of width d_ff
+    # feed_forward="moe": experts that a router chooses for each token
+    experts_per_token: PositiveInt = 2
     # feed_forward="moe": weight of the load-balancing loss of each layer (Fedus et al. 2022), which
     # is 1 if all experts are used alike. It is part of train/loss. With accumulation_steps it is
     # that of each part of the batch
-    load_balance: float = 0.01
-    rnn_cell: str = "gru"  # gru | lstm; only with kind="rnn"
+    load_balance: NonNegativeFloat = 0.01
+    rnn_cell: Annotated[str, Literal["gru", "lstm"]] = "gru"  # only with kind="rnn"
     # all: one table for source, target and output (logits) | decoder: one for target and output |
     # input: one for source and target, another for output | none: three tables
-    tie_embeddings: str = "all"
+    tie_embeddings: Annotated[str, Literal["all", "decoder", "input", "none"]] = "all"
     embedding_scale: bool = True  # multiply embeddings by sqrt(d_model) (section 3.4)
     embedding_norm: bool = False  # normalise the sums of embeddings and positions (BART's)
     # the first input of the decoder: bos | eos (NLLB's) | unk (MADLAD-400's)
-    decoder_start: str = "bos"
+    decoder_start: Annotated[str, Literal["bos", "eos", "unk"]] = "bos"
     output_bias: bool = False  # add a trained bias to the logit of each sub-word
-    # dropout rate in [0, 1) of every sub-layer's output and of the sums of embeddings and positions
-    dropout: float = 0.1
-    attention_dropout: float = 0.0  # dropout rate of the attention weights, in [0, 1)
-    feed_forward_dropout: float = 0.0  # dropout rate of the feed-forward's hidden layer, in [0, 1)
+    # dropout rate of every sub-layer's output and of the sums of embeddings and positions
+    dropout: Probability = 0.1
+    attention_dropout: Probability = 0.0  # dropout rate of the attention weights
+    # dropout rate of the feed-forward's hidden layer
+    feed_forward_dropout: Probability = 0.0
     # dtype of activations and products: auto (bfloat16 on GPU and TPU, float32 on CPU) |
     # float32 | bfloat16 | mixed (float32, but products with weights have bfloat16 operands: 1.4 to
     # 1.6 times as fast on CPUs with bfloat16 instructions); parameters are always float32
-    dtype: str = "auto"
+    dtype: Annotated[str, Literal["auto", "float32", "bfloat16", "mixed"]] = "auto"
     # auto: the fast implementations in t2t/ops | textbook: the plain formulas in t2t/model
-    kernels: str = "auto"
+    kernels: Annotated[str, Literal["auto", "textbook"]] = "auto"
     # run a stack's layers in a loop, so that the time to compile does not grow with their number;
     # checkpoints are the same
     scan_layers: bool = False
@@ -162,12 +195,12 @@ class DataConfig(Fields):
     # own files), or a registered source; several are joined by "+", such as "multi30k+text": all
     # are trained on; another split is that of text if its files are given, else that of the first
     # source that has it
-    source: str = "phrasebook"
+    source: Annotated[str, Variants("phrasebook", "multi30k", "tfds", "hf", "text")] = "phrasebook"
     # language code, such as en, deu or zho_Hans: the file suffix in multi30k, the feature in tfds,
     # the column in hf. Empty: en with the phrasebook, multi30k and tfds, unknown with other sources
-    src_language: str = ""
+    src_language: Language = ""
     # likewise, of the target: empty is de, or unknown. Measures choose their tokenisers by it
-    tgt_language: str = ""
+    tgt_language: Language = ""
     # source="multi30k": folder of its files (empty: download); source="tfds": data_dir (empty: the
     # default of TFDS)
     directory: str = ""
@@ -196,11 +229,11 @@ class DataConfig(Fields):
     # for each training corpus (each source is one, source="text" one for each file of train_src),
     # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
     # with subword_sampling), at least one pair; empty: once
-    train_weights: tuple[float, ...] = ()
+    train_weights: Weights = ()
     # with T above 0, corpora have shares of an epoch that grow as size ** (1 / T), and the largest
     # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019); sizes
     # are those before max_length and max_length_ratio
-    temperature: float = 0.0
+    temperature: NonNegativeFloat = 0.0
     validation_src: str = ""  # source="text": source sentences of the validation split
     validation_tgt: str = ""  # source="text": their translations
     test_src: str = ""  # source="text": source sentences of the test split
@@ -209,7 +242,7 @@ class DataConfig(Fields):
     # identical (both sides equal) | script (most letters of a side are of another script than
     # usual) | overlap (a side is a sentence of another split of the same direction). Text is
     # compared as the vocabulary spells it: single spaces, lower case with tokenizer.lowercase
-    filters: tuple[str, ...] = ()
+    filters: Filters = ()
     # several directions in one model, such as en-de and en-fr; each source sentence gets the tag of
     # its target language, "<2de>". Each source is opened once for each, with these languages; in
     # names of files, data sets and columns {src}, {tgt} and {pair} (de-en: in alphabetical order)
@@ -220,40 +253,43 @@ class DataConfig(Fields):
     # al. 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). The last three
     # read text alone: the files of train_tgt, validation_tgt and test_tgt, or the target sides of
     # other sources; so does a registered objective
-    objective: str = "translation"
+    objective: Annotated[str, Variants("translation", "lm", "span_corruption", "masked_lm")] = (
+        "translation"
+    )
     # objective="span_corruption", "masked_lm": share of a text's sub-words that are left out or
-    # masked, in (0, 1); at least one
-    noise_density: float = 0.15
-    # objective="span_corruption": mean number of sub-words of a span, at least 1; a text has
+    # masked; at least one
+    noise_density: Share = 0.15
+    # objective="span_corruption": mean number of sub-words of a span; a text has
     # as many spans as this number and noise_density say, rounded
-    mean_span_length: float = 3.0
+    mean_span_length: SpanLength = 3.0
     # tags of a direction: target (the source begins with that of the target language) | both (each
     # side begins with that of its own language, as in NLLB)
-    direction_tags: str = "target"
+    direction_tags: Annotated[str, Literal["target", "both"]] = "target"
     cache_directory: str = "~/.cache/t2t"  # folder of tokenised corpora, shared between runs
     # training drops pairs with more sub-words than this on either side, EOS and a tag included
-    max_length: int = 256
+    max_length: PositiveInt = 256
     # training drops pairs whose longer side has more than this times the sub-words of the shorter;
     # 0: no limit
-    max_length_ratio: float = 0.0
+    max_length_ratio: NonNegativeFloat = 0.0
     # positions of a batch, padding included: at most this many source positions and at most this
     # many target positions
-    batch_tokens: int = 25_000
+    batch_tokens: PositiveInt = 25_000
     # packing: each row holds several pairs, up to this many positions per side; 0: one pair per row
-    packed_length: int = 0
+    packed_length: NonNegativeInt = 0
     # subword regularisation: each epoch segments the training text anew, at random; 0: never. With
     # tokenizer.kind="bpe" the probability that a merge is left out (BPE-dropout), with "unigram"
     # the exponent of a segmentation's probability; needs packed_length
-    subword_sampling: float = 0.0
-    sampled_sides: str = "both"  # sides that subword_sampling segments anew: both | src | tgt
+    subword_sampling: Probability = 0.0
+    # sides that subword_sampling segments anew
+    sampled_sides: Annotated[str, Literal["both", "src", "tgt"]] = "both"
     # batch shapes (rows, source length, target length), each compiled once: at most this many;
     # without effect with packed_length, which has one shape
-    num_shapes: int = 12
+    num_shapes: PositiveInt = 12
     # source and target lengths of batch shapes are multiples of this; packed_length sets its own
-    length_multiple: int = 1
+    length_multiple: PositiveInt = 1
     # rows of a batch are a multiple of this; unless it is a multiple of mesh.data x mesh.fsdp x
     # training.accumulation_steps, empty rows are added to batches
-    rows_multiple: int = 8
+    rows_multiple: PositiveInt = 8
 
 
 @dataclasses.dataclass
@@ -265,11 +301,11 @@ class TokenizerConfig(Fields):
     path: str = ""
     # bpe | unigram | symbols (what stands between spaces is one piece, for sequences that are no
     # language; other symbols are unknown, neighbours together)
-    kind: str = "bpe"
-    vocab_size: int = 37_000  # sub-words per vocabulary, special tokens included
+    kind: Annotated[str, Literal["bpe", "unigram", "symbols"]] = "bpe"
+    vocab_size: PositiveInt = 37_000  # sub-words per vocabulary, special tokens included
     shared: bool = True  # one vocabulary for both languages; False: one per language
-    # share of the text's characters that become sub-words, from 0.98 to 1
-    character_coverage: float = 1.0
+    # share of the text's characters that become sub-words
+    character_coverage: Coverage = 1.0
     # encode characters outside the vocabulary as UTF-8 bytes; False: as the unknown token
     byte_fallback: bool = True
     # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too: compare
@@ -278,20 +314,20 @@ class TokenizerConfig(Fields):
     # pieces <extra_id_0>, <extra_id_1>, ..., at least those that data.objective needs, which a run
     # adds: one for each span that a text may have with span_corruption, one with masked_lm; text
     # with these characters is text
-    sentinels: int = 0
+    sentinels: NonNegativeInt = 0
 
 
 @dataclasses.dataclass
 class TrainingConfig(Fields):
     """Section 5 of the paper: optimiser, schedule, regularisation; and intervals of reports."""
 
-    steps: int = 100_000  # length of training in steps, one batch each
+    steps: PositiveInt = 100_000  # length of training in steps, one batch each
     # noam | inverse_sqrt | cosine | constant, all with warm-up; or a registered schedule
-    schedule: str = "noam"
-    warmup_steps: int = 4000  # steps of linear warm-up of the learning rate
+    schedule: Annotated[str, Variants("noam", "inverse_sqrt", "cosine", "constant")] = "noam"
+    warmup_steps: PositiveInt = 4000  # steps of linear warm-up of the learning rate
     # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate, for
     # built-in ones at most 0.1
-    learning_rate: float = 1.0
+    learning_rate: PositiveFloat = 1.0
     # fine-tuning: run whose parameters a new run begins with, as RUN or RUN:CHECKPOINT; set by
     # `t2t.train --init_from`
     init_from: str = ""
@@ -302,51 +338,51 @@ class TrainingConfig(Fields):
     # parameter the first pattern counts that matches its name
     rate_factors: tuple[str, ...] = ()
     # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
-    schedule_start: int = 0
+    schedule_start: NonNegativeInt = 0
     # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
     # inverse_sqrt and constant
-    cooldown_steps: int = 0
+    cooldown_steps: NonNegativeInt = 0
     # adam | nadamw (Adam with Nesterov momentum and decoupled weight decay: Dozat 2016) |
     # schedule_free_adamw (evaluates an average of its iterates: Defazio et al. 2024) | muon
     # (orthogonal updates of matrices, Adam for the rest: Jordan et al. 2024), or a registered
     # optimiser
-    optimizer: str = "adam"
+    optimizer: Annotated[str, Variants("adam", "nadamw", "schedule_free_adamw", "muon")] = "adam"
     # beta_1 of Adam and nadamw, in [0, 1); beta of schedule_free_adamw, in (0, 1): the share of the
     # average in the parameters at which gradients are computed
-    adam_b1: float = 0.9
-    adam_b2: float = 0.98  # beta_2, in [0, 1)
-    adam_eps: float = 1e-9  # epsilon
+    adam_b1: Probability = 0.9
+    adam_b2: Probability = 0.98  # beta_2
+    adam_eps: PositiveFloat = 1e-9  # epsilon
     # each update subtracts the learning rate times this times the parameters; with
     # optimizer="nadamw", "schedule_free_adamw" or a registered one
-    weight_decay: float = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     # loss of training: cross_entropy (label-smoothed, section 5.4), or a registered one; validation
     # computes the cross-entropy without smoothing
-    loss: str = "cross_entropy"
-    # probability in [0, 1) that label smoothing spreads over the vocabulary
-    label_smoothing: float = 0.1
+    loss: Annotated[str, Variants("cross_entropy")] = "cross_entropy"
+    # probability that label smoothing spreads over the vocabulary
+    label_smoothing: Probability = 0.1
     # R-Drop (Liang et al. 2021): alpha, the weight of the divergence between two passes of each
     # batch with different dropout masks, for example 5; 0: one pass
-    r_drop: float = 0.0
-    # scheduled sampling (Mihaylova and Martins 2019): probability in [0, 1) that a target input is
+    r_drop: NonNegativeFloat = 0.0
+    # scheduled sampling (Mihaylova and Martins 2019): probability that a target input is
     # replaced by what the model, in a first pass without gradient, predicts in its place; 0: never
-    scheduled_sampling: float = 0.0
-    # decay in [0, 1) of an exponential moving average of the parameters, for example 0.999; 0: no
+    scheduled_sampling: Probability = 0.0
+    # decay of an exponential moving average of the parameters, for example 0.999; 0: no
     # average. It is part of checkpoints, and --checkpoint=ema evaluates it
-    ema_decay: float = 0.0
-    clip_norm: float = 0.0  # maximum global norm of the gradient; 0: no clipping
+    ema_decay: Probability = 0.0
+    clip_norm: NonNegativeFloat = 0.0  # maximum global norm of the gradient; 0: no clipping
     # gradient accumulation: split each batch into this many parts, computed one after the other;
     # less memory, the same gradient apart from dropout masks
-    accumulation_steps: int = 1
+    accumulation_steps: PositiveInt = 1
     # consecutive steps skipped for a non-finite loss or gradient after which training fails
-    max_nonfinite_steps: int = 10
-    log_every: int = 100  # steps between log lines and TensorBoard points
-    validate_every: int = 1000  # steps between computations of the validation loss
+    max_nonfinite_steps: PositiveInt = 10
+    log_every: PositiveInt = 100  # steps between log lines and TensorBoard points
+    validate_every: PositiveInt = 1000  # steps between computations of the validation loss
     # steps between translations of the validation split by beam search, which give its BLEU and
     # chrF, and the last; 0: never
-    bleu_every: int = 0
+    bleu_every: NonNegativeInt = 0
     # pairs of the validation split, of which validation/source_use says how much the model uses
     # their sources; 0: it is not computed
-    source_use_pairs: int = 1000
+    source_use_pairs: NonNegativeInt = 1000
 
     @property
     def factor_by_pattern(self) -> dict[str, float]:
@@ -368,12 +404,14 @@ class TrainingConfig(Fields):
 class CheckpointConfig(Fields):
     """The checkpoints that are written, and those that are kept."""
 
-    every: int = 1000  # steps between checkpoints
-    keep_last: int = 5  # keep this many of the newest checkpoints
-    keep_every: int = 0  # also keep checkpoints whose step is a multiple of this; 0: none
-    keep_best: int = 1  # also keep this many checkpoints that are best by best_metric; 0: none
-    # on the validation split: loss | bleu | chrf; the last two need training.bleu_every
-    best_metric: str = "loss"
+    every: PositiveInt = 1000  # steps between checkpoints
+    keep_last: PositiveInt = 5  # keep this many of the newest checkpoints
+    # also keep checkpoints whose step is a multiple of this; 0: none
+    keep_every: NonNegativeInt = 0
+    # also keep this many checkpoints that are best by best_metric; 0: none
+    keep_best: NonNegativeInt = 1
+    # on the validation split; all but loss need training.bleu_every
+    best_metric: Annotated[str, Literal["loss", "bleu", "chrf"]] = "loss"
 
 
 @dataclasses.dataclass
@@ -392,38 +430,42 @@ class MeshConfig(Fields):
 class DecodingConfig(Fields):
     """Beam search, section 6.1 of the paper, or sampling."""
 
-    strategy: str = "beam"  # beam (beam search) | sampling (draws from the model's distribution)
-    beam_size: int = 4  # hypotheses per sentence; 1: greedy search
-    alpha: float = 0.6  # exponent of the length penalty, by which log P is divided
+    # beam (beam search) | sampling (draws from the model's distribution)
+    strategy: Annotated[str, Literal["beam", "sampling"]] = "beam"
+    beam_size: PositiveInt = 4  # hypotheses per sentence; 1: greedy search
+    alpha: Exponent = 0.6  # exponent of the length penalty, by which log P is divided
     # length penalty: gnmt ((5 + length) / 6) ** alpha, the paper's | length (length ** alpha, the
     # mean log P per sub-word if alpha is 1) | none (log P alone)
-    length_penalty: str = "gnmt"
-    min_length: int = 0  # least number of sub-words of an output, without EOS
+    length_penalty: Annotated[str, Literal["gnmt", "length", "none"]] = "gnmt"
+    min_length: NonNegativeInt = 0  # least number of sub-words of an output, without EOS
     # a longer source is cut into pieces of at most this many sub-words, EOS and a tag included: at
     # the ends of sentences, else of clauses, else between words; 0: data.max_length, or the model's
     # positions if they are fewer
-    max_source_length: int = 0
+    max_source_length: NonNegativeInt = 0
     # translate each sentence of a line by itself: yes | no | auto (yes, if fewer than 10% of
     # training's source lines hold several sentences); not with a forced prefix
-    split_sentences: str = "auto"
+    split_sentences: Annotated[str, Literal["auto", "yes", "no"]] = "auto"
     # an output has at most source length + this many sub-words; what follows a prompt has at most
     # this many, and EOS
-    max_extra_length: int = 50
-    num_samples: int = 1  # strategy="sampling": samples per sentence
-    temperature: float = 1.0  # strategy="sampling": divides the logits
-    top_k: int = 0  # strategy="sampling": draw from this many most probable sub-words; 0: all
+    max_extra_length: PositiveInt = 50
+    num_samples: PositiveInt = 1  # strategy="sampling": samples per sentence
+    temperature: PositiveFloat = 1.0  # strategy="sampling": divides the logits
+    # strategy="sampling": draw from this many most probable sub-words; 0: all
+    top_k: NonNegativeInt = 0
     # strategy="sampling": draw from the most probable sub-words that together have this
     # probability (after temperature and top_k); 1: all
-    top_p: float = 1.0
-    sampling_seed: int = 0  # strategy="sampling": of the random numbers
+    top_p: TopShare = 1.0
+    sampling_seed: Seed = 0  # strategy="sampling": of the random numbers
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
     # expected utility, a measure of sentences: none | chrf | bleu | chrf++ | spbleu | ter |
     # exact_match, metricx (--metricx), or one of a plugin (evaluation.measure)
-    mbr: str = "none"
+    mbr: Annotated[
+        str, Variants("none", "chrf", "bleu", "chrf++", "spbleu", "ter", "exact_match")
+    ] = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
     # length; all devices share a batch, a single one searches two at a time. Rounding depends on
     # the batch shape and may decide between hypotheses of nearly equal probability
-    batch_size: int = 64
+    batch_size: PositiveInt = 64
 
     @property
     def label(self) -> str:
@@ -454,7 +496,7 @@ class Config(Fields):
     checkpoints: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
-    seed: int = 0  # of the initial parameters, of dropout and of the order of the data
+    seed: Seed = 0  # of the initial parameters, of dropout and of the order of the data
     # Python modules that register variants (t2t/config/variants.py). Programs that open the run
     # import them with --plugins or --trust_plugins
     plugins: tuple[str, ...] = ()
@@ -463,17 +505,28 @@ class Config(Fields):
     plugin: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def flatten(config: Config) -> dict[str, Any]:
-    """The config as one flat dict: {"model.d_model": 512, ...}."""
+# The type of each field that is no section, by its name, such as "model.d_model".
+FIELD_TYPES = {
+    f"{section.name}.{field.name}" if dataclasses.is_dataclass(section.type) else section.name: (
+        FieldType.of(field.type)
+    )
+    for section in dataclasses.fields(Config)
+    for field in (
+        dataclasses.fields(section.type) if dataclasses.is_dataclass(section.type) else [section]
+    )
+}
 
-    def walk(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
-        for name, value in values.items():
-            if isinstance(value, dict):
-                yield from walk(value, f"{section}{name}.")
-            else:
-                yield f"{section}{name}", value
 
-    return dict(walk(dataclasses.asdict(config)))
+def flatten(config: Config | Mapping[str, Any], section: str = "") -> dict[str, Any]:
+    """The config, or a section of it, as one flat dict: {"model.d_model": 512, ...}."""
+    flat: dict[str, Any] = {}
+    values = config if isinstance(config, Mapping) else dataclasses.asdict(config)
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{section}{name}.")
+        else:
+            flat[f"{section}{name}"] = value
+    return flat
 
 
 def describe_unknown_field(name: str, known: Collection[str] = ()) -> str:

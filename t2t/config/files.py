@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t.config.data_rules import text_problems
+from t2t.config.field_types import FieldType
 from t2t.config.fields import (
     Config,
     ConfigError,
@@ -62,7 +63,7 @@ def build_config(values: Any, where: str = "") -> Config:
 def _build(
     kind: Callable[..., Section], values: Mapping[str, Any], section: str, problems: list[str]
 ) -> Section:
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     if unknown := sorted(f"{section}{name}" for name in values.keys() - hints.keys()):
         problems.append(f"unknown fields {', '.join(unknown)}; written by another version?")
     built = {}
@@ -84,7 +85,10 @@ def _build(
 def _build_options(values: Any, problems: list[str]) -> dict[str, Any]:
     """Builds the options of plugins, each of its class; those of no known class stay."""
     built: dict[str, Any] = {}
-    for name, given in values.items() if isinstance(values, Mapping) else [("NAME", values)]:
+    if not (isinstance(values, Mapping) and all(isinstance(name, str) for name in values)):
+        problems.append(f"plugin={show(values)} is no object with a name for each plugin's options")
+        return built
+    for name, given in values.items():
         fields, kind = vars(given) if isinstance(given, Fields) else given, find_options(name)
         if not isinstance(fields, Mapping):
             problems.append(f"plugin.{name}={show(given)} is no object with fields")
@@ -204,11 +208,11 @@ def check_type(name: str, value: Any, hint: Any) -> Any:
     Raises:
         ConfigError: it has another type; the message has the field's `name`.
     """
+    kind = FieldType.of(hint)
     try:
-        return _convert(value, hint)
+        return _convert(value, kind.plain)
     except (TypeError, OverflowError):
-        expected = hint.__name__ if isinstance(hint, type) else hint
-        raise ConfigError(f"{name}={show(value)} is not of type {expected}") from None
+        raise ConfigError(f"{name}={show(value)} is not of type {kind}") from None
 
 
 def _convert(value: Any, hint: Any) -> Any:

@@ -14,10 +14,12 @@ from ml_collections import config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 from ml_collections.config_flags.tuple_parser import TupleParser
 
+from t2t.config.field_types import FieldType
 from t2t.config.fields import (
     Config,
     ConfigError,
     DataConfig,
+    Fields,
     explain_attribute,
     flatten,
 )
@@ -67,6 +69,7 @@ def _open_options(config: Any) -> Any:
     opened = complete_options(dataclasses.replace(config, plugins=given or config.plugins))
     for name, options in opened.plugin.items():
         config_flags.register_flag_parser_for_type(type(options), _SectionParser(f"plugin.{name}"))
+        _register_parsers(type(options))
     config.plugin = opened.plugin
     return config
 
@@ -119,13 +122,28 @@ class _SectionParser(flags.ArgumentParser[Any]):
         return argument
 
 
-config_flags.register_flag_parser_for_type(int, _IntegerParser())
-config_flags.register_flag_parser_for_type(tuple[str, ...], _TextsParser())
-config_flags.register_flag_parser_for_type(tuple[float, ...], _NumbersParser())
-config_flags.register_flag_parser_for_type(dict[str, Any], _SectionParser("plugin.NAME"))
-for _field in dataclasses.fields(Config):
-    if dataclasses.is_dataclass(_field.type):
-        config_flags.register_flag_parser_for_type(_field.type, _SectionParser(_field.name))
+_PARSERS: dict[Any, flags.ArgumentParser[Any]] = {
+    int: _IntegerParser(),
+    float: flags.FloatParser(),
+    str: flags.ArgumentParser(),
+    tuple[str, ...]: _TextsParser(),
+    tuple[float, ...]: _NumbersParser(),
+    dict[str, Any]: _SectionParser("plugin.NAME"),
+}
+
+
+def _register_parsers(section: type[Fields]) -> None:
+    """Chooses a parser for each field of a section by its plain type: `check_config` checks it."""
+    for field in dataclasses.fields(section):  # type: ignore[arg-type]  # all are dataclasses
+        for hint in (field.type, *typing.get_args(field.type)):  # such as int, of int | None
+            if parser := _PARSERS.get(FieldType.of(hint).plain):
+                config_flags.register_flag_parser_for_type(hint, parser)
+        if dataclasses.is_dataclass(field.type):
+            config_flags.register_flag_parser_for_type(field.type, _SectionParser(field.name))
+            _register_parsers(typing.cast(type[Fields], field.type))
+
+
+_register_parsers(Config)
 
 
 def define_config(required: bool = True) -> None:

@@ -118,12 +118,6 @@ def objective_problems(config: Config) -> Iterator[str]:
             f"data.objective={objective!r} cannot train model.kind={kind!r}; set model.kind to "
             f"{' or '.join(trained)}, or data.objective to one of {objectives}"
         )
-    if data.mean_span_length < 1:
-        yield (
-            f"data.mean_span_length={data.mean_span_length} must be at least 1, the length of the "
-            "shortest span"
-        )
-        return
     if not is_text_alone(data):
         return
     reads = f"data.objective={objective!r} reads text alone, which has no"

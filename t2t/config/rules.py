@@ -8,8 +8,10 @@ import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from t2t.config.data_rules import data_problems
+from t2t.config.data_rules import batch_problems, text_problems
+from t2t.config.field_types import FieldType
 from t2t.config.fields import (
+    FIELD_TYPES,
     Config,
     ConfigError,
     DecodingConfig,
@@ -20,30 +22,11 @@ from t2t.config.fields import (
 )
 from t2t.config.objective_rules import objective_problems
 from t2t.config.unused_fields import unused_problems
-from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
+from t2t.config.variants import choices, describe_unknown, import_plugins
 
-# Numbers that must be more than 0; all others may be 0, and none is negative.
-_POSITIVE = """
-    model.d_model model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v
-    model.num_experts model.experts_per_token
-    model.num_layers model.encoder_layers model.decoder_layers model.max_positions
-    model.norm_epsilon
-    data.max_length data.batch_tokens data.num_shapes data.length_multiple data.rows_multiple
-    tokenizer.vocab_size training.steps training.warmup_steps training.learning_rate
-    training.adam_eps tokenizer.character_coverage training.accumulation_steps
-    training.max_nonfinite_steps training.log_every training.validate_every checkpoints.every
-    checkpoints.keep_last decoding.beam_size decoding.max_extra_length decoding.batch_size
-    decoding.num_samples decoding.temperature data.noise_density data.mean_span_length
-""".split()
-_PROBABILITIES = """
-    model.dropout model.attention_dropout model.feed_forward_dropout training.label_smoothing
-    training.scheduled_sampling
-    training.adam_b1 training.adam_b2 training.ema_decay data.subword_sampling data.noise_density
-""".split()
 # Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
 # schedule depends on it, and a registered one may.
 OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
-MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
 
 
 def validate(config: Config) -> Config:
@@ -56,7 +39,7 @@ def validate(config: Config) -> Config:
     problems = [*unused_problems(flatten(config))]
     is_rnn = config.model.kind == "rnn"
     problems += _rnn_problems(config.model) if is_rnn else _transformer_problems(config.model)
-    problems += data_problems(config.data)
+    problems += [*text_problems(config.data), *batch_problems(config.data)]
     problems += objective_problems(config)
     problems += _training_problems(config.training, config.model)
     problems += _decoding_problems(config.decoding)
@@ -73,40 +56,26 @@ def check_fields(config: Config, without: Collection[str] = ()) -> None:
         ConfigError: the message has one line for each field that breaks a rule.
     """
     import_plugins(config.plugins)
-    values = {name: value for name, value in flatten(config).items() if name not in without}
-    problems = [
-        describe_unknown(name, value)
-        for name in CHOICES
-        if name in values  # evaluation.measure and training.writer are none
-        for value in (values[name].split("+") if name == "data.source" else [values[name]])
-        if value not in choices(name)
-    ]
-    problems += [
-        f"{name}={value!r} must {rule}"
-        for name, value in values.items()
-        for rule in _list_broken(name, value)
-        # These have rules of their own.
-        if not name.startswith(("mesh.", "decoding.top_p", "plugin."))
-    ]
+    values, problems = flatten(config), list[str]()
+    for name, kind in FIELD_TYPES.items():
+        if name not in without and name != "plugin":
+            problems += list_problems(name, values[name], kind)
     for name, options in config.plugin.items():
         if isinstance(options, PluginOptions):  # not while the plugin is not imported
+            for field in dataclasses.fields(options):  # type: ignore[arg-type]  # it is one
+                whole, value = f"plugin.{name}.{field.name}", getattr(options, field.name)
+                problems += list_problems(whole, value, FieldType.of(field.type))
             problems += [f"plugin.{name}.{line}" for line in options.list_problems()]
     if problems:
         raise ConfigError("\n".join(problems))
 
 
-def _list_broken(name: str, value: Any) -> Iterator[str]:
-    """Yields the rules that a field breaks if it is a number; NaN satisfies none."""
-    if type(value) not in (int, float):
-        return
-    if name in _POSITIVE and not value > 0:
-        yield "be positive"
-    if name in _PROBABILITIES and not 0 <= value < 1:
-        yield "lie in [0, 1)"
-    if name not in (*_POSITIVE, *_PROBABILITIES) and not value >= 0:
-        yield "not be negative"
-    if name in ("seed", "decoding.sampling_seed") and value >= 2**31:
-        yield "be below 2**31"
+def list_problems(name: str, value: Any, kind: FieldType) -> Iterator[str]:
+    """Yields a line for each rule of its type that the value of a field breaks."""
+    own = value.split("+") if name == "data.source" else [value]
+    known = kind.names and choices(name)
+    yield from (describe_unknown(name, each) for each in own if known and each not in known)
+    yield from (f"{name}={value!r} must {rule}" for rule in kind.list_broken(value))
 
 
 def _rnn_problems(model: ModelConfig) -> Iterator[str]:
@@ -229,16 +198,6 @@ def _rate_problems(training: TrainingConfig) -> Iterator[str]:
 
 
 def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
-    if not 0 < decoding.top_p <= 1:
-        yield (
-            f"decoding.top_p={decoding.top_p} must be more than 0, or no sub-word could be drawn, "
-            "and at most 1, which draws from all"
-        )
-    if decoding.alpha > MAX_ALPHA:
-        yield (
-            f"decoding.alpha={decoding.alpha} must be at most {MAX_ALPHA}: more makes the length "
-            "penalty of a long output overflow"
-        )
     if 0 < decoding.max_source_length < 3:
         yield (
             f"decoding.max_source_length={decoding.max_source_length} leaves no room for a sub-word"
@@ -260,11 +219,6 @@ def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
 
 def _tokenizer_problems(config: Config) -> Iterator[str]:
     tokenizer, model = config.tokenizer, config.model
-    if not 0.98 <= tokenizer.character_coverage <= 1:
-        yield (
-            f"tokenizer.character_coverage={tokenizer.character_coverage} must lie in "
-            "[0.98, 1], the shares of characters that SentencePiece can cover"
-        )
     if tokenizer.kind == "symbols" and config.data.subword_sampling:
         yield (
             f"data.subword_sampling={config.data.subword_sampling}: with tokenizer.kind='symbols' "

@@ -23,39 +23,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t.config.fields import ConfigError, PluginOptions
+from t2t.config.field_types import FieldType
+from t2t.config.fields import FIELD_TYPES, ConfigError, PluginOptions
 
 GATED = ("swiglu", "geglu")  # feed-forwards with two inner projections, of which one is a gate
-# The library's own variants, each chosen by a `match` on the field.
-CHOICES = {
-    "model.kind": ("transformer", "decoder_only", "encoder_only", "rnn"),
-    "model.attention": ("dot_product",),
-    "model.position": (
-        "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary", "relative",
-        "relative_by_layer", "alibi", "none",
-    ),
-    "model.norm": ("layer", "rms", "none"),
-    "model.norm_position": ("post", "pre"),
-    "model.feed_forward": ("relu", "gelu", "gelu_exact", "silu", *GATED, "moe", "none"),
-    "model.rnn_cell": ("gru", "lstm"),
-    "model.tie_embeddings": ("all", "decoder", "input", "none"),
-    "model.decoder_start": ("bos", "eos", "unk"),
-    "model.dtype": ("auto", "float32", "bfloat16", "mixed"),
-    "model.kernels": ("auto", "textbook"),
-    "data.objective": ("translation", "lm", "span_corruption", "masked_lm"),
-    "data.direction_tags": ("target", "both"),
-    "data.sampled_sides": ("both", "src", "tgt"),
-    "data.source": ("phrasebook", "multi30k", "tfds", "hf", "text"),
-    "tokenizer.kind": ("bpe", "unigram", "symbols"),
-    "training.loss": ("cross_entropy",),
-    "training.optimizer": ("adam", "nadamw", "schedule_free_adamw", "muon"),
-    "training.schedule": ("noam", "inverse_sqrt", "cosine", "constant"),
+# The library's own variants by field, each chosen by a `match` on it.
+CHOICES = {name: kind.names for name, kind in FIELD_TYPES.items() if kind.names} | {
     "training.writer": ("json_lines", "tensorboard"),  # no field: --writers of t2t.train
-    "checkpoints.best_metric": ("loss", "bleu", "chrf"),
-    "decoding.strategy": ("beam", "sampling"),
-    "decoding.mbr": ("none", "chrf", "bleu", "chrf++", "spbleu", "ter", "exact_match"),
-    "decoding.length_penalty": ("gnmt", "length", "none"),
-    "decoding.split_sentences": ("auto", "yes", "no"),
     "evaluation.measure": (  # no field of the config: --measures of t2t.evaluate
         "bleu", "chrf", "ter", "exact_match", "bleu_lowercase", "chrf_lowercase",
         "exact_match_lowercase", "bleu_multi30k", "bleu_paper", "chrf++", "spbleu",
@@ -188,7 +162,7 @@ def _check_variant(field: str, name: str, variant: Any) -> None:
 def _check_options(name: str, kind: Any) -> None:
     """Raises ConfigError if these are no options; makes the types of fields those of Python."""
     try:
-        hints = typing.get_type_hints(kind)
+        hints = typing.get_type_hints(kind, include_extras=True)
         kind()
         for field in dataclasses.fields(kind):
             field.type = hints[field.name]  # which may have been a text
@@ -215,10 +189,6 @@ def list_options(modules: Collection[str]) -> list[str]:
     ]
 
 
-def _name_type(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind)
-
-
 def list_option_names() -> list[str]:
     """Returns the fields of all registered options, such as plugin.distillation.mix."""
     kinds = [(name, kind) for (field, name), kind in _registered.items() if field == "plugin"]
@@ -242,7 +212,7 @@ def describe_options(name: str) -> str:
             "them in plugins"
         )
     return f"plugin.{name} has " + "; ".join(
-        f"{field.name} ({_name_type(field.type)}, by default {field.default!r}): "
+        f"{field.name} ({FieldType.of(field.type)}, by default {field.default!r}): "
         f"{field.metadata.get('help', '')}"
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # it is a dataclass
     )
@@ -295,7 +265,7 @@ def describe_value(value: Any) -> str:
 
 def describe_unknown(field: str, name: str) -> str:
     """The error message for an unknown value of a field; it lists the known values."""
-    is_open = field in EXTENSIBLE or field == "decoding.mbr"
+    is_open = FIELD_TYPES[field].is_open if field in FIELD_TYPES else field in EXTENSIBLE
     remedy = ", or name the module that registers it in plugins" if is_open else ""
     return f"{field}={name!r} is unknown; use one of {', '.join(choices(field))}{remedy}"
 
@@ -313,8 +283,11 @@ def import_plugins(modules: Sequence[str]) -> None:
         ConfigError: one of them cannot be found.
     """
     for module in modules:
-        if not module:
-            raise ConfigError("plugins: the name of a module is empty; leave it out")
+        if "" in module.split("."):
+            raise ConfigError(
+                f"plugins: {module!r} is no name of a module; write one as PACKAGE.MODULE, or "
+                "leave it out"
+            )
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:

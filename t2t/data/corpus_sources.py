@@ -11,7 +11,8 @@ from t2t.config.variants import call_variant
 from t2t.data import hugging_face, multi30k, phrasebook, tfds_corpus
 from t2t.data.corpus import ConcatenatedCorpus, Corpus, DataError, TargetsAlone, TextCorpus
 from t2t.data.filters import filter_corpora
-from t2t.data.parts import Part, choose_direction, find_tag, list_directions, list_parts
+from t2t.data.parts import Direction, Part, choose_direction, find_tag, resolve
+from t2t.runtime.distributed import process_0_first
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.open_text import PACKED_SUFFIXES
 from t2t.storage.paths import make_path, measure_size
@@ -19,18 +20,58 @@ from t2t.storage.paths import make_path, measure_size
 _CASED = TokenizerConfig()  # by default text is spelled as it is written
 
 
-def check_paths(data: DataConfig) -> None:
-    """Raises an error for a path that cannot work, before anything is computed.
+class Data(NamedTuple):
+    """The corpora that training reads, opened once."""
+
+    training: list[Corpus]  # with their weights
+    validation: dict[str, Corpus]  # of each direction with this split, by its name, such as en-de
+    splits: tuple[str, ...]  # the names of all splits
+
+    @property
+    def corpora(self) -> dict[str, list[Corpus]]:
+        """The corpora by split, as the run's ledger records them."""
+        held_out = {"validation": [*self.validation.values()]} if self.validation else {}
+        return {"train": self.training} | held_out
+
+
+def open_data(directions: Sequence[Direction], tokenizer: TokenizerConfig = _CASED) -> Data:
+    """Opens the corpora of all directions that training reads; process 0 opens them first.
+
+    It reads, filters and copies what is not in the cache; the others find it there. Files of other
+    splits are opened as well, so that their errors come before training.
+
+    Raises:
+        ConfigError, DataError: as `open_training`, or another split is invalid.
+    """
+    with process_0_first():
+        training = _open_training(directions, tokenizer)
+    validation = {}
+    with process_0_first():
+        for each in directions:
+            if "validation" in _list_splits(each.parts):
+                name = "".join(each.config.directions)  # "" without them
+                validation[name] = _open_held_out(each, "validation")
+            for part in each.parts:
+                for split in part.files.keys() - {"train", "validation"}:
+                    open_part(part, split)
+    splits = _list_splits([part for each in directions for part in each.parts])
+    return Data(training, validation, splits)
+
+
+def check_paths(data: DataConfig) -> list[Direction]:
+    """Resolves the directions of a config whose paths can be used, before anything is computed.
 
     Raises:
         PathError: a scheme is unknown, or its client is not installed.
         DataError: the cache is in a bucket that cannot be written.
     """
-    for part in list_parts(data):
-        make_path(part.config.directory)
+    directions = resolve(data)
+    for each in directions:
+        make_path(each.config.directory)
     cache = make_path(data.cache_directory)
     with explain_write_errors(DataError, f"data.cache_directory={cache}"):
         check_bucket(cache)
+    return directions
 
 
 def open_training(data: DataConfig, tokenizer: TokenizerConfig = _CASED) -> list[Corpus]:
@@ -42,29 +83,36 @@ def open_training(data: DataConfig, tokenizer: TokenizerConfig = _CASED) -> list
         ConfigError: filters need the vocabulary that `tokenizer.path` names, which is not there.
         DataError: A corpus is missing or invalid.
     """
-    corpora = [
-        corpus for each in list_directions(data) for corpus in _open_direction(each, tokenizer)
-    ]
-    weights = [part.weight for part in list_parts(data) if part.weight is not None]
-    if data.temperature:
-        weights = find_weights([len(corpus) for corpus in corpora], data.temperature)
+    return _open_training(resolve(data), tokenizer)
+
+
+def _open_training(directions: Sequence[Direction], tokenizer: TokenizerConfig) -> list[Corpus]:
+    corpora = [corpus for each in directions for corpus in _open_direction(each, tokenizer)]
+    parts = [part for each in directions for part in each.parts]
+    weights = [part.weight for part in parts if part.weight is not None]
+    if temperature := directions[0].config.temperature:
+        weights = find_weights([len(corpus) for corpus in corpora], temperature)
     for corpus, weight in zip(corpora, weights, strict=True):
         corpus.weight = weight
     return corpora
 
 
-def _open_direction(data: DataConfig, tokenizer: TokenizerConfig) -> list[Corpus]:
+def _open_direction(direction: Direction, tokenizer: TokenizerConfig) -> list[Corpus]:
     """Opens the training corpora of one direction, without the pairs that filters drop."""
-    corpora = []
-    for part in list_parts(data):
-        if part.weight is not None:
-            if (corpus := open_part(part, "train")) is None:
-                raise _unknown_split(part.config, "train")
-            corpora.append(corpus)
-    others = [split for split in list_splits(data) if split != "train"]
-    held_out = [open_split(data, each) for each in others] if "overlap" in data.filters else []
-    cache = make_path(data.cache_directory)
-    return filter_corpora(corpora, data.filters, held_out, cache, tokenizer)
+    corpora, data = [], direction.config
+    for part in direction.training:
+        if (corpus := open_part(part, "train")) is None:
+            raise _unknown_split(Direction(part.config, [part]), "train")
+        corpora.append(corpus)
+    if not data.filters:
+        return corpora
+    held_out = []
+    if "overlap" in data.filters:
+        others = [split for split in _list_splits(direction.parts) if split != "train"]
+        held_out = [_open_held_out(direction, split) for split in others]
+    return filter_corpora(
+        corpora, data.filters, held_out, make_path(data.cache_directory), tokenizer
+    )
 
 
 def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
@@ -92,43 +140,25 @@ def open_split(data: DataConfig, split: str, tokenizer: TokenizerConfig = _CASED
             in `open_training`.
         DataError: The split is unknown or invalid.
     """
-    data = choose_direction(data)
-    if split == "train":
-        corpora = _open_direction(data, tokenizer)
-        return corpora[0] if len(corpora) == 1 else ConcatenatedCorpus(corpora)
-    for part in sorted(list_parts(data), key=lambda part: part.config.source != "text"):
+    [direction] = resolve(choose_direction(data))
+    if split != "train":
+        return _open_held_out(direction, split)
+    corpora = _open_direction(direction, tokenizer)
+    return corpora[0] if len(corpora) == 1 else ConcatenatedCorpus(corpora)
+
+
+def _open_held_out(direction: Direction, split: str) -> Corpus:
+    for part in sorted(direction.parts, key=lambda part: part.config.source != "text"):
         if (corpus := open_part(part, split)) is not None:
             return corpus
-    raise _unknown_split(data, split)
+    raise _unknown_split(direction, split)
 
 
-def open_validation(data: DataConfig) -> dict[str, Corpus]:
-    """Opens the validation split of each direction that has one, by its name, such as en-de.
-
-    Without data.directions the only name is "".
-    """
-    return {
-        "".join(each.directions): open_split(each, "validation")
-        for each in list_directions(data)
-        if "validation" in list_splits(each)
-    }
-
-
-def check_test_files(data: DataConfig) -> None:
-    """Opens the files of held-out splits other than validation, which training does not read.
-
-    Raises:
-        DataError: A file is missing or invalid.
-    """
-    for part in list_parts(data):
-        for split in part.files.keys() - {"train", "validation"}:
-            open_part(part, split)
-
-
-def _unknown_split(data: DataConfig, split: str) -> DataError:
+def _unknown_split(direction: Direction, split: str) -> DataError:
+    data = direction.config
     return DataError(
         f"split {split!r} is unknown; data.source={data.source!r} has "
-        f"{', '.join(list_splits(data))} here"
+        f"{', '.join(_list_splits(direction.parts))} here"
         f"{'; name it in data.hf_files, such as ' + split + '=FILE' if data.hf_files else ''}"
     )
 
@@ -214,7 +244,11 @@ def open_part(part: Part, split: str) -> Corpus | None:
 
 def list_splits(data: DataConfig) -> tuple[str, ...]:
     """Names of the splits that `open_split` takes; a registered source may have more."""
-    found = (name for part in list_parts(data) for name in _find_source(part).list_splits(part))
+    return _list_splits([part for each in resolve(data) for part in each.parts])
+
+
+def _list_splits(parts: Sequence[Part]) -> tuple[str, ...]:
+    found = (name for part in parts for name in _find_source(part).list_splits(part))
     return tuple(dict.fromkeys(found))
 
 
@@ -224,8 +258,9 @@ def prepare(data: DataConfig) -> None:
     Raises:
         DataError: The data cannot be downloaded or prepared; the message says what to do.
     """
-    for part in list_parts(data):
-        _find_source(part).prepare(part)
+    for each in resolve(data):
+        for part in each.parts:
+            _find_source(part).prepare(part)
 
 
 def find_training_text(data: DataConfig) -> list[Path]:
@@ -234,19 +269,18 @@ def find_training_text(data: DataConfig) -> list[Path]:
     Raises:
         DataError: a data set was not prepared.
     """
-    parts = [part for part in list_parts(data) if part.weight is not None]
+    parts = [part for each in resolve(data) for part in each.training]
     return [path for part in parts for path in _find_source(part).find_text(part)]
 
 
-def measure_training_text(data: DataConfig) -> int:
+def measure_training_text(directions: Sequence[Direction]) -> int:
     """Bytes of the training text, estimated where it is compressed or not yet copied."""
     total = 0
-    for part in list_parts(data):
-        if part.weight is not None:
-            files = part.files.get("train") or _find_source(part).find_text(part)
-            size = sum(
-                measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)
-                for path in dict.fromkeys(files)  # text alone is both sides of its corpus
-            )
-            total += size or (tfds_corpus.measure_tfds(part) if part.config.source == "tfds" else 0)
+    for part in (part for each in directions for part in each.training):
+        files = part.files.get("train") or _find_source(part).find_text(part)
+        size = sum(
+            measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)
+            for path in dict.fromkeys(files)  # text alone is both sides of its corpus
+        )
+        total += size or (tfds_corpus.measure_tfds(part) if part.config.source == "tfds" else 0)
     return total

@@ -185,8 +185,6 @@ def filter_corpora(
         ConfigError: the vocabulary that `tokenizer.path` names cannot be read.
         DataError: the filters drop all pairs of a corpus, or the cache cannot be written.
     """
-    if not names:
-        return [*corpora]
     spelling = find_spelling(tokenizer)
     texts = [corpus.fingerprint() for corpus in (*corpora, *held_out)]
     versions = [f"{name} {FILTERS[name][0]}" for name in names]

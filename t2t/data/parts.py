@@ -13,7 +13,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.languages import fill_languages
@@ -122,16 +122,28 @@ class Part:
         return self.config.src_language, self.config.tgt_language
 
 
-def list_parts(data: DataConfig) -> list[Part]:
-    """The parts of all directions, direction by direction, those of text file by file.
+class Direction(NamedTuple):
+    """One direction of a config's data, such as English to German."""
+
+    config: DataConfig  # with its languages in all names
+    parts: list[Part]  # those of text file by file
+
+    @property
+    def training(self) -> list[Part]:
+        """The parts that training reads."""
+        return [part for part in self.parts if part.weight is not None]
+
+
+def resolve(data: DataConfig) -> list[Direction]:
+    """Resolves a config into its directions, and these into parts.
 
     Raises:
         PathError: the path of a file cannot be used.
     """
-    return [part for each in list_directions(data) for part in _list_direction(each)]
+    return [Direction(each, [*_list_parts(each)]) for each in list_directions(data)]
 
 
-def _list_direction(data: DataConfig) -> Iterator[Part]:
+def _list_parts(data: DataConfig) -> Iterator[Part]:
     weights = itertools.chain(data.train_weights, itertools.repeat(1.0))
     for source in data.source.split("+"):
         own = dataclasses.replace(

@@ -16,7 +16,7 @@ from t2t.config.objective_rules import count_sentinels
 from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
-from t2t.data.parts import find_tag, list_directions, list_tags
+from t2t.data.parts import Direction, find_tag, list_directions, list_tags
 from t2t.data.token_cache import TokenizedCorpus, count_shards, is_tokenized, tokenize_corpus
 from t2t.data.tokenizer import (
     Vocabulary,
@@ -180,26 +180,21 @@ def tokenize_together(
     return [tokenize(corpus, vocabulary, data) for corpus in corpora]
 
 
-def check_prepared(config: Config, workdir: Path) -> None:
+def check_prepared(config: Config, workdir: Path, directions: Sequence[Direction]) -> None:
     """Checks that a large corpus was prepared; reads none of its text, unless for a new filter.
+
+    Preparing the text of sources that t2t does not know, and of those that are always small, counts
+    as quick.
 
     Raises:
         DataError: it was not; the message has the command that does it.
     """
-    if is_large(config.data) and not is_prepared(config, workdir):
+    if measure_training_text(directions) > LARGE_TEXT and not is_prepared(config, workdir):
         raise DataError(
             f"the training corpus is large and not prepared for {workdir}: run "
             f"`python -m t2t.prepare --config=... --workdir={workdir}` first, with the same config "
             "and flags; it needs no accelerator"
         )
-
-
-def is_large(data: DataConfig) -> bool:
-    """Returns whether preparing the training corpora takes more than some minutes.
-
-    The text of sources that t2t does not know, and of those that are always small, counts as none.
-    """
-    return measure_training_text(data) > LARGE_TEXT
 
 
 def is_prepared(config: Config, workdir: Path) -> bool:

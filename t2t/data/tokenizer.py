@@ -419,15 +419,11 @@ def train_vocabulary(
     Raises:
         ConfigError: `vocab_size` is too large or too small for the text.
     """
-
-    def train(text: str, *sides: int) -> Tokenizer:
-        return _train(text, _read_sides(corpora, sides), config, tags)
-
     if config.shared:
-        src = tgt = train("training text", 0, 1)
+        src = tgt = _train("training text", _read_sides(corpora, (0, 1)), config, tags)
     else:
-        src = train("training text's source side", 0)
-        tgt = train("training text's target side", 1)
+        src = _train("training text's source side", _read_sides(corpora, (0,)), config, tags)
+        tgt = _train("training text's target side", _read_sides(corpora, (1,)), config, tags)
     is_language = config.kind != "symbols"  # of which no line is split into sentences
     vocabulary = Vocabulary(src, tgt, measure_several(corpora) if is_language else None)
     vocabulary.save(directory)

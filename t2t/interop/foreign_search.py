@@ -7,8 +7,8 @@ the rest. `write_search` writes the search of a run, and names what has no count
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from t2t.config.field_types import MAX_ALPHA
 from t2t.config.fields import Config, DecodingConfig
-from t2t.config.rules import MAX_ALPHA
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.interop.hugging_face_folder import SourceError
 from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows

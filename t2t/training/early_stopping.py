@@ -15,6 +15,7 @@ from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
+STOP_FILE = "stop.json"
 STOPPED_EARLY = 76  # exit status of training that stopped for a request
 
 
@@ -26,18 +27,14 @@ class StopRequest:
     obeyed_at: int | None = None  # step of the last checkpoint; None until training has stopped
 
 
-def _find_file(workdir: Path) -> Path:
-    return workdir / "stop.json"
-
-
 def is_stop_requested(workdir: Path) -> bool:
     """Returns whether there is a request; all processes must call it and get the same answer."""
-    return broadcast_from_process_0(_find_file(workdir).exists())
+    return broadcast_from_process_0((workdir / STOP_FILE).exists())
 
 
 def request_stop(workdir: Path, reason: str) -> None:
     """Writes a request to stop training, unless there is one already; or raises `RunError`."""
-    if not _find_file(workdir).exists():
+    if not (workdir / STOP_FILE).exists():
         _log.info("asking training to stop: %s", reason)
         _write(workdir, StopRequest(reason))
 
@@ -48,7 +45,7 @@ def read_stop_request(workdir: Path) -> StopRequest | None:
     Raises:
         RunError: the request cannot be read.
     """
-    path = _find_file(workdir)
+    path = workdir / STOP_FILE
     try:
         text = path.read_text("utf-8")
         return StopRequest(**json.loads(text)) if text.strip() else StopRequest("no reason given")
@@ -71,11 +68,11 @@ def record_stop(workdir: Path, step: int) -> None:
         _write(workdir, dataclasses.replace(request, obeyed_at=step))
     _log.info(
         "stopped early after step %d: %s; to continue, remove %s and run the same command",
-        step, request.reason, _find_file(workdir),
+        step, request.reason, workdir / STOP_FILE,
     )  # fmt: skip
 
 
 def _write(workdir: Path, request: StopRequest) -> None:
-    path = _find_file(workdir)
+    path = workdir / STOP_FILE
     with explain_write_errors(RunError, path):
         write_file(path, json.dumps(dataclasses.asdict(request), indent=2) + "\n")

@@ -78,18 +78,48 @@ _REMEDIES = {  # what to do if the text of a split has changed
 }
 
 
-def open_run(workdir: Path, config: Config) -> None:
-    """Creates a run directory, or checks that an existing one can continue with this config.
-
-    If it has a vocabulary but no checkpoint, only the fields that the vocabulary depends on have to
-    be unchanged, so that a run can be started again after an error in its data.
+def open_run(
+    workdir: Path, config: Config, corpora: Mapping[str, Sequence[Corpus]] | None = None
+) -> None:
+    """Creates a run directory, or checks that an existing one can continue (`check_run`).
 
     Raises:
-        RunError: a field that may not change has changed, the directory cannot be written, or a
+        RunError: it cannot, or the directory cannot be written.
+    """
+    check_run(workdir, config, corpora or {})
+    if is_first():
+        with explain_write_errors(RunError, workdir):
+            make_folder(workdir / "checkpoints")
+            save_config(config, workdir / "config.json")
+
+
+def check_run(workdir: Path, config: Config, corpora: Mapping[str, Sequence[Corpus]]) -> None:
+    """Checks that a run may start, or go on, with this config, text and environment.
+
+    If it has a vocabulary but no checkpoint, only the fields that the vocabulary depends on have to
+    be unchanged, so that a run can be started again after an error in its data. With a checkpoint,
+    the text of each split in `corpora` has to be that of the last start that recorded it, wherever
+    it lies: the training text, and the validation text if a checkpoint has a score on it.
+
+    Raises:
+        RunError: a field, a text or the random generator has changed that may not change, or a
             checkpoint's validation scores are damaged.
     """
+    last, scored = max(list_steps(workdir), default=0), list_scored_measures(workdir)
+    _check_config(workdir, config, last, has_bleu="bleu" in scored)
+    starts = read_ledger(workdir) if last else []  # without a checkpoint, nothing binds the next
+    if last and not starts:
+        _log.warning("%s has no ledger, so changes of its text cannot be detected", workdir)
+    for split, parts in corpora.items():
+        known = [entry["corpora"][split] for entry in starts if split in entry["corpora"]]
+        if known and (split != "validation" or scored):
+            _check_text(workdir, split, known[-1], describe_corpora(parts))
+    if starts:
+        _check_generator(workdir, starts[-1]["environment"])
+
+
+def _check_config(workdir: Path, config: Config, last: int, *, has_bleu: bool) -> None:
     path = workdir / "config.json"
-    last, has_bleu = max(list_steps(workdir), default=0), "bleu" in list_scored_measures(workdir)
     if config.training.schedule_start > last:
         raise RunError(
             f"training.schedule_start={config.training.schedule_start} needs a run that has come "
@@ -131,11 +161,6 @@ def open_run(workdir: Path, config: Config) -> None:
                 + "\nchoose another --workdir, or continue this run with the old values"
                 + hint * is_schedule
             )
-    if not is_first():
-        return
-    with explain_write_errors(RunError, workdir):
-        make_folder(workdir / "checkpoints")
-        save_config(config, path)
 
 
 def keep_source(workdir: Path, config: Config) -> Config:
@@ -146,7 +171,10 @@ def keep_source(workdir: Path, config: Config) -> Config:
     path = workdir / "config.json"
     if config.training.init_from or not path.exists():
         return config
-    return override(config, {"training.init_from": read_saved_config(path).training.init_from})
+    source = read_saved_config(path).training.init_from
+    return dataclasses.replace(
+        config, training=dataclasses.replace(config.training, init_from=source)
+    )
 
 
 def _fill(config: Config) -> Config:
@@ -177,57 +205,38 @@ def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> t
     return (*_CHANGEABLE, "training.steps:") if is_open_ended else _CHANGEABLE
 
 
-def check_corpora(workdir: Path, corpora: Mapping[str, Sequence[Corpus]]) -> None:
-    """Checks that the text of each split is unchanged since the last start that recorded it.
-
-    Paths may change. A run with checkpoints cannot change its training text. A run whose
-    checkpoints have validation scores cannot change its validation text, either.
-
-    Raises:
-        RunError: the text of a split has changed.
-    """
-    entries = _read_starts(workdir)
-    if list_steps(workdir) and not entries:
-        _log.warning("%s has no ledger, so changes of its text cannot be detected", workdir)
-    for split, parts in corpora.items():
-        if split == "validation" and not list_scored_measures(workdir):
-            continue
-        before = [entry["corpora"][split] for entry in entries if split in entry["corpora"]][-1:]
-        found = describe_corpora(parts)
-        if before and [part["sha256"] for part in before[0]] != [part["sha256"] for part in found]:
-            raise RunError(
-                f"{workdir} was started with another {split} text:\n"
-                f"  {_name_corpora(before[0])}\ninstead of\n  {_name_corpora(found)}\n"
-                + _REMEDIES[split]
-            )
+def _check_text(
+    workdir: Path,
+    split: str,
+    before: Sequence[Mapping[str, Any]],
+    found: Sequence[Mapping[str, Any]],
+) -> None:
+    if [part["sha256"] for part in before] != [part["sha256"] for part in found]:
+        raise RunError(
+            f"{workdir} was started with another {split} text:\n"
+            f"  {_name_corpora(before)}\ninstead of\n  {_name_corpora(found)}\n" + _REMEDIES[split]
+        )
 
 
 def check_vocabulary(workdir: Path, vocabulary: Vocabulary) -> None:
     """Raises `RunError` if a run with checkpoints began with another vocabulary."""
-    entries = _read_starts(workdir)
-    if entries and entries[-1]["vocabulary"] != vocabulary.fingerprint():
+    starts = read_ledger(workdir) if list_steps(workdir) else []
+    if starts and starts[-1]["vocabulary"] != vocabulary.fingerprint():
         raise RunError(
             f"{workdir}/vocab is not the vocabulary of this run's checkpoints; restore it from a "
             "copy of the run, or choose another --workdir"
         )
 
 
-def check_generator(workdir: Path) -> None:
-    """Raises `RunError` if the environment chooses another random generator than the run had."""
-    for entry in _read_starts(workdir)[-1:]:
-        found = read_generator(os.environ)
-        for name, value in read_generator(entry["environment"]).items():
-            if found[name] != value:
-                raise RunError(
-                    f"{name}={found[name]}: {workdir} was trained with {name}={value}, and another "
-                    "random generator would change its dropout; set it to that, or choose another "
-                    "--workdir"
-                )
-
-
-def _read_starts(workdir: Path) -> list[dict[str, Any]]:
-    """Returns the ledger of a run with checkpoints; without them, nothing binds the next start."""
-    return read_ledger(workdir) if list_steps(workdir) else []
+def _check_generator(workdir: Path, before: Mapping[str, str]) -> None:
+    found = read_generator(os.environ)
+    for name, value in read_generator(before).items():
+        if found[name] != value:
+            raise RunError(
+                f"{name}={found[name]}: {workdir} was trained with {name}={value}, and another "
+                "random generator would change its dropout; set it to that, or choose another "
+                "--workdir"
+            )
 
 
 def _name_corpora(parts: Sequence[Mapping[str, Any]]) -> str:

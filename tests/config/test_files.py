@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t.config.data_rules import FILTERS
+from t2t.config.field_types import FILTERS
 from t2t.config.fields import Config, ConfigError, DataConfig, TrainingConfig, flatten
 from t2t.config.files import (
     check_config,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from t2t.config.fields import Config, ConfigError, ModelConfig, flatten
+from t2t.config.fields import FIELD_TYPES, Config, ConfigError, ModelConfig, flatten
 from t2t.config.rules import validate
 
 
@@ -36,12 +36,6 @@ def test_defaults_are_valid() -> None:
     assert validate(config) is config
 
 
-CHOICES = """
-    model.kind model.position model.norm model.norm_position model.feed_forward model.rnn_cell
-    model.tie_embeddings model.dtype data.source tokenizer.kind training.schedule
-    training.optimizer checkpoints.best_metric decoding.strategy decoding.length_penalty
-    decoding.mbr
-""".split()
 NUMBERS = {
     name: value
     for name, value in flatten(Config()).items()
@@ -51,7 +45,7 @@ NUMBERS = {
 _SHARES = ("dropout", "smoothing", "adam_b", "ema_decay")  # parts of the names of probabilities
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", [name for name, kind in FIELD_TYPES.items() if kind.names])
 def test_unknown_choice_is_rejected_with_the_known_ones(name: str) -> None:
     message = rejection(change_field(name, "sine"))
     assert message.startswith(f"{name}='sine' is unknown; use one of ")
@@ -206,10 +200,6 @@ COMBINATIONS = {
         {"data": TEXT | {"train_weights": (1.0, 2.0)}},
         "data.train_weights has 2 values for 1 corpora; give one for each, or none",
     ),
-    "weights are positive": (
-        {"data": TEXT | {"train_weights": (0.0,)}},
-        "data.train_weights=(0.0,) must all be positive and finite; to skip a corpus, remove it",
-    ),
     "weights are finite": (
         {"data": TEXT | {"train_weights": (float("nan"),)}},
         "data.train_weights=(nan,) must all be positive and finite; to skip a corpus, remove it",
@@ -249,10 +239,6 @@ COMBINATIONS = {
         {"data": TEXT | {"train_weights": (2.0,), "temperature": 5.0}},
         "data.train_weights=(2.0,) and data.temperature=5.0 both say how often an epoch uses a "
         "corpus; give one of them",
-    ),
-    "temperature is not negative": (
-        {"data": TEXT | {"temperature": -1.0}},
-        "data.temperature=-1.0 must not be negative",
     ),
     "each source is known": (
         {"data": {"source": "multi30k+wmt"}},
@@ -396,7 +382,7 @@ def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
 def test_all_problems_are_named_at_once() -> None:
     message = rejection(change(model={"d_model": 0, "norm": "batch"}, seed=-1))
     names = [line.split("=")[0] for line in message.splitlines()]
-    assert names == ["model.norm", "model.d_model", "seed"]
+    assert names == ["model.d_model", "model.norm", "seed"]
 
 
 def test_fields_of_sampling_are_rejected_in_beam_search_and_those_without_meaning_always() -> None:
@@ -408,7 +394,7 @@ def test_fields_of_sampling_are_rejected_in_beam_search_and_those_without_meanin
         validate(change(decoding={"strategy": "sampling", name: value}))
     for top_p in (0.0, 1.5, math.nan):
         message = rejection(change(decoding={"strategy": "sampling", "top_p": top_p}))
-        assert message.startswith(f"decoding.top_p={top_p} must be more than 0, or no sub-word")
+        assert message.startswith(f"decoding.top_p={top_p} must lie in (0, 1]: with 0")
     for strategy, field in (("beam", "beam_size"), ("sampling", "num_samples")):
         message = rejection(change(decoding={"strategy": strategy, "mbr": "chrf", field: 1}))
         assert message.endswith(f"several candidates, but decoding.{field} is 1; raise it")

@@ -17,6 +17,7 @@ import pytest
 from flax import nnx
 
 from t2t.config import variants
+from t2t.config.field_types import NonNegativeFloat
 from t2t.config.fields import (
     Config,
     ConfigError,
@@ -124,7 +125,7 @@ def register_options() -> type[PluginOptions]:
     @register("plugin", "own")
     @dataclasses.dataclass
     class Own(PluginOptions):
-        mix: float = option(0.5, "share of the other loss")
+        mix: NonNegativeFloat = option(0.5, "share of the other loss")
 
         def list_problems(self) -> Iterator[str]:
             if self.mix > 1:
@@ -159,10 +160,12 @@ def test_options_of_a_plugin_are_typed_and_survive_json_and_overrides(tmp_path: 
     [
         ({"own": {"mix": "1"}}, r"^plugin\.own\.mix='1' is not of type float; plugin.own has mix"),
         ({"own": {"mixed": 1}}, r"^unknown fields plugin\.own\.mixed; .*; plugin.own has mix \(fl"),
+        ({"own": {"mix": -1}}, r"^plugin\.own\.mix=-1\.0 must not be negative$"),
         ({"own": {"mix": 2.0}}, r"^plugin\.own\.mix=2\.0 must be at most 1$"),
         ({"own": 1}, r"^plugin\.own=1 is no object with fields$"),
         ({"other": {"mix": 1.0}}, r"^plugin\.other: no module of plugins has such options; name "),
-        (3, r"^plugin\.NAME=3 is no object with fields"),
+        (3, r"^plugin=3 is no object with a name for each plugin's options$"),
+        ({1: {}}, r"^plugin={1: {}} is no object with a name for each plugin's options$"),
     ],
 )
 def test_wrong_options_of_a_plugin_are_named(plugin: Any, message: str) -> None:
@@ -297,9 +300,10 @@ def test_missing_plugin_is_an_error_with_the_remedy(module: str) -> None:
         validate(Config(plugins=(module,)))
 
 
-def test_empty_plugin_is_refused() -> None:
-    with pytest.raises(ConfigError, match="plugins: the name of a module is empty; leave it out"):
-        validate(Config(plugins=("",)))
+@pytest.mark.parametrize("module", ["", ".relative", "package..module"])
+def test_plugin_that_is_no_name_of_a_module_is_refused(module: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^plugins: {re.escape(repr(module))} is no name of a "):
+        validate(Config(plugins=(module,)))
 
 
 def test_plugin_that_lacks_a_module_keeps_its_traceback(

@@ -18,6 +18,7 @@ from t2t.data.parts import (
     find_tag,
     list_directions,
     list_tags,
+    resolve,
 )
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
@@ -182,11 +183,12 @@ def test_each_source_is_opened_once_for_each_direction(
 
 def test_validation_is_that_of_each_direction(tmp_path: Path) -> None:
     data = DataConfig("phrasebook", directions=("en-de", "de-en"), cache_directory=str(tmp_path))
-    found = corpus_sources.open_validation(data)
+    found = corpus_sources.open_data(resolve(data)).validation
     tags = {name: corpus.tag for name, corpus in found.items()}
     assert tags == {"en-de": "<2de>", "de-en": "<2en>"}
     assert found["en-de"][0] == found["de-en"][0][::-1]
-    [(name, corpus)] = corpus_sources.open_validation(DataConfig("phrasebook")).items()
+    opened = corpus_sources.open_data(resolve(DataConfig("phrasebook")))
+    [(name, corpus)] = opened.validation.items()
     assert (name, corpus.tag) == ("", "")
 
 

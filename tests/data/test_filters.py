@@ -11,7 +11,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t.config.data_rules import FILTERS as NAMES
+from t2t.config.field_types import FILTERS as NAMES
 from t2t.config.fields import Config, ConfigError, DataConfig, TokenizerConfig
 from t2t.config.rules import validate
 from t2t.data import filters

@@ -10,8 +10,8 @@ from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.config.rules import validate
 from t2t.data import corpus_sources, hugging_face, row_files
 from t2t.data.corpus import Corpus, DataError
-from t2t.data.parts import list_parts
-from t2t.data.preparation import check_prepared, is_large
+from t2t.data.parts import resolve
+from t2t.data.preparation import LARGE_TEXT, check_prepared
 from t2t.data.row_files import Row
 from tests.data.pair_files import PAIRS, make_config, open_train, to_json, to_tsv, write_bytes
 from tests.full_disk import full_disk
@@ -99,7 +99,7 @@ def test_of_two_processes_that_copy_a_split_the_first_to_finish_wins(
     second = corpus_sources.open_split(data, "train")
     assert [*first[0]] == [*second] == PAIRS
     assert not [*(tmp_path / "cache").rglob(".*")]
-    hugging_face.find_hf_text(list_parts(data)[0])[1].unlink()  # then the copy is made again
+    hugging_face.find_hf_text(resolve(data)[0].parts[0])[1].unlink()  # then the copy is made again
     assert [*corpus_sources.open_split(data, "train")] == PAIRS
 
 
@@ -128,7 +128,7 @@ def test_data_set_of_the_hub_is_prepared_once(
     corpus_sources.prepare(hub)
     assert set(corpus_sources.list_splits(hub)) == {"train", "test"}
     assert [*corpus_sources.open_split(hub, "test")] == [("test 0", "d 0"), ("test 1", "d 1")]
-    assert not is_large(hub)
+    assert corpus_sources.measure_training_text(resolve(hub)) < LARGE_TEXT
 
 
 def test_data_sets_that_were_saved_to_disk_are_read(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_large_files_are_prepared_before_training(
     monkeypatch.setattr("t2t.data.preparation.LARGE_TEXT", path.stat().st_size - 1)
     config = Config(data=make_config(tmp_path, path))
     with pytest.raises(DataError, match="is large and not prepared for"):
-        check_prepared(config, tmp_path / "run")
+        check_prepared(config, tmp_path / "run", resolve(config.data))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from t2t.config.fields import DataConfig
-from t2t.data.parts import list_parts
+from t2t.data.parts import resolve
 
 
 def test_config_is_resolved_to_a_part_for_each_source_and_direction() -> None:
@@ -18,7 +18,8 @@ def test_config_is_resolved_to_a_part_for_each_source_and_direction() -> None:
     )
     found = [
         ("".join(each.config.directions), each.weight, each.files, each.dataset)
-        for each in list_parts(data)
+        for direction in resolve(data)
+        for each in direction.parts
     ]
     assert found[:5] == [
         ("en-de", 1.0, {"train": (Path("a.en"), Path("a.de"))}, ""),
@@ -33,7 +34,7 @@ def test_config_is_resolved_to_a_part_for_each_source_and_direction() -> None:
 
 def test_files_of_both_sides_are_listed_by_split() -> None:
     files = "train=a.tsv", "dev=/c.tsv", "train=b.tsv"
-    [part] = list_parts(DataConfig("hf", hf_files=files, src_column="0", tgt_column="1"))
+    [(_, [part])] = resolve(DataConfig("hf", hf_files=files, src_column="0", tgt_column="1"))
     here = Path.cwd()
     assert part.files == {"train": (here / "a.tsv", here / "b.tsv"), "dev": (Path("/c.tsv"),)}
     assert part.weight == 1.0

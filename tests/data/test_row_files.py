@@ -9,7 +9,7 @@ import pytest
 
 from t2t.data import corpus_sources, hugging_face
 from t2t.data.corpus import DataError
-from t2t.data.parts import list_parts
+from t2t.data.parts import resolve
 from tests.data.pair_files import PAIRS, make_config, open_train, to_json, to_tsv, write_bytes
 
 # `importorskip` would import it, which takes a second, in each process that collects the tests.
@@ -160,7 +160,7 @@ def test_bad_file_is_one_line_and_leaves_no_copy(
         with pytest.raises(DataError, match=f"{re.escape(name)} ?{message}") as caught:
             corpus_sources.open_split(data, "train")
         assert "\n" not in str(caught.value)
-    [part] = list_parts(data)
+    [(_, [part])] = resolve(data)
     assert not hugging_face.find_copy(part, "train").exists()
 
 

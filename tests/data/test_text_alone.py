@@ -15,6 +15,7 @@ from t2t.config.fields import Config, DataConfig, MeshConfig, TokenizerConfig
 from t2t.data import corpus_sources
 from t2t.data.corpus import Corpus, ListCorpus, TextCorpus
 from t2t.data.corpus_report import format_report
+from t2t.data.parts import resolve
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import train_vocabulary
 from tests.data.small_corpus import PAIRS
@@ -43,9 +44,10 @@ def test_files_of_text_need_no_other_side(tmp_path: Path) -> None:
     assert [[*corpus] for corpus in opened] == [[("", t) for t in TEXT[i:]] for i in range(2)]
     assert [corpus.name for corpus in opened] == files[:2]
     assert corpus_sources.list_splits(data) == ("train", "validation")
-    [(_, validation)] = corpus_sources.open_validation(data).items()
+    directions = resolve(data)
+    [(_, validation)] = corpus_sources.open_data(directions).validation.items()
     assert validation[0] == ("", TEXT[2])
-    assert corpus_sources.measure_training_text(data) == sum(
+    assert corpus_sources.measure_training_text(directions) == sum(
         Path(file).stat().st_size for file in files[:2]
     )
     pairs = TextCorpus(files[0], files[0]).fingerprint()

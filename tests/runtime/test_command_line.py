@@ -343,7 +343,7 @@ def test_wrong_flag_is_one_message(folder: Path, flags: str, message: str) -> No
         ("model.residual=maybe", "Non-boolean argument to boolean flag"),
         ("model=3", "flag --config.model=3: write --config.model.FIELD=VALUE"),
         ("data=build", "flag --config.data=build: write --config.data.FIELD=VALUE"),
-        ("data.src_language=None", "data.src_language='None' is no language; leave it empty"),
+        ("data.src_language=None", "data.src_language='None' must be a language; leave it empty"),
         ("data.train_weights=x", "data.train_weights=('x',) is not of type tuple[float, ...]"),
         ("model.num_heads=5", "model.num_heads=5 does not divide model.d_model=512; use one of"),
         ("plugin=3", "flag --config.plugin=3: write --config.plugin.NAME.FIELD=VALUE"),

@@ -13,6 +13,7 @@ import jax
 import pytest
 
 from t2t.config.fields import Config
+from t2t.config.files import save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.training import provenance, resume
@@ -23,7 +24,7 @@ from t2t.training.provenance import (
     record_start,
     summarize_ledger,
 )
-from t2t.training.resume import check_corpora, check_generator, check_vocabulary
+from t2t.training.resume import check_run, check_vocabulary
 from t2t.training.run_directory import RunError
 from tests.tiny_run import PAIRS, make_run
 
@@ -96,12 +97,13 @@ def test_run_is_not_continued_with_another_random_generator(
     monkeypatch.delenv(name, raising=False)
     record(tmp_path, vocabulary)
     monkeypatch.setenv(name, value)
-    check_generator(tmp_path)  # without checkpoints any will do
-    monkeypatch.setattr(resume, "list_steps", lambda run: [40])
+    check_run(tmp_path, Config(), {})  # without checkpoints any will do
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    save_config(Config(), tmp_path / "config.json")
     with pytest.raises(RunError, match=f"{name}={value}: .*set it to that"):
-        check_generator(tmp_path)
+        check_run(tmp_path, Config(), {})
     record(tmp_path, vocabulary)
-    check_generator(tmp_path)
+    check_run(tmp_path, Config(), {})
 
 
 def test_score_names_the_run_from_its_first_start(tmp_path: Path, vocabulary: Vocabulary) -> None:
@@ -120,10 +122,11 @@ def test_score_names_the_run_from_its_first_start(tmp_path: Path, vocabulary: Vo
 def test_run_without_a_ledger_is_continued_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    check_corpora(tmp_path, {"train": [CORPUS]})
+    check_run(tmp_path, Config(), {"train": [CORPUS]})
     assert caplog.text == ""
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
-    check_corpora(tmp_path, {"train": [CORPUS]})
+    save_config(Config(), tmp_path / "config.json")
+    check_run(tmp_path, Config(), {"train": [CORPUS]})
     assert "has no ledger, so changes of its text cannot be detected" in caplog.text
 
 
@@ -133,9 +136,10 @@ def test_text_of_the_last_start_counts(tmp_path: Path, vocabulary: Vocabulary) -
         part = ListCorpus("toy", PAIRS[:count])
         record_start(tmp_path, Config(), vocabulary, {"train": [part]}, 0)
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
-    check_corpora(tmp_path, {"train": [ListCorpus("moved", PAIRS[:4])]})
+    save_config(Config(), tmp_path / "config.json")
+    check_run(tmp_path, Config(), {"train": [ListCorpus("moved", PAIRS[:4])]})
     with pytest.raises(RunError, match=r"toy: 4 pairs, sha256 \w{16}\ninstead of\n  toy: 3 pairs"):
-        check_corpora(tmp_path, {"train": [ListCorpus("toy", PAIRS[:3])]})
+        check_run(tmp_path, Config(), {"train": [ListCorpus("toy", PAIRS[:3])]})
 
 
 def test_validation_text_counts_once_a_checkpoint_has_a_score(
@@ -144,13 +148,14 @@ def test_validation_text_counts_once_a_checkpoint_has_a_score(
     corpora = {"train": [CORPUS], "validation": [ListCorpus("old", PAIRS[:4])]}
     record_start(tmp_path, Config(), vocabulary, corpora, 0)
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    save_config(Config(), tmp_path / "config.json")
     other = {"validation": [ListCorpus("other", PAIRS[:3])]}
-    check_corpora(tmp_path, other)
+    check_run(tmp_path, Config(), other)
     monkeypatch.setattr(resume, "list_scored_measures", lambda workdir: {"loss"})
-    check_corpora(tmp_path, {"validation": [ListCorpus("moved", PAIRS[:4])]})
+    check_run(tmp_path, Config(), {"validation": [ListCorpus("moved", PAIRS[:4])]})
     message = r"(?s)another validation text:\n  old: 4 pairs, .*\n  other: 3 pairs, .* --src=FILE"
     with pytest.raises(RunError, match=message):
-        check_corpora(tmp_path, other)
+        check_run(tmp_path, Config(), other)
 
 
 def test_vocabulary_that_was_replaced_is_refused(tmp_path: Path, vocabulary: Vocabulary) -> None:
