@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import re
 import sys
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

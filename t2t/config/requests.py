@@ -108,8 +108,6 @@ def _list_overrides(names: Collection[str]) -> Iterator[Argument]:
     for field in dataclasses.fields(DecodingConfig):
         if field.name in names:
             kind = FieldType.of(field.type)
-            if not kind.names and field.name != "mbr":
-                kind = kind._replace(names=CHOICES.get(f"decoding.{field.name}", ()))
             text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", texts[field.name])
             text = _describe(kind, f"{text}. Default: the config's")
             yield Argument(field.name, Flag(field.name), kind, None, text)

@@ -57,14 +57,14 @@ def find_family(config: ModelConfig) -> type[Model]:
     Raises:
         ConfigError: it does not, since it is derived from no family of the library.
     """
-    family = FAMILIES.get(config.kind) or find_variant("model.kind", config.kind)
-    own = isinstance(family, type) and issubclass(family, (*FAMILIES.values(),))
-    if not own:
-        raise ConfigError(
-            f"model.kind={config.kind!r} is a subclass of no family of t2t, so that its operations "
-            "cannot be counted; derive it from one in t2t/model, such as Transformer"
-        )
-    return family
+    family: Any = FAMILIES.get(config.kind) or find_variant("model.kind", config.kind)
+    if isinstance(family, type) and issubclass(family, (*FAMILIES.values(),)):
+        found: type[Model] = family
+        return found
+    raise ConfigError(
+        f"model.kind={config.kind!r} is a subclass of no family of t2t, so that its operations "
+        "cannot be counted; derive it from one in t2t/model, such as Transformer"
+    )
 
 
 def init_model(
