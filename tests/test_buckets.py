@@ -12,10 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError, list_steps
@@ -27,7 +25,6 @@ from tests.tiny_training import (
     change,
     make_config,
     read_figures,
-    read_state,
     write_recipe,
 )
 
@@ -63,25 +60,6 @@ def test_run_in_a_bucket_is_continued_and_equals_one_in_a_folder(
     with pytest.raises(RunError, match=r"checkpoint 10 .* cannot be read .* the one before it, 5"):
         restore_params(bucket / "run", "last")
     gc.collect()  # Orbax leaves tasks behind, which complain; here the message is captured
-
-
-@pytest.mark.slow
-def test_run_stopped_by_a_signal_is_the_same_bit_for_bit(bucket: Path, tmp_path: Path) -> None:
-    config = make_config(tmp_path)
-    moved = move_data(config, tmp_path, bucket)
-    write_recipe(moved, tmp_path / "recipe.py")
-    train_on_one_device(config, str(tmp_path / "run"))
-    flags = [f"--config={tmp_path}/recipe.py", f"--workdir={bucket}/run"]
-    with Program("t2t.train", *flags) as process:
-        while process.poll() is None and not list_steps(bucket / "run"):
-            time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == command_line.INTERRUPTED
-    assert list_steps(bucket / "run")[-1] < STEPS
-    train_on_one_device(moved, str(bucket / "run"))
-    states = [read_state(workdir, STEPS) for workdir in (bucket / "run", tmp_path / "run")]
-    for one, two in zip(*states, strict=True):
-        np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.slow
@@ -174,22 +152,6 @@ def test_sweep_in_a_bucket_is_killed_and_continued(bucket: Path, tmp_path: Path)
     assert score.read_bytes() == before
     assert "perplexity" in (bucket / "sweep" / "no_norm-seed0" / "output.log").read_text()
     assert (bucket / "sweep" / "report.html").exists()
-
-
-@pytest.mark.slow
-def test_killed_watch_of_a_bucket_loses_no_score(bucket: Path, tmp_path: Path) -> None:
-    config = change(make_config(tmp_path), training={"steps": 10}, checkpoints={"keep_last": 3})
-    write_recipe(move_data(config, tmp_path, bucket), tmp_path / "recipe.py")
-    workdir = f"--workdir={bucket}/run"
-    run("t2t.train", f"--config={tmp_path}/recipe.py", workdir)
-    watch = ["t2t.evaluate", workdir, "--watch", "--checkpoint=last,avg:2"]
-    scores = bucket / "run" / "evaluations"
-    with Program(*watch) as process:
-        while process.poll() is None and not [*scores.glob("*/*.json")]:
-            time.sleep(0.2)
-    before = {path: path.read_bytes() for path in map(make_path, map(str, scores.glob("*/*.json")))}
-    assert len(re.findall(r"^ *(5|10) ", run(*watch), re.MULTILINE)) == 3
-    assert all(path.read_bytes() == content for path, content in before.items())
 
 
 @pytest.mark.slow

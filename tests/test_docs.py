@@ -22,7 +22,7 @@ from docs.make_config_page import PAGE, make_page
 from t2t.api import notebook
 from t2t.api.run import Run
 from t2t.config.fields import Config, flatten
-from t2t.config.flags import DECODING
+from tests import programs
 
 ROOT = Path(__file__).parents[1]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -205,54 +205,19 @@ def min_ratio(comparison: Sequence[dict[str, Any]]) -> float:
     return min(float(row["ours_over_this"]) for row in others)
 
 
-def list_defined(path: Path, helpers: dict[str, set[str]]) -> set[str]:
-    """Names of the flags that a program defines, by itself or through `helpers`."""
-    flags = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if not isinstance(node, ast.Call):
-            continue
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        name = node.func.id if isinstance(node.func, ast.Name) else name
-        flags |= helpers.get(name, set())
-        first = node.args[0] if node.args else None
-        if name.startswith("DEFINE_") or name == "add_argument":
-            assert isinstance(first, ast.Constant)
-            flags.add(str(first.value).removeprefix("--"))
-    return flags
-
-
-def list_helpers() -> dict[str, set[str]]:
-    """Flags by the function of the library that defines them, or calls one above that does."""
-    helpers: dict[str, set[str]] = {}
-    shared = "t2t/runtime/command_line.py", "t2t/config/flags.py", "t2t/api/line_program.py"
-    for path in map(ROOT.joinpath, shared):
-        for node in ast.parse(path.read_text("utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("define_"):
-                calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
-                helpers[node.name] = {
-                    str(ast.literal_eval(call.args[0]))
-                    for call in calls
-                    if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("DEFINE_")
-                }
-                for call in calls:
-                    called = call.func.id if isinstance(call.func, ast.Name) else ""
-                    helpers[node.name] |= helpers.get(called, set())
-                    if called == "_define_fields":  # of some names, or of all with a star
-                        names = {
-                            str(arg.value) for arg in call.args if isinstance(arg, ast.Constant)
-                        }
-                        helpers[node.name] |= names or {*DECODING}
-    return helpers
-
-
 @pytest.fixture(scope="module")
 def flags_of() -> dict[str, set[str]]:
     """The flags of each program, by the name that `python -m` takes."""
-    helpers = list_helpers()
-    programs = [*(ROOT / "t2t").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
-    found = {f"{path.parent.name}.{path.stem}": list_defined(path, helpers) for path in programs}
+    found = {}
+    for path in (ROOT / "t2t").glob("[!_]*.py"):
+        shown = programs.run(f"t2t.{path.stem}", "--help").stdout
+        found[f"t2t.{path.stem}"] = {*re.findall(r"^  --(?:\[no\])?(\w+)", shown, re.MULTILINE)}
+    for path in (*(ROOT / "benchmarks").glob("*.py"), ROOT / "launch" / "local.py"):
+        name = "launch/local.py" if path.stem == "local" else f"benchmarks.{path.stem}"
+        defined = r'(?:add_argument|DEFINE_\w+)\(\s*"(?:--)?([\w-]+)"'
+        found[name] = {*re.findall(defined, path.read_text("utf-8"))}
     assert {"config", "workdir", "distributed"} <= found["t2t.train"]
-    return found | {"launch/local.py": list_defined(ROOT / "launch" / "local.py", {})}
+    return found
 
 
 def split_commands(code: str) -> Iterator[tuple[str, list[str]]]:

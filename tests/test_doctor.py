@@ -63,11 +63,6 @@ def test_problems_are_printed_and_set_the_exit_status(tmp_path: Path) -> None:
     assert wrong == ["disk"]
 
 
-def test_run_directory_that_cannot_be_written_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    assert checks.find_disk(tmp_path / "file" / "run").problem.count("cannot be written") == 1
-
-
 def test_bandwidth_says_how_long_a_checkpoint_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,12 +72,6 @@ def test_bandwidth_says_how_long_a_checkpoint_takes(
     monkeypatch.setattr(os, "fsync", lambda file: time.sleep(0.2))
     slow = checks.find_bandwidth(tmp_path, size=2**20)
     assert slow.problem == "less than 10 MB/s: choose another disk, or raise checkpoints.every"
-
-
-def test_bandwidth_of_a_directory_that_cannot_be_written_is_unknown(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    finding = checks.find_bandwidth(tmp_path / "file" / "run", size=10)
-    assert finding == ("bandwidth", "unknown: Not a directory", "")
 
 
 @pytest.mark.slow
@@ -207,10 +196,6 @@ def test_too_few_cores_are_noticed(
     assert finding.value == f"{cores} for this process"
     assert (finding.problem == "") == enough
     assert enough or "sbatch --cpus-per-task=8" in finding.problem
-
-
-def test_clocks_of_one_process_agree() -> None:
-    assert checks.find_clocks() == ("clocks", "0.0 s apart", "")
 
 
 @pytest.mark.parametrize(

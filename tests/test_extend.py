@@ -28,7 +28,6 @@ from tests.tiny_training import (
     write_recipe,
 )
 
-ROOT = Path(__file__).parents[1]
 STEPS, MORE = 10, 15
 
 pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")

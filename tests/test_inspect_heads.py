@@ -33,7 +33,6 @@ from t2t.decoding.translator import Translator
 from t2t.model.interface import Params, merge
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
-from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
 BROWSER = next(
@@ -267,16 +266,6 @@ def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path
     save_config(config, tmp_path / "config.json")
     with pytest.raises(ConfigError, match=r"model\.kind='rnn': the page shows"):
         show_attention(HeadRequest(tmp_path, "Dogs climb."))
-
-
-@pytest.mark.slow
-def test_program_takes_the_sentence_and_prints_where_the_page_is(run: Path) -> None:
-    command = "t2t.inspect_heads", "A girl climbs.", f"--workdir={run}"
-    good = programs.run(*command, "--importance=2")
-    assert (good.returncode, good.stdout) == (0, f"{run / 'heads.html'}\n")
-    bad = programs.run(*command, "--importance=-1")
-    assert bad.returncode == 2
-    assert "Traceback" not in bad.stderr
 
 
 @pytest.mark.slow

@@ -23,7 +23,6 @@ from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.storage.atomic_files import write_file
 from t2t.training.checkpoint import restore_params
 from tests.interop.foreign_folders import (
-    make_config,
     write_config,
     write_m2m100_vocabulary,
     write_madlad_model,
@@ -67,16 +66,6 @@ def test_vocabulary_of_an_imported_run_is_kept_in_fine_tuning(source: Path, tmp_
     assert (filled.kind, filled.vocab_size) == ("unigram", Rows.load(given).row.size)
     make_vocabulary(config, tmp_path / "tuned", [ListCorpus("pairs", [("a", "b")])])
     assert Rows.load(tmp_path / "tuned" / "vocab").row.tolist() == Rows.load(given).row.tolist()
-
-
-@pytest.mark.slow
-def test_imported_run_translates_and_scores(source: Path, tmp_path: Path) -> None:
-    import_model(str(source), tmp_path / "run")
-    run = t2t.load(tmp_path / "run", checkpoint="last")
-    [translation] = run.translate(["the queen"], beam_size=2)
-    assert translation
-    [score] = run.score([("the queen", translation)])
-    assert score < 0
 
 
 def test_what_was_not_understood_or_taken_is_logged_and_recorded(
@@ -166,11 +155,6 @@ def test_weights_of_another_model_leave_nothing_behind(source: Path, tmp_path: P
     values = json.loads((source / "config.json").read_text("utf-8"))
     write_config(source, values | {"decoder_layers": 3})
     refuse(source, tmp_path, r"weights lack model\.decoder\.layers\.2\..* and \d+ more")
-
-
-def test_config_of_another_vocabulary_is_refused(source: Path, tmp_path: Path) -> None:
-    write_config(source, make_config(7))
-    refuse(source, tmp_path, r"vocab\.json has ids up to \d+, but config\.json has vocab_size=7")
 
 
 def test_interruption_leaves_nothing_behind(

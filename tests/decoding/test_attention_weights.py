@@ -120,10 +120,3 @@ def test_heads_outputs_are_their_values_weighed(groups: int) -> None:
     values = np.repeat(memory.values, heads // groups, axis=2)
     wanted = dot_product_attention(query, memory, mask, bias)
     np.testing.assert_allclose(np.einsum("BHTS,BSHE->BTHE", weights, values), wanted, atol=1e-5)
-
-
-def test_each_side_has_its_own_number_of_layers() -> None:
-    structure, params = draw_params(dataclasses.replace(vary("paper"), decoder_layers=2))
-    drawn = jax.eval_shape(lambda params: weigh_all(structure, params), params)
-    assert len(drawn.encoder) == 1
-    assert len(drawn.decoder) == len(drawn.cross) == 2

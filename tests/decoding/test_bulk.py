@@ -306,13 +306,3 @@ def test_pipes_and_other_encodings_are_named(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes("Hund\n".encode("utf-16"))
     with pytest.raises(ConfigError, match=r"b\.txt is UTF-16, not UTF-8; convert it: iconv -f"):
         run(tmp_path)
-
-
-@pytest.mark.slow
-def test_damaged_gzip_is_refused_and_keeps_finished_shards(tmp_path: Path) -> None:
-    packed = gzip.compress(b"".join(LINES * 4000))
-    (tmp_path / "c.txt.gz").write_bytes(packed[: len(packed) // 2])
-    inputs = find_inputs([str(tmp_path / "c.txt.gz")], tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"c\.txt\.gz is not a complete gzip file"):
-        process_files(inputs, {"beam": 4}, shout, 500)
-    assert (tmp_path / "out" / ".c.txt.gz.shards" / "000000").exists()

@@ -1,6 +1,5 @@
 """Sampling against exact probabilities and against a sampler written as loops."""
 
-from collections import Counter
 from typing import Any
 
 import jax
@@ -142,36 +141,6 @@ def test_samples_of_a_search_are_those_of_a_loop_with_the_same_noise() -> None:
             prefix = (*prefix, token)
         assert found.tokens[row, 0, : found.lengths[row, 0]].tolist() == [*prefix]
         np.testing.assert_allclose(found.log_probs[row, 0], log_prob, rtol=1e-5)
-
-
-def test_whole_samples_have_the_probabilities_of_the_model() -> None:
-    """Chi-square test over all sentences of at most three tokens, in 20,000 samples."""
-    model, draws = ToyModel(seed=1, scale=0.7), 20_000
-    rows, penalties = jnp.zeros(draws, jnp.int32), (LengthPenalty("none", 0.0),)
-    search = start_search(
-        model.init_cache(rows, 1), max_lengths=jnp.full(draws, 3), capacity=3, beam_size=1,
-        n_best=1, stream=jax.tree.map(jnp.asarray, make_stream(draws)),
-    )  # fmt: skip
-    run = jax.jit(lambda s: continue_search(model.decode_step, s, penalties, sampler=EVERYTHING))
-    [found] = run(search).finished
-    counts = Counter(map(tuple, np.asarray(found.tokens[:, 0]).tolist()))
-    next_log_probs, expected = model.next_log_probs(0), {}
-    allowed = range(EOS_ID, VOCABULARY)  # all but PAD and BOS
-
-    def visit(prefix: tuple[int, ...], probability: float) -> None:
-        if prefix[-1:] == (EOS_ID,):
-            expected[(*prefix, *[PAD_ID] * (3 - len(prefix)))] = probability
-            return
-        p = np.exp(next_log_probs(prefix)[allowed.start :])
-        p = p / p.sum() if len(prefix) < 2 else np.eye(len(allowed))[0]  # at the limit: EOS
-        for token, share in zip(allowed, p, strict=True):
-            if share:
-                visit((*prefix, token), probability * share)
-
-    visit((), 1.0)
-    assert counts.keys() <= expected.keys()
-    observed = [counts[tokens] for tokens in expected]
-    assert chisquare(observed, [draws * p for p in expected.values()]).pvalue > 0.01
 
 
 def test_noise_differs_in_every_number_of_the_stream_and_in_the_step() -> None:

@@ -32,8 +32,6 @@ from t2t.data.tokenizer import Tokenizer, train_vocabulary
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.bulk import find_inputs
 from t2t.evaluation.load_models import ModelRequest
-from t2t.interop.bart_family import list_links, read_mbart_config
-from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_export import plan_export, write_model
 from t2t.interop.hugging_face_folder import (
@@ -44,13 +42,11 @@ from t2t.interop.hugging_face_folder import (
 )
 from t2t.interop.hugging_face_vocabulary import (
     M2M100_LANGUAGES,
-    Rows,
     read_m2m100,
     read_marian,
     read_nllb,
     read_t5,
 )
-from t2t.interop.parameter_map import read_params
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import describe_model, init_model
 from t2t.training.checkpoint import restore_params
@@ -397,34 +393,6 @@ def test_encoder_states_agree(pair: Pair, tmp_path: Path) -> None:
         assert read["offsets"].tolist() == found.offsets.tolist()
         error = np.abs(read["states"].float().numpy() - expected[mask])
         assert error.mean() < tolerance * np.abs(expected[mask]).mean()
-
-
-def test_layout_of_bart_is_that_of_mbart_with_norms_behind(tmp_path: Path) -> None:
-    """Its vocabulary is not imported, so its parameters are read here without one."""
-    import torch
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    size, given = 50, NLLB | {"scale_embedding": False, "max_position_embeddings": 40}
-    torch.manual_seed(0)
-    original = BartForConditionalGeneration(BartConfig(vocab_size=size, **given)).eval()
-    original.save_pretrained(tmp_path)
-    tensors = write_random_tensors(
-        tmp_path / "model.safetensors", dict(open_tensors(tmp_path).shapes)
-    )
-    original = BartForConditionalGeneration.from_pretrained(tmp_path).eval()
-    values = given | {"model_type": "mbart", "vocab_size": size}
-    mbart, _ = read_mbart_config(ForeignConfig(values))
-    config = dataclasses.replace(mbart, norm_position="post")
-    rows = Rows(np.arange(size), np.ones(size, bool))
-    links = list_links(config, rows)
-    structure, described = describe_model(config, size, size)
-    assert {name for link in links for name in link.names} >= tensors.keys()
-    params = read_params(links, open_tensors(tmp_path), described)
-    src, tgt = np.random.default_rng(0).integers(4, size, (2, 3, 9))
-    with torch.no_grad():
-        expected = original(input_ids=torch.tensor(src), decoder_input_ids=torch.tensor(tgt)).logits
-    found = jax.jit(lambda params: merge(structure, params)(jnp.array(src), jnp.array(tgt)))(params)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from t2t.interop.hugging_face_folder import (
     SourceError,
     find_folder,
-    hash_file,
     open_tensors,
     read_json,
     write_safetensors,
@@ -201,8 +200,3 @@ def test_model_of_the_hub_comes_from_its_cache(
         find_folder("hf:owner/name@v2")
     with pytest.raises(SourceError, match="write hf:OWNER/NAME"):
         find_folder("hf:name")
-
-
-def test_hash_is_that_of_the_content(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"abc")
-    assert hash_file(tmp_path / "a").startswith("ba7816bf")

@@ -57,13 +57,6 @@ def test_file_is_written_whole_and_replaced(place: Path) -> None:
     assert [*place.iterdir()] == [path]
 
 
-@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\r\r", b"x"])
-def test_any_last_byte_is_kept(bucket: Path, tmp_path: Path, end: bytes) -> None:
-    (tmp_path / "file").write_bytes(b"content" + end)
-    upload(tmp_path / "file", bucket / "file")
-    assert (bucket / "file").read_bytes() == b"content" + end
-
-
 def test_failure_leaves_the_old_file_and_nothing_else(place: Path) -> None:
     path = place / "scores.json"
     write_file(path, "old")

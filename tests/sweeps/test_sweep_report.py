@@ -291,21 +291,6 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
     assert "changes that were not committed, code oneoneoneo, twotwotwot, python" in text
 
 
-def test_report_names_all_that_made_runs_which_moved(tmp_path: Path, runs: list[Run]) -> None:
-    (tmp_path / runs[0].name).mkdir()
-    ledger = tmp_path / runs[0].name / "ledger.jsonl"
-    start = {"date": "2017-06-12T17:57:34Z", "revision": "0123456789", "changed": [], "code": ""}
-    places = [("3.11.9", "P100"), ("3.12.1", "V100"), ("3.11.9", "P100")]
-    for version, device in places:
-        versions = dict.fromkeys(("python", "jax", "flax", "optax"), version)
-        with ledger.open("a") as file:
-            entry = start | {"versions": versions, "device": device, "devices": 8}
-            file.write(json.dumps(entry) + "\n")
-    text = describe_provenance(runs)[0]
-    assert "python 3.11.9 and 3.12.1, jax 3.11.9 and 3.12.1" in text
-    assert "on 8 x P100 and 8 x V100 per run" in text
-
-
 def test_flops_count_up_to_a_requested_stop(tmp_path: Path, runs: list[Run]) -> None:
     write(tmp_path, runs)
     base = [run for run in runs if run.row.name == "base"]
