@@ -90,16 +90,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "flax"
 
 
-@pytest.mark.parametrize("files", [(), ("models.py",)])
-def test_folder_without_the_example_is_refused_with_the_remedy(
-    tmp_path: Path, files: tuple[str, ...]
-) -> None:
-    for name in files:
-        (tmp_path / name).touch()
-    with pytest.raises(SystemExit, match=r"git clone .*github.com/google/flax FOLDER"):
-        Example(tmp_path)
-
-
 def test_rates_of_dropout_are_those_asked_for(checkout: Path) -> None:
     """Random bits cost operations: `recipe` draws them for one of the two dropouts."""
     example, devices = Example(checkout), open_topology("cpu:2").devices

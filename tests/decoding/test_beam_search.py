@@ -227,30 +227,6 @@ def test_pausing_at_capacity_and_dropping_sentences_changes_nothing(n_best: int)
     assert not unfinished.any()
 
 
-def test_search_that_pauses_with_few_sentences_left_goes_on_as_if_it_had_not() -> None:
-    model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
-    paused = resume(model, start(model, limits, LENGTH, 4), LENGTH, pause_at=3)
-    rows = np.flatnonzero(find_unfinished(paused))
-    assert 0 < len(rows) <= 3
-    assert 0 < paused.length < LENGTH
-    [found] = resume(model, leave(paused, rows), LENGTH).finished
-    for part, whole in zip(found, search(model, limits=limits), strict=True):
-        np.testing.assert_allclose(part, whole[rows], rtol=1e-6)
-
-
-def test_every_hypothesis_ends_within_its_limit() -> None:
-    limits = np.array([6, 1, 3, 0, 2, 5, 4, 6])
-    found = search(ToyModel(seed=4), limits=limits)
-    for row, limit in enumerate(limits):
-        for rank in range(4):
-            tokens = tokens_of(found, row, rank)
-            assert len(tokens) <= limit
-            assert tokens.count(EOS_ID) == bool(tokens)
-            assert not {PAD_ID, BOS_ID} & set(tokens)
-    assert found.lengths[1].tolist() == [1, 0, 0, 0]  # EOS alone fits a limit of 1
-    assert np.isneginf(found.scores[3]).all()
-
-
 def test_padding_and_the_first_token_are_never_chosen_but_keep_their_probability() -> None:
     def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
         del parents

@@ -3,7 +3,6 @@
 import errno
 import gzip
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -18,7 +17,6 @@ from t2t.config.fields import ConfigError
 from t2t.decoding import bulk
 from t2t.decoding.bulk import Part, find_inputs, process_files
 from t2t.storage.atomic_files import write_file
-from t2t.storage.open_text import open_text, pack
 
 LINES = [f"line {number} \u2028 x\n".encode() for number in range(23)]
 
@@ -187,17 +185,6 @@ def test_a_part_that_is_started_twice_ends_well_in_both(
     assert not [*(tmp_path / "out").glob(".*")]
 
 
-def test_progress_has_speed_and_time_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    make_inputs(tmp_path)
-    with caplog.at_level(logging.INFO):
-        run(tmp_path)
-    messages = [record.message for record in caplog.records]
-    assert len(messages) == 8
-    assert messages[0].startswith("a.txt, shard 1: 5 lines done, ")
-    assert messages[0].endswith(" left")
-    assert messages[-1].endswith("about 0:00:00 left")
-
-
 def test_processes_with_other_files_keep_each_others_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,17 +273,6 @@ def test_file_that_is_no_translation_is_kept(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"out/a\.txt exists, and was not made from --input"):
         run(tmp_path)
     assert (tmp_path / "out" / "a.txt").read_text() == "of value"
-
-
-@pytest.mark.parametrize("suffix", [".bz2", ".xz", ".zst", ".GZ"])
-def test_packed_files_are_unpacked_and_packed_again(
-    tmp_path: Path, expected: dict[str, bytes], suffix: str
-) -> None:
-    name = f"a.txt{suffix}"
-    (tmp_path / name).write_bytes(pack(b"".join(LINES), suffix))
-    run(tmp_path)
-    with open_text(tmp_path / "out" / name) as file:
-        assert file.read() == expected["a.txt"]
 
 
 def test_pipes_and_other_encodings_are_named(tmp_path: Path) -> None:

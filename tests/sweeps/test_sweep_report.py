@@ -181,16 +181,6 @@ def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_report_names_the_checkpoint_of_each_row_if_they_differ(tmp_path: Path) -> None:
-    for name, checkpoint in (("base", "100"), ("ema", "ema-100")):
-        folder = tmp_path / f"{name}-seed0"
-        save(folder, spoil(8), name="sweep", nats=1.0, checkpoint=checkpoint)
-    runs = make_runs(Config(), [Row("base"), Row("ema", {"training.ema_decay": 0.9})], tmp_path)[0]
-    write_report(tmp_path, runs, "bleu")
-    assert "checkpoint 100 (ema-100: ema), 48 sentences" in (tmp_path / "report.md").read_text()
-
-
-@pytest.mark.usefixtures("no_plots")
 def test_report_names_the_checkpoints_of_a_row_whose_seeds_differ(tmp_path: Path) -> None:
     for seed, checkpoint in enumerate(("300", "500")):
         save(
