@@ -1,4 +1,6 @@
-"""Bytes, cycles and iterations of loops, in hand-written HLO and in a compiled program."""
+"""Sizes, bytes, cycles, kernels and loops, in hand-written HLO and in a compiled program."""
+
+import textwrap
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +8,71 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from t2t.planning.hlo_traffic import Work, measure_cost
-from tests.planning.hlo_text import BODY, CONDITION, LOOP, measure
+from t2t.planning.hlo_parser import parse_module
+from t2t.planning.hlo_traffic import Cost, Work, measure_cost
+
+ROWS = 1000  # float32 entries of the table that most programs here read: 4,000 bytes
+
+
+def measure(body: str, *computations: str) -> Cost:
+    """Measures an entry computation with the parameters %table and %index."""
+    others = "\n".join(textwrap.dedent(one).strip() + "\n" for one in computations)
+    lines = textwrap.indent(textwrap.dedent(body).strip(), "  ")
+    text = f"""HloModule test, num_partitions=4
+
+{others}
+ENTRY %main (table: f32[{ROWS}], index: s32[]) -> f32[{ROWS}] {{
+  %table = f32[{ROWS}]{{0:T(1024)}} parameter(0)
+  %index = s32[]{{:T(128)}} parameter(1)
+{lines}
+}}
+"""
+    return measure_cost(text)
+
+
+BODY = """
+    %body (in: (s32[], f32[1000])) -> (s32[], f32[1000]) {
+      %in = (s32[], f32[1000]{0}) parameter(0)
+      %i = s32[] get-tuple-element(%in), index=0
+      %x = f32[1000]{0} get-tuple-element(%in), index=1
+      %y = f32[1000]{0} negate(%x)
+      ROOT %out = (s32[], f32[1000]{0}) tuple(%i, %y)
+    }
+"""
+CONDITION = """
+    %condition (in.1: (s32[], f32[1000])) -> pred[] {
+      %in.1 = (s32[], f32[1000]{0}) parameter(0)
+      %limit = s32[]{:T(128)} constant(7)
+      %i.1 = s32[] get-tuple-element(%in.1), index=0
+      ROOT %less = pred[] compare(%i.1, %limit), direction=LT
+    }
+"""
+LOOP = """
+    %start = (s32[], f32[1000]{0}) tuple(%index, %table)
+    ROOT %loop = (s32[], f32[1000]{0}) while(%start), condition=%condition, body=%body
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [
+        ("pred[3]{0}", 3),
+        ("bf16[2,5]{1,0:T(8,128)(2,1)}", 20),
+        ("f8e4m3fn[7]", 7),
+        ("f4e2m1fn[10]", 5),
+        ("f8e8m0fnu[7]", 7),
+        ("s4[10]", 5),
+        ("u1[16]", 2),
+        ("c64[2]", 16),
+        ("f32[<=6,2]", 48),
+        ("token[]", 0),
+        ("f32[0,4]", 0),
+    ],
+)
+def test_size_of_an_array(text: str, num_bytes: int) -> None:
+    line = f"  %p.1 = {text} parameter(1)"
+    module = parse_module("ENTRY %m () -> f32[] {\n" + line + "\n}")
+    assert module.computations["m"]["p.1"].num_bytes == num_bytes
 
 
 def test_an_instruction_reads_its_operands_and_writes_its_result() -> None:
@@ -253,3 +318,73 @@ def test_all_reduce_in_a_fusion_that_keeps_a_slice_is_a_reduce_scatter() -> None
     line = "ROOT %f = f32[250]{0} fusion(%table, %index), kind=kCustom, calls=%fused"
     (found,) = measure(line, fused).collectives
     assert (found.kind, found.sent_bytes) == ("reduce-scatter", 3000)
+
+
+def test_slice_of_a_bitcast_counts_as_a_slice() -> None:
+    fused = """
+        %fused (t: f32[1000], i: s32[]) -> f32[10] {
+          %t = f32[1000]{0} parameter(0)
+          %b = f32[100,10]{1,0} bitcast(%t)
+          %i = s32[] parameter(1)
+          ROOT %out = f32[1,10]{1,0} dynamic-slice(%b, %i, %i), dynamic_slice_sizes={1,10}
+        }
+    """
+    line = "ROOT %f = f32[1,10]{1,0} fusion(%table, %index), kind=kLoop, calls=%fused"
+    assert measure(line, fused).hbm_bytes == 40 + 4 + 40
+
+
+@pytest.mark.parametrize("library", ["__cublas$gemm", "__cublas$lt$matmul", "__cudnn$fmhaSoftmax"])
+def test_library_call_moves_operands_and_results_but_no_scratch_space(library: str) -> None:
+    cost = measure(f"""
+        %out = (f32[500]{{0}}, s8[4194304]{{0}}) custom-call(%table), custom_call_target="{library}"
+        ROOT %first = f32[500]{{0}} get-tuple-element(%out), index=0
+    """)
+    kind = "cuDNN" if "cudnn" in library else "matrix products"
+    assert cost.kernels == {kind: Work(1, 4000 + 2000)}
+    assert not cost.remarks
+
+
+@pytest.mark.parametrize(
+    ("work", "kind"),
+    [
+        ("ROOT %d = f32[] dot(%t, %t), lhs_contracting_dims={0}", "matrix products"),
+        ("ROOT %d = f32[] reduce(%t, %t), to_apply=%add", "reductions"),
+        ("ROOT %d = f32[1000]{0} negate(%t)", "elementwise"),
+    ],
+)
+def test_work_inside_of_a_fusion_decides_the_kind_of_its_kernel(work: str, kind: str) -> None:
+    inner = f"""
+        %inner (t: f32[1000]) -> f32[] {{
+          %t = f32[1000]{{0}} parameter(0)
+          {work}
+        }}
+    """
+    outer = """
+        %outer (u: f32[1000]) -> f32[] {
+          %u = f32[1000]{0} parameter(0)
+          ROOT %f = f32[] fusion(%u), kind=kCustom, calls=%inner
+        }
+    """
+    cost = measure("ROOT %f = f32[] fusion(%table), kind=kCustom, calls=%outer", inner, outer)
+    assert list(cost.kernels) == [kind]
+
+
+def test_kernels_are_the_instructions_that_do_work() -> None:
+    """An asynchronous one counts once, a loop once per iteration, a command buffer not at all."""
+    buffer = """
+        %buffer (z: f32[1000]) -> f32[1000] {
+          %z = f32[1000]{0} parameter(0)
+          ROOT %w = f32[1000]{0} negate(%z)
+        }
+    """
+    body = (
+        LOOP.replace("ROOT ", "")
+        + """
+    %x.1 = f32[1000]{0} get-tuple-element(%loop), index=1
+    %y.1 = f32[1000]{0} call(%x.1), to_apply=%buffer
+    %begin = (f32[1000]{0}, f32[4000]{0}) all-gather-start(%y.1), replica_groups=[1,4]<=[4]
+    ROOT %end = f32[4000]{0} all-gather-done(%begin)
+    """
+    )
+    kernels = measure(body, BODY, CONDITION, buffer).kernels
+    assert sum(kind.count for kind in kernels.values()) == 7 + 1 + 1
