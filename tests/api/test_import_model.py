@@ -1,6 +1,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -118,12 +119,6 @@ def test_verification_needs_transformers(source: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_missing_tokenizer_is_named(source: Path, tmp_path: Path) -> None:
-    for name in ("source.spm", "target.spm", "vocab.json"):
-        (source / name).unlink()
-    refuse(source, tmp_path, r"has no tokenizer: .*tokenizer\.save_pretrained.* --tokenizer")
-
-
 def test_imported_t5_fills_gaps(tmp_path: Path) -> None:
     (tmp_path / "t5").mkdir()
     write_t5_model(tmp_path / "t5")
@@ -143,18 +138,23 @@ def refuse(source: Path, tmp_path: Path, match: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_another_architecture_is_refused(source: Path, tmp_path: Path) -> None:
-    write_config(source, {"model_type": "bert"})
-    known = "marian, m2m_100, mbart, t5, mt5, umt5"
-    refuse(source, tmp_path, f"model_type='bert' is not supported; it can be {known}")
-    write_config(source, {"model_type": "bart"})
-    refuse(source, tmp_path, "model_type='bart' is not supported: .* no SentencePiece model")
-
-
-def test_weights_of_another_model_leave_nothing_behind(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "bert"}, "it can be marian, m2m_100, mbart, t5, mt5, umt5"),
+        ({"model_type": "bart"}, "is not supported: .* no SentencePiece model"),
+        ({"decoder_layers": 3}, r"weights lack model\.decoder\.layers\.2\..* and \d+ more"),
+        ({}, r"has no tokenizer: .*tokenizer\.save_pretrained.* --tokenizer"),
+    ],
+)
+def test_folder_of_another_model_is_refused_and_leaves_nothing_behind(
+    source: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     values = json.loads((source / "config.json").read_text("utf-8"))
-    write_config(source, values | {"decoder_layers": 3})
-    refuse(source, tmp_path, r"weights lack model\.decoder\.layers\.2\..* and \d+ more")
+    write_config(source, values | changes)
+    for name in ("source.spm", "target.spm", "vocab.json") if not changes else ():
+        (source / name).unlink()
+    refuse(source, tmp_path, message)
 
 
 def test_interruption_leaves_nothing_behind(
