@@ -152,25 +152,17 @@ def test_versions_that_were_not_tested_are_named(
         ({"SLURM_NTASKS": "16", "SLURM_PROCID": "3"}, "SLURM started 16"),
         ({"OMPI_COMM_WORLD_SIZE": "4"}, "Open MPI started 4"),
         ({"TPU_WORKER_HOSTNAMES": "a,b"}, "Cloud TPU started 2"),
+        ({}, ""),
+        ({"SLURM_NTASKS": "8"}, ""),  # sbatch without srun
+        ({"TPU_WORKER_HOSTNAMES": "localhost"}, ""),
     ],
 )
 def test_processes_that_do_not_know_of_each_other_are_noticed(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], launcher: str
 ) -> None:
     monkeypatch.setattr(os, "environ", environment)
-    problem = checks.find_process().problem
-    assert problem == f"{launcher} processes, and each works alone: add --distributed"
-
-
-@pytest.mark.parametrize(
-    "environment",
-    [{}, {"SLURM_NTASKS": "8"}, {"TPU_WORKER_HOSTNAMES": "localhost"}],  # 8: sbatch without srun
-)
-def test_one_process_by_itself_is_no_problem(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
-) -> None:
-    monkeypatch.setattr(os, "environ", environment)
-    assert checks.find_process().problem == ""
+    told = f"{launcher} processes, and each works alone: add --distributed"
+    assert checks.find_process().problem == (told if launcher else "")
 
 
 def test_processes_with_fewer_devices_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,13 +111,6 @@ def test_text_is_the_same_in_batches_of_any_size(lm: Path, decoding: dict[str, A
         assert run.generate(PROMPTS, **decoding, sampling_seed=1) != together
 
 
-def test_samples_of_a_prompt_are_drawn_in_order(lm: Path) -> None:
-    three, two = (t2t.load(lm).generate_n_best(PROMPTS, n, **SAMPLING) for n in (3, 2))
-    assert [[x.text for x in found[:2]] for found in three] == [
-        [x.text for x in found] for found in two
-    ]
-
-
 def test_output_ends_before_the_first_stop_string_behind_the_prompt(lm: Path) -> None:
     run = t2t.load(lm)
     [[whole]] = run.generate_n_best(["Zwei"], 1, **SAMPLING)

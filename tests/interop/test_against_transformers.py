@@ -17,9 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import t2t
 from configs import fine_tune
-from t2t.api.encoder_states import export_states
 from t2t.api.export_run import export
 from t2t.api.import_model import import_model
 from t2t.api.train_run import train
@@ -29,8 +27,6 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.sentences import clean_sentence
 from t2t.data.tokenizer import Tokenizer, train_vocabulary
 from t2t.decoding.beam_search import LengthPenalty
-from t2t.decoding.bulk import find_inputs
-from t2t.evaluation.load_models import ModelRequest
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_export import plan_export, write_model
 from t2t.interop.hugging_face_folder import (
@@ -262,21 +258,6 @@ def test_logits_agree_under_teacher_forcing_and_in_cached_decoding(pair: Pair) -
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_logits_agree_in_packed_rows(pair: Pair) -> None:
-    batch = draw_batch(pair)
-    expected = compute_logits(pair, *batch)
-    src, tgt_in = convert(pair, *batch)
-    rows = (1, 2)
-    lengths = batch[1].sum(axis=1)
-    packed_src = jnp.concatenate([src[row, : lengths[row]] for row in rows])[None]
-    packed_tgt = jnp.concatenate([tgt_in[row] for row in rows])[None]
-    run = jax.jit(lambda params, *ids: merge(pair.structure, params)(*ids))
-    [logits] = np.asarray(run(pair.params, packed_src, packed_tgt))
-    is_output = pair.foreign.vocabulary.rows.is_output
-    for row, found in zip(rows, np.split(np.where(is_output, logits, 0), 2), strict=True):
-        np.testing.assert_allclose(found, expected[row], atol=1e-4)
-
-
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_search_finds_the_same_tokens(pair: Pair, beam_size: int) -> None:
     import torch
@@ -362,38 +343,6 @@ def test_model_goes_out_again_with_its_tokenizer(pair: Pair, tmp_path: Path) -> 
         assert found == original(line).input_ids, line
 
 
-def test_encoder_states_agree(pair: Pair, tmp_path: Path) -> None:
-    """Files too, which are read by the package that others use."""
-    import torch
-    import transformers
-    from safetensors.torch import load_file
-
-    directions = ["-".join(pair.foreign.vocabulary.languages[:2])] * pair.foreign.tags_both
-    import_model(str(pair.folder), tmp_path / "run", directions=directions)
-    lines = [line[:20] for line in make_odd_lines(40) if line[:20].strip()]  # within 40 positions
-    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    found = t2t.load(tmp_path / "run", "last").encode_states(lines)
-    family = type(pair.original).__name__.removesuffix("ForConditionalGeneration")
-    encoder = pair.original.get_encoder()
-    if "T5" in family and "shared.weight" in open_tensors(pair.folder).shapes:
-        encoder = getattr(transformers, f"{family}EncoderModel").from_pretrained(pair.folder).eval()
-    row, (_, mask) = pair.foreign.vocabulary.rows.row, found.pad()
-    src = np.full(mask.shape, pair.original.config.pad_token_id)
-    src[mask] = row[found.ids]
-    with torch.no_grad():
-        masks = torch.tensor(mask).long()
-        expected = encoder(torch.tensor(src), attention_mask=masks).last_hidden_state.numpy()
-    np.testing.assert_allclose(found.states, expected[mask], atol=1e-4)
-    for dtype, tolerance in (("bfloat16", 0.1), ("float32", 1e-4)):
-        inputs = find_inputs([str(tmp_path / "lines")], tmp_path / dtype)
-        export_states(ModelRequest((tmp_path / "run",), "last"), inputs, dtype=dtype)
-        read = load_file(tmp_path / dtype / "lines" / "000000.safetensors")
-        assert str(read["states"].dtype) == f"torch.{dtype}"
-        assert read["offsets"].tolist() == found.offsets.tolist()
-        error = np.abs(read["states"].float().numpy() - expected[mask])
-        assert error.mean() < tolerance * np.abs(expected[mask]).mean()
-
-
 @pytest.mark.parametrize(
     ("pair", "directions"),
     [
@@ -432,39 +381,6 @@ def test_nothing_is_written_if_the_verification_fails(
     with patch, pytest.raises(SourceError, match=r"--verify: .*; nothing was written"):
         import_model(str(pair.folder), tmp_path / "run", verify=True)
     assert [*tmp_path.iterdir()] == []
-
-
-@pytest.mark.parametrize("pair", ["Marian"], indirect=True)
-def test_ctranslate2_converts_what_was_exported(pair: Pair, tmp_path: Path) -> None:
-    import ctranslate2
-    import torch
-    from transformers import AutoTokenizer
-
-    folder = export_pair(pair, tmp_path / "out")
-    converter = ctranslate2.converters.TransformersConverter(str(folder))
-    converter.convert(str(tmp_path / "converted"))
-    engine = ctranslate2.Translator(str(tmp_path / "converted"), compute_type="float32")
-    tokenizer, src = AutoTokenizer.from_pretrained(folder), draw_batch(pair)[0]
-    with torch.no_grad():
-        mask = torch.tensor(src != pair.original.config.pad_token_id).long()
-        outputs = load(folder).generate(
-            input_ids=torch.tensor(src),
-            attention_mask=mask,
-            num_beams=1,
-            max_new_tokens=LENGTH,
-        )
-    ended = 0
-    for row, output in zip(src.tolist(), outputs.tolist(), strict=True):
-        source = [each for each in tokenizer.convert_ids_to_tokens(row) if each != "<pad>"]
-        if len(source) == 1:  # EOS alone, which the engine does not translate
-            continue
-        [result] = engine.translate_batch([source], beam_size=1, max_decoding_length=LENGTH)
-        expected = [each for each in tokenizer.convert_ids_to_tokens(output) if each != "<pad>"]
-        if "</s>" in expected:
-            ended += len(expected) < LENGTH
-            expected = expected[: expected.index("</s>")]
-        assert result.hypotheses[0][: len(expected)] == expected
-    assert ended
 
 
 @pytest.mark.parametrize(
@@ -642,20 +558,3 @@ def test_tokenizers_agree_on_odd_lines(tmp_path: Path, kind: str, tag: str, adde
                 [decoded] = vocabulary.src.decode([ids])
                 assert decoded == tokenizer.decode(rows.row[ids], skip_special_tokens=True)
     assert compared > 800 * (1 + bool(tag))
-
-
-def test_t5_vocabulary_is_read_from_what_transformers_saves(tmp_path: Path) -> None:
-    tokenizer, read, size = write_tokenizer("T5", tmp_path)
-    tokenizer.save_pretrained(tmp_path / "saved")
-    assert not (tmp_path / "saved" / "spiece.model").exists()
-    vocabulary, rows, *_ = read(tmp_path, size)
-    saved, saved_rows, *_ = read(tmp_path / "saved", size)
-    np.testing.assert_array_equal(rows.row, saved_rows.row)
-    lines = make_odd_lines(300)
-    ids = vocabulary.src.encode(lines)
-    assert saved.src.encode(lines) == ids
-    assert saved.tgt.decode(ids) == vocabulary.tgt.decode(ids)
-    sentinels = tokenizer.convert_tokens_to_ids(["<extra_id_0>", "<extra_id_99>"])
-    for row, name in zip(sentinels, ("<extra_id_0>", "<extra_id_99>"), strict=True):
-        assert vocabulary.src.pieces([list(rows.row).index(row)]) == [name]
-    assert json.loads((tmp_path / "saved" / "tokenizer.json").read_text("utf-8"))

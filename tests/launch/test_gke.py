@@ -142,19 +142,6 @@ def test_image_passes_sigterm_on_and_waits(tmp_path: Path) -> None:
     assert container.wait(timeout=30) == INTERRUPTED
 
 
-def test_image_gives_its_program_what_it_gets_as_input(tmp_path: Path) -> None:
-    (tmp_path / "python").write_text("#!/usr/bin/env bash\ncat\n")
-    (tmp_path / "python").chmod(0o755)
-    done = subprocess.run(
-        [str(LAUNCH / "container.sh"), "t2t.translate"],
-        input=b"A girl climbs.\n",
-        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        stdout=subprocess.PIPE,
-        timeout=30,
-    )
-    assert (done.returncode, done.stdout) == (0, b"A girl climbs.\n")
-
-
 def test_image_copies_what_is_there() -> None:
     text = (LAUNCH / "Dockerfile").read_text()
     for line in re.findall(r"^COPY (\S+/?\S+) \S+$", text, re.MULTILINE):

@@ -19,10 +19,8 @@ from t2t.storage.atomic_files import (
     explain_write_errors,
     list_complete,
     make_folder,
-    measure_free_space,
     name_linked,
     remove_folder,
-    require_space,
     upload,
     write_file,
     write_link,
@@ -106,11 +104,6 @@ def test_last_file_of_an_upload_is_the_chosen_one(
     assert uploaded == [f"{bucket}/a", f"{bucket}/z", f"{bucket}/index"]
 
 
-def test_bucket_is_never_full(bucket: Path) -> None:
-    assert measure_free_space(bucket) == float("inf")
-    require_space(bucket, 10**18)
-
-
 def test_bucket_that_does_not_exist_is_one_line(bucket: Path) -> None:
     check_writable(bucket)
     assert list_names(bucket) == []
@@ -161,15 +154,6 @@ def test_failed_upload_at_an_interval_is_made_up_for(
     assert (bucket / "log").read_text() == "line\n"
 
 
-def test_local_files_grow_where_they_are(tmp_path: Path) -> None:
-    files = GrowingFiles(tmp_path, "log")
-    assert files.local == tmp_path
-    (tmp_path / "log").write_text("line")
-    files.upload()
-    files.close()
-    assert (tmp_path / "log").read_text() == "line"
-
-
 def test_text_is_read_from_a_copy_that_follows_the_object(bucket: Path) -> None:
     path = bucket / "train.en"
     write_file(path, "one\ntwo\n")
@@ -212,11 +196,6 @@ def test_damaged_copy_is_fetched_again(bucket: Path) -> None:
     for damage in ("one", "two\n"):  # of another size, of the same size
         stage_file(path).write_text(damage)
         assert stage_file(path).read_text() == "one\n"
-
-
-def test_missing_text_names_its_path(bucket: Path) -> None:
-    with pytest.raises(ValueError, match=r"no\.en does not exist"):
-        TextFile(bucket / "no.en")
 
 
 @pytest.fixture(scope="module")

@@ -155,19 +155,6 @@ def test_rows_on_text_alone_are_compared_by_perplexity(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_column_of_the_paper_needs_a_row_of_the_paper(tmp_path: Path, runs: list[Run]) -> None:
-    output = write_report(tmp_path, runs, "bleu")
-    assert read_cells(output.splitlines()[0])[8] == "paper"
-    assert "Paper: " in (tmp_path / "report.md").read_text()
-    own = [run for run in runs if not run.row.paper]
-    output = write_report(tmp_path, own, "bleu")
-    header, _, *rows = [read_cells(line) for line in output.splitlines()[:4]]
-    assert header[7:] == ["bleu", "verdict", "by log-probability"]
-    assert {len(row) for row in rows} == {len(header)}
-    assert "Paper: " not in (tmp_path / "report.md").read_text()
-
-
-@pytest.mark.usefixtures("no_plots")
 def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
     rows = [Row("base"), Row("one_head", {"model.num_heads": 1})]
     runs = make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), rows, tmp_path)[0]
@@ -193,20 +180,6 @@ def test_report_names_the_checkpoints_of_a_row_whose_seeds_differ(tmp_path: Path
     runs = make_runs(Config(), [Row("base", seeds=(0, 1))], tmp_path)[0]
     write_report(tmp_path, runs, "bleu")
     assert "checkpoint 300 (500: base), 48 sentences" in (tmp_path / "report.md").read_text()
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_rows_are_compared_with_base_whatever_its_seeds(tmp_path: Path) -> None:
-    rows = [Row("base", seeds=(1, 2)), Row("one_head", {"model.num_heads": 1})]
-    runs = make_runs(Config(), rows, tmp_path)[0]
-    for run in runs:
-        lines = spoil(2 if run.row.name == "one_head" else 7 + run.seed)
-        save(tmp_path / run.name, lines, name="sweep", config=overrides(run.config))
-    cells = [read_cells(line) for line in write_report(tmp_path, runs, "bleu").splitlines()[2:4]]
-    assert [(row[0], row[1], row[8]) for row in cells] == [
-        ("base", "", ""),
-        ("one_head", "num_heads: 8 -> 1", "worse"),
-    ]
 
 
 def test_figures_in_other_units_are_left_out_of_the_plots_and_named(tmp_path: Path) -> None:
