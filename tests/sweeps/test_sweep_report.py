@@ -167,21 +167,6 @@ def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
     assert "base and one_head have less than 1 BLEU: they translate nothing yet" in text
 
 
-@pytest.mark.usefixtures("no_plots")
-def test_report_names_the_checkpoints_of_a_row_whose_seeds_differ(tmp_path: Path) -> None:
-    for seed, checkpoint in enumerate(("300", "500")):
-        save(
-            tmp_path / f"base-seed{seed}",
-            spoil(8),
-            name="sweep",
-            checkpoint=checkpoint,
-            config={"seed": seed},
-        )
-    runs = make_runs(Config(), [Row("base", seeds=(0, 1))], tmp_path)[0]
-    write_report(tmp_path, runs, "bleu")
-    assert "checkpoint 300 (500: base), 48 sentences" in (tmp_path / "report.md").read_text()
-
-
 def test_figures_in_other_units_are_left_out_of_the_plots_and_named(tmp_path: Path) -> None:
     runs = make_runs(
         Config(tokenizer=TokenizerConfig(lowercase=True)),
