@@ -12,6 +12,7 @@ from jax.sharding import AxisType, PartitionSpec
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.beam_search import (
+    DecodeStep,
     Hypotheses,
     Search,
     continue_search,
@@ -21,7 +22,7 @@ from t2t.decoding.beam_search import (
     start_search,
     take_rows,
 )
-from t2t.decoding.sampling import BANNED_TOKENS
+from t2t.decoding.sampling import BANNED_TOKENS, Sampler, Stream
 from t2t.model.interface import merge
 from t2t.ops.build_model import init_model
 from tests.decoding.reference_search import search_all, search_beam
@@ -259,28 +260,33 @@ def test_of_equals_the_lower_token_and_the_lower_slot_win() -> None:
 
 
 @pytest.mark.equality
-def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing() -> None:
-    model = ToyModel(seed=5)
-    expected = search(model)
+@pytest.mark.parametrize("sampler", [None, Sampler(1.2, 5, 0.95)], ids=["beam", "samples"])
+def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing(
+    sampler: Sampler | None,
+) -> None:
+    model, beam_size = ToyModel(seed=5), 1 if sampler else 4
+    zeros, limits = np.zeros(BATCH, np.int32), np.full(BATCH, LENGTH)
+    stream = Stream(zeros, np.arange(BATCH, dtype=np.int32), zeros, zeros) if sampler else None
+
+    def run(decode_step: DecodeStep, start: Any, limits: Any, stream: Any) -> Hypotheses:
+        cache = start[:, None] + jnp.zeros((beam_size, 1)), jnp.zeros((), jnp.int32)
+        state = start_search(
+            cache, max_lengths=limits, capacity=LENGTH, beam_size=beam_size, n_best=beam_size,
+            stream=stream,
+        )  # fmt: skip
+        [found] = continue_search(decode_step, state, (gnmt(0.6),), sampler=sampler).finished
+        return found
+
+    run_jitted = jax.jit(run, static_argnums=0)
+    expected = run_jitted(model.decode_step, model.start, limits, stream)
     mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Explicit,) * 3)
     rows = PartitionSpec(("data", "fsdp"))
-
-    @jax.jit
-    def run(start: Any, limits: Any) -> tuple[Hypotheses, ...]:
-        cache = start[:, None] + jnp.zeros((4, 1)), jnp.zeros((), jnp.int32)
-        return beam_search(
-            model.decode_step_divided,
-            cache,
-            max_lengths=limits,
-            max_length=LENGTH,
-            beam_size=4,
-            penalties=(gnmt(0.6),),
-        )
-
     with jax.set_mesh(mesh):
         model.table = jax.device_put(np.asarray(model.table), PartitionSpec())
-        start = jax.device_put(np.asarray(model.start), rows)
-        [found] = run(start, jax.device_put(np.full(BATCH, LENGTH), rows))
+        placed = jax.tree.map(
+            lambda x: jax.device_put(np.asarray(x), rows), (model.start, limits, stream)
+        )
+        found = run_jitted(model.decode_step_divided, *placed)
     assert jax.typeof(found.tokens).sharding.spec == PartitionSpec(*rows, None, None)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
