@@ -41,6 +41,7 @@ OPERATORS = {
 }  # fmt: skip
 MESSAGES = {"critical", "debug", "error", "exception", "info", "log", "print", "warn", "warning"}
 SYMMETRIC = {"allclose", "array_equal", "gcd", "max", "maximum", "min", "minimum"}
+GONE = "the statement is gone"
 NEAR = 4  # quick test files of the same folder, which run before all others
 
 
@@ -228,10 +229,11 @@ def list_tests(file: str, line: int, tests: dict[str, Any]) -> list[str]:
 
 def judge(tree: Path, fault: Fault, tests: dict[str, Any], limit: float) -> str:
     """Says which test catches a fault, and after how many seconds."""
-    path, source = tree / fault.file, (ROOT / fault.file).read_text("utf-8")
+    path = tree / fault.file
+    source = path.read_text("utf-8") if path.exists() else ""
     planted = plant(source, fault)
     if planted is None:
-        return "STATEMENT IS GONE\t0"
+        return f"{GONE}\t0"
     path.write_text(planted[0], "utf-8")
     files, caught, seconds = list_tests(fault.file, planted[1], tests), "", 0.0
     near = [name for name in files if tests[name]["seconds"] < 30][:NEAR]
@@ -304,8 +306,8 @@ def main() -> None:
             rows.append(f"{fault.file}\t{fault.line}\t{change}\t{result}")
             print(f"{len(rows) - 1} of {len(faults)}\t{rows[-1]}", flush=True)
             flags.output.write_text("\n".join(rows) + "\n")
-    missed = sum("\tNOT CAUGHT\t" in row for row in rows)
-    print(f"{len(faults) - missed} of {len(faults)} faults were caught")
+    missed, gone = (sum(f"\t{x}\t" in row for row in rows) for x in ("NOT CAUGHT", GONE))
+    print(f"{len(faults) - missed - gone} of {len(faults) - gone} faults were caught")
 
 
 if __name__ == "__main__":
