@@ -28,7 +28,7 @@ from t2t.config.requests import find_request, list_arguments
 ROOT = Path(__file__).parents[1]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [*READ, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md"))]
-PAGES.append(ROOT / "benchmarks" / "README.md")
+PAGES += [ROOT / folder / "README.md" for folder in ("benchmarks", "tests")]
 
 # Flags of programs that are not ours: SLURM, SkyPilot, docker, kubectl, gcloud, pip, pytest, absl,
 # sacreBLEU.

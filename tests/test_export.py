@@ -79,14 +79,6 @@ def test_model_that_the_format_lacks_is_refused(run: Path, tmp_path: Path) -> No
     assert not (tmp_path / "model").exists()
 
 
-def test_missing_package_is_named_with_its_remedy(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4\.6\.3,<5'"):
-        export(run, "best", tmp_path / "model")
-
-
 def test_failed_export_leaves_nothing_in_the_way_of_the_next(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,21 +142,3 @@ def test_program_takes_its_flags(run: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{output}\n")
     assert json.loads((output / "config.json").read_text())["layer_norm_epsilon"] == 1e-6
     assert (output / "vocab" / "joint.model").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flag", "message"),
-    [
-        ("--format=onnx", "should be one of <ctranslate2|hf>"),
-        ("--quantization=int4", "should be one of <int8"),
-        ("--checkpoint=7", "no checkpoint of step 7; it has 100, 200, 300"),
-        ("--output=.", "--output=. exists already"),
-    ],
-)
-def test_program_says_what_is_wrong(run: Path, tmp_path: Path, flag: str, message: str) -> None:
-    output = [] if flag.startswith("--output") else [f"--output={tmp_path}/model"]
-    done = call(run, *output, flag)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr

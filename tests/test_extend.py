@@ -11,10 +11,6 @@ import pytest
 from t2t.api import train_run
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config, save_config
-from t2t.evaluation.load_models import RunModel
-from t2t.evaluation.requests import ModelRequest
-from t2t.training.checkpoint import restore_params
-from t2t.training.early_stopping import request_stop
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import extend, open_run
 from t2t.training.run_directory import RunError, list_steps
@@ -29,7 +25,6 @@ from tests.tiny_training import (
     write_recipe,
 )
 
-ROOT = Path(__file__).parents[1]
 STEPS, MORE = 10, 15
 
 pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")
@@ -74,16 +69,6 @@ def read_rates(workdir: Path) -> list[float]:
 def test_extension_is_longer_than_its_warm_up(run: Path) -> None:
     with pytest.raises(ConfigError, match="--extend=4: the learning rate would only rise"):
         extend(run, 4)
-
-
-def test_registered_schedule_has_no_warm_up_of_ours(
-    run: Path, config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    registered = {("training.schedule", "of a plugin"): lambda training, d_model: None}
-    monkeypatch.setattr("t2t.config.variants._registered", registered)
-    training = dataclasses.replace(config.training, schedule="of a plugin")
-    extended = extend(run, 4, dataclasses.replace(config, training=training))
-    assert extended.training.steps == config.training.steps + 4
 
 
 @pytest.mark.slow
@@ -191,22 +176,6 @@ def test_schedule_that_starts_where_no_run_has_come_is_refused(
     later = change(config, training={"schedule_start": 5})
     with pytest.raises(RunError, match=r"schedule_start=5 needs .* holds checkpoint 0"):
         train_run.train(later, tmp_path / "run")
-
-
-def test_extension_stops_for_a_request(run: Path) -> None:
-    request_stop(run, "enough")
-    assert not train_run.train(extend(run, MORE), run)
-    assert list_steps(run)[-1] == STEPS
-
-
-def test_moving_average_is_evaluated_alone_and_in_an_ensemble(extended: Path) -> None:
-    params, label = restore_params(extended, "ema")
-    assert label == f"ema-{STEPS + MORE}"
-    last, _ = restore_params(extended, "last")
-    assert params.keys() == last.keys()
-    request = ModelRequest((extended,), "ema,last")
-    _, labels = RunModel(request).restore()
-    assert labels == [label, f"{STEPS + MORE}"]
 
 
 @pytest.mark.slow

@@ -3,10 +3,8 @@
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import merge
 from tests import programs
-from tests.programs import Program, make_environment
+from tests.programs import make_environment
 from tests.tiny_run import make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -110,13 +108,6 @@ def test_text_is_the_same_in_batches_of_any_size(lm: Path, decoding: dict[str, A
     assert together == apart
     if decoding:
         assert run.generate(PROMPTS, **decoding, sampling_seed=1) != together
-
-
-def test_samples_of_a_prompt_are_drawn_in_order(lm: Path) -> None:
-    three, two = (t2t.load(lm).generate_n_best(PROMPTS, n, **SAMPLING) for n in (3, 2))
-    assert [[x.text for x in found[:2]] for found in three] == [
-        [x.text for x in found] for found in two
-    ]
 
 
 def test_output_ends_before_the_first_stop_string_behind_the_prompt(lm: Path) -> None:
@@ -221,29 +212,6 @@ def test_terminal_shows_a_text_while_it_grows(lm: Path) -> None:
     assert b"".join(shown).decode().replace("\r", "").splitlines()[2] == line
     for number in (terminal, stdio):
         os.close(number)
-
-
-@pytest.mark.slow
-def test_killed_bulk_continues_bit_for_bit(lm: Path, tmp_path: Path) -> None:
-    lines = [f"{prompt} {word}\n" for word in ("und", "der", "am") for prompt in PROMPTS]
-    (tmp_path / "in.txt").write_text("".join(lines), "utf-8")
-    flags = ["--strategy=sampling", "--shard_lines=2", f"--input={tmp_path}/in.txt"]
-    assert generate(lm, *flags, f"--output={tmp_path}/whole").returncode == 0
-    again = ["t2t.generate", f"--workdir={lm}", *flags, f"--output={tmp_path}/killed"]
-    with Program(*again) as program:
-        while not [*(tmp_path / "killed").glob(".in.txt.shards/00*")]:
-            time.sleep(0.01)
-        program.send_signal(signal.SIGKILL)
-        program.wait()
-    assert not (tmp_path / "killed" / "in.txt").exists()
-    assert programs.run(*again).returncode == 0
-    whole, killed = ((tmp_path / name / "in.txt").read_bytes() for name in ("whole", "killed"))
-    assert whole == killed
-    assert [*map(str.rstrip, lines)] == [
-        text[: len(line) - 1] for line, text in zip(lines, whole.decode().splitlines(), strict=True)
-    ]
-    refused = programs.run(*again, "--stop=x")
-    assert "stop: [] -> ['x']" in refused.stderr
 
 
 def test_bulk_refuses_a_bad_line_before_anything_is_written(lm: Path, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from t2t.api.inspect_corpus import inspect_data
 from t2t.config import Config, DataConfig, TokenizerConfig
 from t2t.data.corpus_report import (
-    EXAMPLE_WIDTH,
     DataReport,
     format_report,
     make_histogram,
@@ -175,9 +174,3 @@ def test_filters_by_text_are_counted_with_examples(config: Config, tmp_path: Pat
     shown = format_report(filtered)
     assert "left out of training: duplicates 1 (12.50%), overlap 3 (37.50%), empty 1" in shown
     assert "  overlap: a girl sees tea. | das Mädchen sieht Tee." in shown
-
-
-def test_examples_without_spaces_are_cut_at_a_character(report: DataReport) -> None:
-    train = dataclasses.replace(report.splits["train"], examples={"script": [("猫" * 99, "cat")]})
-    shown = format_report(dataclasses.replace(report, splits={"train": train}))
-    assert f"  script: {'猫' * (EXAMPLE_WIDTH - 1)}… | cat" in shown

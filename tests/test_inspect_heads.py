@@ -16,14 +16,12 @@ from t2t.analysis.head_importance import (
     Head,
     Sample,
     compute_pair_weights,
-    estimate_changes,
     list_heads,
     measure_importance,
-    profile_heads,
     read_sample,
     switch_off,
 )
-from t2t.analysis.head_page import describe_importance, show_attention
+from t2t.analysis.head_page import show_attention
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config, save_config
 from t2t.data.corpus import DataError, Pair
@@ -34,7 +32,6 @@ from t2t.evaluation.requests import HeadRequest
 from t2t.model.interface import Params, merge
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
-from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
 BROWSER = next(
@@ -150,23 +147,6 @@ def test_sample_is_drawn_by_its_seed_from_the_whole_split(run: Path) -> None:
     assert draw(9, 1) == (*PAIRS,)
 
 
-def test_interval_of_a_change_covers_the_truth_in_95_percent() -> None:
-    """Draws sentences of random length and loss; the true change is 0.05 nats per sub-word."""
-    rng, held, tries, sentences = np.random.default_rng(1), 0, 200, 100
-    head = Head("cross", 0, 0)
-    for _ in range(tries):
-        tokens = rng.integers(5, 40, sentences).astype(float)
-        nats = rng.normal(3, 1, sentences) * tokens
-        gain = rng.normal(0.05, 0.2, sentences) * tokens
-        whole, without = np.stack([nats, tokens], -1), np.stack([nats + gain, tokens], -1)
-        changes = estimate_changes(whole, {head: without}, lambda sums: float(sums[0] / sums[1]))
-        low, high = changes[head].interval
-        held += low <= 0.05 <= high
-        assert changes[head].value == pytest.approx(gain.sum() / tokens.sum())
-        assert high - low < 0.12  # paired: the losses themselves vary five times as much
-    assert 0.89 <= held / tries <= 0.985  # measured: 94% of 3,000 tries
-
-
 @pytest.mark.slow
 def test_importance_is_the_increase_of_the_loss(run: Path) -> None:
     """Computes the reference from log-probabilities of single sentences."""
@@ -199,22 +179,6 @@ def test_importance_is_the_increase_of_the_loss(run: Path) -> None:
     assert low <= found.changes[head].value <= high
 
 
-@pytest.mark.slow
-def test_importance_can_be_the_decrease_of_bleu(run: Path) -> None:
-    config, translator, params, sample = open_run(run)
-    found = measure_importance(config, translator, params, sample, "bleu")
-    assert len(found.changes) == HEADS
-    changes = found.changes.values()
-    assert np.isfinite([(change.value, *change.interval) for change in changes]).all()
-    assert all(change.interval[0] <= change.value <= change.interval[1] for change in changes)
-    told = describe_importance(found)
-    assert told
-    assert told.startswith(
-        f"the decrease of sacreBLEU ({found.baseline:.2f} with all heads) when this head alone is "
-        "switched off, on "
-    )
-
-
 def test_weights_do_not_depend_on_what_they_are_batched_with(run: Path) -> None:
     _, translator, params, sample = open_run(run)
     together = list(compute_pair_weights(translator, params, sample.pairs))
@@ -223,15 +187,6 @@ def test_weights_do_not_depend_on_what_they_are_batched_with(run: Path) -> None:
         for one, other in zip(weights, alone, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-4)
             np.testing.assert_allclose(one.sum(axis=-1), 1, atol=1e-5)
-
-
-def test_rare_tokens_are_told_where_their_counts_are_known(run: Path) -> None:
-    _, translator, params, sample = open_run(run)
-    for known, expected in ((sample, True), (None, False)):
-        profiles = profile_heads(translator, params, known, PAIRS[0])
-        assert set(profiles) == {"encoder", "decoder", "cross"}
-        for [heads] in profiles.values():
-            assert [("rare token" in head.scores) for head in heads] == [expected] * 2
 
 
 @pytest.mark.parametrize(
@@ -268,16 +223,6 @@ def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path
     save_config(config, tmp_path / "config.json")
     with pytest.raises(ConfigError, match=r"model\.kind='rnn': the page shows"):
         show_attention(HeadRequest(tmp_path, "Dogs climb."))
-
-
-@pytest.mark.slow
-def test_program_takes_the_sentence_and_prints_where_the_page_is(run: Path) -> None:
-    command = "t2t.inspect_heads", "A girl climbs.", f"--workdir={run}"
-    good = programs.run(*command, "--importance=2")
-    assert (good.returncode, good.stdout) == (0, f"{run / 'heads.html'}\n")
-    bad = programs.run(*command, "--importance=-1")
-    assert bad.returncode == 2
-    assert "Traceback" not in bad.stderr
 
 
 @pytest.mark.slow

@@ -41,16 +41,12 @@ def test_script_is_valid_bash(script: Path) -> None:
 
 def hide_uv(folder: Path) -> str:
     """A PATH on which uv, if it is installed, installs nothing."""
-    (folder / "path").mkdir(exist_ok=True)
-    (folder / "path" / "uv").write_text("#!/bin/sh\n")
-    (folder / "path" / "uv").chmod(0o755)
+    write_program(folder / "path" / "uv", "#!/bin/sh\n")
     return f"{folder}/path:{os.environ['PATH']}"
 
 
 def run_quickstart(folder: Path) -> subprocess.CompletedProcess[str]:
-    (folder / "bin").mkdir(exist_ok=True)
-    (folder / "bin" / "python").write_text(PYTHON)
-    (folder / "bin" / "python").chmod(0o755)
+    write_program(folder / "bin" / "python", PYTHON)
     names = {"T2T_ENVIRONMENT": str(folder), "STUBS": str(folder), "REAL_PYTHON": sys.executable}
     names["PATH"] = hide_uv(folder)
     return subprocess.run(
@@ -69,6 +65,25 @@ def test_quickstart_shows_translations(tmp_path: Path) -> None:
     assert (tmp_path / "train.log").read_text().endswith("/run --config.training.steps=100\n")
 
 
+def source(commands: str, **given: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs commands behind launch/environment.sh; `given` are variables of the environment."""
+    inherited = {name: value for name, value in os.environ.items() if "T2T_" not in name}
+    return subprocess.run(
+        ["bash", "-c", f"source launch/environment.sh; {commands}"],
+        cwd=ROOT,
+        env=inherited | {name: str(value) for name, value in given.items()},
+        capture_output=True,
+        text=True,
+    )
+
+
+def write_program(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
 @pytest.mark.parametrize(
     ("version", "given", "expected"),
     [
@@ -82,83 +97,42 @@ def test_quickstart_shows_translations(tmp_path: Path) -> None:
 def test_launchers_install_what_was_tested(
     tmp_path: Path, version: str, given: dict[str, str], expected: str
 ) -> None:
-    (tmp_path / "python").write_text(f"#!/bin/sh\necho {version}\n")
-    (tmp_path / "python").chmod(0o755)
-    inherited = {name: value for name, value in os.environ.items() if "T2T_" not in name}
-    done = subprocess.run(
-        ["bash", "-c", "source launch/environment.sh; python=$FAKE; find_constraints"],
-        cwd=ROOT,
-        env=inherited | {"FAKE": str(tmp_path / "python")} | given,
-        capture_output=True,
-        text=True,
-    )
+    python = write_program(tmp_path / "python", f"#!/bin/sh\necho {version}\n")
+    done = source("python=$FAKE; find_constraints", FAKE=python, **given)
     assert (done.stdout + done.stderr).startswith(expected)
     assert done.returncode == expected.startswith("error")
 
 
-MAKE_ENVIRONMENT = """source launch/environment.sh
-find_python() { fail "made again"; }
-make_environment"""
+MAKE_AGAIN = 'find_python() { fail "made again"; }; make_environment'
 
 
 def test_environment_of_the_same_python_is_kept(tmp_path: Path) -> None:
     """The output of `python -VV` may contain brackets, a pattern in bash unless it is quoted."""
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text(PYTHON)
-    python.chmod(0o755)
+    write_program(tmp_path / "bin" / "python", PYTHON)
     names = {"PYTHON": sys.executable, "REAL_PYTHON": sys.executable, "PATH": hide_uv(tmp_path)}
-    done = subprocess.run(
-        ["bash", "-c", MAKE_ENVIRONMENT],
-        cwd=ROOT,
-        env=os.environ | names | {"T2T_ENVIRONMENT": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    done = source(MAKE_AGAIN, T2T_ENVIRONMENT=tmp_path, **names)
     assert (done.returncode, done.stderr) == (0, "")
     assert "[" in sys.version
 
 
 def test_folder_that_is_no_environment_is_kept(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("of value")
-    done = subprocess.run(
-        ["bash", "-c", "source launch/environment.sh; make_environment"],
-        cwd=ROOT,
-        env=os.environ | {"T2T_ENVIRONMENT": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    done = source("make_environment", T2T_ENVIRONMENT=tmp_path)
     assert done.returncode == 1
     assert f"error: {tmp_path} was not made by the scripts in launch/" in done.stderr
     assert [*tmp_path.iterdir()] == [tmp_path / "thesis.tex"]
 
 
-def test_environment_whose_making_is_interrupted_is_marked(tmp_path: Path) -> None:
-    (tmp_path / "made-by-t2t").touch()
-    (tmp_path / "of an older one").mkdir()
-    python = tmp_path.parent / "python"
-    python.write_text('#!/bin/bash\n[[ $* != "-m venv"* ]] || exit 130\nexec python3 "$@"\n')
-    python.chmod(0o755)
-    done = subprocess.run(
-        ["bash", "-ec", "source launch/environment.sh; make_environment"],
-        cwd=ROOT,
-        env=os.environ | {"T2T_ENVIRONMENT": str(tmp_path), "PYTHON": str(python)},
-        stdout=subprocess.DEVNULL,
-    )
+def test_environment_whose_making_is_interrupted_is_marked_and_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "environment"
+    (folder / "of an older one").mkdir(parents=True)
+    (folder / "made-by-t2t").touch()
+    stub = '#!/bin/bash\n[[ $* != "-m venv"* ]] || exit 130\nexec python3 "$@"\n'
+    python = write_program(tmp_path / "python", stub)
+    done = source("set -e; make_environment", T2T_ENVIRONMENT=folder, PYTHON=python)
     assert done.returncode == 130
-    assert [*tmp_path.iterdir()] == [tmp_path / "made-by-t2t"]
-
-
-def test_environment_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
-    (tmp_path / "made-by-t2t").touch()
-    done = subprocess.run(
-        ["bash", "-c", MAKE_ENVIRONMENT],
-        cwd=ROOT,
-        env=os.environ | {"T2T_ENVIRONMENT": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert "error: made again" in done.stderr
+    assert [*folder.iterdir()] == [folder / "made-by-t2t"]
+    assert "error: made again" in source(MAKE_AGAIN, T2T_ENVIRONMENT=folder).stderr
 
 
 def test_program_that_does_not_exist_is_one_message() -> None:

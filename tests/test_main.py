@@ -71,25 +71,6 @@ def test_unknown_program_is_refused_with_the_nearest(
     assert done.stderr.startswith(f"t2t {name}: no such program; {advice}")
 
 
-@pytest.mark.parametrize("flags", [("--help",), ("--config=nowhere.py", "--workdir=run"), ("a b",)])
-def test_program_does_what_python_m_does(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    ours, python = (
-        subprocess.run(
-            [sys.executable, "-m", *start, *flags],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-        )
-        for start in (["t2t", "plan"], ["t2t.plan"])
-    )
-    assert (ours.returncode, ours.stdout, ours.stderr) == (
-        python.returncode,
-        python.stdout,
-        python.stderr,
-    )
-
-
 def test_program_is_the_same_process_with_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process is replaced, so signals reach the program and its exit status is returned."""
     started: list[tuple[str, list[str]]] = []

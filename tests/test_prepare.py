@@ -17,11 +17,9 @@ from t2t.config.fields import Config, DataConfig
 from t2t.config.files import load_config
 from t2t.data import corpus_sources
 from t2t.data.corpus import DataError
-from t2t.data.parts import resolve
-from t2t.data.preparation import LARGE_TEXT, is_prepared
+from t2t.data.preparation import is_prepared
 from t2t.data.tokenizer import Vocabulary
 from t2t.training import loop
-from t2t.training.run_directory import RunError
 from tests.data import tiny_tfds
 from tests.tiny_training import change, make_config, write_recipe
 
@@ -131,22 +129,6 @@ def test_training_refuses_a_large_corpus_that_is_not_prepared(
     with pytest.raises(DataError, match=r"python -m t2t\.prepare --config=\.\.\. --workdir="):
         train_run.train(make_config(tmp_path), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_size_of_a_dataset_is_found_without_filtering_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus_sources.prepare(make_tfds(tmp_path))
-    monkeypatch.setattr("t2t.data.filters._mark", None)
-    small = dataclasses.replace(make_tfds(tmp_path), filters=("duplicates",))
-    assert corpus_sources.measure_training_text(resolve(small)) < LARGE_TEXT
-
-
-def test_changed_config_of_a_begun_run_is_refused(tmp_path: Path) -> None:
-    config = make_config(tmp_path)
-    prepare_run.prepare(config, tmp_path / "run")
-    with pytest.raises(RunError, match=r"tokenizer\.vocab_size"):
-        prepare_run.prepare(change(config, tokenizer={"vocab_size": 410}), tmp_path / "run")
 
 
 @pytest.mark.slow

@@ -100,13 +100,6 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
     assert score.split()[-1].startswith("nrefs:1|case:mixed|space:one")
 
 
-def test_search_of_an_evaluation_is_named(run: Path) -> None:
-    save(run, spoil(3), name="test-sampled", strategy="sampling", temperature=0.8, mbr="chrf")
-    text = describe_run(run)
-    assert "48 sentences, beam 4, alpha 0.6, " in text
-    assert "48 sentences, sampling at temperature 0.8, chosen by chrf, " in text
-
-
 def test_later_start_says_what_differs_from_the_one_before(run: Path) -> None:
     lines = read_lines(run)
     start = lines.index("2026-01-02T10:00:00Z after step 50")
@@ -128,15 +121,6 @@ def test_run_without_ledger_metrics_and_scores_says_so(tmp_path: Path) -> None:
     assert "step 0 of 100000" in text
     assert "checkpoints  none" in text
     assert "none yet" in text
-
-
-def test_filters_and_weights_of_a_corpus_are_shown(run: Path) -> None:
-    corpus = {"name": "a.en | a.de", "pairs": 1000, "sha256": "feed" * 16}
-    corpus |= {"dropped": {"duplicates": 3, "ratio": 1}, "weight": 1.5}
-    entry = START | {"corpora": {"train": [corpus]}}
-    (run / "ledger.jsonl").write_text(f"{json.dumps(entry)}\n")
-    [line] = [line for line in read_lines(run) if line.startswith("train ")]
-    assert line.endswith("; dropped: 3 duplicates, 1 ratio; an epoch uses each pair 1.5 times")
 
 
 def test_run_that_stopped_before_the_first_line_of_its_log_is_at_its_checkpoint(run: Path) -> None:

@@ -11,7 +11,6 @@ from tests import programs
 from tests.programs import Program
 from tests.tiny_training import change, make_config, write_recipe
 
-ROOT = Path(__file__).parents[1]
 SWEEP = """
 from t2t.sweeps.sweep_rows import Row
 

@@ -117,16 +117,6 @@ def test_minutes_bound_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert fit(tmp_path, "steps=70").training.steps == 70
 
 
-def test_small_budget_gives_a_smaller_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_text(tmp_path)
-    monkeypatch.setattr(text, "measure_speed", lambda: (5e10, 0.0))
-    weights = (100_000.0,)
-    assert fit(tmp_path, "minutes=5", data__train_weights=weights).model.d_model < 512
-    assert fit(tmp_path, "size=base,minutes=5", data__train_weights=weights).model.d_model == 512
-
-
 def test_run_goes_on_with_its_own_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
     saved = fit(tmp_path, "minutes=10")

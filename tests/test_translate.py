@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import pty
-import random
 import re
 import subprocess
 import sys
@@ -74,13 +73,6 @@ def test_other_engine_gives_the_same_lines(run: Path, checkpoint: str) -> None:
         for backend in ("jax", "ctranslate2")
     )
     assert found == expected
-
-
-def test_lines_are_read_only_as_they_are_needed(run: Path) -> None:
-    lines = iter(LINES)
-    translations = translate_lines(LineTranslator(ModelRequest((run,))), lines, read_ahead=1)
-    next(translations)
-    assert next(lines) == LINES[1]
 
 
 def test_damaged_lines_are_read_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -165,17 +157,6 @@ def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
         stream.close()
     os.close(stdin)
     os.close(terminal)
-
-
-@pytest.mark.slow
-def test_samples_are_the_same_however_many_lines_are_read_ahead(run: Path) -> None:
-    decoding = {"strategy": "sampling", "num_samples": 2}
-    together, apart = (
-        [[x.text for x in found] for found in translate(run, read_ahead=size, decoding=decoding)]
-        for size in (None, 2)
-    )
-    assert together == apart
-    assert [len(found) for found in together] == [2, 1, 2, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -263,24 +244,6 @@ def test_files_are_translated_as_through_a_pipe_and_a_second_start_does_nothing(
     assert "temperature: 1.0 -> 0.5" in refused.stderr
     assert "parameters: 'of another model' -> " in refused.stderr
     assert refused.returncode == 2
-
-
-@pytest.mark.slow
-def test_any_generated_lines_give_a_line_each(run: Path, tmp_path: Path) -> None:
-    """100,000 lines of arbitrary bytes and characters, translated greedily."""
-    rng = random.Random(0)
-    alphabet = [*"ab .,\t\0\r\x0b\x1c\x85\u2028\ufeff", "日", "🙂", "Hund ", "dogs "]
-    lines = []
-    for _ in range(100_000):
-        if rng.random() < 0.2:
-            line = rng.randbytes(rng.randrange(12)).replace(b"\n", b"")
-        else:
-            line = "".join(rng.choices(alphabet, k=rng.randrange(8))).encode()
-        lines.append(line + b"\n")
-    (tmp_path / "hostile.txt").write_bytes(b"".join(lines))
-    flags = [f"--input={tmp_path}/hostile.txt", f"--output={tmp_path}/out", "--beam_size=1"]
-    assert call(run, *flags, "--max_extra_length=1").returncode == 0
-    assert (tmp_path / "out" / "hostile.txt").read_bytes().count(b"\n") == len(lines)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from tests import programs
 from tests.programs import Program
 from tests.tiny_training import STEPS, change, make_config, write_recipe
 
-ROOT = Path(__file__).parents[1]
 WATCH = ["t2t.evaluate", "--watch", "--beam_size=1", "--checkpoint=last,avg:2"]
 
 pytestmark = pytest.mark.slow

@@ -217,8 +217,6 @@ def test_lines_that_are_too_long_have_no_states_and_are_counted(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--output=out"], "--input is empty; name files"),
-        (["--input=in.txt"], "--input=in.txt needs --output=DIR"),
         (["--input=in.txt,empty.gz", "--output=out"], "empty.gz has no lines; leave it out"),
         (["--input=in.txt", "--output=in.txt/out"], "--output=in.txt/out cannot be written"),
         (["--input=in.txt", "--output=out", "--checkpoint=100,300"], "not of an ensemble of 2"),

@@ -24,11 +24,8 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import override
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
-from t2t.decoding.beam_search import LengthPenalty
-from t2t.decoding.staged_search import BatchSearch
-from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import RunModel
-from t2t.evaluation.requests import EvaluationRequest, ModelRequest
+from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import merge
 from t2t.ops.build_model import Members, init_model
 from t2t.training.checkpoint import restore_params
@@ -75,32 +72,6 @@ def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
         translator = LineTranslator(ModelRequest((workdir,), "last"), given)
         found = translate_lines(translator, iter(lines))
         assert run.translate(sources, beam_size=beam_size) == [best.text for [best] in found]
-
-
-def test_alpha_ranks_the_hypotheses(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This model never says EOS: its hypotheses are all of one length."""
-    given: list[Any] = []
-    found: list[Any] = []
-    search = BatchSearch.search
-
-    def note(*arguments: Any) -> Any:
-        given.append(arguments[5])
-        if not found:  # each alpha is a program, so one of them searches
-            found.append(search(*arguments))
-        return found[0]
-
-    monkeypatch.setattr(BatchSearch, "search", note)
-    for alpha in (None, 0.0, 1):
-        run.translate([src for src, _ in PAIRS], alpha=alpha)
-    assert given == [(LengthPenalty("gnmt", alpha),) for alpha in (0.6, 0.0, 1.0)]
-
-
-def test_scores_are_the_log_probabilities_of_the_evaluation(workdir: Path, run: Run) -> None:
-    [evaluation] = Evaluator(EvaluationRequest(workdir, "last")).evaluate(
-        run.params, run.checkpoint
-    )
-    expected = evaluation.read_log_probs()[:, 0]
-    np.testing.assert_allclose(run.score(PAIRS), expected, rtol=1e-5)
 
 
 def test_scores_are_sums_of_log_softmax_of_the_logits(run: Run) -> None:
@@ -294,11 +265,6 @@ def test_sentences_longer_than_the_positions_are_refused(
     assert short.score([("Dogs", "Hunde")]) < 0
 
 
-def test_values_out_of_range_are_refused(run: Run) -> None:
-    with pytest.raises(ConfigError, match=r"decoding\.beam_size=0"):
-        run.translate(["Dogs climb."], beam_size=0)
-
-
 def test_any_iterable_of_sentences_or_pairs_will_do(run: Run) -> None:
     src, tgt = (list(side) for side in zip(*PAIRS[:2], strict=True))
     expected = run.score(PAIRS[:2])
@@ -312,10 +278,6 @@ def test_any_iterable_of_sentences_or_pairs_will_do(run: Run) -> None:
     np.testing.assert_array_equal(
         run.score([(f" {s}\n", f"{t}\n") for s, t in PAIRS[:2]]), expected
     )
-
-
-def test_a_sentence_without_a_visible_character_has_an_empty_translation(run: Run) -> None:
-    assert run.translate(["\t", "\u200b", "\xa0\u2800\n"]) == ["", "", ""]
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
 
 from benchmarks import on_gpu
-from benchmarks.gpu_steps.profile import Event, summarize
 from benchmarks.gpu_steps.results import Results
-from benchmarks.gpu_steps.twins import TOY, Case, compare, describe, make_cases
+from benchmarks.gpu_steps.twins import TOY, Case, make_cases
 from benchmarks.on_gpu import STEPS, Step
 from t2t.ops.select_kernels import TEXTBOOK
 from tests.conftest import ROOT
@@ -54,19 +52,6 @@ def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *flags: str) -> int:
     return on_gpu.main()
 
 
-@pytest.mark.usefixtures("steps")
-def test_table_says_what_was_not_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call(monkeypatch, tmp_path, "--steps=fast") == 0
-    table = (tmp_path / "on_gpu.md").read_text("utf-8")
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
-    assert [cells[0], *cells[2:]] == [
-        ["step", "what", "result"],
-        ["fast", "first", "fast.log, 360 s"],
-        ["fast", "second", "fast.log, 360 s"],
-        ["slow", "a slow step", "not reached"],
-    ]
-
-
 def test_later_call_does_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[str]
 ) -> None:
@@ -79,25 +64,6 @@ def test_later_call_does_what_is_missing(
     assert [row["figure"] for row in found["steps"]["slow"]["rows"].values()] == [1, 1]
 
 
-def fail() -> None:
-    raise RuntimeError("out of memory\nand more")
-
-
-def test_failed_row_is_measured_again(tmp_path: Path) -> None:
-    path = tmp_path / "rows.json"
-    results = Results(path, ["good", "bad"])
-    results.add("good", "5 ms", ms=5)
-    with results.measuring("bad"):
-        fail()
-    with results.measuring("good"):  # a later turn
-        fail()
-    assert json.loads(path.read_text("utf-8")) == {
-        "good": {"text": "5 ms", "ms": 5},
-        "bad": {"text": "failed: RuntimeError: out of memory"},
-    }
-    assert Results(path, ["good", "bad"]).list_missing() == ["bad"]
-
-
 def test_time_limit_kills_a_program_and_all_that_it_started(tmp_path: Path) -> None:
     command = ["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/child; wait"]
     started = time.monotonic()
@@ -107,22 +73,6 @@ def test_time_limit_kills_a_program_and_all_that_it_started(tmp_path: Path) -> N
     while state.exists() and state.read_text().split()[2] != "Z":  # nobody may wait for it
         assert time.monotonic() - started < 20
         time.sleep(0.01)
-
-
-@pytest.mark.parametrize(
-    "printed", ["no such kernel", "Traceback:\nKeyError: 5\nJAX has removed its frames"]
-)
-def test_program_that_fails_says_why(printed: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", f"import sys; sys.exit({printed!r})"]
-    end = on_gpu.run_limited(command, tmp_path / "log", 60, os.environ)
-    assert end == "failed: " + ("KeyError: 5" if "KeyError" in printed else printed)
-
-
-def test_twin_with_a_gradient_that_is_not_finite_is_pointed_out() -> None:
-    ones = np.ones(2)
-    good, bad = (compare([ones, gradient], [ones] * 2) for gradient in (ones, ones * np.nan))
-    assert "NOT FINITE" in describe("bfloat16", "cuDNN", bad, good)
-    assert "NOT FINITE" not in describe("bfloat16", "cuDNN", good, good)
 
 
 @pytest.mark.usefixtures("steps")
@@ -145,31 +95,6 @@ def test_wrong_flags_are_refused(
     with pytest.raises(SystemExit):
         call(monkeypatch, tmp_path, flag)
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("steps")
-def test_folder_is_for_one_call_and_one_kind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with on_gpu.claim(tmp_path):
-        assert call(monkeypatch, tmp_path, "--steps=fast") == 2
-    assert "in use by another call" in capsys.readouterr().err
-    assert call(monkeypatch, tmp_path, "--steps=fast") == 0
-    monkeypatch.setattr(sys, "argv", ["on_gpu", f"--out={tmp_path}"])
-    assert on_gpu.main() == 2
-    assert "holds a dry run; choose another folder" in capsys.readouterr().err
-    (tmp_path / "file").touch()
-    assert call(monkeypatch, tmp_path / "file") == 2
-    assert "cannot be written" in capsys.readouterr().err
-
-
-def test_gaps_are_the_times_in_which_no_kernel_runs() -> None:
-    """Kernel b runs beside a, and ends before it."""
-    events = [Event("a", 0, 10), Event("b", 2, 5), Event("c", 14, 20), Event("a", 20, 22)]
-    found = summarize(events)
-    assert found["span"] == 22
-    assert found["kernels"] == [("a", 12), ("c", 6), ("b", 3)]
-    assert found["gaps"] == [(4, "a", "c")]
 
 
 def test_every_operation_with_a_twin_is_compared() -> None:

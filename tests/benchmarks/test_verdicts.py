@@ -1,4 +1,4 @@
-"""The simulation of verdicts on equal systems, with tiny sizes."""
+"""Measures of the benchmarks, and the simulation of verdicts with tiny sizes."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import verdicts
+from benchmarks.alignments import alignment_error_rate
 from t2t.evaluation.measures import LEVEL
 
 
@@ -37,3 +38,9 @@ def test_scatter_of_seeds_deceives_single_runs_alone() -> None:
     }
     assert called[1, 1] > 5
     assert called[3, 3] < 4
+
+
+def test_alignment_error_rate_is_that_of_och_and_ney() -> None:
+    found, sure = {(0, 0), (1, 1), (2, 3)}, {(0, 0), (2, 2)}
+    assert alignment_error_rate([found], [sure]) == pytest.approx(1 - 2 / 5)
+    assert alignment_error_rate([sure], [sure]) == 0

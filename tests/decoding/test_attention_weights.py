@@ -79,18 +79,6 @@ def test_weights_agree_with_naive_numpy(
         np.testing.assert_allclose(other, one, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["paper", "today's", "relative positions", "bfloat16"])
-def test_rows_sum_to_one_and_padding_and_future_get_nothing(name: str) -> None:
-    found = weigh_all(*draw_model(name))
-    encoder = np.asarray(found.encoder)
-    for stack in (encoder[:, 0], encoder[:, 1, :, :3], found.decoder, found.cross):
-        assert stack.dtype == np.float32
-        np.testing.assert_allclose(np.sum(stack, axis=-1), 1, atol=1e-3)
-    assert not np.any(encoder[:, 1, :, :3, 3:])
-    assert not np.any(np.asarray(found.cross)[:, 1, ..., 3:])
-    assert not np.any(np.triu(found.decoder, k=1))
-
-
 def test_watching_changes_no_output() -> None:
     structure, params = draw_model("today's")
 
@@ -120,10 +108,3 @@ def test_heads_outputs_are_their_values_weighed(groups: int) -> None:
     values = np.repeat(memory.values, heads // groups, axis=2)
     wanted = dot_product_attention(query, memory, mask, bias)
     np.testing.assert_allclose(np.einsum("BHTS,BSHE->BTHE", weights, values), wanted, atol=1e-5)
-
-
-def test_each_side_has_its_own_number_of_layers() -> None:
-    structure, params = draw_params(dataclasses.replace(vary("paper"), decoder_layers=2))
-    drawn = jax.eval_shape(lambda params: weigh_all(structure, params), params)
-    assert len(drawn.encoder) == 1
-    assert len(drawn.decoder) == len(drawn.cross) == 2

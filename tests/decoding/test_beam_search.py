@@ -12,6 +12,7 @@ from jax.sharding import AxisType, PartitionSpec
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.beam_search import (
+    DecodeStep,
     Hypotheses,
     Search,
     continue_search,
@@ -21,7 +22,7 @@ from t2t.decoding.beam_search import (
     start_search,
     take_rows,
 )
-from t2t.decoding.sampling import BANNED_TOKENS
+from t2t.decoding.sampling import BANNED_TOKENS, Sampler, Stream
 from t2t.model.interface import merge
 from t2t.ops.build_model import init_model
 from tests.decoding.reference_search import search_all, search_beam
@@ -227,30 +228,6 @@ def test_pausing_at_capacity_and_dropping_sentences_changes_nothing(n_best: int)
     assert not unfinished.any()
 
 
-def test_search_that_pauses_with_few_sentences_left_goes_on_as_if_it_had_not() -> None:
-    model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
-    paused = resume(model, start(model, limits, LENGTH, 4), LENGTH, pause_at=3)
-    rows = np.flatnonzero(find_unfinished(paused))
-    assert 0 < len(rows) <= 3
-    assert 0 < paused.length < LENGTH
-    [found] = resume(model, leave(paused, rows), LENGTH).finished
-    for part, whole in zip(found, search(model, limits=limits), strict=True):
-        np.testing.assert_allclose(part, whole[rows], rtol=1e-6)
-
-
-def test_every_hypothesis_ends_within_its_limit() -> None:
-    limits = np.array([6, 1, 3, 0, 2, 5, 4, 6])
-    found = search(ToyModel(seed=4), limits=limits)
-    for row, limit in enumerate(limits):
-        for rank in range(4):
-            tokens = tokens_of(found, row, rank)
-            assert len(tokens) <= limit
-            assert tokens.count(EOS_ID) == bool(tokens)
-            assert not {PAD_ID, BOS_ID} & set(tokens)
-    assert found.lengths[1].tolist() == [1, 0, 0, 0]  # EOS alone fits a limit of 1
-    assert np.isneginf(found.scores[3]).all()
-
-
 def test_padding_and_the_first_token_are_never_chosen_but_keep_their_probability() -> None:
     def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
         del parents
@@ -283,28 +260,33 @@ def test_of_equals_the_lower_token_and_the_lower_slot_win() -> None:
 
 
 @pytest.mark.equality
-def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing() -> None:
-    model = ToyModel(seed=5)
-    expected = search(model)
+@pytest.mark.parametrize("sampler", [None, Sampler(1.2, 5, 0.95)], ids=["beam", "samples"])
+def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing(
+    sampler: Sampler | None,
+) -> None:
+    model, beam_size = ToyModel(seed=5), 1 if sampler else 4
+    zeros, limits = np.zeros(BATCH, np.int32), np.full(BATCH, LENGTH)
+    stream = Stream(zeros, np.arange(BATCH, dtype=np.int32), zeros, zeros) if sampler else None
+
+    def run(decode_step: DecodeStep, start: Any, limits: Any, stream: Any) -> Hypotheses:
+        cache = start[:, None] + jnp.zeros((beam_size, 1)), jnp.zeros((), jnp.int32)
+        state = start_search(
+            cache, max_lengths=limits, capacity=LENGTH, beam_size=beam_size, n_best=beam_size,
+            stream=stream,
+        )  # fmt: skip
+        [found] = continue_search(decode_step, state, (gnmt(0.6),), sampler=sampler).finished
+        return found
+
+    run_jitted = jax.jit(run, static_argnums=0)
+    expected = run_jitted(model.decode_step, model.start, limits, stream)
     mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Explicit,) * 3)
     rows = PartitionSpec(("data", "fsdp"))
-
-    @jax.jit
-    def run(start: Any, limits: Any) -> tuple[Hypotheses, ...]:
-        cache = start[:, None] + jnp.zeros((4, 1)), jnp.zeros((), jnp.int32)
-        return beam_search(
-            model.decode_step_divided,
-            cache,
-            max_lengths=limits,
-            max_length=LENGTH,
-            beam_size=4,
-            penalties=(gnmt(0.6),),
-        )
-
     with jax.set_mesh(mesh):
         model.table = jax.device_put(np.asarray(model.table), PartitionSpec())
-        start = jax.device_put(np.asarray(model.start), rows)
-        [found] = run(start, jax.device_put(np.full(BATCH, LENGTH), rows))
+        placed = jax.tree.map(
+            lambda x: jax.device_put(np.asarray(x), rows), (model.start, limits, stream)
+        )
+        found = run_jitted(model.decode_step_divided, *placed)
     assert jax.typeof(found.tokens).sharding.spec == PartitionSpec(*rows, None, None)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)

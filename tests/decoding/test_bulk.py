@@ -3,7 +3,6 @@
 import errno
 import gzip
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -18,7 +17,6 @@ from t2t.config.fields import ConfigError
 from t2t.decoding import bulk
 from t2t.decoding.bulk import Part, find_inputs, process_files
 from t2t.storage.atomic_files import write_file
-from t2t.storage.open_text import open_text, pack
 
 LINES = [f"line {number} \u2028 x\n".encode() for number in range(23)]
 
@@ -187,17 +185,6 @@ def test_a_part_that_is_started_twice_ends_well_in_both(
     assert not [*(tmp_path / "out").glob(".*")]
 
 
-def test_progress_has_speed_and_time_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    make_inputs(tmp_path)
-    with caplog.at_level(logging.INFO):
-        run(tmp_path)
-    messages = [record.message for record in caplog.records]
-    assert len(messages) == 8
-    assert messages[0].startswith("a.txt, shard 1: 5 lines done, ")
-    assert messages[0].endswith(" left")
-    assert messages[-1].endswith("about 0:00:00 left")
-
-
 def test_processes_with_other_files_keep_each_others_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,17 +275,6 @@ def test_file_that_is_no_translation_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "a.txt").read_text() == "of value"
 
 
-@pytest.mark.parametrize("suffix", [".bz2", ".xz", ".zst", ".GZ"])
-def test_packed_files_are_unpacked_and_packed_again(
-    tmp_path: Path, expected: dict[str, bytes], suffix: str
-) -> None:
-    name = f"a.txt{suffix}"
-    (tmp_path / name).write_bytes(pack(b"".join(LINES), suffix))
-    run(tmp_path)
-    with open_text(tmp_path / "out" / name) as file:
-        assert file.read() == expected["a.txt"]
-
-
 def test_pipes_and_other_encodings_are_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
     with pytest.raises(ConfigError, match=r"pipe\.txt is a pipe .* write the text to a file"):
@@ -306,13 +282,3 @@ def test_pipes_and_other_encodings_are_named(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes("Hund\n".encode("utf-16"))
     with pytest.raises(ConfigError, match=r"b\.txt is UTF-16, not UTF-8; convert it: iconv -f"):
         run(tmp_path)
-
-
-@pytest.mark.slow
-def test_damaged_gzip_is_refused_and_keeps_finished_shards(tmp_path: Path) -> None:
-    packed = gzip.compress(b"".join(LINES * 4000))
-    (tmp_path / "c.txt.gz").write_bytes(packed[: len(packed) // 2])
-    inputs = find_inputs([str(tmp_path / "c.txt.gz")], tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"c\.txt\.gz is not a complete gzip file"):
-        process_files(inputs, {"beam": 4}, shout, 500)
-    assert (tmp_path / "out" / ".c.txt.gz.shards" / "000000").exists()

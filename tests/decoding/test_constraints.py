@@ -85,21 +85,17 @@ def test_hypotheses_are_those_of_exhaustive_search_that_obey(min_length: int, fo
         assert np.isneginf(found.scores[row, count:]).all()
 
 
-@pytest.mark.parametrize("beam_size", [1, 2, 4])
-def test_narrow_beams_obey(beam_size: int) -> None:
-    found = search(ToyModel(seed=2), LengthPenalty("none", 1.0), 2, PREFIXES, beam_size)
-    for row, prefix in enumerate(PREFIXES):
-        tokens = tokens_of(found, row, 0)
-        assert tokens[: len(prefix)] == prefix
-        assert tokens.index(EOS_ID) >= 2
+STREAM = Stream(*jnp.array([[0] * BATCH, range(BATCH), [0] * BATCH, [0] * BATCH], jnp.int32))
 
 
-def test_samples_obey() -> None:
-    stream = Stream(*jnp.array([[0] * BATCH, range(BATCH), [0] * BATCH, [0] * BATCH], jnp.int32))
-    found = search(
-        ToyModel(seed=2), LengthPenalty("none", 1.0), 2, PREFIXES, 1,
-        sampler=Sampler(3.0, 0, 1.0), stream=stream,
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("beam_size", "options"),
+    [(1, {}), (2, {}), (4, {}), (1, {"sampler": Sampler(3.0, 0, 1.0), "stream": STREAM})],
+    ids=["greedy", "beam of 2", "beam of 4", "samples"],
+)
+def test_narrow_beams_and_samples_obey(beam_size: int, options: dict[str, Any]) -> None:
+    penalty = LengthPenalty("none", 1.0)
+    found = search(ToyModel(seed=2), penalty, 2, PREFIXES, beam_size, **options)
     for row, prefix in enumerate(PREFIXES):
         tokens = tokens_of(found, row, 0)
         assert tokens[: len(prefix)] == prefix

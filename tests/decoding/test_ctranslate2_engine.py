@@ -1,7 +1,6 @@
 """The other engine: the same translations and scores as the search of this project."""
 
 import dataclasses
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,6 @@ from t2t.config.fields import (
     ConfigError,
     DecodingConfig,
     ModelConfig,
-    TokenizerConfig,
 )
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.data.corpus import ListCorpus
@@ -76,25 +74,6 @@ def test_translations_and_scores_are_those_of_jax(
     at_limit = [x.length == limit for x, limit in zip(found, limits, strict=True)]
     assert any(at_limit)
     assert not all(at_limit)
-
-
-@pytest.mark.slow
-def test_tagged_sources_give_the_translations_of_jax(tmp_path: Path) -> None:
-    corpus, tags = ListCorpus("toy", PAIRS), ["<2de>", "<2fr>"]
-    vocabulary = train_vocabulary([corpus], TokenizerConfig(vocab_size=390), tmp_path, tags)
-    config = make_config(2, tie_embeddings="all")
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, params = init_model(config.model, *sizes, jax.random.key(2))
-    params = {name: jax.tree.map(lambda x: 2 * x, part) for name, part in params.items()}
-    found = []
-    for tag in tags:
-        tagged = vocabulary.with_tag(tag)
-        one, other = (translate(name, config, tagged, params) for name in ("jax", "ctranslate2"))
-        assert [x.text for x in other] == [x.text for x in one]
-        scores = [np.array([x.score for x in side]) for side in (one, other)]
-        np.testing.assert_allclose(scores[0], scores[1], atol=1e-3)
-        found.append(scores[0])
-    assert np.abs(found[0] - found[1]).max() > 1e-2  # the tag reaches the model
 
 
 def test_long_sentence_is_translated_in_pieces(vocabulary: Vocabulary) -> None:

@@ -5,18 +5,15 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-import jax
 import pytest
 
-from t2t.config.fields import Config, DecodingConfig, ModelConfig, TokenizerConfig
+from t2t.config.fields import Config, ModelConfig, TokenizerConfig
 from t2t.data.batch import EOS_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.sentences import find_sentence_ends
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.decoding.translation import Piece, Translation, cut, join_translations
+from t2t.decoding.translation import cut, join_translations
 from t2t.decoding.translator import Translator
-from t2t.evaluation.load_models import make_translator
-from t2t.ops.build_model import init_model
 
 ENGLISH = "The old man who sells fish sleeps. Two dogs run! A girl climbs; does she? Yes."
 CHINESE = "他来了！我们走吧。今天天气很好，我们去公园玩。「你好吗？」他说。真的；很好。"  # noqa: RUF001
@@ -135,37 +132,6 @@ def check_cut(pieces: list[str], part: range, size: int) -> None:
         assert part.stop == max(ends)
     elif part.stop not in words and words:
         assert read(pieces[part.start : part.stop])[-1] in ",;:，；"  # noqa: RUF001
-
-
-def test_engines_cut_alike(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ModelConfig(
-        num_layers=1, d_model=16, d_ff=32, num_heads=2, position="learned", max_positions=12
-    )
-    decoding = DecodingConfig(max_extra_length=6, split_sentences="no")
-    config = Config(model=model, decoding=decoding)
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, params = init_model(model, *sizes, jax.random.key(0))
-    sentences = ["A girl climbs.", ENGLISH, CHINESE, ""]
-    seen = {}
-    for name in ("jax", "ctranslate2"):
-        translator: Translator = make_translator(name, None, config, vocabulary)
-
-        def search(
-            _: object, pieces: list[Piece], *__: object, name: str = name
-        ) -> list[list[Translation]]:
-            seen[name] = [piece.ids for piece in pieces]
-            return [[Translation("x", -1.0, -1.0, 1)] for _ in pieces]
-
-        monkeypatch.setattr(translator, "search", search)
-        found = translator.translate(params, sentences)
-        seen[f"{name}, parts"] = [[translation.num_pieces] for translation in found]
-    assert seen["jax"] == seen["ctranslate2"]
-    assert seen["jax, parts"] == seen["ctranslate2, parts"]
-    counts = [count for [count] in seen["jax, parts"]]
-    assert counts[0] == counts[3] == 1
-    assert min(counts[1:3]) > 1
-    assert all(source[-1] == EOS_ID and len(source) <= 12 for source in seen["jax"])
-    assert sum(counts[:3]) == len(seen["jax"])
 
 
 def test_parts_are_joined_with_blanks_only_where_the_script_has_them() -> None:

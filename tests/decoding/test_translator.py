@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.config.fields import ConfigError, MeshConfig, ModelConfig
+from t2t.config.fields import ConfigError, MeshConfig
 from t2t.data.batch import EOS_ID, group_by_length
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import LengthPenalty
@@ -21,7 +21,6 @@ from t2t.model.interface import Params
 from t2t.ops.build_model import init_model
 from t2t.runtime.mesh import make_mesh
 from tests.decoding.small_translator import (
-    PAIRS,
     SENTENCES,
     assert_same,
     make_config,
@@ -46,26 +45,6 @@ def test_translations_depend_on_neither_batch_size_nor_order(
     found = translator.translate(params, SENTENCES[::-1])
     assert_same(found[::-1], translations)
     assert len({x.text for x in translations}) == len(SENTENCES)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("dtype", "batch_size"),
-    [("float32", 4), ("bfloat16", 12)],
-    ids=str,
-)
-def test_translations_of_a_larger_model_depend_on_no_order(
-    vocabulary: Vocabulary, dtype: str, batch_size: int
-) -> None:
-    """In float32 not on the batches' shapes either; in bfloat16 these round otherwise."""
-    config = make_config()
-    config.model = ModelConfig(num_layers=2, d_model=64, d_ff=256, num_heads=4, dtype=dtype)
-    params = make_params(config, vocabulary)
-    sentences = [*SENTENCES, *(f"{one} {other}" for one, _ in PAIRS for other, _ in PAIRS)][-12:]
-    expected = Translator(config, vocabulary).translate(params, sentences)
-    config.decoding.batch_size = batch_size
-    found = Translator(config, vocabulary).translate(params, sentences[::-1])
-    assert_same(found[::-1], expected)
 
 
 @pytest.mark.parametrize("samples", [1, 3])
@@ -140,15 +119,6 @@ def test_probability_is_the_models_under_teacher_forcing(
         expected = reference(params, src[0].tolist(), found.tokens[0, rank, :length].tolist()).sum()
         np.testing.assert_allclose(found.log_probs[0, rank], expected, rtol=1e-4)
         np.testing.assert_allclose(found.scores[0, rank], expected * 6 / (5 + length), rtol=1e-4)
-
-
-def test_any_line_gives_one_line(vocabulary: Vocabulary, params: Params) -> None:
-    lines = ["", "   ", "\x00\x07", "🙂 日本語 ﷽", "a\tb\u2028c", "x" * 50, "Ein Ⅷ ½ …"]
-    translator = Translator(make_config(), vocabulary)
-    found = translator.translate(params, lines)
-    assert len(found) == len(lines)
-    assert [x.text for x in found[:2]] == ["", ""]
-    assert all(x.text.isprintable() for x in found)
 
 
 def test_control_characters_in_the_output_become_spaces(
@@ -340,25 +310,6 @@ def test_n_best_have_different_texts_unless_all_divisions_are_asked_for(
     assert [each.text for each in found] == ["a", "a", "b"]
     assert translator.translate(params, ["Dogs run."])[0].text == "a"
     assert asked == [5, 3, 1]
-
-
-def test_more_hypotheses_than_the_beam_has_are_refused(
-    vocabulary: Vocabulary, params: Params
-) -> None:
-    with pytest.raises(ConfigError, match=r"n_best=5 does not fit decoding\.beam_size=4"):
-        Translator(make_config(), vocabulary).translate_n_best(params, SENTENCES, 5)
-
-
-def test_a_shape_is_compiled_once(
-    vocabulary: Vocabulary, params: Params, shared_programs: dict[Any, Any]
-) -> None:
-    shared_programs.clear()
-    translator = Translator(make_config(), vocabulary)
-    translator.translate(params, SENTENCES)
-    seconds = translator.compile_seconds
-    assert seconds > 0
-    translator.translate(jax.tree.map(lambda x: x + 1, params), SENTENCES)
-    assert translator.compile_seconds == seconds
 
 
 def test_parameters_of_another_vocabulary_are_refused(

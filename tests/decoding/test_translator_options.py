@@ -48,13 +48,6 @@ def test_samples_depend_on_the_seed_and_not_on_their_number(
 
 
 @pytest.mark.slow
-def test_samples_do_not_depend_on_the_batch_size(
-    vocabulary: Vocabulary, params: Params, samples: list[list[str]]
-) -> None:
-    assert sample(vocabulary, params, 3, batch_size=2) == samples
-
-
-@pytest.mark.slow
 def test_samples_of_parts_of_the_input_are_those_of_the_whole(
     vocabulary: Vocabulary, params: Params, samples: list[list[str]]
 ) -> None:
@@ -65,15 +58,6 @@ def test_samples_of_parts_of_the_input_are_those_of_the_whole(
         for found in translator.translate_n_best(params, SENTENCES[start:stop], 3, first=start)
     ]
     assert [[translation.text for translation in each] for each in parts] == samples
-
-
-@pytest.mark.slow
-def test_devices_change_no_sample(
-    vocabulary: Vocabulary, params: Params, samples: list[list[str]]
-) -> None:
-    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        placed = Members((make_config().model,)).place(params, *vocabulary.sizes)
-        assert sample(vocabulary, placed, 3) == samples
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from t2t.decoding.translator import Translator
 from t2t.decoding.word_alignments import (
     WordAligner,
     format_links,
-    link_words,
     number_words,
 )
 from t2t.evaluation.requests import ModelRequest
@@ -93,11 +92,6 @@ def test_pairs_without_words_or_too_long_have_no_links(run: Run) -> None:
     pairs = [("", "Nichts."), ("Dogs.", ""), ("Dogs " * 1100, "Hunde"), ("Dogs", "Hunde da")]
     found = WordAligner(run.config, run.vocabulary).align(run.params, pairs)
     assert found == [set(), set(), set(), {(0, 0), (0, 1)}]
-
-
-def test_white_space_alone_is_no_word() -> None:
-    weights = np.array([[0.1, 0.9, 0.0], [0.5, 0.4, 0.1]])
-    assert link_words(weights, [0, -1, 1], [0, 0]) == {(0, 0)}
 
 
 def test_links_are_written_as_fast_align_writes_them() -> None:

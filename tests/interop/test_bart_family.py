@@ -18,7 +18,6 @@ from t2t.interop.parameter_map import (
     check_tensors,
     find_shapes,
     read_params,
-    write_tensors,
 )
 from t2t.model.position import encode_sinusoidal
 from t2t.ops.build_model import describe_model
@@ -33,21 +32,6 @@ def read(values: dict[str, Any], *ignored: str) -> tuple[ModelConfig, dict[str, 
 
 
 MODEL, _ = read(make_config(50))
-
-
-def test_parameters_go_in_and_out_unchanged(tmp_path: Path) -> None:
-    tensors = write_model(tmp_path, missing=3)
-    size = tensors["model.shared.weight"].shape[0]
-    _, rows, _ = read_marian(tmp_path, size)
-    links = list_links(MODEL, rows)
-    _, described = describe_model(MODEL, len(rows.row), len(rows.row))
-    params = read_params(links, open_tensors(tmp_path), described)
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(lambda x: x.shape, described)
-    written = write_tensors(links, params)
-    assert written.keys() == tensors.keys()
-    for name, tensor in tensors.items():
-        np.testing.assert_array_equal(written[name], tensor, err_msg=name)
-    assert {*params["output_bias"][~rows.is_output].tolist()} == {NEVER}
 
 
 def test_bias_of_the_logits_is_zero_if_it_was_not_saved(tmp_path: Path) -> None:

@@ -8,31 +8,6 @@ from t2t.config.fields import ConfigError, ModelConfig
 from t2t.interop.ctranslate2_export import EXPORTED, IGNORED, SUPPORTED, check_support
 
 
-def test_the_papers_model_is_supported() -> None:
-    check_support(ModelConfig())
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (
-            ModelConfig(kind="rnn"),
-            "model.kind='rnn' is not supported by CTranslate2; it supports transformer",
-        ),
-        (
-            ModelConfig(position="alibi"),
-            "model.position='alibi' is not supported by CTranslate2; "
-            "it supports sinusoidal, sinusoidal_halves, sinusoidal_fairseq, learned, rotary",
-        ),
-    ],
-    ids=["kind", "position"],
-)
-def test_unsupported_model_is_refused(config: ModelConfig, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_support(config)
-    assert str(caught.value) == message
-
-
 def test_every_field_of_the_model_is_exported_ignored_or_restricted() -> None:
     names = [field.name for field in dataclasses.fields(ModelConfig)]
     assert sorted([*SUPPORTED, *EXPORTED, *IGNORED]) == sorted(names)

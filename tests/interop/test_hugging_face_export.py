@@ -1,4 +1,4 @@
-"""Folders that are exported are read again; `test_export_against_transformers.py` loads them."""
+"""Folders that are exported are read again; `test_against_transformers.py` loads them."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,3 @@
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from t2t.interop.hugging_face_folder import (
     SourceError,
     find_folder,
-    hash_file,
     open_tensors,
     read_json,
     write_safetensors,
@@ -25,8 +23,27 @@ TENSORS: dict[str, np.ndarray] = {
 }
 
 
-def check_tensors(folder: Path) -> None:
-    tensors = open_tensors(folder)
+def write_files(folder: Path, kind: str) -> None:
+    """Writes `TENSORS` as `kind` says."""
+    first = {"a.weight": TENSORS["a.weight"]}
+    rest = {name: tensor for name, tensor in TENSORS.items() if name not in first}
+    match kind:
+        case "one file":
+            write_safetensors(folder / "model.safetensors", TENSORS)
+            write_pickle(folder / "pytorch_model.bin", {"other": TENSORS["b"]})  # not preferred
+        case "shards":
+            write_shards(folder, {"1.safetensors": first, "2.safetensors": rest})
+        case _:
+            write_pickle(folder / "pytorch_model.bin", TENSORS, old="old" in kind)
+
+
+@pytest.mark.parametrize("kind", ["one file", "shards", "pickle", "old pickle", "hub"])
+def test_tensors_are_read_in_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    folder = make_hub(tmp_path, monkeypatch) if kind == "hub" else tmp_path
+    write_files(folder, kind)
+    tensors = open_tensors(find_folder("hf:owner/name") if kind == "hub" else folder)
     assert tensors.shapes == {name: tensor.shape for name, tensor in TENSORS.items()}
     for name, tensor in TENSORS.items():
         read = tensors.read(name)
@@ -34,26 +51,30 @@ def check_tensors(folder: Path) -> None:
         np.testing.assert_array_equal(read, tensor.astype(np.float32))
 
 
-def test_one_file(tmp_path: Path) -> None:
-    write_safetensors(tmp_path / "model.safetensors", TENSORS)
-    write_pickle(tmp_path / "pytorch_model.bin", {"other": TENSORS["b"]})  # not preferred
-    check_tensors(tmp_path)
+def make_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a model in an empty cache of the hub, which is out of reach."""
+    constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hf")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
+    repository = folder / "models--owner--name"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40, "utf-8")
+    return snapshot
 
 
-def test_shards(tmp_path: Path) -> None:
-    first = {"a.weight": TENSORS["a.weight"]}
-    rest = {name: tensor for name, tensor in TENSORS.items() if name not in first}
-    write_shards(tmp_path, {"1.safetensors": first, "2.safetensors": rest})
-    check_tensors(tmp_path)
+def test_model_that_the_hub_does_not_have_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_hub(tmp_path, monkeypatch)
+    with pytest.raises(SourceError, match=r"^--source=hf:owner/name@v2 cannot be downloaded"):
+        find_folder("hf:owner/name@v2")
+    with pytest.raises(SourceError, match="write hf:OWNER/NAME"):
+        find_folder("hf:name")
 
 
 both_formats = pytest.mark.parametrize("old", [False, True])
-
-
-@both_formats
-def test_pickle(tmp_path: Path, old: bool) -> None:
-    write_pickle(tmp_path / "pytorch_model.bin", TENSORS, old=old)
-    check_tensors(tmp_path)
 
 
 @both_formats
@@ -175,34 +196,3 @@ def test_index_that_does_not_fit_the_shards_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(index), "utf-8")
     with pytest.raises(SourceError, match=r"not a file of the folder"):
         open_tensors(tmp_path)
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("huggingface_hub") is None, reason="the extra hf is not installed"
-)
-@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
-def test_model_of_the_hub_comes_from_its_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: str
-) -> None:
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    repository = tmp_path / "models--owner--name"
-    folder = repository / "snapshots" / ("0" * 40)
-    folder.mkdir(parents=True)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("0" * 40, "utf-8")
-    write = write_pickle if weights.endswith("bin") else write_safetensors
-    write(folder / weights, TENSORS)
-    assert find_folder("hf:owner/name") == folder
-    check_tensors(folder)
-    with pytest.raises(SourceError, match=r"^--source=hf:owner/name@v2 cannot be downloaded"):
-        find_folder("hf:owner/name@v2")
-    with pytest.raises(SourceError, match="write hf:OWNER/NAME"):
-        find_folder("hf:name")
-
-
-def test_hash_is_that_of_the_content(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"abc")
-    assert hash_file(tmp_path / "a").startswith("ba7816bf")

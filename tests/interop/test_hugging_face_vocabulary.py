@@ -97,13 +97,6 @@ def test_pieces_of_m2m100_are_looked_up_by_their_text(tmp_path: Path) -> None:
         assert rows.row[tag] == len(names) + code
 
 
-def test_every_row_of_the_original_belongs_to_one_id(tmp_path: Path) -> None:
-    size = write_vocabulary(tmp_path, missing=3)
-    _, rows, _ = read_marian(tmp_path, size)
-    assert sorted(rows.row[rows.is_output]) == [*range(size)]
-    assert rows.row[:4].tolist() == [NO_ROW, size - 1, 0, 1]
-
-
 @pytest.mark.parametrize("family", READERS)
 def test_added_tokens_are_cut_out_of_a_text(tmp_path: Path, family: str) -> None:
     write, read = READERS[family]

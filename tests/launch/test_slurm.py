@@ -282,37 +282,33 @@ def test_task_of_an_array_is_requeued_alone(jobs: Jobs) -> None:
     assert sorted(restarts) == [0, 0, 1]
 
 
-@pytest.mark.parametrize("status", [0, 1, 2, 76])
-def test_job_is_not_requeued_where_that_does_not_help(status: int, jobs: Jobs) -> None:
-    state = jobs.by_name[f"ends with {status}"].wait_for_end()
-    assert state == State("FAILED" if status else "COMPLETED", status, restarts=0)
+@pytest.mark.parametrize(
+    ("name", "end", "restarts"),
+    [
+        ("ends with 0", "COMPLETED", 0),
+        ("ends with 1", "FAILED", 0),
+        ("ends with 2", "FAILED", 0),
+        ("ends with 76", "FAILED", 0),
+        ("crashes", "FAILED", 10),  # without a new checkpoint
+        ("crashes after checkpoints", "COMPLETED", 12),
+        ("is stopped", "COMPLETED", 11),
+        ("is stopped and crashes", "COMPLETED", 12),  # time limits are no crashes
+        ("loses one process", "COMPLETED", 1),
+    ],
+)
+def test_job_is_requeued_where_that_helps(name: str, end: str, restarts: int, jobs: Jobs) -> None:
+    job = jobs.by_name[name]
+    state = job.wait_for_end()
+    assert (state.name, state.restarts) == (end, restarts), job.read_log()
+    if name.startswith("ends with"):
+        assert state.status == int(name.split()[-1])
 
 
-def test_job_that_crashes_without_a_checkpoint_is_started_again_ten_times(jobs: Jobs) -> None:
-    state = jobs.by_name["crashes"].wait_for_end()
-    assert (state.name, state.restarts) == ("FAILED", 10)
-
-
-def test_job_that_is_stopped_is_requeued_however_often(jobs: Jobs) -> None:
-    assert jobs.by_name["is stopped"].wait_for_end() == State("COMPLETED", 0, restarts=11)
-
-
-def test_time_limits_are_not_counted_as_crashes(jobs: Jobs) -> None:
-    job = jobs.by_name["is stopped and crashes"]
-    assert job.wait_for_end() == State("COMPLETED", 0, restarts=12), job.read_log()
-
-
-def test_job_that_crashes_after_new_checkpoints_is_started_again_however_often(jobs: Jobs) -> None:
+def test_comment_of_the_user_is_kept_where_lost_starts_are_counted(jobs: Jobs) -> None:
     job = jobs.by_name["crashes after checkpoints"]
-    assert job.wait_for_end() == State("COMPLETED", 0, restarts=12), job.read_log()
+    job.wait_for_end()
     comment = r"Comment=my own words lost starts: 1 at \d+ *\n"
     assert re.search(comment, call("scontrol", "show", "job", job.number))
-
-
-def test_job_is_requeued_where_one_process_fails_and_others_lose_it(jobs: Jobs) -> None:
-    job = jobs.by_name["loses one process"]
-    assert job.wait_for_end() == State("COMPLETED", 0, restarts=1)
-    assert read_ends(job.read_log())[0] == "Exited with exit code 1"
 
 
 def read_tasks(job: Job) -> list[str]:

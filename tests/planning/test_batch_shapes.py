@@ -20,11 +20,6 @@ def test_lengths_are_like_those_of_wmt14() -> None:
     assert np.corrcoef(src, tgt)[0, 1] > 0.9
 
 
-def test_lengths_keep_to_the_recipes_limit() -> None:
-    src, tgt = draw_lengths(dataclasses.replace(CONFIG.data, max_length=40), mean=27)
-    assert max(src.max(), tgt.max()) == 40
-
-
 def test_shapes_are_those_of_training_and_fill_the_mesh() -> None:
     shapes = plan_shapes(CONFIG, row_shards=64, mean_length=27)
     assert len(shapes) <= CONFIG.data.num_shapes

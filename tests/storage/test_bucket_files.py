@@ -19,10 +19,8 @@ from t2t.storage.atomic_files import (
     explain_write_errors,
     list_complete,
     make_folder,
-    measure_free_space,
     name_linked,
     remove_folder,
-    require_space,
     upload,
     write_file,
     write_link,
@@ -55,13 +53,6 @@ def test_file_is_written_whole_and_replaced(place: Path) -> None:
         draft.write_text("third")
     assert path.read_text() == "third"
     assert [*place.iterdir()] == [path]
-
-
-@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n", b"\r\r", b"x"])
-def test_any_last_byte_is_kept(bucket: Path, tmp_path: Path, end: bytes) -> None:
-    (tmp_path / "file").write_bytes(b"content" + end)
-    upload(tmp_path / "file", bucket / "file")
-    assert (bucket / "file").read_bytes() == b"content" + end
 
 
 def test_failure_leaves_the_old_file_and_nothing_else(place: Path) -> None:
@@ -111,11 +102,6 @@ def test_last_file_of_an_upload_is_the_chosen_one(
     monkeypatch.setattr(find_client(), "put_file", lambda _, path: uploaded.append(path))
     upload(tmp_path, bucket, last="index")
     assert uploaded == [f"{bucket}/a", f"{bucket}/z", f"{bucket}/index"]
-
-
-def test_bucket_is_never_full(bucket: Path) -> None:
-    assert measure_free_space(bucket) == float("inf")
-    require_space(bucket, 10**18)
 
 
 def test_bucket_that_does_not_exist_is_one_line(bucket: Path) -> None:
@@ -168,15 +154,6 @@ def test_failed_upload_at_an_interval_is_made_up_for(
     assert (bucket / "log").read_text() == "line\n"
 
 
-def test_local_files_grow_where_they_are(tmp_path: Path) -> None:
-    files = GrowingFiles(tmp_path, "log")
-    assert files.local == tmp_path
-    (tmp_path / "log").write_text("line")
-    files.upload()
-    files.close()
-    assert (tmp_path / "log").read_text() == "line"
-
-
 def test_text_is_read_from_a_copy_that_follows_the_object(bucket: Path) -> None:
     path = bucket / "train.en"
     write_file(path, "one\ntwo\n")
@@ -219,11 +196,6 @@ def test_damaged_copy_is_fetched_again(bucket: Path) -> None:
     for damage in ("one", "two\n"):  # of another size, of the same size
         stage_file(path).write_text(damage)
         assert stage_file(path).read_text() == "one\n"
-
-
-def test_missing_text_names_its_path(bucket: Path) -> None:
-    with pytest.raises(ValueError, match=r"no\.en does not exist"):
-        TextFile(bucket / "no.en")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from t2t.data import corpus
-from t2t.data.corpus import DataError, TextFile
+from t2t.data.corpus import TextFile
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.paths import find_version
 
@@ -44,10 +44,6 @@ def test_damaged_facts_are_none(file: Path, tmp_path: Path, content: str) -> Non
     assert recall(tmp_path, file) is None
 
 
-def test_folder_that_cannot_be_written_is_no_error(file: Path) -> None:
-    remember(file / "folder", file, {"lines": 2}, find_version(file))
-
-
 def test_text_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = TextFile(file, tmp_path / "folder")
     with monkeypatch.context() as patch:
@@ -56,13 +52,6 @@ def test_text_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.Monke
         assert len(second) == len(first) == 2
         assert second.fingerprint() == first.fingerprint()
     assert second.read(1, 2) == ["b"]  # only now
-
-
-def test_broken_text_is_refused_each_time(file: Path, tmp_path: Path) -> None:
-    file.write_bytes(b"a\n\xff\n")
-    for _ in range(2):
-        with pytest.raises(DataError, match="line 2: byte 0xff is not UTF-8"):
-            TextFile(file, tmp_path / "folder")
 
 
 @pytest.mark.parametrize("name", ["text.en", "text.en.gz"])

@@ -128,13 +128,6 @@ def leave_lock(folder: Path, moment: str) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
-def test_lock_is_released_and_taken_again(bucket: Path) -> None:
-    for _ in range(3):
-        with lock_folder(bucket):
-            assert b"python" in (bucket / "lock").read_bytes()
-    assert (bucket / "lock").read_bytes() == b"{}"
-
-
 def test_second_holder_on_this_machine_is_refused(bucket: Path) -> None:
     with (
         lock(bucket, REFUSAL),

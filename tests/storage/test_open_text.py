@@ -65,10 +65,6 @@ def test_words_are_no_packed_text() -> None:
     assert [find_compression(pack(b"", suffix)) for suffix in (".bz2", ".xz")] == ["bzip2", "xz"]
 
 
-def test_a_nul_character_is_text() -> None:
-    assert find_encoding(b"a\0b and more\n") == find_encoding(b"") == find_encoding(b"a") == ""
-
-
 def test_bad_bytes_have_a_conversion() -> None:
     assert "iconv -f ENCODING -t UTF-8" in describe_bad_bytes(b"sch\xf6n", 3)
     assert "U+D800" in describe_bad_bytes(b"\xed\xa0\x80", 0)

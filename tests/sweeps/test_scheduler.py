@@ -62,16 +62,6 @@ class ShortPrograms(Programs):
         return [sys.executable, "-c", script + f"p.write_text({SCORE!r})", str(run.score)]
 
 
-def test_measure_that_is_not_a_default_one_is_asked_for(runs: list[Run]) -> None:
-    def list_flags(measure: str) -> list[str]:
-        protocol = EvaluationProtocol("test", "last", measure)
-        command = Programs("recipe.py", {}, protocol).evaluate(runs[0])
-        return [flag for flag in command if flag.startswith("--measures")]
-
-    assert list_flags("bleu") == []
-    assert list_flags("ter") == ["--measures=default,ter"]
-
-
 @pytest.fixture
 def runs(tmp_path: Path) -> list[Run]:
     return make_runs(Config(), ROWS, tmp_path)[0]
@@ -108,17 +98,15 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_are_evaluated_with_the_plugins_of_the_base(tmp_path: Path) -> None:
-    programs = Programs("recipe.py", {}, EvaluationProtocol("dev", "last"))
-    [run, *_] = make_runs(Config(plugins=("json", "re")), ROWS, tmp_path)[0]
-    assert "--plugins=json,re" in programs.evaluate(run)
-
-
-def test_row_may_name_the_checkpoint_that_is_scored(tmp_path: Path) -> None:
-    programs = Programs("recipe.py", {}, EvaluationProtocol("dev", "last"))
+def test_evaluation_has_the_plugins_of_the_base_the_checkpoint_of_the_row_and_the_measure(
+    tmp_path: Path,
+) -> None:
+    programs = Programs("recipe.py", {}, EvaluationProtocol("dev", "last", "ter"))
     rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema")]
-    commands = [programs.evaluate(run) for run in make_runs(Config(), rows, tmp_path)[0]]
+    runs = make_runs(Config(plugins=("json", "re")), rows, tmp_path)[0]
+    commands = [programs.evaluate(run) for run in runs]
     assert [command[5] for command in commands] == ["--checkpoint=last", "--checkpoint=ema"]
+    assert {"--plugins=json,re", "--measures=default,ter"} <= {*commands[0]}
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

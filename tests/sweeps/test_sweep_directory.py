@@ -89,12 +89,6 @@ def test_row_that_now_scores_another_checkpoint_is_refused(tmp_path: Path) -> No
         open_sweep(tmp_path, make(rows=rows), PROTOCOL)
 
 
-def test_report_of_another_base_is_refused(tmp_path: Path) -> None:
-    open_sweep(tmp_path, make(), PROTOCOL)
-    with pytest.raises(RunError, match=r"base-seed0: training\.steps: 100000 -> 7"):
-        list_recorded(tmp_path, make(Config(training=TrainingConfig(steps=7))))
-
-
 @pytest.mark.parametrize(
     ("base", "checkpoint", "message"),
     [

@@ -155,19 +155,6 @@ def test_rows_on_text_alone_are_compared_by_perplexity(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_column_of_the_paper_needs_a_row_of_the_paper(tmp_path: Path, runs: list[Run]) -> None:
-    output = write_report(tmp_path, runs, "bleu")
-    assert read_cells(output.splitlines()[0])[8] == "paper"
-    assert "Paper: " in (tmp_path / "report.md").read_text()
-    own = [run for run in runs if not run.row.paper]
-    output = write_report(tmp_path, own, "bleu")
-    header, _, *rows = [read_cells(line) for line in output.splitlines()[:4]]
-    assert header[7:] == ["bleu", "verdict", "by log-probability"]
-    assert {len(row) for row in rows} == {len(header)}
-    assert "Paper: " not in (tmp_path / "report.md").read_text()
-
-
-@pytest.mark.usefixtures("no_plots")
 def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
     rows = [Row("base"), Row("one_head", {"model.num_heads": 1})]
     runs = make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), rows, tmp_path)[0]
@@ -178,45 +165,6 @@ def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
     assert "; neither row translates yet" in output.splitlines()[3]
     text = (tmp_path / "report.md").read_text()
     assert "base and one_head have less than 1 BLEU: they translate nothing yet" in text
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_report_names_the_checkpoint_of_each_row_if_they_differ(tmp_path: Path) -> None:
-    for name, checkpoint in (("base", "100"), ("ema", "ema-100")):
-        folder = tmp_path / f"{name}-seed0"
-        save(folder, spoil(8), name="sweep", nats=1.0, checkpoint=checkpoint)
-    runs = make_runs(Config(), [Row("base"), Row("ema", {"training.ema_decay": 0.9})], tmp_path)[0]
-    write_report(tmp_path, runs, "bleu")
-    assert "checkpoint 100 (ema-100: ema), 48 sentences" in (tmp_path / "report.md").read_text()
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_report_names_the_checkpoints_of_a_row_whose_seeds_differ(tmp_path: Path) -> None:
-    for seed, checkpoint in enumerate(("300", "500")):
-        save(
-            tmp_path / f"base-seed{seed}",
-            spoil(8),
-            name="sweep",
-            checkpoint=checkpoint,
-            config={"seed": seed},
-        )
-    runs = make_runs(Config(), [Row("base", seeds=(0, 1))], tmp_path)[0]
-    write_report(tmp_path, runs, "bleu")
-    assert "checkpoint 300 (500: base), 48 sentences" in (tmp_path / "report.md").read_text()
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_rows_are_compared_with_base_whatever_its_seeds(tmp_path: Path) -> None:
-    rows = [Row("base", seeds=(1, 2)), Row("one_head", {"model.num_heads": 1})]
-    runs = make_runs(Config(), rows, tmp_path)[0]
-    for run in runs:
-        lines = spoil(2 if run.row.name == "one_head" else 7 + run.seed)
-        save(tmp_path / run.name, lines, name="sweep", config=overrides(run.config))
-    cells = [read_cells(line) for line in write_report(tmp_path, runs, "bleu").splitlines()[2:4]]
-    assert [(row[0], row[1], row[8]) for row in cells] == [
-        ("base", "", ""),
-        ("one_head", "num_heads: 8 -> 1", "worse"),
-    ]
 
 
 def test_figures_in_other_units_are_left_out_of_the_plots_and_named(tmp_path: Path) -> None:
@@ -289,21 +237,6 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
         ledger.write_text(json.dumps(start | edited) + "\n")
     text = describe_provenance(runs)[0]
     assert "changes that were not committed, code oneoneoneo, twotwotwot, python" in text
-
-
-def test_report_names_all_that_made_runs_which_moved(tmp_path: Path, runs: list[Run]) -> None:
-    (tmp_path / runs[0].name).mkdir()
-    ledger = tmp_path / runs[0].name / "ledger.jsonl"
-    start = {"date": "2017-06-12T17:57:34Z", "revision": "0123456789", "changed": [], "code": ""}
-    places = [("3.11.9", "P100"), ("3.12.1", "V100"), ("3.11.9", "P100")]
-    for version, device in places:
-        versions = dict.fromkeys(("python", "jax", "flax", "optax"), version)
-        with ledger.open("a") as file:
-            entry = start | {"versions": versions, "device": device, "devices": 8}
-            file.write(json.dumps(entry) + "\n")
-    text = describe_provenance(runs)[0]
-    assert "python 3.11.9 and 3.12.1, jax 3.11.9 and 3.12.1" in text
-    assert "on 8 x P100 and 8 x V100 per run" in text
 
 
 def test_flops_count_up_to_a_requested_stop(tmp_path: Path, runs: list[Run]) -> None:

@@ -91,16 +91,6 @@ def test_table_3_keeps_its_proportions_on_a_smaller_model() -> None:
     assert layers == [4, 1]
 
 
-def test_table_3_fits_a_base_with_sampled_subwords_and_r_drop() -> None:
-    base = Config(
-        data=DataConfig(packed_length=256, subword_sampling=0.1), training=TrainingConfig(r_drop=5)
-    )
-    rows = read_rows(ROOT / "configs/sweeps/table3.py", base)
-    runs, idle = make_runs(base, rows, SWEEP)
-    assert not idle
-    assert {"rnn", "D-dropout0.2"} < {run.row.name for run in runs}
-
-
 @pytest.mark.parametrize("schedule", ["noam", "inverse_sqrt", "cosine", "constant"])
 def test_row_without_warm_up_has_the_peak_rate_of_the_base(schedule: str) -> None:
     rate = 1.0 if schedule == "noam" else 0.002
@@ -125,6 +115,9 @@ BASES = {
     "long packed rows": Config(data=DataConfig(packed_length=2048)),
     "own depths": Config(model=ModelConfig(encoder_layers=12, decoder_layers=3)),
     "a minimum length": Config(decoding=DecodingConfig(min_length=1500, max_extra_length=1500)),
+    "sampled sub-words and R-Drop": Config(
+        data=DataConfig(packed_length=256, subword_sampling=0.1), training=TrainingConfig(r_drop=5)
+    ),
     "weight decay": Config(training=TrainingConfig(optimizer="nadamw", weight_decay=0.1)),
 }
 
