@@ -244,7 +244,9 @@ def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
         src = tmp_path / folder / name
         src.parent.mkdir(exist_ok=True)
         src.write_text(f"Dogs climb {folder}.\n")
-        request = dataclasses.replace(greedy, src=str(src), ref=(str(tmp_path / "ref.de"),))
+        request = dataclasses.replace(
+            greedy, split="", src=str(src), ref=(str(tmp_path / "ref.de"),)
+        )
         found = evaluate(request)
         named, path = found.passport.data["split"], found.path
         paths.add(path)
@@ -389,7 +391,7 @@ def test_invalid_request_is_refused(
     run: Path, request_: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        evaluate(dataclasses.replace(EvaluationRequest(run), **request_))
+        evaluate(EvaluationRequest(run, **request_))
 
 
 def test_output_that_cannot_be_written_is_found_out_first(

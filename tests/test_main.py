@@ -80,6 +80,7 @@ def test_program_is_the_same_process_with_the_same_words(monkeypatch: pytest.Mon
         raise SystemExit(INTERRUPTED)
 
     monkeypatch.setattr(os, "execv", stop)
+    monkeypatch.delitem(sys.modules, "t2t.__main__", raising=False)  # other tests import it
     monkeypatch.setattr(sys, "argv", ["/usr/bin/t2t", "train", "--workdir=a b"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("t2t", run_name="__main__")

@@ -163,7 +163,7 @@ def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
     ("flags", "message"),
     [
         (["--num_samples=2"], "decoding.num_samples=2 is not used by decoding.strategy='beam'"),
-        (["--strategy=sampling", "--top_p=0"], "decoding.top_p=0.0 must be more than 0"),
+        (["--strategy=sampling", "--top_p=0"], "decoding.top_p=0.0 must lie in (0, 1]"),
         (["--strategy=sampling", "--n_best=2"], "use --num_samples=2"),
         (["--n_best=9"], "--n_best=9 does not fit decoding.beam_size="),
         (

@@ -7,7 +7,7 @@ shapes instead of arrays.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 from flax import nnx
@@ -58,9 +58,9 @@ def find_family(config: ModelConfig) -> type[Model]:
         ConfigError: it does not, since it is derived from no family of the library.
     """
     family: Any = FAMILIES.get(config.kind) or find_variant("model.kind", config.kind)
-    if isinstance(family, type) and issubclass(family, (*FAMILIES.values(),)):
-        found: type[Model] = family
-        return found
+    own = (*FAMILIES.values(),)
+    if isinstance(family, type) and issubclass(family, own):
+        return cast(type[Model], family)
     raise ConfigError(
         f"model.kind={config.kind!r} is a subclass of no family of t2t, so that its operations "
         "cannot be counted; derive it from one in t2t/model, such as Transformer"

@@ -389,9 +389,12 @@ def test_registered_measure_is_one_like_the_others() -> None:
     ],
 )
 def test_wrong_measure_is_refused_with_what_is_expected(function: Any, fault: str) -> None:
-    register(MEASURE_FIELD, "own")(function)
-    with pytest.raises(ConfigError, match=rf"evaluation\.measure='own': .*{fault}.*; expected \("):
+    def register_and_score() -> None:
+        register(MEASURE_FIELD, "own")(function)
         make_measure("own", "de").score(["a"], pair(["a"]))
+
+    with pytest.raises(ConfigError, match=rf"evaluation\.measure='own': .*{fault}.*; expected \("):
+        register_and_score()
 
 
 def test_documents_are_resampled_whole() -> None:

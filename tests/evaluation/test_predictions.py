@@ -12,6 +12,7 @@ from t2t.api.compare_runs import verify
 from t2t.api.evaluate_run import describe, describe_nats, evaluate
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.objectives import MaskedLM
+from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.predictions import evaluate_predictions, score_predictions
 from t2t.evaluation.requests import EvaluationRequest
 from tests.tiny_run import make_run
@@ -64,4 +65,4 @@ def test_texts_that_are_too_long_are_counted_by_message_summary_and_definition(
 )
 def test_flags_for_translations_are_refused(changes: dict[str, Any], flag: str) -> None:
     with pytest.raises(ConfigError, match=f"^{flag} is for translations"):
-        evaluate_predictions(EvaluationRequest(Path("run"), **changes), mock.Mock())
+        evaluate_predictions(EvaluationRequest(Path("run"), **changes), mock.Mock(spec=RunModel))
