@@ -37,7 +37,7 @@ class Prediction(NamedTuple):
 
 
 class Model(nnx.Module):
-    """A model: training and validation call `predict`, and search calls the three last methods.
+    """A model: training calls `predict`; search calls `init_cache`, `extend_cache`, `decode_step`.
 
     A family implements `compute_hidden`, `init_cache` and `decode_step`; one that generates nothing
     implements `predict`. All families have tables of embeddings, from one of which logits are
