@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from t2t.config import Config, PluginOptions, PositiveFloat, Rule, option
+from t2t.config import Config, ConfigError, PluginOptions, PositiveFloat, Rule, option
 from t2t.config.variants import register
 from t2t.data.batch import DeviceBatch
 from t2t.model.interface import Model
@@ -37,6 +37,8 @@ class Distillation:
 
     def __init__(self, config: Config):
         options: Options = config.plugin["distillation"]
+        if not options.teacher:
+            raise ConfigError("plugin.distillation.teacher is empty; name a run")
         self.mix, self.temperature = options.mix, options.temperature
         self.smoothing = config.training.label_smoothing
         self.teachers = (options.teacher,)  # whose models are arguments of the loss

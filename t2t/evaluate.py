@@ -11,13 +11,12 @@ translated, without a run.
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 from t2t.config.field_types import NonNegativeFloat, NonNegativeInt
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import METRICX
-from t2t.config.requests import Counts, Flag, Hosts, Measure, Plugins, RunPath
+from t2t.config.requests import NO_RUN, Counts, Flag, Hosts, Measure, Plugins, RunPath
 from t2t.config.variants import import_plugins
 from t2t.evaluation.requests import EvaluationRequest, MetricX, OutputRequest
 from t2t.runtime import command_line
@@ -33,7 +32,7 @@ class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins
     # the run directory. Several, joined by commas, form an ensemble; so do several values of
     # --checkpoint. --hypotheses needs none
     workdir: Annotated[RunPath, Flag("workdir", takes="first")] = dataclasses.field(
-        default=Path(), kw_only=False
+        default=NO_RUN, kw_only=False
     )
 
     # NAME=FILE: add another program's scores of the hypotheses to their evaluation, one number a
@@ -65,6 +64,12 @@ class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins
         """The fields that ask for several evaluations."""
         return [name for name in SELECTIONS if getattr(self, name)]
 
+    @property
+    def of_another_program(self) -> OutputRequest:
+        """The part of the request that `hypotheses` has."""
+        names = [each.name for each in dataclasses.fields(OutputRequest)]
+        return OutputRequest(**{name: getattr(self, name) for name in names})
+
     def choose_defaults(self) -> tuple[str, str]:
         """Returns the split and the checkpoint that are evaluated if none are named."""
         checkpoint = "last" if self.watch else "" if self.average or self.segment_scores else "best"
@@ -87,7 +92,7 @@ class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins
         has_text = self.hypotheses or (self.segment_scores and self.output)
         for wrong, message in (
             (
-                self.workdir == Path() and not has_text,
+                self.workdir == NO_RUN and not has_text,
                 "--workdir is missing; name a run directory, or score what another program "
                 "translated by --hypotheses",
             ),
@@ -118,7 +123,7 @@ class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins
 
     def _list_unheeded(self) -> list[str]:
         """Returns the fields with a value that only a new evaluation heeds."""
-        heeded = {"workdir", "split", "checkpoint", "output", "backend", "mean", "direction"}
+        heeded = {"workdir", "split", "checkpoint", "output"}
         new = [each for each in dataclasses.fields(EvaluationRequest) if each.name not in heeded]
         found = [each.name for each in new if getattr(self, each.name) not in (each.default, {})]
         names = {"others": ["workdir of further runs"], "decoding": [*self.decoding]}
@@ -135,7 +140,7 @@ class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins
             for each in dataclasses.fields(self)
             if each.name not in free and getattr(self, each.name) not in (each.default, {})
         ]
-        names = {"decoding": [*self.decoding]}
+        names = {"decoding": [*self.decoding], "others": []}
         return [part for name in given for part in names.get(name, [name])]
 
     def read_counts(self) -> list[int]:
@@ -160,6 +165,7 @@ def main(request: SelectionRequest) -> int:
     import jax
 
     from t2t.api.evaluate_run import describe, evaluate, scan_averages, scan_search, watch
+    from t2t.evaluation.outputs import evaluate_output
     from t2t.runtime.distributed import is_first, join
     from t2t.runtime.jax_settings import enable_compilation_cache
 
@@ -173,13 +179,7 @@ def main(request: SelectionRequest) -> int:
         from t2t.evaluation.metricx import use_metricx
 
         use_metricx(request.metricx, request.metricx_input or "")
-    if request.hypotheses:
-        from t2t.evaluation.outputs import evaluate_output
-
-        names = [each.name for each in dataclasses.fields(OutputRequest)]
-        output = OutputRequest(**{name: getattr(request, name) for name in names})
-        print(describe(evaluate_output(output)))
-    elif request.segment_scores:
+    if request.segment_scores:
         from t2t.evaluation.segment_scores import add_segment_scores
 
         place = make_path(request.output) if request.output else request.workdir
@@ -195,7 +195,8 @@ def main(request: SelectionRequest) -> int:
     elif request.selections:
         print(scan_search(request, request.beam_sizes, request.alphas, request.measure))
     else:
-        evaluation = evaluate(request)
+        output = request.of_another_program if request.hypotheses else None
+        evaluation = evaluate_output(output) if output else evaluate(request)
         if is_first():
             print(describe(evaluation))
     return 0

@@ -46,6 +46,7 @@ from t2t.model.attention import dot_product_attention
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
 from t2t.model.interface import Model, Params, Prediction, merge, name_leaves
+from t2t.model.layers import FeedForward
 from t2t.model.position import Position, find_offsets
 from t2t.ops.build_model import describe_model, describe_parameters
 from t2t.ops.flops import count_parameters, count_sequential_operations, train_flops
@@ -360,6 +361,32 @@ def test_error_of_shardings_in_a_variant_names_its_line_and_the_page(fault: str)
     row = {"mesh": (2, 2, 2), "model.norm": "wrong"}
     with pytest.raises(ConfigError, match=r"test_variants, line \d+: .*extending.md#on-a-mesh"):
         trace(row)
+
+
+def test_optimizer_across_a_sharded_matrix_is_refused_with_its_line() -> None:
+    @register("training.optimizer", "svd")
+    def svd(config: Config, schedule: optax.Schedule, parameters: Any) -> Any:
+        del config, schedule, parameters
+        return optax.stateless(
+            lambda updates, _: jax.tree.map(
+                lambda x: jnp.linalg.svd(x)[0] if x.ndim > 2 else x, updates
+            )
+        )
+
+    config = Config(model=SMALL, training=TrainingConfig(optimizer="svd"))
+    with jax.set_mesh(place({"mesh": (2, 2, 2)})):
+        _, params = describe_model(SMALL, *SIZES)
+        with pytest.raises(ConfigError, match=r"test_variants, line \d+: .*reshard\(x\)"):
+            describe_optimizer(config, params)
+
+
+def test_feed_forward_of_the_library_names_its_activation() -> None:
+    @register("model.feed_forward", "own")
+    class Own(FeedForward):
+        pass
+
+    with pytest.raises(ConfigError, match=r"'own' is no activation .*feed_forward=\"relu\""):
+        draw_params(dataclasses.replace(SMALL, feed_forward="own"))
 
 
 def register_relu_alone() -> None:

@@ -152,6 +152,8 @@ def evaluate(
         return evaluate_output(make_request(OutputRequest, {"hypotheses": hypotheses, **given}))
     if run is None:
         raise ConfigError("run is missing; name a run directory, or give hypotheses, src and ref")
+    if "workdir" in given:
+        raise ConfigError("workdir: the run directory is the first argument; leave workdir out")
     if isinstance(run, Run):
         if named := [name for name in _MODELS if name in given]:
             raise ConfigError(

@@ -118,7 +118,8 @@ class FieldType(NamedTuple):
             return cls(str, names=arguments)
         if origin is Annotated:
             rules = tuple(each for each in arguments if isinstance(each, Rule))
-            found = cls.of(arguments[0])._replace(rules=rules)
+            found = cls.of(arguments[0])
+            found = found._replace(rules=found.rules + rules)
             for each in arguments[1:]:
                 if isinstance(each, Variants):
                     found = found._replace(names=each.names, is_open=True)

@@ -3,13 +3,19 @@
 import dataclasses
 import typing
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.config.requests import Made, Request, find_operands, list_arguments, make_request
+from t2t.config.requests import (
+    NO_RUN,
+    Made,
+    Request,
+    find_operands,
+    list_arguments,
+    make_request,
+)
 from t2t.storage.paths import make_path
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
@@ -24,7 +30,7 @@ def define_request(kind: type[Request]) -> None:
             continue
         name, (plain, _, names, is_open) = argument.flag.name, argument.kind
         required = argument.default is dataclasses.MISSING
-        default = None if required or argument.default in ("", (), Path()) else argument.default
+        default = None if required or argument.default in ("", (), NO_RUN) else argument.default
         types = [plain, *typing.get_args(plain)]  # such as int | None, int and None
         several = any(typing.get_origin(each) is tuple for each in types)
         if name == "config":

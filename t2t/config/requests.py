@@ -14,6 +14,7 @@ of the public API makes one of its arguments by `make_request`, and both refuse 
 import dataclasses
 import functools
 import itertools
+import os
 import re
 import sys
 import typing
@@ -46,6 +47,7 @@ class Flag(NamedTuple):
 
 
 RUN = "a run directory"
+NO_RUN = Path(os.devnull)  # no folder, unlike Path(), which is the current one
 RunPath = Annotated[Path, RUN]
 RunPaths = Annotated[tuple[Path, ...], RUN]
 Counts = Annotated[tuple[int, ...], Rule("be positive", lambda value: all(n > 0 for n in value))]
@@ -166,7 +168,8 @@ def make_request(
             values[name] = {**values.get(name, {}), **own}
     if rest:
         name, value = rest.popitem()
-        unknown = describe_unknown_field(name, [*hints, *DECODING])
+        overrides = [each for hint in hints.values() for each in find_flag(hint).overrides]
+        unknown = describe_unknown_field(name, [*hints, *overrides])
         raise ConfigError(f"{name}={show(value)}: {unknown}")
     try:
         return kind(**values)
@@ -207,7 +210,7 @@ def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:
     try:
         return [kind(value) if isinstance(value, str) else value for value in values]
     except ValueError:
-        raise ConfigError(f"{name}={','.join(values)} is not a list of numbers") from None
+        raise ConfigError(f"{name}={','.join(map(str, values))} is not a list of numbers") from None
 
 
 def read_help(kind: type) -> dict[str, str]:

@@ -73,8 +73,11 @@ def check_fields(config: Config, without: Collection[str] = ()) -> None:
 def list_problems(name: str, value: Any, kind: FieldType) -> Iterator[str]:
     """Yields a line for each rule of its type that the value of a field breaks."""
     own = value.split("+") if name == "data.source" else [value]
-    known = kind.names and choices(name)
-    yield from (describe_unknown(name, each) for each in own if known and each not in known)
+    if name in FIELD_TYPES:
+        known = kind.names and choices(name)
+        yield from (describe_unknown(name, each) for each in own if known and each not in known)
+    elif kind.names and value not in kind.names:  # an option of a plugin
+        yield f"{name}={value!r} is unknown; use one of {', '.join(kind.names)}"
     yield from (f"{name}={value!r} must {rule}" for rule in kind.list_broken(value))
 
 

@@ -91,7 +91,7 @@ _registered: dict[tuple[str, str], Callable[..., Any]] = {}
 _trusted: set[str] = set()  # modules that a run's config may name (`trust_plugins`)
 _trusts_copies = False
 # In JAX's messages: a word, or a type such as float32[8@data,16].
-_SHARDING = re.compile(r"sharding|PartitionSpec|unreduced|\d@", re.IGNORECASE)
+_SHARDING = re.compile(r"shard(ing|ed)|PartitionSpec|unreduced|\d@", re.IGNORECASE)
 COPIES = "plugins"  # folder of a run directory with copies of its plugins
 
 
@@ -115,11 +115,14 @@ def register(field: str, name: str) -> Callable[[Variant], Variant]:
         owner = _qualified_name(_registered.get((field, name), variant))
         if owner != _qualified_name(variant):
             raise ConfigError(f"{field}={name!r} is registered by {owner}; choose another name")
+        before = _registered.get((field, name))
         _registered[field, name] = variant
         try:
             _check_variant(field, name, variant)
         except ConfigError:
             del _registered[field, name]
+            if before is not None:
+                _registered[field, name] = before
             raise
         return variant
 
@@ -378,5 +381,5 @@ def explain_shardings() -> Iterator[None]:
         module, line = lines[-1]
         raise ConfigError(
             f"plugins: {module}, line {line}: {fault[:300]}; docs/extending.md#on-a-mesh shows how "
-            "new arrays, concatenations and gathers are sharded"
+            "new arrays, concatenations and gathers are sharded; reshard(x) puts x on every device"
         ) from error

@@ -21,7 +21,7 @@ _CASED = TokenizerConfig()  # by default text is spelled as it is written
 
 
 class Data(NamedTuple):
-    """The corpora that training reads, opened once."""
+    """The corpora that training reads."""
 
     training: list[Corpus]  # with their weights
     validation: dict[str, Corpus]  # of each direction with this split, by its name, such as en-de

@@ -5,7 +5,6 @@ evaluation, against a run or another file.
 """
 
 import logging
-from pathlib import Path
 
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.languages import is_text_without_spaces
@@ -50,7 +49,7 @@ def evaluate_output(request: OutputRequest) -> Evaluation:
             f"{flag} has {len(hypotheses)} lines, but the test set has {count} sentences; give one "
             "translation a line, in the order of the sources"
         )
-    path = prepare_output(request, Path(), "", scores.name_texts)
+    path = prepare_output(request, None, "", scores.name_texts)
     lines = hypotheses.read(0, count)
     if empty := sum(not line.strip() for line in lines):
         _log.warning("%s: %d of %d translations are empty", flag, empty, count)

@@ -162,8 +162,9 @@ def read_passport(result: Mapping[str, Any]) -> Passport:
     key = dict.fromkeys(("devices", "code", "plugins"), "unknown") | (result.get("key") or {})
     search = dataclasses.asdict(DecodingConfig())
     pieces = "longest_piece", "splits_sentences"
-    languages = {"data.src_language": "en", "data.tgt_language": "de"}  # were the defaults
-    config = languages | (result.get("config") or {})
+    config = result.get("config") or {}
+    if config.get("data.source") != "text":  # whose languages were and are those of its config
+        config = {"data.src_language": "en", "data.tgt_language": "de"} | config  # the defaults
     backend = {"name": "jax"} | (result.get("backend") or {})
 
     def choose(*names: str) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def evaluate_predictions(
     predicted = make_objective(config.data, model.vocabulary.tgt).predicted
     scores = score_predictions(config.data, predicted, scored, scorer.num_left_out)
     found = describe_run(model, [label], [__name__], TRANSLATING_PACKAGES)
+    found["backend"] |= {"name": "jax"}
     found["origin"] |= {"checkpoint": label, "parameters": hash_params(params)}
     data = {"objective": config.data.objective, "tgt_language": config.data.tgt_language}
     passport = Passport(**found, data={"split": request.split, **data})

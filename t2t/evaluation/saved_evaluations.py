@@ -469,7 +469,8 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
         return found
     if name:
         return load_evaluation(place / "evaluations" / f"{name.removesuffix('.json')}.json")
-    listed = [each for each in list_evaluations(place) if each.passport.data["split"] == split]
+    listed = [each for each in list_evaluations(place) if each.passport.is_of_run]
+    listed = [each for each in listed if each.passport.data["split"] == split]
     flags = f"--workdir={shlex.quote(str(place))} --split={split}"
     if checkpoint:
         listed = [each for each in listed if _has_checkpoint(each, checkpoint)]

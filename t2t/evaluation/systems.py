@@ -39,9 +39,9 @@ _SEARCH = (
 
 # The facts that systems share if their scores are comparable, and what to do if they do not.
 _COMPARABLE = {
+    "objective": "their scores measure other things; compare runs of one objective",
     "backend.name": "the searches of two backends do not end alike; evaluate all with one "
     "--backend",
-    "objective": "their scores measure other things; compare runs of one objective",
     "documents": "evaluate both with one --segments",
     "references": "evaluate both on one test set, with --split, or with --src and --ref",
     "sources": "evaluate both on one test set, with --split, or with --src and --ref",

@@ -218,7 +218,10 @@ class TextScores:
 
 
 def prepare_output(
-    request: TextRequest, folder: Path, name: str, name_texts: Callable[[Path], Mapping[str, str]]
+    request: TextRequest,
+    folder: Path | None,
+    name: str,
+    name_texts: Callable[[Path], Mapping[str, str]],
 ) -> Path:
     """Returns the path of the scores, by default `name` in `folder`; makes its folder.
 
@@ -226,7 +229,7 @@ def prepare_output(
         ConfigError, RunError: the scores, or the texts that `name_texts` names for the path, cannot
             be written there.
     """
-    path = make_path(request.output or folder / f"{name}.json")
+    path = make_path(request.output or (folder or Path()) / f"{name}.json")
     if path.suffix != ".json":
         raise ConfigError(f"--output={path} must end in .json; texts get the same name in .txt")
     texts = name_texts(path)

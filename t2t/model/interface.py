@@ -40,10 +40,10 @@ class Model(nnx.Module):
     """A model: training calls `predict`; search calls `init_cache`, `extend_cache`, `decode_step`.
 
     A family implements `compute_hidden`, `init_cache` and `decode_step`; one that generates nothing
-    implements `predict`. All families have tables of embeddings, from one of which logits are
-    computed. With config.tie_embeddings="all" one table serves source, target and output, with
-    "decoder" the source has its own table, with "input" the output has, and with "none" each has
-    its own.
+    implements `predict`. Plans and sweeps also ask for the three last methods. All families have
+    tables of embeddings, from one of which logits are computed. With config.tie_embeddings="all"
+    one table serves source, target and output, with "decoder" the source has its own table, with
+    "input" the output has, and with "none" each has its own.
     """
 
     reads_targets = True  # whether target tokens are inputs

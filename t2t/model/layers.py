@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from t2t.config.fields import ModelConfig
-from t2t.config.variants import GATED, call_variant
+from t2t.config.fields import ConfigError, ModelConfig
+from t2t.config.variants import CHOICES, GATED, call_variant
 from t2t.model.compute_policy import Policy
 from t2t.model.linear import draw_linear, einsum
 from t2t.runtime.mesh import spec
@@ -27,6 +27,11 @@ class FeedForward(nnx.Module):
 
     def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Initialises weights as in Glorot and Bengio (2010), biases with zeros."""
+        if config.feed_forward not in CHOICES["model.feed_forward"]:  # that of a subclass
+            raise ConfigError(
+                f"model.feed_forward={config.feed_forward!r} is no activation of FeedForward; give "
+                'it dataclasses.replace(config, feed_forward="relu")'
+            )
         d_model, d_ff, biased = config.d_model, config.d_ff, config.feed_forward_bias
         inner_key, outer_key = jax.random.split(key)
         self.policy = policy

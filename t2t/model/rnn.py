@@ -42,11 +42,6 @@ class RNNCache(NamedTuple):
     states: Float[Array, "B W N X C"]  # of each slot and decoder layer
     source: EncodedSource
 
-    def extend(self, max_length: int) -> "RNNCache":
-        """Returns the cache, which has capacity for any number of steps."""
-        del max_length
-        return self
-
 
 class AdditiveAttention(nnx.Module):
     """Appendix A.1.2: scores v tanh(W s + U h) of decoder state s and memory position h."""

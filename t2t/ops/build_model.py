@@ -103,12 +103,15 @@ class Parameter(NamedTuple):
 
     axes: tuple[str | None, ...]  # logical names of its dimensions (`t2t.runtime.mesh.RULES`)
     # The dimensions of inputs and outputs if it holds matrices that enter products alone; other
-    # dimensions count matrices (`t2t.model.layers.init_glorot`). None: it is something else.
+    # dimensions count matrices (`t2t.model.linear.init_glorot`). None: it is something else.
     matrix: tuple[int, int] | None
 
 
 def describe_parameters(config: ModelConfig) -> dict[str, Parameter]:
-    """Returns what a model declares of its parameters, by their names, such as encoder.0.inner."""
+    """Returns what a model declares of its parameters, by their names.
+
+    A name is such as encoder.0.feed_forward.inner.weight.
+    """
     no_mesh = jax.sharding.AbstractMesh((), ())  # between two meshes of unlike sizes
     use = jax.sharding.use_abstract_mesh
     with use(no_mesh), use(LOGICAL_MESH):

@@ -13,6 +13,11 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 Path = tuple[Any, ...]  # names and numbers of modules, and the name of the parameter
 _ATTENTIONS = ("self_attention", "cross_attention")
+_PROJECTIONS = ("query_key_value", "query", "key_value", "output")  # the library's own
+_PARTS = (  # of a block
+    *_ATTENTIONS, "attention", "feed_forward", "self_residual", "cross_residual",
+    "attention_residual", "feed_forward_residual",
+)  # fmt: skip
 _UNREAD = "tgt_embedding"
 
 
@@ -88,7 +93,9 @@ def _find_old(path: Path, layout: Layout) -> Path:
             names = ("feed_forward", "feed_forward", name + ("_bias" if kind == "bias" else ""))
         case ["feed_forward", *rest]:
             names = ("feed_forward", "feed_forward", *rest)
-        case [attention, name, ("weight" | "bias") as kind] if attention in _ATTENTIONS:
+        case [attention, name, ("weight" | "bias") as kind] if attention in _ATTENTIONS and (
+            name in _PROJECTIONS
+        ):
             names = (attention, name + ("_bias" if kind == "bias" else ""))
     if layout.encoder_apart and block[-2] == "encoder":
         oldest = {"self_attention": "attention", "self_residual": "attention_residual"}
@@ -106,7 +113,9 @@ def _find_new(path: Path, own: Collection[Path]) -> Path:
         case ["feed_forward", "feed_forward", *rest]:
             is_own = block in own and len(rest) == 1
             names = ("feed_forward", *(_open(rest[0]) if is_own else rest))
-        case [attention, name] if attention in _ATTENTIONS:
+        case [attention, name] if attention in _ATTENTIONS and (
+            name.removesuffix("_bias") in _PROJECTIONS
+        ):
             names = (attention, *_open(name))
     return (*block, *names)
 
@@ -118,10 +127,15 @@ def _open(name: str) -> Path:
 
 def _split(path: Path) -> tuple[Path, Path]:
     """Returns the block of a stack that a parameter belongs to, and its names there."""
-    for i, (stack, number) in enumerate(itertools.pairwise(path)):
-        if stack in ("encoder", "decoder") and str(number).isdecimal():
-            return path[: i + 2], path[i + 2 :]
+    for i, (number, part) in enumerate(itertools.pairwise(path)):
+        if str(number).isdecimal() and part in _PARTS:
+            return path[: i + 1], path[i + 1 :]
     return (), path
+
+
+def find_old_name(name: str) -> str:
+    """Returns the name that a parameter had before weights and biases were in modules."""
+    return ".".join(_find_old(tuple(name.split(".")), Layout(True, False, False)))
 
 
 def _is_masked(params: dict[Any, Any]) -> bool:

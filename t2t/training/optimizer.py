@@ -22,7 +22,7 @@ from jax.tree_util import DictKey, tree_leaves_with_path
 from jaxtyping import Array, Bool
 
 from t2t.config.fields import Config, ConfigError, TrainingConfig
-from t2t.config.variants import CHOICES, call_variant
+from t2t.config.variants import CHOICES, call_variant, explain_shardings
 from t2t.model.interface import Params, find_name, name_leaves
 from t2t.ops.build_model import Parameter, describe_parameters
 from t2t.runtime.mesh import reshard_like, shard_over_data
@@ -228,6 +228,7 @@ def _count_matrices(leaf: Any, parameter: Parameter) -> int:
     return math.prod(leaf.shape[i] for i in others)
 
 
+@explain_shardings()
 def _uses_schedule(config: Config, params: Params) -> bool:
     """Returns whether the optimiser asks for rates of `training.schedule`; built-in ones do."""
     training = config.training

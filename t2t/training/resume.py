@@ -31,7 +31,7 @@ def _begin_lines(names: str) -> tuple[str, ...]:
 
 # Fields that may change when a run continues: they affect neither the next update nor the order of
 # the data. Files may move, but the training text may not change, nor the validation text once a
-# checkpoint holds validation scores (`check_corpora`), nor the vocabulary.
+# checkpoint holds validation scores (`check_run`), nor the vocabulary.
 _CHANGEABLE = _begin_lines("""
     mesh. checkpoints. decoding. data.directory data.cache_directory data.train_src data.train_tgt
     data.hf_files data.hf_streaming data.validation_src data.validation_tgt data.test_src

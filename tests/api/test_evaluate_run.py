@@ -175,6 +175,7 @@ def test_fields_that_do_not_go_together_are_refused(run: Path) -> None:
         with pytest.raises(ConfigError, match=message):
             make_request(SelectionRequest, {"workdir": run, **given})
     SelectionRequest(run, beam_sizes=(1,), alphas=(1.0,))
+    SelectionRequest(Path())  # the current folder
     assert SelectionRequest(run, "avg:5,last", watch=True).read_counts() == [1, 5]
     with pytest.raises(ConfigError, match="--checkpoint=best cannot be used with --watch"):
         SelectionRequest(run, "best", watch=True).read_counts()

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -172,6 +172,17 @@ def test_wrong_options_of_a_plugin_are_named(plugin: Any, message: str) -> None:
     register_options()
     with pytest.raises(ConfigError, match=message):
         check_config(Config(plugin=plugin))
+
+
+def test_option_of_a_plugin_has_only_its_own_values() -> None:
+    @register("plugin", "rounded")
+    @dataclasses.dataclass
+    class Rounded(PluginOptions):
+        rounding: Annotated[str, Literal["up", "down"]] = option("up", "direction")
+
+    check_config(Config(plugin={"rounded": Rounded("down")}))
+    with pytest.raises(ConfigError, match=r"\.rounding='aside' .* use one of up, down"):
+        check_config(Config(plugin={"rounded": Rounded("aside")}))
 
 
 @pytest.mark.parametrize("name", ["items", "my options"])

@@ -109,6 +109,17 @@ def test_outputs_and_runs_are_compared_over_documents_and_by_learned_scores(
         compare([f"{run},{alone}"], None, "test", "", None)
 
 
+def test_text_beside_the_scores_is_not_replaced(
+    tmp_path: Path, texts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hypotheses, kept = write(tmp_path / "mt.de", translate(0.1, 0)), Path("test.txt")
+    kept.write_text("mine")
+    with pytest.raises(ConfigError, match=r"test\.txt exists, and the hypotheses would replace it"):
+        evaluate_output(OutputRequest(hypotheses=hypotheses, output="test.json", **texts))
+    assert kept.read_text() == "mine"
+
+
 def test_program_and_notebook_score_an_output(tmp_path: Path, texts: dict[str, Any]) -> None:
     hypotheses = write(tmp_path / "out", translate(0.1, 1))
     found = notebook.evaluate(hypotheses=hypotheses, output=tmp_path / "a.json", **texts)

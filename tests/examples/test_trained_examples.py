@@ -112,7 +112,7 @@ def test_teacher_is_read_from_the_run_that_the_config_names(teacher: Path, tmp_p
             {"data.max_length": 2000, "data.batch_tokens": 16_000},
             rf"teacher={teacher}: model\.max_positions=1024 is less than data\.max_length=2000",
         ),
-        ({"plugin.distillation.teacher": ""}, "training.loss='distillation', teacher is empty"),
+        ({"plugin.distillation.teacher": ""}, "plugin.distillation.teacher is empty"),
         ({"plugin.distillation.teacher": f"{tmp_path}/none"}, "none is no run directory; write"),
     ):
         with pytest.raises((ConfigError, RunError, PathError), match=message):

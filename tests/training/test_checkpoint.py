@@ -30,7 +30,7 @@ from t2t.training.checkpoint import (
     save_params,
 )
 from t2t.training.checkpoint_manager import Checkpoints
-from t2t.training.old_checkpoints import Layout, to_old
+from t2t.training.old_checkpoints import Layout, rename_params, to_old
 from t2t.training.optimizer import Optimizer, make_optimizer
 from t2t.training.run_directory import RunError, list_last_steps, list_steps
 from t2t.training.state import TrainState, describe_state, init_state
@@ -101,6 +101,25 @@ def test_state_with_old_names_is_restored_bit_for_bit(
         assert_same(plain(checkpoints.restore(state)), plain(state))
     for which in ("last", "ema"):
         assert_same(restore_params(tmp_path, which)[0], params)
+
+
+def test_parameters_of_plugins_keep_their_names() -> None:
+    own = {"gate": np.ones((8, 2, 4)), "attention": {"bias": np.ones(2)}}
+    attention = own | {"output": np.ones((2, 4, 8)), "query_key_value": np.ones((8, 2, 12))}
+    layer = {"inner": np.ones((8, 16)), "outer": np.ones((16, 8))}
+    block = {"self_attention": attention, "feed_forward": {"feed_forward": layer}}
+    names = {*name_leaves(rename_params({"layers": {0: block}}))}
+    assert names == {
+        f"layers.0.{name}"
+        for name in (
+            "self_attention.gate",
+            "self_attention.attention.bias",
+            "self_attention.output.weight",
+            "self_attention.query_key_value.weight",
+            "feed_forward.inner",
+            "feed_forward.outer",
+        )
+    }
 
 
 def test_without_a_checkpoint_nothing_is_restored(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from t2t.model.interface import Params, name_leaves
 from t2t.training.averages import start_average, update_average
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import apply_updates, describe_optimizer, make_optimizer
-from t2t.training.parameter_groups import check_patterns, freeze
+from t2t.training.parameter_groups import check_patterns, find_factor, freeze
 from t2t.training.state import TrainState, init_training
 
 RANDOM = np.random.default_rng(0)
@@ -126,6 +126,19 @@ def test_state_of_groups_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
         restored = checkpoints.restore(described)
     assert restored is not None
     assert_same(restored, state)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("encoder.*.feed_forward.*", "encoder.0.feed_forward_residual.norm.scale"),
+        ("*.inner_bias", "decoder.1.feed_forward.inner.bias"),
+        ("*.self_attention.output", "decoder.1.self_attention.output.weight"),
+    ],
+)
+def test_pattern_of_earlier_names_still_matches(pattern: str, name: str) -> None:
+    assert find_factor(TrainingConfig(frozen=(pattern,)), name) is None
+    assert find_factor(TrainingConfig(frozen=(pattern,)), "output_bias") == 1
 
 
 def test_without_patterns_the_state_is_that_of_the_plain_optimizer() -> None:
