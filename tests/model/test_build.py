@@ -173,18 +173,20 @@ def test_every_variant_is_another_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*COMBINED, *alone(VARIANTS)])
 def test_gradients_reach_every_parameter_and_lower_the_loss(name: str) -> None:
-    """By as much as they promise, over a step that promises 0.01."""
+    """By as much as they promise; in bfloat16 rounding changes the loss by about 0.003."""
     structure, params = draw_model(name)
     loss, _, gradients = run(name)
     for path, gradient in jax.tree.leaves_with_path(gradients):
         assert np.any(gradient), jax.tree_util.keystr(path)
+    promised, near = (0.01, 0.1) if vary(name).dtype == "float32" else (0.03, 0.3)
     square = sum(float(np.sum(np.square(x))) for x in jax.tree.leaves(gradients))
     moved = jax.tree.map(
-        lambda x, gradient: x - np.float32(0.01 / square) * np.asarray(gradient), params, gradients
+        lambda x, gradient: x - np.float32(promised / square) * np.asarray(gradient),
+        params,
+        gradients,
     )
-    near = 0.1 if vary(name).dtype == "float32" else 0.3
     lowered, _ = measure_loss(run_model(structure, moved, SRC, TGT_IN))
-    assert loss - float(lowered) == pytest.approx(0.01, rel=near)
+    assert loss - float(lowered) == pytest.approx(promised, rel=near)
 
 
 def find_changes(
