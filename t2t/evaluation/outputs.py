@@ -49,8 +49,8 @@ def evaluate_output(request: OutputRequest) -> Evaluation:
             f"{flag} has {len(hypotheses)} lines, but the test set has {count} sentences; give one "
             "translation a line, in the order of the sources"
         )
-    path = prepare_output(request, None, "", scores.name_texts)
     lines = hypotheses.read(0, count)
+    path = prepare_output(request, None, "", scores.name_texts, lines)
     if empty := sum(not line.strip() for line in lines):
         _log.warning("%s: %d of %d translations are empty", flag, empty, count)
     passport = Passport(

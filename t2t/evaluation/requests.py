@@ -120,7 +120,7 @@ class TextRequest(Request):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputRequest(TextRequest):
-    """What another program translated, and what it is scored against."""
+    """A file of translations by another program, and the texts that it is scored against."""
 
     # what another program translated, one line for each of --src or --testset: it is scored without
     # a run, and written to --output

@@ -222,8 +222,12 @@ def prepare_output(
     folder: Path | None,
     name: str,
     name_texts: Callable[[Path], Mapping[str, str]],
+    known: Sequence[str] | None = None,
 ) -> Path:
     """Returns the path of the scores, by default `name` in `folder`; makes its folder.
+
+    A text of the hypotheses is replaced only if it is in `folder`, or equal to those that are
+    `known`: then an evaluation that was cut off has left it behind.
 
     Raises:
         ConfigError, RunError: the scores, or the texts that `name_texts` names for the path, cannot
@@ -240,9 +244,11 @@ def prepare_output(
         make_folder(path.parent)
         check_writable(path.parent, longest)
     hypotheses = path.with_suffix(".txt")
-    # In the run's own folder they are what an evaluation that was cut off left behind.
-    is_own = path.parent == folder
-    if "hypotheses" in texts and not is_own and hypotheses.exists() and not path.exists():
+    is_other = path.parent != folder and hypotheses.exists() and not path.exists()
+    if is_other and known is not None:
+        written = "".join(f"{line}\n" for line in known).encode()
+        is_other = hypotheses.read_bytes() != written
+    if "hypotheses" in texts and is_other:
         raise ConfigError(
             f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; choose "
             "another name, or remove it"

@@ -12,7 +12,6 @@ from t2t.config.fields import ModelConfig
 from t2t.data.batch import PAD_ID, DeviceBatch
 from t2t.model.compute_policy import Policy
 from t2t.model.interface import Model, Prediction, multiplications_per_pair
-from t2t.model.masks import positions_in_segments, source_mask, source_segment_ids
 from t2t.model.position import make_position
 from t2t.model.stack import Auxiliary, Block, Stack, make_embedding_norm, make_final_norm
 
@@ -48,9 +47,7 @@ class EncoderOnly(Model):
             self.policy, self.src_position, self.src_embedding_norm, self.encoder,
             self.encoder_norm, self.dropout_rate, self.scan_layers,
         )  # fmt: skip
-        segments = source_segment_ids(src)
-        mask, positions = source_mask(segments, src), positions_in_segments(segments)
-        return stack(self.embed_src(src), positions, mask, key, is_token=src != PAD_ID)
+        return stack.encode(self.embed_src(src), src, key)
 
     def find_tokens(self, batch: DeviceBatch) -> Bool[Array, "B S"]:
         """Returns where the source has tokens: targets have PAD wherever nothing is predicted."""

@@ -102,7 +102,7 @@ class DecodingCache(NamedTuple):
 
     @property
     def has_prefix(self) -> bool:
-        """Whether the blocks' caches begin with the source; else the source is their memory."""
+        """True if the blocks' caches begin with the source; False if the source is their memory."""
         return self.blocks[0].memory is None
 
     def find_positions(self) -> tuple[Int[Array, "*#B W"], Int[Array, "*#B S"]]:

@@ -16,12 +16,19 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.config.variants import CHOICES, call_variant
+from t2t.data.batch import PAD_ID
 from t2t.model.attention import Context, find_sub_layer
 from t2t.model.compute_policy import Policy
 from t2t.model.experts import Experts
 from t2t.model.kv_cache import BlockCache, DecodingCache, KeyValue
 from t2t.model.layers import FeedForward, Identity, Norm, is_layer, make_norm, normalize, split
-from t2t.model.masks import ancestor_mask, padding_mask
+from t2t.model.masks import (
+    ancestor_mask,
+    padding_mask,
+    positions_in_segments,
+    source_mask,
+    source_segment_ids,
+)
 from t2t.model.position import Position, make_block_position
 
 # What feed-forwards return beside their output, summed over blocks; most return nothing. "loss" is
@@ -204,6 +211,14 @@ class Stack(NamedTuple):
         apply = _scan if self.scanned else _unroll
         x, auxiliary = apply(self.blocks, x, context, dropout_keys)
         return normalize(self.norm, x), auxiliary
+
+    def encode(
+        self, embedded: Float[Array, "B S D"], src: Int[Array, "B S"], key: jax.Array | None = None
+    ) -> tuple[Float[Array, "B S D"], Auxiliary]:
+        """As a call, for the source tokens `src`, which all see those of their segment."""
+        segments = source_segment_ids(src)
+        mask, positions = source_mask(segments, src), positions_in_segments(segments)
+        return self(embedded, positions, mask, key, is_token=src != PAD_ID)
 
     def step(
         self, embedded: Float[Array, "B W D"], parents: Int[Array, "B W"], cache: DecodingCache

@@ -16,7 +16,6 @@ from t2t.model.masks import (
     causal_mask,
     positions_in_segments,
     source_mask,
-    source_segment_ids,
     target_segment_ids,
 )
 from t2t.model.position import make_position
@@ -88,9 +87,7 @@ class Transformer(Model):
         self, src: Int[Array, "B S"], key: jax.Array | None = None
     ) -> tuple[Float[Array, "B S D"], Auxiliary]:
         """Returns the encoder's output, called the memory, and auxiliary losses."""
-        segments = source_segment_ids(src)
-        mask, positions = source_mask(segments, src), positions_in_segments(segments)
-        return self.encoder_stack(self.embed_src(src), positions, mask, key, is_token=src != PAD_ID)
+        return self.encoder_stack.encode(self.embed_src(src), src, key)
 
     def decode(
         self,

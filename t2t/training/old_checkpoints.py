@@ -22,7 +22,7 @@ _UNREAD = "tgt_embedding"
 
 
 class Layout(NamedTuple):
-    """What differs in a checkpoint from one of today."""
+    """Differences of a checkpoint from those that are written today."""
 
     flat: bool  # weights and biases are not in a module of their own: inner, inner_bias
     encoder_apart: bool  # encoder layers have attention, attention_residual

@@ -1,8 +1,9 @@
-"""What another program translated is scored and judged like a run's translations."""
+"""Translations by another program are scored and judged like those of a run."""
 
 import json
 import random
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,9 @@ def test_text_beside_the_scores_is_not_replaced(
     with pytest.raises(ConfigError, match=r"test\.txt exists, and the hypotheses would replace it"):
         evaluate_output(OutputRequest(hypotheses=hypotheses, output="test.json", **texts))
     assert kept.read_text() == "mine"
+    shutil.copy(hypotheses, kept)  # as a full disk or a kill leaves it, before the scores
+    found = evaluate_output(OutputRequest(hypotheses=hypotheses, output="test.json", **texts))
+    assert found.path.exists()
 
 
 def test_program_and_notebook_score_an_output(tmp_path: Path, texts: dict[str, Any]) -> None:
