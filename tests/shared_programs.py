@@ -18,6 +18,7 @@ from t2t.config.fields import Config, DecodingConfig
 from t2t.decoding.staged_search import BatchSearch
 from t2t.evaluation import validation_scores
 from t2t.ops import build_model
+from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training import state, step
 
 
@@ -47,10 +48,12 @@ def share_programs() -> Iterator[dict[Any, Any]]:
 
     create = BatchSearch.__init__
 
-    def create_search(search: BatchSearch, structure: Any, config: DecodingConfig) -> None:
-        create(search, structure, config)
+    def create_search(
+        search: BatchSearch, structure: Any, config: DecodingConfig, programs: Any = None
+    ) -> None:
+        create(search, structure, config, programs)
         setting = structure, search._beam_size, search._sampler, jax.sharding.get_mesh()
-        search._compiled = made.setdefault(setting, {})
+        search.programs = made.setdefault(setting, SavedPrograms())
 
     def describe_training(config: Config) -> Any:
         training = config.training

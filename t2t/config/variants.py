@@ -136,6 +136,11 @@ def find_variant(field: str, name: str) -> Callable[..., Any]:
     return _registered[field, name]
 
 
+def has_registered(section: str) -> bool:
+    """Returns whether a variant has been registered for a field of this section of the config."""
+    return any(field.startswith(f"{section}.") for field, _ in _registered)
+
+
 def _check_variant(field: str, name: str, variant: Any) -> None:
     """Raises ConfigError if a function, or a class and its instances, take other arguments."""
     call: Any = variant.__call__ if isinstance(variant, type) and callable(variant) else None

@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from t2t.config.fields import DecodingConfig
-from t2t.config.variants import explain_shardings
 from t2t.data.batch import PAD_ID, round_up_to_devices
 from t2t.decoding.beam_search import (
     Constraints,
@@ -32,6 +31,7 @@ from t2t.decoding.beam_search import (
 from t2t.decoding.sampling import Sampler, Stream
 from t2t.model.interface import Params, merge
 from t2t.runtime.mesh import reshard, spec
+from t2t.runtime.saved_programs import SavedPrograms
 
 # (state, whether each sentence is unfinished, finished hypotheses for all length penalties)
 StageResult = tuple[Search, Bool[Array, "B"], Hypotheses]
@@ -89,15 +89,22 @@ class BatchSearch:
     the time spent searching.
     """
 
-    def __init__(self, structure: Any, config: DecodingConfig):
-        """`structure` is the model without its parameters, as `describe_model` returns it."""
+    def __init__(
+        self,
+        structure: Any,
+        config: DecodingConfig,
+        programs: SavedPrograms | None = None,
+    ):
+        """`structure` is the model without its parameters, as `describe_model` returns it.
+
+        The identity of `programs`, if they have one, covers the structure.
+        """
         self._structure = structure
+        self.programs = programs or SavedPrograms()
         self._beam_size, self._sampler = config.beam_size, None
         if config.strategy == "sampling":
             self._beam_size = 1
             self._sampler = Sampler(config.temperature, config.top_k, config.top_p)
-        self._compiled: dict[tuple[Any, ...], Any] = {}
-        self._compiling = threading.Lock()
         self.clock = CompileClock()
 
     def search(
@@ -167,21 +174,14 @@ class BatchSearch:
                 )  # fmt: skip
 
     def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Calls a pure function, compiled once per combination of argument shapes and options.
-
-        The options are static arguments.
-        """
-        shapes = (jax.typeof(x) for x in jax.tree.leaves(arguments))
-        key = function.__name__, *options.values(), *shapes
-        if key not in self._compiled:
-            with self.clock.count(searching=-1, compiling=1), self._compiling:
-                if key not in self._compiled:  # no other thread has compiled it meanwhile
-                    names = tuple(options)
-                    with explain_shardings():
-                        jitted = jax.jit(function, static_argnames=names)
-                        lowered = jitted.lower(*arguments, **options)
-                    self._compiled[key] = lowered.compile()
-        return self._compiled[key](*arguments)
+        """Calls a pure function, compiled once per combination of argument shapes and options."""
+        return self.programs.run(
+            function,
+            *arguments,
+            options=options,
+            closure=(self._beam_size, self._sampler),
+            waiting=lambda: self.clock.count(searching=-1, compiling=1),
+        )
 
     def _start(
         self,

@@ -30,6 +30,7 @@ from t2t.decoding.translation import (
 from t2t.model.interface import Params, check_params
 from t2t.ops.build_model import Members
 from t2t.ops.select_kernels import choose_policy
+from t2t.runtime.saved_programs import SavedPrograms
 
 # With split_sentences=auto, lines stay whole if at least this share of the source lines of training
 # holds several sentences (docs/decoding.md has the measurement).
@@ -56,8 +57,16 @@ class Translator:
     engines, JAX and CTranslate2.
     """
 
-    def __init__(self, config: Config, vocabulary: Vocabulary, members: Members | None = None):
+    def __init__(
+        self,
+        config: Config,
+        vocabulary: Vocabulary,
+        members: Members | None = None,
+        programs: SavedPrograms | None = None,
+    ):
         """`config` and `vocabulary` are those of training; `members` form an ensemble.
+
+        The identity of `programs`, if they have one, covers the models and the vocabulary's size.
 
         Raises:
             ConfigError: the run does not translate, or its model has too few positions.
@@ -67,7 +76,7 @@ class Translator:
         self.vocabulary = vocabulary
         self.members = members = members or Members((config.model,))
         self.structure, self._expected = members.describe(*vocabulary.sizes)
-        self._batches = BatchSearch(self.structure, config.decoding)
+        self._batches = BatchSearch(self.structure, config.decoding, programs)
         self._model = config.model
         # Of a piece, in sub-words with EOS.
         self.max_source_length = config.decoding.max_source_length or config.data.max_length

@@ -19,6 +19,7 @@ from t2t.evaluation.measures import Score
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import reshard, spec
+from t2t.runtime.saved_programs import SavedPrograms
 
 _log = logging.getLogger(__name__)
 
@@ -59,12 +60,21 @@ class PairScorer:
     """Computes log P of each token of translations; compiles once for each batch shape."""
 
     def __init__(
-        self, members: Members, vocabulary: Vocabulary, batch_size: int, limit: int = 2**30
+        self,
+        members: Members,
+        vocabulary: Vocabulary,
+        batch_size: int,
+        limit: int = 2**30,
+        programs: SavedPrograms | None = None,
     ):
-        """Computes in float32, whatever `model.dtype` is; `limit` is that of a side with EOS."""
+        """Computes in float32, whatever `model.dtype` is; `limit` is that of a side with EOS.
+
+        The identity of `programs`, if they have one, covers the models and the vocabulary's size.
+        """
         self.vocabulary, size = vocabulary, vocabulary.tgt.vocab_size
         members = members.with_dtype(DTYPE)
-        structure, _ = members.describe(vocabulary.src.vocab_size, size)
+        structure, _ = members.describe(*vocabulary.sizes)
+        self._programs = programs or SavedPrograms()
         self._batch_size = min(batch_size, max(1, _MAX_LOGITS // (_LENGTH * size)))
         self.limit = min(limit, members.position_limit or limit)  # of a side, EOS included
 
@@ -82,7 +92,7 @@ class PairScorer:
             log_probs = picked - jax.nn.logsumexp(logits, axis=-1)
             return reshard(log_probs, None)
 
-        self.compute_logits, self._score = jax.jit(compute_logits), jax.jit(score)
+        self.compute_logits, self._score = jax.jit(compute_logits), score
 
     def score(
         self, params: Params, pairs: Sequence[tuple[list[int], list[int]]]
@@ -95,7 +105,7 @@ class PairScorer:
         started = []
         for chosen, batch in batch_pairs(pairs, self.limit, self._batch_size):
             placed = (jax.device_put(x, spec("batch", None)) for x in batch)
-            started.append((chosen, self._score(params, *placed)))
+            started.append((chosen, self._programs.run(self._score, params, *placed)))
         for chosen, found in started:
             for n, row in zip(chosen, np.asarray(found), strict=False):
                 scores[n] = row[: len(scores[n])]

@@ -11,12 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import load_config, override, overrides
 from t2t.config.objective_rules import check_scores
+from t2t.config.variants import has_registered
 from t2t.data.parts import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
@@ -28,6 +27,7 @@ from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh
+from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import (
     check_plugins,
@@ -37,6 +37,8 @@ from t2t.training.provenance import (
     list_code,
 )
 
+# Modules whose functions are compiled.
+PROGRAMS = ("t2t.decoding.staged_search", "t2t.evaluation.likelihood")
 TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")  # on which translations depend
 
 
@@ -94,6 +96,19 @@ class RunModel:
         self.config, self.vocabulary = config, vocabulary.with_tag(tags[0])
         self.members = Members(tuple(each.model for each in configs), shares, request.mean)
         self.mesh = make_mesh(MeshConfig())
+        self._programs = SavedPrograms(self._identify_programs())
+
+    def _identify_programs(self) -> str:
+        """Returns a hash of what programs of this model depend on; "" if something may be unknown.
+
+        The code of registered variants may be anywhere, as in the cell of a notebook.
+        """
+        if has_registered("model"):
+            return ""
+        code = identify_code((), PROGRAMS, TRANSLATING_PACKAGES)
+        return hashlib.sha256(
+            repr((code, self.members, self.vocabulary.sizes)).encode()
+        ).hexdigest()
 
     def restore(self) -> tuple[Params, list[str]]:
         """Restores the parameters, on the host, and returns them with the checkpoints' labels.
@@ -116,7 +131,9 @@ class RunModel:
 
     def make_translator(self, backend: str = "jax", compute_type: str | None = None) -> Translator:
         """Creates the translator of this model; see `make_translator`."""
-        return make_translator(backend, compute_type, self.config, self.vocabulary, self.members)
+        return make_translator(
+            backend, compute_type, self.config, self.vocabulary, self.members, self._programs
+        )
 
     def make_scorer(self, limit: int = 2**30) -> PairScorer | MaskedScorer:
         """Creates the scorer of pairs whose sides have at most `limit` sub-words with EOS.
@@ -130,7 +147,7 @@ class RunModel:
                 raise ConfigError("masked sub-words need one model; give one run and checkpoint")
             return MaskedScorer(self.members, self.vocabulary, size, limit)
         check_scores(self.config)
-        return PairScorer(self.members, self.vocabulary, size, limit)
+        return PairScorer(self.members, self.vocabulary, size, limit, self._programs)
 
     def translate(
         self,
@@ -177,6 +194,9 @@ def make_utility(
     Raises:
         ConfigError, MeasureError: as in `make_measure`.
     """
+    from sacrebleu.metrics.bleu import BLEU  # here because sacreBLEU takes 0.1 s
+    from sacrebleu.metrics.chrf import CHRF
+
     measure = make_measure(name, tgt_language)
     if isinstance(measure.metric, BLEU):
         measure.metric.effective_order = True
@@ -208,10 +228,12 @@ def make_translator(
     config: Config,
     vocabulary: Vocabulary,
     members: Members | None = None,
+    programs: SavedPrograms | None = None,
 ) -> Translator:
     """Creates the translator for `backend`: jax or ctranslate2.
 
-    `members` form an ensemble; without them the model is that of the config.
+    `members` form an ensemble; without them the model is that of the config. `programs` are those
+    of these models.
 
     Raises:
         ConfigError: the backend is unknown or not installed, or does not support the model or
@@ -224,7 +246,7 @@ def make_translator(
                     f"--compute_type={compute_type} is for --backend=ctranslate2; "
                     "with JAX, set model.dtype instead"
                 )
-            return Translator(config, vocabulary, members)
+            return Translator(config, vocabulary, members, programs)
         case "ctranslate2":
             require_ctranslate2()
             if members and len(members.configs) > 1:

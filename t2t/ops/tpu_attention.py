@@ -18,8 +18,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Int8
 
 from t2t.model.attention import MASKED, apply_mask
@@ -156,12 +154,15 @@ def _call(
     product in the kernel takes 2 * S * Q * (K or U) FLOPs per head, and `width` is the sum of these
     K and U over the products.
     """
+    from jax.experimental import pallas as pl  # here because it takes 0.1 s, and few need it
+    from jax.experimental.pallas import tpu as pltpu
+
     batch, groups = arrays[0].shape[:2]
     weights = math.prod(mask.shape[1:])
     max_heads = max(1, MAX_WEIGHTS_PER_BLOCK // weights)
     heads = max(n for n in range(1, max_heads + 1) if groups % n == 0)
 
-    def block(x: Any) -> pl.BlockSpec:
+    def block(x: Any) -> Any:
         return pl.BlockSpec((1, heads, *x.shape[2:]), lambda row, part: (row, part, 0, 0))
 
     return pl.pallas_call(

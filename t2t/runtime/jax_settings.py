@@ -19,6 +19,7 @@ from t2t.config.fields import ConfigError
 from t2t.storage.atomic_files import check_writable, make_folder
 
 _log = logging.getLogger(__name__)
+_program_folder: Path | None = None  # once `enable_compilation_cache` has been called
 
 _GPUS = ("nvidia*", "nvhost*", "dxg")  # in /dev: of a server, a Jetson, and Linux within Windows
 _TPUS = ("accel[0-9]*", "vfio/[0-9]*")  # in /dev; newer TPUs are vfio/0, ...
@@ -121,17 +122,20 @@ def _lacks_devices() -> bool:
 
 
 def enable_compilation_cache() -> None:
-    """Enables JAX's persistent compilation cache; call it before anything is compiled.
+    """Enables JAX's persistent compilation cache, and `t2t.runtime.saved_programs` beside it.
 
-    If JAX_COMPILATION_CACHE_DIR is set, it names the folder (empty: no cache), and all other
-    settings are JAX's as well. A folder that cannot be written is only a warning. If a process was
-    killed while it wrote an entry, JAX compiles that program again and warns at each start until
-    the entry is deleted.
+    Call it before anything is compiled.
+
+    If JAX_COMPILATION_CACHE_DIR is set, it names the folder (empty: no cache), all other settings
+    are JAX's as well, and programs are looked up in JAX's cache alone. A folder that cannot be
+    written is only a warning. If a process was killed while it wrote an entry, JAX compiles that
+    program again and warns at each start until the entry is deleted.
 
     This function removes old programs itself: in JAX 0.10 `jax_compilation_cache_max_size` stops
     adding programs once an entry has no access time, which a killed process can leave behind, and
     it needs the package filelock.
     """
+    global _program_folder
     if CACHE_VARIABLE in os.environ:
         return
     import jax
@@ -149,6 +153,12 @@ def enable_compilation_cache() -> None:
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_COMPILATION)
+    _program_folder = folder
+
+
+def find_program_folder() -> Path | None:
+    """Returns the folder of `enable_compilation_cache`; None if it is not in use."""
+    return _program_folder
 
 
 def _remove_old(folder: Path) -> None:

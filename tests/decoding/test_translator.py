@@ -62,12 +62,12 @@ def test_what_is_compiled_ahead_serves_the_translation(
         config.decoding.strategy, config.decoding.num_samples = "sampling", samples
     translator = Translator(config, vocabulary)
     translator.compile(params, SENTENCES)
-    programs = set(translator._batches._compiled)
+    programs = set(translator._batches.programs.loaded)
     assert programs
     found = translator.translate_n_best(params, SENTENCES, samples)
     if samples == 1:
         assert_same([best for [best] in found], translations)
-    assert set(translator._batches._compiled) == programs
+    assert set(translator._batches.programs.loaded) == programs
 
 
 def test_leaving_a_batch_changes_nothing(
@@ -81,7 +81,7 @@ def test_leaving_a_batch_changes_nothing(
     monkeypatch.setattr("t2t.decoding.staged_search._SHRUNK_ROWS", 3)
     translator = Translator(make_config(), vocabulary)
     assert_same(translator.translate(params, SENTENCES), translations)
-    assert "take_rows" in {name for name, *_ in translator._batches._compiled}
+    assert "take_rows" in {name for name, *_ in translator._batches.programs.loaded}
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from t2t.config.measure_names import MEASURE_FIELD, MEASURES
 from t2t.config.variants import register
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
-from t2t.evaluation import measures
+from t2t.evaluation import text_measures
 from t2t.evaluation.measures import (
     Measure,
     MeasureError,
@@ -27,8 +27,8 @@ from t2t.evaluation.measures import (
     format_score,
     have_spaces,
     make_measure,
-    make_paper_tokeniser,
 )
+from t2t.evaluation.text_measures import make_paper_tokeniser
 from tests.evaluation.saved_evaluations import pair, score_corpus
 
 HYPOTHESES = ["Der rot-weiße Ball liegt im Gras .", "Zwei Hunde laufen am Meer .", ""]
@@ -331,7 +331,7 @@ def test_spbleu_counts_sub_words_and_says_where_their_model_belongs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.SACREBLEU_DIR", str(tmp_path))
-    monkeypatch.setattr(measures, "SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(text_measures, "SACREBLEU_DIR", str(tmp_path))
     place = tmp_path / "models" / "flores200sacrebleuspm"
 
     def fail(*_: Any) -> None:

@@ -1,0 +1,78 @@
+"""Programs on disk: when they are traced again, and that they compute what fresh ones compute."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.runtime.jax_settings import CACHE_VARIABLE
+
+# Calls the function in the first argument, which says when it is traced; the second is an identity.
+SCRIPT = """
+import sys
+import jax
+import numpy as np
+from t2t.runtime.jax_settings import enable_compilation_cache
+from t2t.runtime.saved_programs import SavedPrograms
+
+def double(x, *, times=1):
+    print("traced")
+    return jax.lax.fori_loop(0, times, lambda _, x: 2 * x, x)
+
+enable_compilation_cache()
+options = {"times": int(sys.argv[2])}
+print(SavedPrograms(sys.argv[1]).run(double, np.arange(3.0), options=options))
+"""
+
+
+def call(home: Path, *arguments: str, cache: str | None = None) -> tuple[bool, str, str]:
+    """Runs a program with one device; returns whether it was traced, its result and messages."""
+    environment = os.environ | {"HOME": str(home), "XLA_FLAGS": "", CACHE_VARIABLE: cache or ""}
+    if cache is None:
+        del environment[CACHE_VARIABLE]
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=True
+    )
+    *first, result = done.stdout.splitlines()
+    return first == ["traced"], result, done.stderr
+
+
+def test_program_is_traced_again_only_if_it_may_be_another_one(tmp_path: Path) -> None:
+    def compute(identity: str = "a", times: int = 3, cache: str | None = None) -> tuple[bool, str]:
+        is_traced, result, messages = call(
+            tmp_path, "-c", SCRIPT, identity, str(times), cache=cache
+        )
+        assert ("cannot be loaded" in messages) == is_damaged
+        return is_traced, result
+
+    is_damaged = False
+    assert compute() == (True, "[ 0.  8. 16.]")
+    assert compute() == (False, "[ 0.  8. 16.]")
+    assert compute("b") == (True, "[ 0.  8. 16.]")
+    assert compute("a", 2) == (True, "[0. 4. 8.]")
+    assert compute("", cache="") == compute("a", cache="") == (True, "[ 0.  8. 16.]")
+    for file in tmp_path.glob(".cache/t2t/xla/t2t-*-cache"):
+        file.write_bytes(file.read_bytes()[:-100])
+    is_damaged = True
+    assert compute() == (True, "[ 0.  8. 16.]")
+    is_damaged = False
+    assert compute() == (False, "[ 0.  8. 16.]")
+
+
+@pytest.mark.slow
+def test_loaded_search_and_score_are_those_of_fresh_programs(tmp_path: Path, run: Path) -> None:
+    sources = tmp_path / "sources.txt"
+    sources.write_text("Two dogs run.\nA girl climbs the wall of a house.\n" * 20)
+
+    def evaluate(name: str, cache: str | None) -> list[str]:
+        call(
+            tmp_path, "-m", "t2t.evaluate", f"--workdir={run}", f"--src={sources}",
+            f"--ref={sources}", f"--output={tmp_path / name}.json", cache=cache,
+        )  # fmt: skip
+        return [(tmp_path / f"{name}{end}").read_text() for end in (".txt", ".log_probs.txt")]
+
+    uncached, cold, warm = evaluate("none", ""), evaluate("cold", None), evaluate("warm", None)
+    assert uncached == cold == warm
+    assert [*tmp_path.glob(".cache/t2t/xla/t2t-*-cache")]
