@@ -23,9 +23,9 @@ from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import make_utility
-from t2t.evaluation.measures import make_measure
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation
+from t2t.evaluation.text_measures import make_measure
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
 from tests.tiny_run import PAIRS

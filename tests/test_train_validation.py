@@ -13,7 +13,8 @@ from t2t.api import train_run
 from t2t.config.fields import Config
 from t2t.decoding.staged_search import BatchSearch
 from t2t.evaluation import validation_scores
-from t2t.evaluation.measures import MeasureError, make_measure
+from t2t.evaluation.measures import MeasureError
+from t2t.evaluation.text_measures import make_measure
 from t2t.training.checkpoint import find_best_step
 from t2t.training.run_directory import list_steps
 from tests.tiny_training import change, make_config, read_figures

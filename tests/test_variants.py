@@ -37,8 +37,8 @@ from t2t.data.loader import put_batch
 from t2t.data.objectives import Sentences
 from t2t.decoding.attention_weights import capture_weights
 from t2t.evaluation.evaluation_texts import open_texts
-from t2t.evaluation.measures import make_measure
 from t2t.evaluation.requests import EvaluationRequest
+from t2t.evaluation.text_measures import make_measure
 from t2t.inspect_data import print_report
 from t2t.interop.ctranslate2_export import check_support
 from t2t.model import loss as loss_formulas

@@ -16,13 +16,14 @@ from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.config.objective_rules import is_text_alone
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import RunModel, override_decoding
-from t2t.evaluation.measures import MIN_SENTENCES, format_score, is_higher_better
+from t2t.evaluation.measures import MIN_SENTENCES, format_score
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     format_measures,
     report_reuse,
 )
+from t2t.evaluation.text_measures import is_higher_better
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_writable, explain_write_errors

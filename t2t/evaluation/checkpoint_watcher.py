@@ -17,8 +17,9 @@ from pathlib import Path
 from t2t.config.files import load_config
 from t2t.config.measure_names import REFERENCE_MEASURES
 from t2t.evaluation.evaluator import Evaluator
-from t2t.evaluation.measures import format_score, is_higher_better
+from t2t.evaluation.measures import format_score
 from t2t.evaluation.saved_evaluations import Evaluation
+from t2t.evaluation.text_measures import is_higher_better
 from t2t.evaluation.verdict import translates
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table

@@ -24,10 +24,10 @@ from t2t.evaluation.load_models import (
     hash_params,
     override_decoding,
 )
-from t2t.evaluation.measures import make_measure
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, list_evaluations
+from t2t.evaluation.text_measures import make_measure
 from t2t.evaluation.text_scores import TextScores, prepare_output
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first

@@ -22,7 +22,7 @@ from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import MaskedScorer, PairScorer
-from t2t.evaluation.measures import MeasureError, make_measure
+from t2t.evaluation.measures import MeasureError
 from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members
@@ -196,6 +196,8 @@ def make_utility(
     """
     from sacrebleu.metrics.bleu import BLEU  # here because sacreBLEU takes 0.1 s
     from sacrebleu.metrics.chrf import CHRF
+
+    from t2t.evaluation.text_measures import make_measure
 
     measure = make_measure(name, tgt_language)
     if isinstance(measure.metric, BLEU):

@@ -22,8 +22,8 @@ from t2t.config.languages import (
     normalize_language,
     writes_spaces,
 )
-from t2t.config.measure_names import MEASURE_FIELD, REFERENCE_MEASURES
-from t2t.config.variants import CHOICES, call_variant, make_variant_error
+from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.variants import make_variant_error
 
 _log = logging.getLogger(__name__)
 
@@ -208,37 +208,6 @@ def draw_sentences(count: int) -> Float[np.ndarray, "R n"]:
     random = np.random.RandomState(np.random.PCG64(12345))
     draws = random.multinomial(count, [1 / count] * count, size=RESAMPLES)
     return draws.astype(float)
-
-
-def make_measure(name: str, tgt_language: str, num_references: int = 1) -> Measure:
-    """Returns the measure of this name for hypotheses in this language.
-
-    `tgt_language` is a code that `normalize_language` takes; "": unknown. With several references
-    BLEU counts matches with any of them and takes the closest length, chrF takes the best one of
-    each sentence, TER the fewest edits over the mean length, and an exact match is one with any.
-
-    Raises:
-        ConfigError: the measure is unknown, or a registered function is not as expected.
-        MeasureError: sacreBLEU tokenises with a package or model that is missing.
-    """
-    if name in CHOICES[MEASURE_FIELD]:
-        from t2t.evaluation.text_measures import make_text_measure  # sacreBLEU takes 0.1 s
-
-        return make_text_measure(name, tgt_language, num_references)
-    found: Measure = call_variant(
-        MEASURE_FIELD, name, normalize_language(tgt_language), num_references,
-        is_valid=lambda made: isinstance(made, Measure) and made.segments is not None,
-    )  # fmt: skip
-    return dataclasses.replace(found, name=name)
-
-
-def is_higher_better(name: str, tgt_language: str) -> bool:
-    """Returns whether more is better by the measure that chooses a checkpoint or a setting.
-
-    Raises:
-        ConfigError, MeasureError: as in `make_measure`.
-    """
-    return name not in REFERENCE_MEASURES and make_measure(name, tgt_language).higher_is_better
 
 
 def make_likelihood(token: str) -> Measure:

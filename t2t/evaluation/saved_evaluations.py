@@ -39,10 +39,10 @@ from t2t.evaluation.measures import (
     count_scores,
     format_interval,
     format_score,
-    make_measure,
     make_prediction_measure,
 )
 from t2t.evaluation.passport import Passport, hash_lines, read_passport
+from t2t.evaluation.text_measures import make_measure
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
 

@@ -1,10 +1,11 @@
-"""The library's own measures of texts: BLEU, chrF, TER and exact match.
+"""Measures of texts by name: BLEU, chrF, TER, exact match and registered ones.
 
 BLEU values are comparable only if the text was normalised and tokenised alike. Besides sacreBLEU's
 standard there are `bleu_paper`, computed as for the paper, and `bleu_multi30k`, computed as in the
 literature on Multi30k.
 """
 
+import dataclasses
 import functools
 import math
 import re
@@ -23,11 +24,22 @@ from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 from sacrebleu.utils import SACREBLEU_DIR
 
 from t2t.config.languages import normalize_language
+from t2t.config.measure_names import MEASURE_FIELD, REFERENCE_MEASURES
+from t2t.config.variants import call_variant
 from t2t.evaluation.measures import Interval, Measure, MeasureError, count_scores
 
 
-def make_text_measure(name: str, tgt_language: str, num_references: int = 1) -> Measure:
-    """Makes the measure of this name, as `make_measure` describes it."""
+def make_measure(name: str, tgt_language: str, num_references: int = 1) -> Measure:
+    """Returns the measure of this name for hypotheses in this language.
+
+    `tgt_language` is a code that `normalize_language` takes; "": unknown. With several references
+    BLEU counts matches with any of them and takes the closest length, chrF takes the best one of
+    each sentence, TER the fewest edits over the mean length, and an exact match is one with any.
+
+    Raises:
+        ConfigError: the measure is unknown, or a registered function is not as expected.
+        MeasureError: sacreBLEU tokenises with a package or model that is missing.
+    """
     language = normalize_language(tgt_language)
     words = language or "en"  # whose abbreviations Moses takes where it has none
     wrap = functools.partial(_wrap_metric, name, num_references)
@@ -54,7 +66,20 @@ def make_text_measure(name: str, tgt_language: str, num_references: int = 1) -> 
             preprocessing += ", compounds split at hyphens" if words == "de" else ""
             return wrap(_make_plain_bleu(), f"{preprocessing}; ", make_paper_tokeniser(words))
         case _:
-            raise AssertionError(name)
+            found: Measure = call_variant(
+                MEASURE_FIELD, name, language, num_references,
+                is_valid=lambda made: isinstance(made, Measure) and made.segments is not None,
+            )  # fmt: skip
+            return dataclasses.replace(found, name=name)
+
+
+def is_higher_better(name: str, tgt_language: str) -> bool:
+    """Returns whether more is better by the measure that chooses a checkpoint or a setting.
+
+    Raises:
+        ConfigError, MeasureError: as in `make_measure`.
+    """
+    return name not in REFERENCE_MEASURES and make_measure(name, tgt_language).higher_is_better
 
 
 def _wrap_metric(

@@ -21,13 +21,7 @@ from t2t.config.measure_names import (
 from t2t.config.variants import choices
 from t2t.data.sentences import count_empty_references, describe_empty_references
 from t2t.evaluation.evaluation_texts import open_texts
-from t2t.evaluation.measures import (
-    Measure,
-    Score,
-    describe_intervals,
-    have_spaces,
-    make_measure,
-)
+from t2t.evaluation.measures import Measure, Score, describe_intervals, have_spaces
 from t2t.evaluation.passport import TRANSLATION, Passport, hash_lines, write_passport
 from t2t.evaluation.requests import TextRequest
 from t2t.evaluation.saved_evaluations import (
@@ -36,6 +30,7 @@ from t2t.evaluation.saved_evaluations import (
     name_texts,
     save_evaluation,
 )
+from t2t.evaluation.text_measures import make_measure
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder
 from t2t.storage.paths import make_path

@@ -23,7 +23,7 @@ from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import DTYPE, CorpusLoss, sum_losses
-from t2t.evaluation.measures import MeasureError, TestSet, have_spaces, make_measure
+from t2t.evaluation.measures import MeasureError, TestSet, have_spaces
 from t2t.evaluation.source_use import (
     HARDLY,
     HELPFUL,
@@ -31,6 +31,7 @@ from t2t.evaluation.source_use import (
     estimate_source_use,
     rotate_sources,
 )
+from t2t.evaluation.text_measures import make_measure
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 from t2t.training.step import make_eval_step

@@ -9,7 +9,7 @@ import numpy as np
 
 from t2t.config.fields import DataConfig
 from t2t.data.corpus import ListCorpus
-from t2t.evaluation.measures import Measure, Score, Statistics, TestSet, make_measure
+from t2t.evaluation.measures import Measure, Score, Statistics, TestSet
 from t2t.evaluation.predictions import score_predictions
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -17,6 +17,7 @@ from t2t.evaluation.saved_evaluations import (
     name_texts,
     save_evaluation,
 )
+from t2t.evaluation.text_measures import make_measure
 
 SIZES = [1 + number % 24 for number in range(48)]  # more sentences than an interval needs
 SOURCES = [f"{'a ' * (3 * size)}dog ." for size in SIZES]

@@ -26,9 +26,8 @@ from t2t.evaluation.measures import (
     format_interval,
     format_score,
     have_spaces,
-    make_measure,
 )
-from t2t.evaluation.text_measures import make_paper_tokeniser
+from t2t.evaluation.text_measures import make_measure, make_paper_tokeniser
 from tests.evaluation.saved_evaluations import pair, score_corpus
 
 HYPOTHESES = ["Der rot-weiße Ball liegt im Gras .", "Zwei Hunde laufen am Meer .", ""]

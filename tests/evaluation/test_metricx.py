@@ -25,10 +25,10 @@ from t2t.decoding.translation import Translation
 from t2t.evaluation import metricx
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import RunModel, make_utility
-from t2t.evaluation.measures import make_measure
 from t2t.evaluation.metricx import InputFormat, MetricX, use_metricx
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.evaluation.segment_scores import store_segment_scores
+from t2t.evaluation.text_measures import make_measure
 from t2t.interop.hugging_face_folder import SourceError, open_tensors, write_safetensors
 from t2t.model.interface import merge
 from tests.evaluation.saved_evaluations import pair

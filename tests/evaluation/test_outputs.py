@@ -17,12 +17,12 @@ from t2t.api import notebook
 from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
-from t2t.evaluation.measures import make_measure
 from t2t.evaluation.outputs import evaluate_output
 from t2t.evaluation.requests import OutputRequest
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.evaluation.significance import judge
+from t2t.evaluation.text_measures import make_measure
 from tests import programs
 from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from t2t.evaluation.measures import make_measure
 from t2t.evaluation.plots import plot_by_length
 from t2t.evaluation.significance import Bucket, score_by_length
+from t2t.evaluation.text_measures import make_measure
 from tests.evaluation.saved_evaluations import collect, pair, spoil
 
 LENGTHS = [0, 1, 10, 11, 20, 41, 50, 51, 400]

@@ -17,7 +17,6 @@ from t2t.evaluation.measures import (
     Measure,
     draw_sentences,
     make_likelihood,
-    make_measure,
 )
 from t2t.evaluation.significance import (
     Comparison,
@@ -30,7 +29,7 @@ from t2t.evaluation.significance import (
     judge,
     score_system,
 )
-from t2t.evaluation.text_measures import make_paper_tokeniser
+from t2t.evaluation.text_measures import make_measure, make_paper_tokeniser
 from tests.evaluation.saved_evaluations import collect, pair
 
 WORDS = "der die das Hund Kind Ball Baum rot weiß groß läuft liegt sitzt im am".split()
