@@ -126,9 +126,8 @@ def enable_compilation_cache() -> None:
 
     Call it before anything is compiled.
 
-    If JAX_COMPILATION_CACHE_DIR is set, it names the folder (empty: no cache), all other settings
-    are JAX's as well, and programs are looked up in JAX's cache alone. A folder that cannot be
-    written is only a warning. If a process was killed while it wrote an entry, JAX compiles that
+    If JAX_COMPILATION_CACHE_DIR is set, it names the folder (empty: no cache), and all other
+    settings are JAX's as well. A folder that cannot be written is only a warning. If a process was killed while it wrote an entry, JAX compiles that
     program again and warns at each start until the entry is deleted.
 
     This function removes old programs itself: in JAX 0.10 `jax_compilation_cache_max_size` stops
@@ -136,7 +135,8 @@ def enable_compilation_cache() -> None:
     it needs the package filelock.
     """
     global _program_folder
-    if CACHE_VARIABLE in os.environ:
+    if (given := os.environ.get(CACHE_VARIABLE)) is not None:
+        _program_folder = Path(given) if given and "://" not in given else None
         return
     import jax
 
@@ -157,7 +157,7 @@ def enable_compilation_cache() -> None:
 
 
 def find_program_folder() -> Path | None:
-    """Returns the folder of `enable_compilation_cache`; None if it is not in use."""
+    """Returns the folder of `enable_compilation_cache`; None if none is in use, or a bucket."""
     return _program_folder
 
 

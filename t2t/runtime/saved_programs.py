@@ -27,6 +27,7 @@ from t2t.storage.atomic_files import write_file
 
 _log = logging.getLogger(__name__)
 _CPUS = Path("/proc/cpuinfo")
+_KIND = ("model name", "flags", "Features")  # lines of a CPU on x86 and ARM
 
 
 class SavedPrograms:
@@ -116,26 +117,27 @@ def _bypass_jax_cache() -> Iterator[None]:
 
     What another thread compiles meanwhile is not cached either.
     """
+    before = jax.config.values["jax_enable_compilation_cache"]
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()
     try:
         yield
     finally:
-        jax.config.update("jax_enable_compilation_cache", True)
+        jax.config.update("jax_enable_compilation_cache", before)
         compilation_cache.reset_cache()
 
 
 def _describe_compiler() -> tuple[Any, ...]:
     """Returns what a program depends on besides the functions: versions, settings, devices."""
     [device] = jax.devices()
-    processor = ""
-    if device.platform == "cpu":  # programs use the instructions of the CPU that compiles them
-        lines = _CPUS.read_text("utf-8").splitlines() if _CPUS.exists() else []
-        processor = next((line for line in lines if line.startswith("flags")), platform.processor())
+    processor = {platform.processor()}
+    if device.platform == "cpu" and _CPUS.exists():  # programs use the CPU's own instructions
+        lines = _CPUS.read_text("utf-8").splitlines()
+        processor |= {each for each in lines if each.startswith(_KIND)}
     libraries = jax.__version__, importlib.metadata.version("jaxlib")
     settings = sorted(each for each in jax.config.values.items() if "cache" not in each[0])
     return (
         libraries, device.client.platform_version, device.device_kind,
-        processor, os.environ.get("XLA_FLAGS"), os.environ.get("LIBTPU_INIT_ARGS"),
+        sorted(processor), os.environ.get("XLA_FLAGS"), os.environ.get("LIBTPU_INIT_ARGS"),
         jax.sharding.get_mesh(), settings,
     )  # fmt: skip
