@@ -17,6 +17,7 @@ from typing import Any
 
 import tqdm
 
+from t2t.runtime.machine_speed import read_cpu
 from t2t.runtime.text_tables import format_table
 
 ROOT = Path(__file__).parents[1]
@@ -103,8 +104,8 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
     given = [_hide_place(flag) for flag in sys.argv[1:]]
     command = shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *given])
     machine = {
-        "cpu": _read_cpuinfo("model name") or platform.processor(),
-        "vectors": [name for name in VECTORS if name in _read_cpuinfo("flags").split()],
+        "cpu": read_cpu("model name") or platform.processor(),
+        "vectors": [name for name in VECTORS if name in read_cpu("flags").split()],
         "cores": os.cpu_count(),
         "python": platform.python_version(),
     }
@@ -117,10 +118,3 @@ def _hide_place(flag: str) -> str:
     """Returns the flag without the place of a peer, which means nothing on other machines."""
     name, equals, _ = flag.partition("=")
     return f"{name}={PLACES[name]}" if equals and name in PLACES else flag
-
-
-def _read_cpuinfo(field: str) -> str:
-    """Returns what the kernel says of the first processor; empty if it says nothing."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")

@@ -174,6 +174,14 @@ def test_processes_with_fewer_devices_are_noticed(monkeypatch: pytest.MonkeyPatc
     assert "give all equally many" in finding.problem
 
 
+@pytest.mark.parametrize("has_products", [True, False])
+def test_bfloat16_that_the_default_leaves_unused_is_named(
+    monkeypatch: pytest.MonkeyPatch, has_products: bool
+) -> None:
+    monkeypatch.setattr(checks, "multiplies_bfloat16", lambda: has_products)
+    assert ("mixed" in checks.find_dtype().value) == has_products
+
+
 @pytest.mark.parametrize(
     ("backend", "cores", "enough"), [("cpu", 1, True), ("gpu", 3, False), ("tpu", 8, True)]
 )

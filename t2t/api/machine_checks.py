@@ -28,6 +28,7 @@ from t2t.ops.flops import count_parameters
 from t2t.ops.select_kernels import fast_attention
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.jax_settings import has_gpu, has_tpu
+from t2t.runtime.machine_speed import MIXED_SPEED, multiplies_bfloat16
 from t2t.runtime.mesh import make_mesh, split_into_slices
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import (
@@ -73,6 +74,7 @@ def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Find
     yield find_shares()
     yield find_slices()
     yield find_cores()
+    yield find_dtype()
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     device = f"{limit / 1e9:.1f} GB per device, " if limit is not None else ""
@@ -193,6 +195,14 @@ def find_cores() -> Finding:
         "(sbatch --cpus-per-task=8; Kubernetes: resources.requests.cpu)"
     )
     return Finding("cores", f"{cores:g} for this process", problem if cores < needed else "")
+
+
+def find_dtype() -> Finding:
+    """Names the dtype of `model.dtype=auto`, and what it leaves unused."""
+    if jax.default_backend() != "cpu":
+        return Finding("model.dtype=auto", "bfloat16")
+    unused = f"; mixed is {MIXED_SPEED} here" if multiplies_bfloat16() else ""
+    return Finding("model.dtype=auto", f"float32{unused}")
 
 
 def find_collective() -> Finding:

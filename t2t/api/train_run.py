@@ -32,7 +32,8 @@ from t2t.ops.build_model import describe_model
 from t2t.ops.select_kernels import describe_kernels
 from t2t.runtime.distributed import process_0_first
 from t2t.runtime.jax_settings import check_precision
-from t2t.runtime.mesh import check_divisibility, make_mesh
+from t2t.runtime.machine_speed import MIXED_SPEED, multiplies_bfloat16
+from t2t.runtime.mesh import check_divisibility, make_mesh, platform
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.paths import check_new_run_path
@@ -200,6 +201,8 @@ def train_on_mesh(
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_kernels(config.model).items():
             _log.info("  %-23s %s", operation, module)
+        if config.model.dtype == "auto" and platform() == "cpu" and multiplies_bfloat16():
+            _log.info("  model.dtype=auto         float32; mixed is %s on this CPU", MIXED_SPEED)
         for line in describe_optimizer(config, described.params):
             _log.info("%s", line)
         warn_of_missing_space(workdir, config, size)

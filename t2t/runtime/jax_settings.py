@@ -127,8 +127,9 @@ def enable_compilation_cache() -> None:
     Call it before anything is compiled.
 
     If JAX_COMPILATION_CACHE_DIR is set, it names the folder (empty: no cache), and all other
-    settings are JAX's as well. A folder that cannot be written is only a warning. If a process was killed while it wrote an entry, JAX compiles that
-    program again and warns at each start until the entry is deleted.
+    settings are JAX's as well. A folder that cannot be written is only a warning. If a process was
+    killed while it wrote an entry, JAX compiles that program again and warns at each start until
+    the entry is deleted.
 
     This function removes old programs itself: in JAX 0.10 `jax_compilation_cache_max_size` stops
     adding programs once an entry has no access time, which a killed process can leave behind, and

@@ -1,8 +1,9 @@
-"""The speed of training on this machine, without JAX: a rough figure to plan with."""
+"""What kind of CPU this is, and a rough figure of its speed to plan with; without JAX."""
 
 import functools
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from t2t.runtime.jax_settings import has_gpu
 # GFLOP/s on a core with AVX-512, and less on two.
 _SHARE = 0.25
 _GPU = 250e12, 0.005  # an H100 (docs/gpu.md)
+# Of mixed against float32, on a CPU with bfloat16 (docs/results-archive.md).
+MIXED_SPEED = "1.4 to 1.6 times as fast"
+_CPU = Path("/proc/cpuinfo")
+_BFLOAT16 = {"avx512_bf16", "amx_bf16"}  # instructions that multiply in bfloat16
 
 
 @functools.cache
@@ -26,3 +31,14 @@ def measure_speed() -> tuple[float, float]:
         left @ right
         seconds.append(time.perf_counter() - started)
     return _SHARE * 2 * left.size * len(right) / min(seconds), 0.0
+
+
+def read_cpu(field: str) -> str:
+    """Returns what Linux says of the first processor, such as "model name"; "" if nothing."""
+    lines = _CPU.read_text("utf-8").splitlines() if _CPU.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
+
+
+def multiplies_bfloat16() -> bool:
+    """Returns whether this CPU has instructions for products of bfloat16."""
+    return not _BFLOAT16.isdisjoint(read_cpu("flags").split())

@@ -23,11 +23,11 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from t2t.config.variants import explain_shardings
 from t2t.runtime.jax_settings import find_program_folder
+from t2t.runtime.machine_speed import read_cpu
 from t2t.storage.atomic_files import write_file
 
 _log = logging.getLogger(__name__)
-_CPUS = Path("/proc/cpuinfo")
-_KIND = ("model name", "flags", "Features")  # lines of a CPU on x86 and ARM
+_CPU = ("model name", "flags", "Features")  # what Linux says of a CPU on x86 and ARM
 
 
 class SavedPrograms:
@@ -130,14 +130,11 @@ def _bypass_jax_cache() -> Iterator[None]:
 def _describe_compiler() -> tuple[Any, ...]:
     """Returns what a program depends on besides the functions: versions, settings, devices."""
     [device] = jax.devices()
-    processor = {platform.processor()}
-    if device.platform == "cpu" and _CPUS.exists():  # programs use the CPU's own instructions
-        lines = _CPUS.read_text("utf-8").splitlines()
-        processor |= {each for each in lines if each.startswith(_KIND)}
+    processor = platform.processor(), *map(read_cpu, _CPU)  # whose own instructions are used
     libraries = jax.__version__, importlib.metadata.version("jaxlib")
     settings = sorted(each for each in jax.config.values.items() if "cache" not in each[0])
     return (
         libraries, device.client.platform_version, device.device_kind,
-        sorted(processor), os.environ.get("XLA_FLAGS"), os.environ.get("LIBTPU_INIT_ARGS"),
+        processor, os.environ.get("XLA_FLAGS"), os.environ.get("LIBTPU_INIT_ARGS"),
         jax.sharding.get_mesh(), settings,
     )  # fmt: skip
