@@ -21,7 +21,7 @@ from t2t.runtime.machine_speed import read_cpu
 from t2t.runtime.text_tables import format_table
 
 ROOT = Path(__file__).parents[1]
-PLACES = {"--peer_python": "PYTHON", "--checkout": "PATH"}
+PLACES = {"--peer_python": "PYTHON", "--checkout": "PATH", "--before": "CHECKOUT"}
 VECTORS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")  # by which speeds differ
 LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as in launch/quickstart.sh
 
@@ -31,8 +31,9 @@ class Contestant:
     """A program and its settings."""
 
     name: str
-    command: Sequence[str]  # run in the root of the repository
+    command: Sequence[str]
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    folder: Path = ROOT  # where it runs
 
     def run(self) -> dict[str, Any]:
         """Runs the program once and returns its figures.
@@ -43,7 +44,12 @@ class Contestant:
         usual = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
         environment = {**os.environ, **usual, **self.environment}
         done = subprocess.run(
-            self.command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+            self.command,
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             sys.exit(f"{self.name} failed:\n{' '.join(self.command)}\n{done.stderr}")
