@@ -77,10 +77,10 @@ def list_subjects(run: Path, seconds: float, peer_python: str) -> list[Subject]:
             )
         )
     # By its path, since an earlier checkout may have no such file.
-    program = [sys.executable, str(ROOT / "benchmarks/contestants/run_program.py")]
-    evaluate = [*program, "t2t.evaluate", f"--workdir={run}", "--split=test"]
+    timed = [sys.executable, str(ROOT / "benchmarks/contestants/run_program.py")]
+    evaluate = [*timed, "t2t.evaluate", f"--workdir={run}", "--split=test"]
     evaluate.append("--output=NEW/scores.json")
-    line = [*program, "t2t.translate", f"--workdir={run}"]
+    line = [*timed, "t2t.translate", f"--workdir={run}"]
     for name, command in (("evaluation", evaluate), ("one line", line)):
         engine = Contestant("CTranslate2", [*command, "--backend=ctranslate2"])
         peers = [engine] if has_engine else []
