@@ -62,10 +62,12 @@ class Translator:
         config: Config,
         vocabulary: Vocabulary,
         members: Members | None = None,
+        described: tuple[Any, Params] | None = None,
         programs: SavedPrograms | None = None,
     ):
         """`config` and `vocabulary` are those of training; `members` form an ensemble.
 
+        `described` is their structure and parameters, as `describe` returns them, if it is known.
         The identity of `programs`, if they have one, covers the models and the vocabulary's size.
 
         Raises:
@@ -75,7 +77,7 @@ class Translator:
         self.config = config.decoding
         self.vocabulary = vocabulary
         self.members = members = members or Members((config.model,))
-        self.structure, self._expected = members.describe(*vocabulary.sizes)
+        self.structure, self._expected = described or members.describe(*vocabulary.sizes)
         self._batches = BatchSearch(self.structure, config.decoding, programs)
         self._model = config.model
         # Of a piece, in sub-words with EOS.

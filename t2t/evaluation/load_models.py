@@ -24,9 +24,9 @@ from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import MaskedScorer, PairScorer
 from t2t.evaluation.measures import MeasureError
 from t2t.evaluation.requests import ModelRequest
-from t2t.model.interface import Params
+from t2t.model.interface import Params, check_params
 from t2t.ops.build_model import Members
-from t2t.runtime.mesh import make_mesh
+from t2t.runtime.mesh import make_mesh, put_like
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import (
@@ -98,6 +98,11 @@ class RunModel:
         self.mesh = make_mesh(MeshConfig())
         self._programs = SavedPrograms(self._identify_programs())
 
+    @functools.cached_property
+    def _described(self) -> tuple[Any, Params]:
+        with jax.set_mesh(self.mesh):
+            return self.members.describe(*self.vocabulary.sizes)
+
     def _identify_programs(self) -> str:
         """Returns a hash of what programs of this model depend on; "" if something may be unknown.
 
@@ -126,14 +131,44 @@ class RunModel:
         Raises:
             ConfigError: the parameters do not fit the config and vocabulary.
         """
+        _, declared = self._described
+        check_params(declared, params)
         with jax.set_mesh(self.mesh):
-            return self.members.place(params, *self.vocabulary.sizes)
+            placed: Params = put_like(params, declared)
+        return placed
 
     def make_translator(self, backend: str = "jax", compute_type: str | None = None) -> Translator:
-        """Creates the translator of this model; see `make_translator`."""
-        return make_translator(
-            backend, compute_type, self.config, self.vocabulary, self.members, self._programs
-        )
+        """Creates the translator for `backend`: jax or ctranslate2.
+
+        Raises:
+            ConfigError: the backend is unknown or not installed, or does not support the model or
+                `compute_type`.
+        """
+        match backend:
+            case "jax":
+                if compute_type:
+                    raise ConfigError(
+                        f"--compute_type={compute_type} is for --backend=ctranslate2; "
+                        "with JAX, set model.dtype instead"
+                    )
+                return Translator(
+                    self.config, self.vocabulary, self.members, self._described, self._programs
+                )
+            case "ctranslate2":
+                require_ctranslate2()
+                if len(self.members.configs) > 1:
+                    raise ConfigError(
+                        "an ensemble needs --backend=jax; give one run and checkpoint"
+                    )
+                if jax.process_count() > 1:
+                    raise ConfigError("--backend=ctranslate2 works in one process; start only one")
+                from t2t.decoding.ctranslate2_engine import CTranslate2Translator
+
+                return CTranslate2Translator(
+                    self.config, self.vocabulary, compute_type or "float32"
+                )
+            case _:
+                raise ConfigError(f"--backend={backend!r} is unknown; use jax or ctranslate2")
 
     def make_scorer(self, limit: int = 2**30) -> PairScorer | MaskedScorer:
         """Creates the scorer of pairs whose sides have at most `limit` sub-words with EOS.
@@ -222,44 +257,6 @@ def override_decoding(config: Config, values: Mapping[str, float | str | None]) 
     """Returns the config with new values of `config.decoding`; None keeps the config's value."""
     given = {f"decoding.{name}": value for name, value in values.items() if value is not None}
     return override(config, given) if given else config
-
-
-def make_translator(
-    backend: str,
-    compute_type: str | None,
-    config: Config,
-    vocabulary: Vocabulary,
-    members: Members | None = None,
-    programs: SavedPrograms | None = None,
-) -> Translator:
-    """Creates the translator for `backend`: jax or ctranslate2.
-
-    `members` form an ensemble; without them the model is that of the config. `programs` are those
-    of these models.
-
-    Raises:
-        ConfigError: the backend is unknown or not installed, or does not support the model or
-            `compute_type`.
-    """
-    match backend:
-        case "jax":
-            if compute_type:
-                raise ConfigError(
-                    f"--compute_type={compute_type} is for --backend=ctranslate2; "
-                    "with JAX, set model.dtype instead"
-                )
-            return Translator(config, vocabulary, members, programs)
-        case "ctranslate2":
-            require_ctranslate2()
-            if members and len(members.configs) > 1:
-                raise ConfigError("an ensemble needs --backend=jax; give one run and checkpoint")
-            if jax.process_count() > 1:
-                raise ConfigError("--backend=ctranslate2 works in one process; start only one")
-            from t2t.decoding.ctranslate2_engine import CTranslate2Translator
-
-            return CTranslate2Translator(config, vocabulary, compute_type or "float32")
-        case _:
-            raise ConfigError(f"--backend={backend!r} is unknown; use jax or ctranslate2")
 
 
 def require_ctranslate2() -> None:
