@@ -11,8 +11,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +155,9 @@ class Scheduler:
         is held until all of them have ended.
         """
         self._programs, self._workers, self._lock = programs, workers, lock
-        self._running: dict[subprocess.Popen[bytes], GrowingFiles] = {}
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._starting = threading.Lock()
+        self._is_stopped = False
 
     def work(self, runs: Sequence[Run]) -> None:
         """Trains and evaluates each run, or records why it failed.
@@ -168,7 +172,6 @@ class Scheduler:
                 key=lambda run: count_flops(run.config, run.config.tokenizer.vocab_size),
                 reverse=True,
             )
-        jobs: dict[int, Iterator[None]] = {}  # by worker
         with contextlib.ExitStack() as ending:
             bars = {
                 run.name: Progress(run, self._programs.protocol.measure, place)
@@ -176,26 +179,34 @@ class Scheduler:
             }
             for bar in bars.values():
                 ending.callback(bar.close)
+            pool = ending.enter_context(ThreadPoolExecutor(self._workers))
             ending.callback(self._stop)
-            while waiting or jobs:
-                for worker in range(self._workers):
-                    if worker not in jobs and waiting:
-                        run = waiting.pop(0)
-                        jobs[worker] = self._train_and_evaluate(run, worker, bars[run.name])
-                    if worker in jobs and next(jobs[worker], "ended") == "ended":
-                        del jobs[worker]
-                time.sleep(_POLL_SECONDS)
+            queue = iter(waiting)
+            workers = [
+                pool.submit(self._take_runs, queue, worker, bars) for worker in range(self._workers)
+            ]
+            for worker in as_completed(workers):
+                worker.result()
 
-    def _train_and_evaluate(self, run: Run, worker: int, progress: Progress) -> Iterator[None]:
-        """Yields while a program of the run works; writes failure.txt if one fails."""
+    def _take_runs(self, queue: Iterator[Run], worker: int, bars: Mapping[str, Progress]) -> None:
+        """Trains and evaluates runs until none is left."""
+        for run in queue:
+            if self._is_stopped:
+                return
+            self._train_and_evaluate(run, worker, bars[run.name])
+
+    def _train_and_evaluate(self, run: Run, worker: int, progress: Progress) -> None:
+        """Runs both programs; writes failure.txt if one fails."""
         make_folder(run.workdir)
         run.failure.unlink(missing_ok=True)
         execute = functools.partial(self._execute, run.workdir, worker, progress)
-        reason = yield from execute("training", self._programs.train(run))
+        reason = execute("training", self._programs.train(run))
         if not reason and (changed := find_other_fields(run)):
             reason = f"not as in sweep.json, since the recipe has changed: {', '.join(changed)}"
         if not reason:
-            reason = yield from execute("evaluating", self._programs.evaluate(run))
+            reason = execute("evaluating", self._programs.evaluate(run))
+        if self._is_stopped:
+            return
         if reason:
             write_file(run.failure, f"{reason}\n")
             progress.report(reason)
@@ -204,12 +215,16 @@ class Scheduler:
 
     def _execute(
         self, folder: Path, worker: int, progress: Progress, stage: str, command: list[str]
-    ) -> Generator[None, None, str]:
-        """Yields while the program works; returns why it failed, or nothing."""
+    ) -> str:
+        """Runs a program; returns why it failed, or nothing."""
         cores, environment = assign_resources(worker, self._workers, os.environ)
         logs = GrowingFiles(folder, "output.log")
         log = logs.local / "output.log"
-        with log.open("ab") as output, _pinned_to(cores):
+        with log.open("ab") as output, self._starting:
+            if self._is_stopped:
+                return "stopped"
+            if cores:
+                os.sched_setaffinity(0, cores)  # of this thread, and of the programs that it starts
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -219,13 +234,13 @@ class Scheduler:
                 pass_fds=[self._lock],
                 process_group=0,  # so that Ctrl-C signals only the sweep
             )
-            self._running[process], offset = logs, output.tell()
+            self._running.add(process)
+            offset = output.tell()
         progress.begin(stage)
-        while (status := process.poll()) is None:
-            yield
+        while (status := _wait(process)) is None:
             progress.update()
             logs.upload_when_due()
-        del self._running[process]
+        self._running.remove(process)
         reason = ""
         if status and (stage, status) != ("training", STOPPED_EARLY):
             reason = f"{stage} failed: {_find_reason(status, log.read_bytes()[offset:])}"
@@ -238,18 +253,28 @@ class Scheduler:
         A second SIGTERM has no effect: launchers may send several.
         """
         previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        for process in self._running:
+        with self._starting:
+            self._is_stopped = True
+            stopped = [*self._running]
+        for process in stopped:
             process.terminate()
         try:
-            for process, logs in self._running.items():
+            for process in stopped:
                 process.wait()
-                logs.close()
         except KeyboardInterrupt:
-            for process in self._running:
+            for process in stopped:
                 process.kill()
             raise
         finally:
             signal.signal(signal.SIGTERM, previous)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int | None:
+    """Waits a moment for a process; returns its status if it has ended."""
+    try:
+        return process.wait(_POLL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _find_reason(status: int, output: bytes) -> str:
@@ -306,17 +331,3 @@ def uses_tpu(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bo
     if platforms := environment.get("JAX_PLATFORMS"):
         return "tpu" in platforms.split(",")
     return has_tpu(devices) and importlib.util.find_spec("libtpu") is not None
-
-
-@contextlib.contextmanager
-def _pinned_to(cores: set[int]) -> Iterator[None]:
-    """Restricts child processes that are started inside the block to these cores."""
-    if not cores:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
