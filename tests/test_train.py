@@ -114,7 +114,8 @@ def test_run_in_stages_that_stops_around_a_border_is_the_same_bit_for_bit(
         assert train_run.train(staged, tmp_path / "whole")
         reads = [text for text in caplog.messages if text.startswith("training reads")]
         assert [text.split(":")[0] for text in reads] == [
-            f"training reads in steps {steps}" for steps in ("1 to 6", "7 to 16", "17 on")
+            f"training reads in {steps}"
+            for steps in ("steps 1 to 6", "steps 7 to 16", "step 17 and later")
         ]
         for steps in (5, 6, 7, 20):
             caplog.clear()

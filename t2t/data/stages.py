@@ -90,5 +90,5 @@ def format_stage(stage: Mapping[str, Any]) -> str:
          f"each {part['weight']:.4g} times", part["name"]]
         for part in stage["corpora"]
     ]  # fmt: skip
-    title = f"steps {first} to {last}" if last else f"steps {first} on"
+    title = f"steps {first} to {last}" if last else f"step {first} and later"
     return f"{title}:\n{textwrap.indent(format_table(rows, align='rrr'), '  ')}"
