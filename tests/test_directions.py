@@ -111,7 +111,9 @@ def test_ledger_names_the_corpora_of_each_direction(run: Path) -> None:
     [start] = read_ledger(run)
     parts = start["corpora"]["train"]
     pairs = [(part["name"][:6], part["pairs"]) for part in parts]
-    assert [part["weight"] for part in parts] == pytest.approx([1, (80 / 200) ** -0.5] * 2)
+    [stage] = start["stages"]
+    weights = [part["weight"] for part in stage["corpora"]]
+    assert weights == pytest.approx([1, (80 / 200) ** -0.5] * 2)
     assert pairs == [("en-de:", 200), ("en-de:", 80), ("en-xx:", 200), ("en-xx:", 80)]
     assert [part["pairs"] for part in start["corpora"]["validation"]] == [8, 8]
 

@@ -3,6 +3,7 @@
 import dataclasses
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,6 +97,7 @@ def test_prepared_run_has_vocabulary_and_tokens(
     prepare_run.prepare(config, tmp_path / "run", print)
     printed = capsys.readouterr().out
     assert "train: 280 pairs" in printed
+    assert re.search(r"step 1 and later:\n  83\.3% of pairs .* each 1 times .*\n  16\.7%", printed)
     assert "vocabulary: 400 sub-words" in printed
     assert (
         f"next: python -m t2t.train with the same --config, flags and --workdir={tmp_path}/run"

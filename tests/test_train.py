@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from t2t.api import notebook, train_run
+from t2t.api.run_summary import describe_run
 from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
@@ -27,7 +28,7 @@ from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.old_checkpoints import Layout, to_old
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import open_run
-from t2t.training.run_directory import list_steps
+from t2t.training.run_directory import RunError, list_steps
 from t2t.training.signals import Interruption
 from t2t.training.state import describe_state
 from tests import programs
@@ -101,6 +102,36 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     assert [corpus["pairs"] for corpus in starts[0]["corpora"]["train"]] == [200, 80]
     figures = [read_figures(path, "train/") for path in (tmp_path / "run", uninterrupted)]
     assert figures[0] == figures[1]
+
+
+@pytest.mark.equality
+def test_run_in_stages_that_stops_around_a_border_is_the_same_bit_for_bit(
+    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = {"train_weights": (), "stages": ("6: 1,0", "16: 0,2", "1,1")}
+    staged = change(config, data=data, training={"steps": 20})
+    with caplog.at_level("INFO"):
+        assert train_run.train(staged, tmp_path / "whole")
+        reads = [text for text in caplog.messages if text.startswith("training reads")]
+        assert [text.split(":")[0] for text in reads] == [
+            f"training reads in {steps}"
+            for steps in ("steps 1 to 6", "steps 7 to 16", "step 17 and later")
+        ]
+        for steps in (5, 6, 7, 20):
+            caplog.clear()
+            assert train_run.train(change(staged, training={"steps": steps}), tmp_path / "run")
+            cut = f"training.steps={steps} ends before the last {1 if steps > 6 else 2} of data.sta"
+            assert (cut in caplog.text) == (steps < 20)
+    states = [read_state(tmp_path / name, 20) for name in ("run", "whole")]
+    for one, two in zip(*states, strict=True):
+        np.testing.assert_array_equal(one, two)
+    other = change(staged, data={"stages": ("6: 1,0", "1,1")})
+    with pytest.raises(RunError, match=r"data\.stages: \('6: 1,0', .*\) -> \('6: 1,0', '1,1'\)\nc"):
+        train_run.train(other, tmp_path / "run")
+    shutil.rmtree(tmp_path / "whole" / "checkpoints")
+    open_run(tmp_path / "whole", other)  # without a checkpoint
+    shown, a = " ".join(describe_run(tmp_path / "run").split()), config.data.train_src[0]
+    assert f"steps 7 to 16: 0.0% of pairs 0.0% of sub-words each 0 times {a}" in shown
 
 
 @pytest.mark.slow
@@ -279,6 +310,8 @@ def train_on_one_device(config: Config, workdir: Path, *moment: str) -> None:
         train_run.train(config, workdir)
 
 
+STAGES = "9: 1,0", "17: 0.5,2", "26: 0,1", "1,1"
+
 # In the order in which they occur in a run.
 KILLS = [
     ("os.rename", r"run/config\.json$"),
@@ -320,6 +353,8 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
     [
         {},
         {"subword_sampling": 0.2, "packed_length": 32, "train_weights": ()},
+        {"subword_sampling": 0.2, "packed_length": 32, "train_weights": (), "stages": STAGES},
+        {"train_weights": (), "stages": STAGES},
         {"objective": "span_corruption", "train_src": (), "validation_src": ""},
         {"objective": "lm", "packed_length": 32, "train_src": (), "validation_src": ""},
     ],

@@ -11,6 +11,7 @@ from t2t.data.packing import make_plan
 from t2t.data.parts import Direction
 from t2t.data.preparation import fill_tokenizer, make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
+from t2t.data.stages import format_stage, list_stages, measure_stages
 from t2t.runtime.distributed import is_first, process_0_first, wait_for_all
 from t2t.storage.paths import check_new_run_path
 from t2t.training.resume import keep_source, open_run
@@ -66,7 +67,9 @@ def prepare_run(
         return
     objective = make_objective(data, vocabulary.tgt)
     lengths = [objective.find_lengths(c.lengths) for c in tokenized]
-    plan = make_plan(lengths, data, config.seed, [corpus.weight for corpus in corpora])
+    stages = list_stages(data, corpora)
+    plan = make_plan(lengths, data, config.seed, stages[0].weights)
+    shares = measure_stages(stages, plan, corpora)
     sub_words = [sum(int(side.sum()) for side in sides) for sides in zip(*lengths, strict=True)]
     report(
         f"vocabulary: {vocabulary.tgt.vocab_size:,} sub-words in {workdir / 'vocab'}\n"
@@ -74,6 +77,7 @@ def prepare_run(
         f"{data.cache_directory}\n"
         f"first epoch: {plan.steps_per_epoch:,} batches in {len(plan.shapes)} shapes; dropped: "
         f"{plan.describe_dropped(corpora)}\n"
-        "next: python -m t2t.train with the same --config, flags and --workdir="
+        + "".join(f"{format_stage(stage)}\n" for stage in shares)
+        + "next: python -m t2t.train with the same --config, flags and --workdir="
         f"{shlex.quote(str(workdir))}"
     )

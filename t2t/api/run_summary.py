@@ -9,6 +9,7 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.config.files import overrides, read_saved_config
+from t2t.data.stages import format_stage
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     format_measures,
@@ -97,13 +98,15 @@ def describe_field(name: str, value: Any) -> Iterator[tuple[str, str]]:
         case "code":
             yield name, f"{value[:16]}, sha256 of the programs and recipes"
         case "corpora":
-            for split, corpora in value.items():
-                yield from ((split, describe_corpus(corpus)) for corpus in corpora)
+            parts = ((split, corpus) for split, corpora in value.items() for corpus in corpora)
+            yield from ((split, describe_corpus(corpus)) for split, corpus in parts)
         case "initial":
             checkpoint, digest = value["checkpoint"], value["sha256"][:16]
             yield name, f"{value['run']}, checkpoint {checkpoint}, sha256 {digest}"
             rows = format_table(value["parameters"], align="llr").splitlines()
             yield from (("", row) for row in rows)
+        case "stages":
+            yield name, "\n".join(map(format_stage, value))
         case "versions" | "environment" | "config" | "compute" | "operations":
             yield name, ", ".join(f"{key} {item}" for key, item in value.items()) or "none"
         case _ if value is not None:
@@ -115,7 +118,7 @@ def describe_corpus(corpus: Mapping[str, Any]) -> str:
     text = f"{corpus['pairs']} pairs, {corpus['sha256'][:16]}, {corpus['name']}"
     if dropped := corpus.get("dropped"):
         text += f"; dropped: {', '.join(f'{count} {rule}' for rule, count in dropped.items())}"
-    if (weight := corpus.get("weight", 1)) != 1:
+    if (weight := corpus.get("weight", 1)) != 1:  # from before the ledger had "stages"
         text += f"; an epoch uses each pair {weight:.4g} times"
     return text
 

@@ -2,10 +2,11 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import shlex
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from t2t.config.fields import Config
 from t2t.config.files import differences
+from t2t.config.stages import Stage
 from t2t.data.batch import DeviceBatch
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import Data, check_paths, open_data
@@ -23,6 +25,7 @@ from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize
 from t2t.data.sampled_epochs import SampledEpochs
+from t2t.data.stages import StagedLoader, format_stage, list_stages, measure_stages
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.load_models import hash_params
@@ -191,12 +194,14 @@ def train_on_mesh(
             state, initial = start_from(source, config, vocabulary)
         state = state._replace(teachers=place_teachers(teachers, vocabulary))
         first = int(state.step)
-        loader = make_training_loader(config, workdir, vocabulary, mesh, data.training, first)
+        loader, shares = make_training_loader(
+            config, workdir, vocabulary, mesh, data.training, first
+        )
         checkpoints.check_space(state)
         read = [identify(teacher) for teacher in teachers]
         for each in read:
             _log.info("teacher: %(run)s, checkpoint %(checkpoint)s, sha256 %(sha256).16s", each)
-        record_start(workdir, config, vocabulary, data.corpora, first, initial, read)
+        record_start(workdir, config, vocabulary, data.corpora, first, initial, read, shares)
         size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_kernels(config.model).items():
@@ -214,7 +219,9 @@ def train_on_mesh(
                 config.training,
                 state,
                 make_train_step(structure, config),
-                announce_shapes(prefetch(loader.iterate(first, config.training.steps), mesh)),
+                announce(
+                    prefetch(loader.iterate(first, config.training.steps), mesh), first, shares
+                ),
                 validate,
                 checkpoints,
                 report,
@@ -232,10 +239,18 @@ def train_on_mesh(
     return False
 
 
-def announce_shapes(batches: Iterable[DeviceBatch]) -> Iterator[DeviceBatch]:
-    """Logs the shape of each batch whose step is compiled next."""
+def announce(
+    batches: Iterable[DeviceBatch], first: int, stages: Sequence[Mapping[str, Any]]
+) -> Iterator[DeviceBatch]:
+    """Logs what a stage reads before its first batch, or before the first batch of all.
+
+    Also logs the shape of each batch whose step is compiled next.
+    """
+    left = [stage for stage in stages if stage["steps"][1] is None or first < stage["steps"][1]]
     seen = set()
-    for batch in batches:
+    for step, batch in enumerate(batches, start=first + 1):
+        if left and step >= left[0]["steps"][0]:
+            _log.info("training reads in %s", format_stage(left.pop(0)))
         rows, src_length = batch.src.shape
         if (shape := (rows, src_length, batch.tgt_out.shape[1])) not in seen:
             seen.add(shape)
@@ -270,31 +285,34 @@ def make_training_loader(
     mesh: Mesh,
     corpora: Sequence[Corpus],
     first: int,
-) -> Loader | SampledEpochs:
-    """Plans the batches of the training corpora from step `first` on; returns their loader."""
+) -> tuple[StagedLoader | SampledEpochs, list[dict[str, Any]]]:
+    """Plans the batches of the training corpora from step `first` on.
+
+    Returns:
+        Their loader, and what each stage reads (`measure_stages`).
+    """
+    stages = list_stages(config.data, corpora)
     objective = make_objective(config.data, vocabulary.tgt)
 
-    def make(tokenized: Sequence[TokenizedCorpus]) -> Loader:
+    def make(tokenized: Sequence[TokenizedCorpus], stage: Stage) -> Loader:
         lengths = [objective.find_lengths(c.lengths) for c in tokenized]
-        plan = make_plan(lengths, config.data, config.seed, [c.weight for c in corpora])
+        plan = make_plan(lengths, config.data, config.seed, stage.weights)
         return Loader(
             plan, tokenized, row_shards=find_row_shards(mesh),
             parts=config.training.accumulation_steps, objective=objective,
         )  # fmt: skip
 
-    loader: Loader | SampledEpochs
+    loader: StagedLoader | SampledEpochs
     if config.data.subword_sampling:
         for corpus in corpora:
             corpus.read(0, 1)  # each epoch needs the text: an error, if it is not here
-        loader = epochs = SampledEpochs(config, workdir, corpora, vocabulary, make)
+        loader = SampledEpochs(config, workdir, corpora, vocabulary, make)
         with process_0_first():
-            plan = epochs.open_step(first).plan
+            plan = loader.open_step(first).plan
     else:
-        loader = make([tokenize(corpus, vocabulary, config.data) for corpus in corpora])
-        plan = loader.plan
-    if any(corpus.weight != 1 for corpus in corpora):
-        for corpus in corpora:
-            _log.info("an epoch uses each pair %.4g times: %s", corpus.weight, corpus.name)
+        tokenized = [tokenize(corpus, vocabulary, config.data) for corpus in corpora]
+        loader = StagedLoader(stages, functools.partial(make, tokenized))
+        plan = loader.open_step(first).plan
     shapes = f"{len(plan.shapes)} batch shapes" if len(plan.shapes) > 1 else "one batch shape"
     _log.info(
         "%d pairs, %d batches per epoch, %s, %.1f%% of target positions are padding; dropped: %s",
@@ -308,4 +326,4 @@ def make_training_loader(
     pieces = sum(vocabulary.sizes) / (1 + vocabulary.shared)
     for doubt in list_doubts(config, subwords / pieces):
         _log.warning("%s", doubt)
-    return loader
+    return loader, measure_stages(stages, plan, corpora)

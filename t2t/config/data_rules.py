@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from t2t.config.fields import DataConfig
+from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.languages import fill_languages
 from t2t.config.objective_rules import is_text_alone
+from t2t.config.stages import read_stages
 
 _PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/parts.py
 
@@ -90,7 +91,7 @@ def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
 def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     if len(set(sources)) < len(sources):
         yield f"data.source={data.source!r} names a source twice; name each once"
-    weights = data.train_weights
+    weights, temperature, stages = data.train_weights, data.temperature, data.stages
     files = data.train_tgt if is_text_alone(data) else data.train_src
     count = sum(len(files) if source == "text" else 1 for source in sources)
     count *= max(len(data.directions), 1)
@@ -99,11 +100,26 @@ def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
             f"data.train_weights has {len(weights)} values for {count} corpora; give one for each, "
             "or none"
         )
-    if weights and data.temperature:
+    given = {"data.train_weights": weights, "data.temperature": temperature, "data.stages": stages}
+    if len(shown := [f"{name}={value}" for name, value in given.items() if value]) > 1:
+        yield f"{' and '.join(shown)} both say how often an epoch uses a corpus; give one of them"
+    if stages and count == 1:
         yield (
-            f"data.train_weights={weights} and data.temperature={data.temperature} both say how "
-            "often an epoch uses a corpus; give one of them"
+            f"data.stages={stages} has weights of several corpora, but data.source={data.source!r} "
+            "is one; add another, or leave it empty"
         )
+        return
+    try:
+        found = read_stages(stages)
+    except ConfigError as error:
+        yield str(error)
+        return
+    yield from (
+        f"data.stages has {text!r} with {len(stage.weights)} weights for {count} corpora; give one "
+        "for each, 0 to leave it out"
+        for text, stage in zip(stages, found, strict=True)
+        if len(stage.weights) != count
+    )
 
 
 def _text_problems(data: DataConfig) -> Iterator[str]:

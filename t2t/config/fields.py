@@ -230,6 +230,10 @@ class DataConfig(Fields):
     # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
     # with subword_sampling), at least one pair; empty: once
     train_weights: Weights = ()
+    # stages of training, each with weights of its own: "STEP: WEIGHTS" until that step, and WEIGHTS
+    # in the last one, as in train_weights; 0 leaves a corpus out. "2000: 1,1" and "1,0": the second
+    # corpus up to step 2000. Each stage begins an epoch. Empty: one stage, of train_weights
+    stages: tuple[str, ...] = ()
     # with T above 0, corpora have shares of an epoch that grow as size ** (1 / T), and the largest
     # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019); sizes
     # are those before max_length and max_length_ratio

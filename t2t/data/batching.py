@@ -86,10 +86,10 @@ class BatchPlan:
         """Chooses the shapes and plans the first epoch.
 
         Pairs are numbered consecutively over all corpora. `weights` say how often an epoch uses
-        each pair of each corpus; by default once.
+        each pair of each corpus; by default once. They have no influence on the shapes.
 
         Raises:
-            DataError: the filters drop every pair, or an epoch uses less than one of a corpus.
+            DataError: as `count_uses`.
         """
         self.seed = seed
         self.src_lengths, self.tgt_lengths = (  # of one corpus without a copy, to save memory
@@ -100,28 +100,44 @@ class BatchPlan:
         kept = np.ones(len(self.src_lengths), bool)
         for indices in self.dropped.values():
             kept[indices] = False
-        if not kept.any():
-            raise DataError(
-                f"none of {len(kept)} sentence pairs is left to train on: {self.describe_dropped()}"
-                "; check the corpus, or raise data.max_length or data.max_length_ratio"
-            )
         starts = np.cumsum([0, *(len(src) for src, _ in corpora)]).tolist()
+        self._sizes = []  # of each corpus: its pairs, those that are kept, and their sub-words
+        for start, stop in itertools.pairwise(starts):
+            own = kept[start:stop]
+            sides = (side[start:stop] for side in (self.src_lengths, self.tgt_lengths))
+            subwords = sum(int(side.sum(where=own, dtype=np.int64)) for side in sides)
+            self._sizes.append((len(own), int(own.sum()), subwords))
         weights = weights or [1.0] * len(corpora)
-        for number, ((start, stop), weight) in enumerate(
-            zip(itertools.pairwise(starts), weights, strict=True), start=1
-        ):
-            if 0 < (count := int(kept[start:stop].sum())) * weight < 1:
-                raise DataError(
-                    f"an epoch uses less than one of the {count:,} pairs of training corpus "
-                    f"{number}, whose weight is {weight:g}: with data.train_weights give it "
-                    f"{1.05 / count:.2g} or more, or leave it out; with data.temperature raise that"
-                )
+        self.count_uses(weights)
         # Uses of pairs beyond the first have further numbers, so that each can be told apart.
         self._use_type = np.int32 if len(kept) * (max(weights) + 1) < 1 << 31 else np.int64
         self._arrange(kept, starts, data, weights)
         self._epoch: tuple[int, list[Planned]] | None = None  # (number, plan) of the last one used
         self._lock = threading.Lock()  # so that only one thread plans an epoch
         self.steps_per_epoch = len(self._find_epoch(0))
+
+    def count_uses(self, weights: Sequence[float]) -> list[tuple[float, float]]:
+        """The uses of the pairs of each corpus in an epoch with these weights, and their sub-words.
+
+        Raises:
+            DataError: the filters drop every pair, or an epoch uses less than one of a corpus.
+        """
+        sizes = [*zip(self._sizes, weights, strict=True)]
+        if not any(kept * weight for (_, kept, _), weight in sizes):
+            raise DataError(
+                f"none of {sum(pairs for (pairs, _, _), weight in sizes if weight)} sentence pairs "
+                f"is left to train on: {self.describe_dropped()}; check the corpus, or raise "
+                "data.max_length or data.max_length_ratio"
+            )
+        for number, ((_, kept, _), weight) in enumerate(sizes, start=1):
+            if 0 < kept * weight < 1:
+                raise DataError(
+                    f"an epoch uses less than one of the {kept:,} pairs of training corpus "
+                    f"{number}, whose weight is {weight:g}: with data.train_weights or data.stages "
+                    f"give it {1.05 / kept:.2g} or more, or leave it out; with data.temperature "
+                    "raise that"
+                )
+        return [(kept * weight, subwords * weight) for (_, kept, subwords), weight in sizes]
 
     def _arrange(
         self,
@@ -212,7 +228,8 @@ class BatchPlan:
         carried: list[list[np.ndarray]] = [[] for _ in self.shapes]
         batches = []
         for number, shape in enumerate(self.shapes):
-            drawn = [self._draw(number, corpus, epoch) for corpus in range(len(self._members))]
+            used = [corpus for corpus, weight in enumerate(self._weights) if any(weight)]
+            drawn = [self._draw(number, corpus, epoch) for corpus in used]
             uses = random.permutation(np.concatenate(drawn + carried[number]))
             larger = self._list_larger(number)
             whole = len(uses) if not larger else len(uses) - len(uses) % shape.rows

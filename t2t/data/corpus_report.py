@@ -7,19 +7,21 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Num
 
 from t2t.config.fields import Config
 from t2t.data.batch import UNK_ID
-from t2t.data.batching import CorpusLengths, find_dropped
+from t2t.data.batching import BatchPlan, CorpusLengths, find_dropped
 from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.filters import FILTERS, FilteredCorpus, is_identical
 from t2t.data.objectives import make_objective
 from t2t.data.parts import list_directions
 from t2t.data.spelling import SpelledCorpus, Spelling
+from t2t.data.stages import format_stage, list_stages, measure_stages
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.text_tables import format_table
@@ -92,6 +94,7 @@ class DataReport:
     shared: bool  # one vocabulary for both sides
     splits: dict[str, SplitReport]
     unit: str = "characters"  # that a vocabulary may lack; symbols with tokenizer.kind="symbols"
+    stages: tuple[dict[str, Any], ...] = ()  # what those of `data.stages` read: `measure_stages`
 
 
 def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
@@ -111,7 +114,18 @@ def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
             splits[name] = _describe_split(own, split, name, vocabulary, training)
     sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
     unit = "symbols" if vocabulary.tgt.kind == "symbols" else "characters"
-    return DataReport(sizes, vocabulary.shared, splits, unit)
+    stages = _measure_stages(config, vocabulary) if config.data.stages else []
+    return DataReport(sizes, vocabulary.shared, splits, unit, tuple(stages))
+
+
+def _measure_stages(config: Config, vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    data, corpora = config.data, open_training(config.data, config.tokenizer)
+    objective, cache = make_objective(data, vocabulary.tgt), make_path(data.cache_directory)
+    tokenized = [tokenize_corpus(corpus, vocabulary, cache) for corpus in corpora]
+    lengths = [objective.find_lengths(each.lengths) for each in tokenized]
+    stages = list_stages(data, corpora)
+    plan = BatchPlan(lengths, data, config.seed, stages[0].weights)
+    return measure_stages(stages, plan, corpora)
 
 
 def _describe_split(
@@ -251,6 +265,8 @@ def format_report(report: DataReport) -> str:
         title = "sentences that are not in Unicode's NFC"
         lines += _format_counts(title, split.not_nfc, split.pairs)
         lines += _format_counts("sentences with control characters", split.control, split.pairs)
+    for stage in report.stages:
+        lines += ["", f"== train, {format_stage(stage)}"]
     return "\n".join([*lines, "", summarize(report)])
 
 

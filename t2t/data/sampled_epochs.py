@@ -19,11 +19,13 @@ from pathlib import Path
 
 from t2t.config.fields import Config
 from t2t.config.files import read_saved_config
+from t2t.config.stages import Stage
 from t2t.config.variants import COPIES, open_plugins, trust_plugins
 from t2t.data.batch import HostBatch
 from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import open_training
 from t2t.data.loader import Loader
+from t2t.data.stages import find_stage, list_stages
 from t2t.data.subword_sampling import sample_vocabulary
 from t2t.data.token_cache import TokenizedCorpus, remove_tokens, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
@@ -38,11 +40,11 @@ _FILE = "epochs.json"  # in the run directory
 _ROOT = Path(__file__).parents[2]  # where t2t can be imported
 _SECONDS_TO_END = 10  # of the process that tokenises an epoch, after a SIGINT
 
-MakeLoader = Callable[[Sequence[TokenizedCorpus]], Loader]
+MakeLoader = Callable[[Sequence[TokenizedCorpus], Stage], Loader]
 
 
 class SampledEpochs:
-    """The batches of a run by step; takes the place of the one `Loader` of unsampled text."""
+    """The batches of a run by step; takes the place of the `StagedLoader` of unsampled text."""
 
     def __init__(
         self,
@@ -54,8 +56,9 @@ class SampledEpochs:
     ):
         """Reads from the run directory how many batches the epochs have, as far as it is known.
 
-        `make_loader` makes the loader of an epoch from its tokens.
+        `make_loader` makes the loader of an epoch from its tokens and its stage.
         """
+        self._stages = list_stages(config.data, corpora)
         self._config, self._workdir, self._corpora = config, workdir, corpora
         self._vocabulary, self._make_loader = vocabulary, make_loader
         first = sample_vocabulary(vocabulary, config, 0).fingerprint()
@@ -65,6 +68,8 @@ class SampledEpochs:
         known = [repr((sizes, data.train_weights, data.temperature))]
         if data.objective not in ("translation", "lm"):  # else pairs are as long as their text
             known.append(repr((data.objective, data.noise_density, data.mean_span_length)))
+        if data.stages:
+            known.append(repr(data.stages))
         self._key = hash_strings(first, *texts, *known)
         saved = {}
         with contextlib.suppress(FileNotFoundError, ValueError):  # damaged: counted again
@@ -87,7 +92,8 @@ class SampledEpochs:
                 if start + count < stop:
                     child = children.enter_context(self._tokenize_apart(epoch + 1))
                     following = thread.submit(self._open_after, child, epoch + 1)
-                first = epoch * size + index  # the plan shuffles this epoch by its number
+                # The plan shuffles this epoch by its number.
+                first = epoch * loader.plan.steps_per_epoch + index
                 yield from loader.iterate(first, first + count)
                 loader = following.result() if following else None
                 self._remove(epoch - 1)
@@ -103,9 +109,11 @@ class SampledEpochs:
         if self._opened and self._opened[0] == epoch:
             return self._opened[1]
         tokenized = tokenize_epoch(self._config, self._corpora, self._vocabulary, epoch)
-        loader = self._make_loader(tokenized)
+        start = sum(self._batch_counts[:epoch])
+        stage = find_stage(self._stages, start)
+        loader = self._make_loader(tokenized, stage)
         self._opened = epoch, loader
-        size = loader.plan.steps_per_epoch
+        size = min(loader.plan.steps_per_epoch, stage.stop - start)
         before = self._batch_counts[epoch : epoch + 1]
         if before not in ([], [size]):
             raise DataError(

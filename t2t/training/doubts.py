@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from t2t.config.fields import Config
+from t2t.config.stages import read_stages
 from t2t.config.variants import CHOICES
 from t2t.training.schedule import make_schedule
 
@@ -42,6 +43,12 @@ def list_doubts(config: Config, occurrences: float) -> Iterator[str]:
                 if is_noam
                 else "training.learning_rate=0.002 or less"
             )
+        )
+    later = [each.first for each in read_stages(config.data.stages) if each.first >= training.steps]
+    if later:
+        yield (
+            f"training.steps={training.steps} ends before the last {len(later)} of data.stages="
+            f"{config.data.stages}; give more than {later[-1]} steps to reach all of them"
         )
     if not config.tokenizer.path and 0 < occurrences < FEW_OCCURRENCES:
         size, smaller = config.tokenizer.vocab_size, config.tokenizer.vocab_size * occurrences / 20

@@ -59,7 +59,7 @@ _BLEU_FIELDS = tuple(
 _BATCH_FIELDS = _begin_lines("""
     data.objective data.noise_density data.mean_span_length data.max_length data.max_length_ratio
     data.batch_tokens data.packed_length data.subword_sampling data.sampled_sides data.num_shapes
-    data.length_multiple data.rows_multiple data.tfds_held_out_name
+    data.length_multiple data.rows_multiple data.stages data.tfds_held_out_name
 """)
 
 _LANGUAGES = _begin_lines("data.src_language data.tgt_language")

@@ -69,6 +69,7 @@ def test_zero_is_rejected_where_something_is_counted(name: str) -> None:
 
 
 TEXT = {"source": "text", "train_src": ("a.en",), "train_tgt": ("a.de",)}
+TWO = TEXT | {"source": "phrasebook+text"}
 
 COMBINATIONS = {
     "scheduled sampling needs target inputs": (
@@ -239,6 +240,46 @@ COMBINATIONS = {
         {"data": TEXT | {"train_weights": (2.0,), "temperature": 5.0}},
         "data.train_weights=(2.0,) and data.temperature=5.0 both say how often an epoch uses a "
         "corpus; give one of them",
+    ),
+    "weights or stages": (
+        {"data": TEXT | {"train_weights": (2.0,), "stages": ("2",)}},
+        "data.train_weights=(2.0,) and data.stages=('2',) both say how often an epoch uses a "
+        "corpus; give one of them\ndata.stages=('2',) has weights of several corpora, but "
+        "data.source='text' is one; add another, or leave it empty",
+    ),
+    "stages have numbers": (
+        {"data": TWO | {"stages": ("20: text=1", "1,1")}},
+        "data.stages has '20: text=1' as number 1 of 2; write each as STEP: WEIGHTS, such as "
+        "'2000: 1,0.5', but the last one as WEIGHTS alone",
+    ),
+    "a stage has an end unless it is the last": (
+        {"data": TWO | {"stages": ("20: 1,1", "1,0", "1,1")}},
+        "data.stages has '1,0' as number 2 of 3; write each as STEP: WEIGHTS, such as "
+        "'2000: 1,0.5', but the last one as WEIGHTS alone",
+    ),
+    "the last stage has no end": (
+        {"data": TWO | {"stages": ("20: 1,1", "40: 1,0")}},
+        "data.stages has '40: 1,0' as number 2 of 2; write each as STEP: WEIGHTS, such as "
+        "'2000: 1,0.5', but the last one as WEIGHTS alone",
+    ),
+    "stages follow each other": (
+        {"data": TWO | {"stages": ("20: 1,1", "20: 1,0", "1,1")}},
+        "data.stages has '20: 1,0' after step 20; let each stage end later than the one before",
+    ),
+    "a stage reads something": (
+        {"data": TWO | {"stages": ("20: 0,0", "1,1")}},
+        "data.stages has '20: 0,0', whose weights must be finite and not negative, and one of "
+        "them positive; 0 leaves a corpus out",
+    ),
+    "weights of a stage are finite": (
+        {"data": TWO | {"stages": ("inf,1",)}},
+        "data.stages has 'inf,1', whose weights must be finite and not negative, and one of them "
+        "positive; 0 leaves a corpus out",
+    ),
+    "a stage has a weight for each corpus": (
+        {"data": TWO | {"stages": ("20: 1,1", "1,1,1")}},
+        "data.stages has '1,1,1' with 3 weights for 2 corpora; give one for each, 0 to leave it "
+        "out",
     ),
     "each source is known": (
         {"data": {"source": "multi30k+wmt"}},

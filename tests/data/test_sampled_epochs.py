@@ -16,6 +16,7 @@ import pytest
 from t2t.config import variants
 from t2t.config.fields import Config, DataConfig, TokenizerConfig
 from t2t.config.files import load_config, save_config
+from t2t.config.stages import Stage
 from t2t.config.variants import import_plugins
 from t2t.data import sampled_epochs
 from t2t.data.batch import EOS_ID, PAD_ID, Batch, HostBatch
@@ -55,24 +56,24 @@ def open_epochs(run: Path, row_shards: RowShards = ONE_SHARD, **data: Any) -> Sa
     config = load_config(run / "config.json")
     config.data = dataclasses.replace(config.data, **data)
 
-    def make_loader(tokenized: Sequence[TokenizedCorpus]) -> Loader:
+    def make_loader(tokenized: Sequence[TokenizedCorpus], stage: Stage) -> Loader:
         lengths = [corpus.lengths for corpus in tokenized]
         if config.data.objective == "span_corruption":
             lengths = [SpanCorruption(config.data, range(9)).find_lengths(each) for each in lengths]
-        plan = make_plan(lengths, config.data, config.seed)
+        plan = make_plan(lengths, config.data, config.seed, stage.weights)
         return Loader(plan, tokenized, row_shards=row_shards, parts=2 // row_shards.total)
 
     corpora = open_training(config.data)
     return SampledEpochs(config, run, corpora, Vocabulary.load(run / "vocab"), make_loader)
 
 
-def begin(run: Path, start: int = 0) -> Generator[HostBatch, None, None]:
+def begin(run: Path, start: int = 0, **data: Any) -> Generator[HostBatch, None, None]:
     """The batches as a generator, which can be closed."""
-    yield from open_epochs(run).iterate(start, STEPS)
+    yield from open_epochs(run, **data).iterate(start, STEPS)
 
 
-def read(run: Path, start: int = 0) -> list[HostBatch]:
-    return list(begin(run, start))
+def read(run: Path, start: int = 0, **data: Any) -> list[HostBatch]:
+    return list(begin(run, start, **data))
 
 
 def assert_same(some: Sequence[HostBatch], others: Sequence[HostBatch]) -> None:
@@ -85,10 +86,17 @@ def list_caches(run: Path) -> list[str]:
     return [path.parent.name for path in (run.parent / "cache").glob("*/cache.json")]
 
 
-def test_every_epoch_holds_every_pair_once_in_a_segmentation_of_its_own(run: Path) -> None:
+@pytest.mark.parametrize("stages", [(), ("3: 1", "1")], ids=str)
+def test_every_epoch_holds_every_pair_once_in_a_segmentation_of_its_own(
+    run: Path, stages: tuple[str, ...]
+) -> None:
+    """A stage ends its last epoch, and the next one begins with a new epoch."""
     vocabulary = Vocabulary.load(run / "vocab")
-    batches = read(run)
+    batches = read(run, stages=stages)
     sizes = json.loads((run / "epochs.json").read_text())["batches"]
+    if stages:
+        assert sizes.pop(0) == 3
+        batches = batches[3:]
     assert len(sizes) >= 3  # the last one is not complete
     expected = sorted(text for text, _ in small_corpus.PAIRS[:NUM_PAIRS])
     segmentations = []
@@ -102,13 +110,14 @@ def test_every_epoch_holds_every_pair_once_in_a_segmentation_of_its_own(run: Pat
 
 
 @pytest.mark.slow
-def test_any_start_gives_the_same_batches(run: Path) -> None:
-    batches = read(run)
-    for start in (1, STEPS // 2, STEPS - 1):
-        assert_same(read(run, start), batches[start:])
+@pytest.mark.parametrize("stages", [(), ("5: 1", "18: 2", "1")], ids=str)
+def test_any_start_gives_the_same_batches(run: Path, stages: tuple[str, ...]) -> None:
+    batches = read(run, stages=stages)
+    for start in (1, 5, 18, STEPS // 2, STEPS - 1):
+        assert_same(read(run, start, stages=stages), batches[start:])
     (run / "epochs.json").unlink()  # the epochs before the start are tokenised again
     shutil.rmtree(run.parent / "cache")
-    assert_same(read(run, STEPS // 2), batches[STEPS // 2 :])
+    assert_same(read(run, STEPS // 2, stages=stages), batches[STEPS // 2 :])
 
 
 @pytest.mark.slow

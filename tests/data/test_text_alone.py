@@ -118,10 +118,8 @@ def test_training_reads_the_pairs_of_the_objective(tmp_path: Path, kind: str) ->
     vocabulary = train_vocabulary([corpus], config.tokenizer, tmp_path / "vocab")
     mesh = make_small_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        loader = make_training_loader(config, tmp_path, vocabulary, mesh, [corpus], first=0)
-        if kind == "sampled":
-            loader = loader.open(0)  # type: ignore[union-attr]
-    batch = loader.batch(0)  # type: ignore[union-attr]
+        loader, _ = make_training_loader(config, tmp_path, vocabulary, mesh, [corpus], first=0)
+        batch = loader.open_step(0).batch(0)
     first, *_ = vocabulary.tgt.sentinel_ids
     assert (batch.src == first).sum() == (batch.tgt_out == first).sum() > 5
     assert vocabulary.several_sentences == 0

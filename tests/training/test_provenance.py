@@ -52,7 +52,7 @@ def test_start_is_recorded_with_what_made_it(
     assert entry["seed"] == 3
     assert entry["step"] == 0
     assert entry["corpora"]["train"] == [
-        {"name": "toy", "pairs": len(PAIRS), "sha256": CORPUS.fingerprint(), "weight": 1.0}
+        {"name": "toy", "pairs": len(PAIRS), "sha256": CORPUS.fingerprint()}
     ]
     assert entry["vocabulary"] == vocabulary.fingerprint()
     assert entry["versions"]["jax"] == jax.__version__

@@ -1,0 +1,94 @@
+"""Stages of training: their batches, and the shares of the corpora in each of them."""
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from t2t.config.fields import DataConfig
+from t2t.config.stages import NO_END, Stage, read_stages
+from t2t.data.batch import HostBatch
+from t2t.data.batching import BatchPlan
+from t2t.data.corpus import Corpus
+from t2t.data.loader import Loader
+from t2t.runtime.text_tables import format_table
+
+
+def list_stages(data: DataConfig, corpora: Sequence[Corpus]) -> list[Stage]:
+    """The stages of a run; without `data.stages` it is one, with the weights of the corpora."""
+    return read_stages(data.stages) or [Stage(0, NO_END, tuple(each.weight for each in corpora))]
+
+
+def find_stage(stages: Sequence[Stage], step: int) -> Stage:
+    """The stage of a step, counted from 0."""
+    return next(stage for stage in stages if step < stage.stop)
+
+
+class StagedLoader:
+    """The batches of a run by step, through its stages; each stage has a plan of its own.
+
+    A stage begins a new epoch. Its epochs have the numbers `first`, `first + 1` and so on, which no
+    other stage has, so each epoch of a run has an order of its own.
+    """
+
+    def __init__(self, stages: Sequence[Stage], make_loader: Callable[[Stage], Loader]):
+        self._stages, self._make_loader = stages, make_loader
+        self._opened: tuple[Stage, Loader] | None = None  # the stage that was opened last
+
+    def open_step(self, step: int) -> Loader:
+        """Opens the stage of a step; its loader counts steps as `SampledEpochs.open` says."""
+        stage = find_stage(self._stages, step)
+        if self._opened is None or self._opened[0] != stage:
+            self._opened = None  # frees its memory before the next one is planned
+            self._opened = stage, self._make_loader(stage)
+        return self._opened[1]
+
+    def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
+        """Yields the batches of steps [start, stop)."""
+        while start < stop:
+            stage = find_stage(self._stages, start)
+            end = min(stop, stage.stop)
+            before = stage.first * self.open_step(start).plan.steps_per_epoch
+            yield from self.open_step(start).iterate(
+                before + start - stage.first, before + end - stage.first
+            )
+            start = end
+
+
+def measure_stages(
+    stages: Sequence[Stage], plan: BatchPlan, corpora: Sequence[Corpus]
+) -> list[dict[str, Any]]:
+    """Computes the share of each corpus in the pairs and sub-words of an epoch of each stage.
+
+    Steps are counted from 1, as in the log; the last stage ends at None. The result is empty if
+    each epoch of the run uses each pair once.
+
+    Raises:
+        DataError: an epoch of a stage uses no pair, or less than one of a corpus.
+    """
+    measured = []
+    for stage in stages:
+        uses = np.array(plan.count_uses(stage.weights))
+        shares = (uses / uses.sum(axis=0)).round(4).tolist()
+        parts = [
+            {"name": corpus.name, "weight": weight, "pairs": pairs, "subwords": subwords}
+            for corpus, weight, (pairs, subwords) in zip(
+                corpora, stage.weights, shares, strict=True
+            )
+        ]
+        last = None if stage.stop == NO_END else stage.stop
+        measured.append({"steps": [stage.first + 1, last], "corpora": parts})
+    return measured if any(each != 1 for stage in stages for each in stage.weights) else []
+
+
+def format_stage(stage: Mapping[str, Any]) -> str:
+    """Formats one of the results of `measure_stages` as a title and a line for each corpus."""
+    first, last = stage["steps"]
+    rows = [
+        [f"{part['pairs']:.1%} of pairs", f"{part['subwords']:.1%} of sub-words",
+         f"each {part['weight']:.4g} times", part["name"]]
+        for part in stage["corpora"]
+    ]  # fmt: skip
+    title = f"steps {first} to {last}" if last else f"step {first} and later"
+    return f"{title}:\n{textwrap.indent(format_table(rows, align='rrr'), '  ')}"
