@@ -4,7 +4,6 @@ import jax
 import numpy as np
 
 from t2t.analysis.head_importance import list_heads, switch_off
-from t2t.config.fields import ModelConfig
 from t2t.model.interface import merge
 from tests import reference
 from tests.model.small_models import SRC, TGT_IN, draw_model, vary
@@ -29,12 +28,3 @@ def test_head_that_is_switched_off_adds_nothing_and_the_others_stay() -> None:
         found = run(less)
         np.testing.assert_allclose(found[0], wanted, atol=2e-4)
         assert not np.allclose(found, whole)
-
-
-def test_heads_are_listed_stack_by_stack() -> None:
-    config = ModelConfig(num_layers=1, decoder_layers=2, num_heads=2)
-    assert [tuple(head) for head in list_heads(config)] == [
-        ("encoder", 0, 0), ("encoder", 0, 1),
-        ("decoder", 0, 0), ("decoder", 0, 1), ("decoder", 1, 0), ("decoder", 1, 1),
-        ("cross", 0, 0), ("cross", 0, 1), ("cross", 1, 0), ("cross", 1, 1),
-    ]  # fmt: skip

@@ -1,11 +1,8 @@
 """Short and long sentences apart, as numbers and as a picture."""
 
-from pathlib import Path
-
 import pytest
 
 from t2t.evaluation.measures import make_measure
-from t2t.evaluation.plots import plot_by_length
 from t2t.evaluation.significance import Bucket, score_by_length
 from tests.evaluation.saved_evaluations import collect, pair, spoil
 
@@ -34,13 +31,3 @@ def test_sentences_are_grouped_by_the_words_of_their_source() -> None:
         assert bucket.scores["bad"].value == pytest.approx(
             100 - 100 * wrong / len(bucket.indices) / 2
         )
-
-
-@pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_plot_is_a_file_of_the_kind_that_its_name_says(tmp_path: Path, suffix: str) -> None:
-    systems = {"base": [REFERENCES], "other": [spoil(2, REFERENCES)]}
-    buckets = score_buckets("bleu", systems)
-    path = tmp_path / f"plot.{suffix}"
-    plot_by_length(buckets, "bleu", path)
-    content = path.read_bytes()
-    assert content.startswith(b"\x89PNG" if suffix == "png" else b"<?xml")

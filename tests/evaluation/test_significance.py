@@ -103,18 +103,6 @@ def test_sentence_interval_of_a_share_is_the_binomial_one() -> None:
     assert (high - low) / 2 == pytest.approx(196 * math.sqrt(0.75 * 0.25 / 1000), rel=0.1)
 
 
-@pytest.mark.parametrize(("name", "higher_is_better"), [("bleu", True), ("ter", False)])
-def test_clearly_better_system_is_better_by_every_measure(
-    name: str, higher_is_better: bool
-) -> None:
-    measure = make_measure(name, "de")
-    comparison = compare(BAD, GOOD, measure)
-    assert comparison.distinguishable
-    assert comparison.better
-    assert (comparison.difference > 0) == higher_is_better
-    assert not compare(GOOD, BAD, measure).better
-
-
 def test_systems_that_differ_by_chance_alone_are_not_distinguishable() -> None:
     for first, second in ((GOOD[:1], GOOD[1:2]), (GOOD[:1], GOOD[:1]), (GOOD[:2], GOOD[2:])):
         assert not compare(first, second).distinguishable
@@ -130,10 +118,6 @@ def test_scatter_of_the_seeds_takes_a_verdict_back() -> None:
     assert scattered.seed_error > scattered.sentence_error
     assert not scattered.distinguishable
     assert compare(BAD[:1], GOOD[:1]).distinguishable
-
-
-def test_comparison_is_the_same_each_time() -> None:
-    assert compare(GOOD[:2], BAD) == compare(GOOD[:2], BAD)
 
 
 def test_paired_test_of_single_runs_is_the_normal_one_over_sentences() -> None:
@@ -281,19 +265,17 @@ def test_interval_over_seeds_is_students() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
-def test_few_sentences_have_neither_interval_nor_verdict(name: str) -> None:
-    measure = make_measure(name, "de")
+def test_few_sentences_have_neither_interval_nor_verdict() -> None:
     few = MIN_SENTENCES - 1
     for count in (2, few):
-        judgement = judge_lines(GOOD[0][:count], BAD[0][:count], REFERENCES[:count], measure)
+        judgement = judge_lines(GOOD[0][:count], BAD[0][:count], REFERENCES[:count], BLEU)
         assert all(each.over_sentences is None for each in judgement.scores.values())
         [comparison] = judgement.comparisons.values()
         assert comparison.interval is None
         assert not comparison.distinguishable
         assert math.isnan(comparison.p_value)
-    assert measure.score(GOOD[0][:few], pair(REFERENCES[:few]), with_interval=True).interval is None
-    assert measure.score(GOOD[0][:30], pair(REFERENCES[:30]), with_interval=True).interval
+    assert BLEU.score(GOOD[0][:few], pair(REFERENCES[:few]), with_interval=True).interval is None
+    assert BLEU.score(GOOD[0][:30], pair(REFERENCES[:30]), with_interval=True).interval
 
 
 def judge_lines(
@@ -346,9 +328,8 @@ def test_interval_of_a_difference_of_shares_covers_95_percent(
 
 def test_difference_that_does_not_vary_has_no_verdict() -> None:
     """One sentence forty times; its resamples are all alike."""
-    measure = make_measure("bleu", "de")
     lines = [["a b c d e f g"] * 40, ["a b c d e f x"] * 40]
-    [found] = judge_lines(lines[0], lines[1], lines[0], measure).comparisons.values()
+    [found] = judge_lines(lines[0], lines[1], lines[0], BLEU).comparisons.values()
     assert found.difference < 0
     assert not found.distinguishable
     assert math.isnan(found.p_value)

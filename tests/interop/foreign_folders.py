@@ -186,15 +186,22 @@ def write_nllb_model(
     return _write(folder, values)
 
 
-def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
-    """Writes a whole folder of T5 1.1, with an output table of its own; returns the tensors."""
+def write_t5_vocabulary(folder: Path, spare: int = 7) -> int:
+    """Writes a model; returns its size with the sentinels and with rows to spare."""
     model = train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
-    if not (folder / "spiece.model").exists():
-        (folder / "spiece.model").write_bytes(model)
+    (folder / "spiece.model").write_bytes(model)
+    return len(list_pieces(model)) + 100 + spare
+
+
+def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
+    """Writes a whole folder of T5 1.1, with an output table of its own; returns the tensors.
+
+    With a vocab_size the vocabulary is there already.
+    """
     values = {
         "model_type": "t5",
         "architectures": ["T5ForConditionalGeneration"],
-        "vocab_size": len(list_pieces(model)) + 100 + 7,
+        "vocab_size": changes.get("vocab_size") or write_t5_vocabulary(folder),
         "d_model": 16,
         "d_kv": 6,
         "d_ff": 24,

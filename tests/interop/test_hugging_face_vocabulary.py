@@ -29,19 +29,15 @@ from tests.interop.foreign_folders import (
     CODES,
     add_tokens,
     write_m2m100_vocabulary,
+    write_madlad_vocabulary,
     write_nllb_vocabulary,
+    write_t5_vocabulary,
     write_vocabulary,
 )
 from tests.interop.small_vocabularies import list_pieces, make_odd_lines, make_text, train_model
 
 NEW = ("ŋ", "\0", "\0\0", "ŋ\0")  # pieces that no model has, and one cannot hold
 NEW_LINES = ["theŋqueen ŋ", "a\0b \0\0 ŋ\0", "ŋŋ"]
-
-
-def write_t5_vocabulary(folder: Path, spare: int = 7, **options: Any) -> int:
-    model = train_model(0, **({"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1} | options))
-    (folder / "spiece.model").write_bytes(model)
-    return len(list_pieces(model)) + 100 + spare
 
 
 READERS: dict[str, tuple[Callable[[Path], int], Callable[[Path, int], ImportedVocabulary]]] = {
@@ -198,11 +194,9 @@ def test_codes_of_marian_are_tags_of_the_target(
 
 
 def test_vocabulary_of_madlad_has_languages_as_text(tmp_path: Path) -> None:
-    ids = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}
-    write_t5_vocabulary(tmp_path, **ids, user_defined_symbols="<2de>,<2en>")
-    (tmp_path / "tokenizer_config.json").write_text('{"extra_ids": 0}', "utf-8")
+    size = write_madlad_vocabulary(tmp_path)
     own = list_pieces((tmp_path / "spiece.model").read_bytes())
-    vocabulary, rows, languages = read_t5(tmp_path, len(own))
+    vocabulary, rows, languages = read_t5(tmp_path, size)
     assert (languages, vocabulary.several_sentences) == ((), 0.0)
     assert rows.row[:4].tolist() == [NO_ROW, 1, 2, 0]
     [text, plain] = vocabulary.src.encode(["<2de> the", "the"])

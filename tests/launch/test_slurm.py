@@ -116,10 +116,9 @@ def jobs(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs
     make_folder = tmp_path_factory.mktemp
     stubs = {
         f"ends with {status}": submit_stub(make_folder("job"), f"exit {status}")
-        for status in (0, 1, 2, 76)
+        for status in (0, 2, 76)
     }
     crashes = END_BY_RESTARTS.format(statuses="134 137 143 " + "137 " * 7 + "134 0")
-    stops = END_BY_RESTARTS.format(statuses=f"{INTERRUPTED} " * 11 + "0")
     stops_and_crashes = END_BY_RESTARTS.format(statuses=f"{INTERRUPTED} " * 11 + "137 0")
     progress = 'mkdir -p "a b/checkpoints/$SLURM_RESTART_COUNT"\n' + END_BY_RESTARTS.format(
         statuses="137 " * 12 + "0"
@@ -131,7 +130,6 @@ def jobs(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs
         "crashes after checkpoints": submit_stub(
             make_folder("job"), progress, "--comment=my own words"
         ),
-        "is stopped": submit_stub(make_folder("job"), stops),
         "loses one process": submit_stub(make_folder("job"), one_fails, "--ntasks=2"),
         "has one process": submit_stub(make_folder("job"), PRINT_ARGUMENTS),
         "has two nodes": submit_stub(
@@ -286,12 +284,10 @@ def test_task_of_an_array_is_requeued_alone(jobs: Jobs) -> None:
     ("name", "end", "restarts"),
     [
         ("ends with 0", "COMPLETED", 0),
-        ("ends with 1", "FAILED", 0),
         ("ends with 2", "FAILED", 0),
         ("ends with 76", "FAILED", 0),
         ("crashes", "FAILED", 10),  # without a new checkpoint
         ("crashes after checkpoints", "COMPLETED", 12),
-        ("is stopped", "COMPLETED", 11),
         ("is stopped and crashes", "COMPLETED", 12),  # time limits are no crashes
         ("loses one process", "COMPLETED", 1),
     ],

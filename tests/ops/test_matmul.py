@@ -1,16 +1,14 @@
-"""Products against NumPy with operands rounded by hand, and on meshes."""
+"""Products against NumPy with operands rounded by hand."""
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
 
-from t2t.config.fields import MeshConfig, ModelConfig
+from t2t.config.fields import ModelConfig
 from t2t.ops.fast_linear import multiply
 from t2t.ops.select_kernels import choose_policy
-from t2t.runtime.mesh import make_mesh, spec
 
 SHAPES = {
     "BTD,DF->BTF": ((2, 3, 8), (8, 16)),
@@ -49,12 +47,6 @@ def test_results_and_gradients_are_sums_of_rounded_operands(subscripts: str, nam
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_bfloat16_activations_give_bfloat16() -> None:
-    x, weights = draw(2, 3, 8).astype(jnp.bfloat16), draw(8, 16)
-    result = multiply("BTD,DF->BTF", x, weights, dtype=jnp.dtype("bfloat16"))
-    assert result.dtype == jnp.bfloat16
-
-
 @pytest.mark.parametrize("subscripts", SHAPES)
 def test_gradients_of_weights_are_not_rounded_to_bfloat16(subscripts: str) -> None:
     x, weights = (draw(*shape) for shape in SHAPES[subscripts])
@@ -64,28 +56,3 @@ def test_gradients_of_weights_are_not_rounded_to_bfloat16(subscripts: str) -> No
     one, other, out = subscripts.replace("->", ",").split(",")
     wanted = np.einsum(f"{one},{out}->{other}", *(widen(a, "mixed") for a in (narrow, upstream)))
     np.testing.assert_allclose(pull(upstream)[0], wanted, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.equality
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_mesh_changes_neither_results_nor_where_gradients_lie(dtype: str) -> None:
-    """A sum over a dimension that is cut, as in the feed-forward's second product."""
-    x, weights = draw(4, 2, 16).astype(dtype), draw(16, 8)
-
-    def add_up(x: jax.Array, weights: jax.Array) -> jax.Array:
-        names = spec("batch", None, None)
-        product = multiply("BTF,FD->BTD", x, weights, names, dtype=jnp.dtype("bfloat16"))
-        return jnp.sum(product.astype(jnp.float32))  # its gradient needs no rounding
-
-    wanted = jax.grad(add_up, argnums=(0, 1))(x, weights)
-    mesh = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
-    with jax.set_mesh(mesh):
-        places = [
-            NamedSharding(mesh, part or PartitionSpec())
-            for part in (spec("batch", None, "d_ff"), spec("d_ff", None))
-        ]
-        placed = [jax.device_put(*each) for each in zip((x, weights), places, strict=True)]
-        found = jax.jit(jax.grad(add_up, argnums=(0, 1)))(*placed)
-    for one, other, place in zip(found, wanted, places, strict=True):
-        assert one.sharding.is_equivalent_to(place, one.ndim)
-        np.testing.assert_allclose(one, other, rtol=1e-5)
