@@ -14,6 +14,7 @@ from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, Toke
 from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.interop import ctranslate2_export
 from t2t.interop.bart_family import order_as_halves
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_export import plan_export, write_model
@@ -213,7 +214,7 @@ def test_vocabulary_that_a_family_does_not_have_is_refused_by_field(
         plan_export(Config(model=T5), make_vocabulary(tmp_path, kind="bpe"), None)
 
 
-def test_field_that_the_export_does_not_know_is_refused(vocabulary: Vocabulary) -> None:
+def test_field_that_an_export_does_not_know_is_refused(vocabulary: Vocabulary) -> None:
     @dataclasses.dataclass
     class Variant(ModelConfig):
         logit_cap: float = 0.0
@@ -221,6 +222,16 @@ def test_field_that_the_export_does_not_know_is_refused(vocabulary: Vocabulary) 
     config = Config()
     vars(config)["model"] = Variant()
     plan_export(config, vocabulary, None)
+    ctranslate2_export.check_support(config.model)
     vars(config)["model"] = Variant(logit_cap=30.0)
     with pytest.raises(ConfigError, match=r"^model\.logit_cap=30\.0 is not supported .* 0\.0$"):
         plan_export(config, vocabulary, None)
+    with pytest.raises(ConfigError, match=r"^model\.logit_cap=30\.0 is not supported by .*=0\.0$"):
+        ctranslate2_export.check_support(config.model)
+
+
+def test_every_field_of_the_model_goes_to_ctranslate2_is_ignored_or_restricted() -> None:
+    """`test_against_ctranslate2.py` compares outputs."""
+    names = [field.name for field in dataclasses.fields(ModelConfig)]
+    module = ctranslate2_export
+    assert sorted([*module.SUPPORTED, *module.EXPORTED, *module.IGNORED]) == sorted(names)
