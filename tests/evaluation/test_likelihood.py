@@ -1,4 +1,4 @@
-"""Losses of given texts against loops over pairs, the search and the whole model."""
+"""Losses of given texts, of corpora and with sources of other pairs, against loops over pairs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,9 +23,6 @@ from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.decoding.beam_search import LengthPenalty
-from t2t.decoding.sampling import Stream
-from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.evaluation.likelihood import CorpusLoss, PairScorer
 from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.model.interface import Params, merge
@@ -43,32 +40,6 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 def encode(vocabulary: Vocabulary) -> list[tuple[list[int], list[int]]]:
     src, tgt = zip(*TRANSLATED, ("", "Nichts."), ("Dogs.", ""), strict=True)
     return list(zip(vocabulary.src.encode(src), vocabulary.tgt.encode(tgt), strict=True))
-
-
-@pytest.mark.parametrize("strategy", ["beam", pytest.param("sampling", marks=pytest.mark.slow)])
-def test_scores_are_those_of_the_search(
-    vocabulary: Vocabulary, params: Params, strategy: str
-) -> None:
-    config = make_config(strategy=strategy, alpha=1.0)
-    structure, _ = init_model(config.model, 420, 420, jax.random.key(0))
-    sources = vocabulary.src.encode([src for src, _ in TRANSLATED[:2]])
-    width, count = max(map(len, sources)), 4 if strategy == "beam" else 1
-    ids = np.array([source + [0] * (width - len(source)) for source in sources], np.int32)
-    stream = Stream(*np.array([[0, 0], [0, 1], [0, 0], [0, 0]], np.int32))
-    found = BatchSearch(structure, config.decoding).search(
-        params,
-        Sources(ids, np.full(2, 12, np.int32), stream=stream if strategy == "sampling" else None),
-        12,
-        count,
-        (LengthPenalty("none", 0.0),),
-    )
-    rows = [(row, rank) for row in range(2) for rank in range(count)]
-    pairs = [
-        (sources[row], found.tokens[row, n, : found.lengths[row, n]].tolist()) for row, n in rows
-    ]
-    scores = PairScorer(Members((config.model,)), vocabulary, 64).score(params, pairs)
-    for (row, rank), score in zip(rows, scores, strict=True):
-        np.testing.assert_allclose(score.sum(), found.log_probs[row, rank], atol=1e-4)
 
 
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), 64])

@@ -1,6 +1,7 @@
 """Folders that are exported are read again; `test_against_transformers.py` loads them."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ from tests.interop.small_vocabularies import (
     make_text,
 )
 
-BOTH = DataConfig(directions=("eng_Latn-deu_Latn",), direction_tags="both")
 MARIAN = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2)
 T5 = dataclasses.replace(
     MARIAN,
@@ -40,6 +40,10 @@ T5 = dataclasses.replace(
     feed_forward_bias=False,
     attention_scale=False,
 )
+
+
+def tag_both(direction: str) -> DataConfig:
+    return DataConfig(directions=(direction,), direction_tags="both")
 
 
 def open_folder(folder: Path) -> ForeignModel:
@@ -74,37 +78,32 @@ def write_added(folder: Path, write: Callable[[Path], int]) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("write_source", "data"),
-    [
-        (write_marian_model, DataConfig(directions=("en-fra",))),
-        (foreign_folders.write_nllb_model, BOTH),
-        (write_m2m100_model, dataclasses.replace(BOTH, directions=("en-de",))),
-        (
-            foreign_folders.write_mbart_model,
-            dataclasses.replace(BOTH, directions=("en_XX-de_DE",)),
-        ),
-        (foreign_folders.write_t5_model, DataConfig()),
-        (
-            lambda folder: foreign_folders.write_t5_model(folder, model_type="umt5"),
-            DataConfig(),
-        ),
-        (foreign_folders.write_madlad_model, DataConfig()),
-        (lambda folder: write_added(folder, foreign_folders.write_nllb_vocabulary), BOTH),
-        (
-            lambda folder: write_added(folder, foreign_folders.write_m2m100_vocabulary),
-            dataclasses.replace(BOTH, directions=("en-de",)),
-        ),
-        (write_added_t5_model, DataConfig()),
-    ],
-    ids=[
-        *("Marian", "NLLB", "M2M-100", "mBART-50", "T5 1.1", "umT5", "MADLAD-400"),
-        *("NLLB, added tokens", "M2M-100, added tokens", "T5 1.1, added tokens in a full table"),
-    ],
-)
-def test_imported_model_goes_out_as_it_came_in(
-    tmp_path: Path, write_source: Callable[[Path], Any], data: DataConfig
-) -> None:
+SOURCES: dict[str, tuple[Callable[[Path], Any], DataConfig]] = {
+    "Marian": (write_marian_model, DataConfig(directions=("en-fra",))),
+    "NLLB": (foreign_folders.write_nllb_model, tag_both("eng_Latn-deu_Latn")),
+    "M2M-100": (write_m2m100_model, tag_both("en-de")),
+    "mBART-50": (foreign_folders.write_mbart_model, tag_both("en_XX-de_DE")),
+    "T5 1.1": (foreign_folders.write_t5_model, DataConfig()),
+    "umT5": (
+        functools.partial(foreign_folders.write_t5_model, model_type="umt5"),
+        DataConfig(),
+    ),
+    "MADLAD-400": (foreign_folders.write_madlad_model, DataConfig()),
+    "NLLB, added tokens": (
+        functools.partial(write_added, write=foreign_folders.write_nllb_vocabulary),
+        tag_both("eng_Latn-deu_Latn"),
+    ),
+    "M2M-100, added tokens": (
+        functools.partial(write_added, write=foreign_folders.write_m2m100_vocabulary),
+        tag_both("en-de"),
+    ),
+    "T5 1.1, added tokens in a full table": (write_added_t5_model, DataConfig()),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_imported_model_goes_out_as_it_came_in(tmp_path: Path, name: str) -> None:
+    write_source, data = SOURCES[name]
     write_source(tmp_path)
     model = open_folder(tmp_path)
     params = model.read_params(open_tensors(tmp_path))
@@ -126,8 +125,8 @@ def test_imported_model_goes_out_as_it_came_in(
         assert ids == found
     read, written = open_tensors(tmp_path), open_tensors(tmp_path / "out")
     assert read.shapes == written.shapes
-    for name in read.by_name:
-        np.testing.assert_allclose(written.read(name), read.read(name), rtol=1e-6, err_msg=name)
+    for each in read.by_name:
+        np.testing.assert_allclose(written.read(each), read.read(each), rtol=1e-6, err_msg=each)
 
 
 def make_vocabulary(folder: Path, **options: Any) -> Vocabulary:
@@ -209,7 +208,7 @@ def test_vocabulary_that_a_family_does_not_have_is_refused_by_field(
     with pytest.raises(ConfigError, match=r"data\.directions=\('en-de',\) .* T5 has no tags"):
         plan_export(Config(model=T5, data=DataConfig(directions=("en-de",))), vocabulary, None)
     with pytest.raises(ConfigError, match=r"data\.direction_tags='both' .* Marian has tags of"):
-        plan_export(Config(model=MARIAN, data=BOTH), vocabulary, None)
+        plan_export(Config(model=MARIAN, data=tag_both("en-de")), vocabulary, None)
     with pytest.raises(ConfigError, match=r"tokenizer\.kind='bpe' .* T5's is 'unigram'"):
         plan_export(Config(model=T5), make_vocabulary(tmp_path, kind="bpe"), None)
 

@@ -20,6 +20,7 @@ from t2t.planning.chips import CHIPS
 from t2t.planning.compile_step import CompiledStep, DeviceMemory, OutOfMemoryError
 from t2t.planning.plan_report import describe, describe_search, to_json
 from t2t.planning.planner import MeshPlan, list_meshes, plan_mesh, search_meshes
+from t2t.planning.roofline import Roofline
 from t2t.planning.topology import Topology, open_topology
 
 CONFIG = Config(
@@ -36,21 +37,25 @@ def plan(fsdp: int) -> MeshPlan:
     return plan_mesh(config, open_topology("cpu:8"), mean_length=8)
 
 
+def read_roofline(found: MeshPlan) -> Roofline:
+    """The roofline of the heaviest shape, which alone is compiled."""
+    assert found.heaviest.roofline
+    return found.heaviest.roofline
+
+
 @pytest.mark.slow
 def test_compiler_counts_the_flops_of_the_closed_form() -> None:
     """Uses a wide model: the compiler also counts elementwise operations, few in a wide one."""
     model = dataclasses.replace(CONFIG.model, d_model=512, d_ff=2048)
     config = dataclasses.replace(CONFIG, model=model)
-    heaviest = plan_mesh(config, open_topology("cpu:8"), mean_length=8).heaviest
-    assert heaviest.roofline is not None
-    assert heaviest.roofline.compiled_flops == pytest.approx(heaviest.roofline.flops, rel=0.03)
-    assert heaviest.model_flops < heaviest.roofline.flops
+    found = plan_mesh(config, open_topology("cpu:8"), mean_length=8)
+    own = read_roofline(found)
+    assert own.compiled_flops == pytest.approx(own.flops, rel=0.03)
+    assert found.heaviest.model_flops < own.flops
 
 
 def test_parameters_are_sharded_over_fsdp_and_the_optimizer_over_data_too() -> None:
-    whole, cut = (plan(fsdp).heaviest.roofline for fsdp in (1, 8))
-    assert whole is not None
-    assert cut is not None
+    whole, cut = (read_roofline(plan(fsdp)) for fsdp in (1, 8))
     parameters = whole.memory.parameters
     for part in (cut.memory.parameters, whole.memory.optimizer / 2, cut.memory.optimizer / 2):
         assert parameters / 8 < part < 1.3 * parameters / 8  # norms and biases are not sharded
@@ -58,9 +63,7 @@ def test_parameters_are_sharded_over_fsdp_and_the_optimizer_over_data_too() -> N
 
 
 def test_collectives_are_those_of_the_mesh() -> None:
-    whole, cut = (plan(fsdp).heaviest.roofline for fsdp in (1, 8))
-    assert whole is not None
-    assert cut is not None
+    whole, cut = (read_roofline(plan(fsdp)) for fsdp in (1, 8))
     parameters = whole.memory.parameters
     sums, gathers = (whole.collectives[f"all-{x} (data, network)"] for x in ("reduce", "gather"))
     assert len(whole.collectives) == 2  # of gradients, of new parameters
@@ -74,9 +77,7 @@ def test_recurrence_sends_the_gradients_of_its_loops_once() -> None:
     """Checks that the loops do not send them in each iteration."""
     model = ModelConfig(kind="rnn", num_layers=1, d_model=32, dropout=0.0)
     config = dataclasses.replace(CONFIG, model=model)
-    heaviest = plan_mesh(config, open_topology("cpu:8"), mean_length=8).heaviest
-    own = heaviest.roofline
-    assert own is not None
+    own = read_roofline(plan_mesh(config, open_topology("cpu:8"), mean_length=8))
     gradients = own.memory.parameters
     assert gradients <= own.collectives["all-reduce (data, network)"]["bytes"] < 1.5 * gradients
     assert not any("unknown" in remark for remark in own.remarks)  # loops of unknown length
@@ -85,9 +86,8 @@ def test_recurrence_sends_the_gradients_of_its_loops_once() -> None:
 def test_whole_training_takes_at_least_the_bounds_of_its_steps() -> None:
     """The shape that is not compiled counts with its FLOPs alone."""
     found = plan(1)
-    own, recipe = found.heaviest.roofline, found.recipe
-    assert own is not None
-    assert recipe is not None
+    own, recipe = read_roofline(found), found.recipe
+    assert recipe
     compiled, other = found.shapes
     seconds = compiled.share * own.step_seconds_lower_bound
     seconds += other.share * other.padded_flops / (8 * 100e9)
@@ -187,9 +187,8 @@ ENTRY %m () -> f32[] {
     topology = Topology("h100:4x2", CHIPS["h100"], open_topology("cpu:8").devices)
     config = dataclasses.replace(CONFIG, mesh=MeshConfig(4, 2, 1))
     plan = plan_mesh(config, topology, mean_length=8)
-    own = plan.heaviest.roofline
-    assert own is not None
-    assert own.kernels is not None
+    own = read_roofline(plan)
+    assert own.kernels
     assert sum(kernels["count"] for kernels in own.kernels.values()) == 2
     assert own.step_seconds_lower_bound == own.seconds["memory"]
     assert list(own.collectives) == ["all-gather (fsdp, NVLink)"]
