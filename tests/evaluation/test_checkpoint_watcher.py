@@ -177,8 +177,7 @@ def test_training_is_told_to_stop_when_patience_is_at_its_end(
 
 
 @pytest.mark.parametrize(
-    ("bleu", "asks"),
-    [((0.0, 0.0, 0.4), False), ((0.0, 0.0, 2.0), False), ((0.0, 2.0, 1.5), True)],
+    ("bleu", "asks"), [((0.0, 0.0, 0.4), False), ((0.0, 0.0, 2.0), False), ((0.0, 2.0, 1.5), True)]
 )
 def test_patience_begins_when_a_checkpoint_translates(
     run: Path, bleu: tuple[float, ...], asks: bool

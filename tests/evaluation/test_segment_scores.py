@@ -9,11 +9,7 @@ import pytest
 from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.evaluation.saved_evaluations import EvaluationError, load_evaluation
-from t2t.evaluation.segment_scores import (
-    NO_DEFINITION,
-    read_segment_scores,
-    store_segment_scores,
-)
+from t2t.evaluation.segment_scores import NO_DEFINITION, read_segment_scores, store_segment_scores
 from tests.evaluation.saved_evaluations import REFERENCES, save, spoil
 
 COUNT = len(REFERENCES)

@@ -126,9 +126,11 @@ def test_newest_evaluations_of_other_searches_are_refused_unless_they_are_named(
         EvaluationError, match=r"decoding\.beam_size: 4 and 1\. .* --checkpoint=best or"
     ):
         check_alike(read(first, tmp_path / "greedy"))
-    systems = read(first / "evaluations" / "test-100.json", greedy.path)
+    check_alike(read(first / "evaluations" / "test-100.json", greedy.path))
+    save(tmp_path / "longer", spoil(4), checkpoint="200")
+    systems = read(first, tmp_path / "longer")
     check_alike(systems)
-    assert list_circumstances(systems) == {"decoding.beam_size": ["4", "1"]}
+    assert list_circumstances(systems) == {"checkpoint": ["100", "200"]}
 
 
 def test_systems_of_two_backends_are_refused(first: Path, tmp_path: Path) -> None:

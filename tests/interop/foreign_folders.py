@@ -92,11 +92,7 @@ def write_nllb_vocabulary(folder: Path, codes: Sequence[str] = CODES) -> int:
     values = {
         "added_tokens": [{"id": ids[name], "content": name, "special": True} for name in special],
         "normalizer": None,
-        "model": {
-            "type": "BPE",
-            "vocab": {name: ids[name] for name in names},
-            "merges": merges,
-        },
+        "model": {"type": "BPE", "vocab": {name: ids[name] for name in names}, "merges": merges},
     }
     (folder / "tokenizer.json").write_text(json.dumps(values), "utf-8")
     return len(ids) + 2

@@ -35,12 +35,7 @@ from t2t.decoding.bulk import find_inputs
 from t2t.evaluation.requests import ModelRequest
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_export import plan_export, write_model
-from t2t.interop.hugging_face_folder import (
-    SourceError,
-    open_tensors,
-    read_json,
-    write_safetensors,
-)
+from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json, write_safetensors
 from t2t.interop.hugging_face_vocabulary import (
     M2M100_LANGUAGES,
     ImportedVocabulary,
@@ -61,11 +56,7 @@ from tests.interop.foreign_folders import (
     write_vocabulary,
 )
 from tests.interop.model_folders import write_random_tensors
-from tests.interop.small_vocabularies import (
-    make_odd_lines,
-    make_text,
-    train_model,
-)
+from tests.interop.small_vocabularies import make_odd_lines, make_text, train_model
 from tests.tiny_training import change, make_config
 
 pytestmark = [
@@ -431,10 +422,7 @@ def test_ctranslate2_converts_what_was_exported(pair: Pair, tmp_path: Path) -> N
     with torch.no_grad():
         mask = torch.tensor(src != pair.original.config.pad_token_id).long()
         outputs = load(folder).generate(
-            input_ids=torch.tensor(src),
-            attention_mask=mask,
-            num_beams=1,
-            max_new_tokens=LENGTH,
+            input_ids=torch.tensor(src), attention_mask=mask, num_beams=1, max_new_tokens=LENGTH
         )
     ended = 0
     for row, output in zip(src.tolist(), outputs.tolist(), strict=True):

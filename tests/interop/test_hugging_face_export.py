@@ -25,10 +25,7 @@ from t2t.model.interface import Params
 from t2t.model.position import encode_sinusoidal
 from t2t.ops.build_model import describe_model
 from tests.interop import foreign_folders
-from tests.interop.small_vocabularies import (
-    make_odd_lines,
-    make_text,
-)
+from tests.interop.small_vocabularies import make_odd_lines, make_text
 
 MARIAN = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2)
 T5 = dataclasses.replace(
@@ -84,10 +81,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Any], DataConfig]] = {
     "M2M-100": (write_m2m100_model, tag_both("en-de")),
     "mBART-50": (foreign_folders.write_mbart_model, tag_both("en_XX-de_DE")),
     "T5 1.1": (foreign_folders.write_t5_model, DataConfig()),
-    "umT5": (
-        functools.partial(foreign_folders.write_t5_model, model_type="umt5"),
-        DataConfig(),
-    ),
+    "umT5": (functools.partial(foreign_folders.write_t5_model, model_type="umt5"), DataConfig()),
     "MADLAD-400": (foreign_folders.write_madlad_model, DataConfig()),
     "NLLB, added tokens": (
         functools.partial(write_added, write=foreign_folders.write_nllb_vocabulary),
@@ -186,11 +180,7 @@ def test_sinusoids_are_reordered_as_halves() -> None:
         (MARIAN, {"norm_epsilon": 1e-3}, r"model\.norm_epsilon=0\.001 .* it supports 1e-05"),
         (MARIAN, {"num_kv_heads": 1}, r"model\.num_kv_heads=1 .* it supports 2"),
         (MARIAN, {"d_v": 4}, r"model\.d_v=4 .* it supports 8"),
-        (
-            MARIAN,
-            {"position": "sinusoidal_fairseq"},
-            r"model\.position=.* not imported from NLLB",
-        ),
+        (MARIAN, {"position": "sinusoidal_fairseq"}, r"model\.position=.* not imported from NLLB"),
         (T5, {"attention_scale": True}, r"model\.attention_scale=True .* it supports False"),
     ],
 )
