@@ -257,32 +257,6 @@ def test_spbleu_counts_sub_words_and_says_where_their_model_belongs(
     assert 0 < measure.score(HYPOTHESES, pair(REFERENCES)).value < 100
 
 
-@pytest.fixture
-def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "_registered", {})
-
-
-@pytest.mark.usefixtures("_registry")
-def test_registered_measure_is_one_like_the_others() -> None:
-    """The share of the source's length, in characters."""
-
-    @register(MEASURE_FIELD, "length")
-    def make_length(tgt_language: str, num_references: int) -> Measure:
-        def segments(sources: Any, hypotheses: Any, _: Any) -> Any:
-            return [[len(a), len(b)] for a, b in zip(hypotheses, sources, strict=True)]
-
-        return Measure("", f"characters, 1.0, {tgt_language}, {num_references}", segments)
-
-    measure = make_measure("length", "deu", 2)
-    test_set = pair(["x"] * 40, ["x"] * 40)._replace(sources=["abcd"] * 40)
-    score = measure.score(["ab"] * 39 + ["abcd"], test_set, with_interval=True)
-    assert (measure.name, measure.definition) == ("length", "characters, 1.0, de, 2")
-    assert score.value == (39 * 2 + 4) / 160
-    assert score.interval is not None
-    assert score.interval[0] < score.value < score.interval[1]
-
-
-@pytest.mark.usefixtures("_registry")
 @pytest.mark.parametrize(
     ("function", "fault"),
     [
@@ -296,7 +270,11 @@ def test_registered_measure_is_one_like_the_others() -> None:
         (lambda *_: Measure("", "", lambda *_: np.full((1, 1), math.nan)), "all finite: False"),
     ],
 )
-def test_wrong_measure_is_refused_with_what_is_expected(function: Any, fault: str) -> None:
+def test_wrong_measure_is_refused_with_what_is_expected(
+    function: Any, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "_registered", {})
+
     def register_and_score() -> None:
         register(MEASURE_FIELD, "own")(function)
         make_measure("own", "de").score(["a"], pair(["a"]))
