@@ -252,7 +252,7 @@ def test_scores_are_those_of_the_authors_computation(
     model, tokenizer, workdir = original
     sources, hypotheses, references = (make_text(seed, 24) for seed in (4, 5, 6))
     hypotheses[3] = " ".join([hypotheses[3]] * 40)  # is cut
-    expected = []
+    expected, longest = [], 1024 if version.startswith("23") else 1536
     for src, tgt, ref in zip(sources, hypotheses, references, strict=True):
         text = {
             "23": f"candidate: {tgt} reference: {ref}",
@@ -260,7 +260,6 @@ def test_scores_are_those_of_the_authors_computation(
             "24": f"source: {src} candidate: {tgt} reference: {ref}",
             "24-qe": f"source: {src} candidate: {tgt}",
         }[version]
-        longest = 1024 if version.startswith("23") else 1536
         ids = tokenizer(text, max_length=longest, truncation=True).input_ids
         assert ids[-1] == tokenizer.eos_token_id
         with torch.no_grad():

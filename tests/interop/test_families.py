@@ -151,7 +151,11 @@ def test_config_of_older_versions_is_read(
 
 def test_field_that_no_list_has_is_returned_with_its_value(tmp_path: Path) -> None:
     write_model(tmp_path)
-    later = {"tensor_format": "dense", "use_new_thing": False, "hidden_things": None}
+    later: dict[str, Any] = {
+        "tensor_format": "dense",
+        "use_new_thing": False,
+        "hidden_things": None,
+    }
     assert read(tmp_path, **later)[0].unknown == later
 
 
