@@ -153,7 +153,7 @@ def test_field_that_no_list_has_is_returned_with_its_value(tmp_path: Path) -> No
     write_model(tmp_path)
     later: dict[str, Any] = {
         "tensor_format": "dense",
-        "use_new_thing": False,
+        "new_thing": False,
         "hidden_things": None,
     }
     assert read(tmp_path, **later)[0].unknown == later
