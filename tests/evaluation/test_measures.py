@@ -125,6 +125,12 @@ def test_papers_measure_treats_text_as_its_steps_done_by_hand(line: str, treated
     assert make_paper_tokeniser("de")(line) == treated
 
 
+@pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], [])])
+def test_each_reference_needs_its_hypothesis(hypotheses: list[str], references: list[str]) -> None:
+    with pytest.raises(ValueError, match=f"{len(hypotheses)} hypotheses and {len(references)} ref"):
+        score_corpus(hypotheses, pair(references), "de", TEXT)
+
+
 def test_exact_match_is_the_share_of_equal_lines() -> None:
     hypotheses = ["Ein  Hund .", "ein Kind .", "", "Nichts"]
     references = ["Ein Hund . ", "Ein Kind .", "", "Etwas"]
