@@ -132,7 +132,8 @@ def test_what_was_not_done_after_the_last_score_is_made_up_for(run: Path) -> Non
     assert make_watch(run).follow(scorer)
     shutil.rmtree(run / "evaluations" / "watch")
     set_last_step(run, 400)
-    assert not make_watch(run, patience=1).follow(scorer, timeout=0.01, poll=0.01)
+    again = FakeScorer(run, {})  # which cannot score anything
+    assert not make_watch(run, patience=1).follow(again, timeout=0.01, poll=0.01)
     assert [row["best"] for row in read_table(run)] == [False, True, False]
     params, _ = restore_params(run / "evaluations" / "watch" / "best", "last")
     assert_same(params, scorer.scored["200"])
