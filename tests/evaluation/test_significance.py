@@ -288,9 +288,8 @@ def test_exact_matches_are_compared_by_mcnemars_test() -> None:
 
 @pytest.mark.parametrize(
     ("count", "gains", "losses"),
-    [(200, 0.05, 0), (200, 0.05, 0.01), (1000, 0.02, 0.005), (1000, 0.3, 0.05), (1000, 0.1, 0.1),
-     (100, 0.3, 0.3), (50, 0.3, 0.05)],
-)  # fmt: skip
+    [(200, 0.05, 0), (1000, 0.02, 0.005), (1000, 0.1, 0.1), (50, 0.3, 0.05)],
+)
 def test_interval_of_a_difference_of_shares_covers_95_percent(
     count: int, gains: float, losses: float
 ) -> None:

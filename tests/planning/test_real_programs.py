@@ -68,15 +68,6 @@ def compute(name: str, axes: tuple[int, int]) -> Roofline:
 
 
 @pytest.mark.parametrize(
-    ("name", "axes"),
-    [("v5e-2x2", (2, 2)), ("v5e-4x4-accumulation", (4, 4)), ("h100-2x2-accumulation", (2, 2))],
-)
-def test_collectives_go_along_the_axes_of_the_mesh(name: str, axes: tuple[int, int]) -> None:
-    found = {own.partition("(")[2].partition(",")[0] for own in compute(name, axes).collectives}
-    assert found == {"data", "fsdp", "data+fsdp"}
-
-
-@pytest.mark.parametrize(
     ("name", "hbm_bytes", "gathered", "scattered", "reduced"),
     [
         ("v5e-2x2", 3_196_232, 1_164_288, 196_608, 1_785_740),
