@@ -114,6 +114,18 @@ INNER = """
 """
 
 
+def test_computation_that_is_called_twice_sends_twice() -> None:
+    cost = measure(
+        """
+        %once = f32[1000]{0} call(%table), to_apply=%inner
+        ROOT %twice = f32[1000]{0} call(%once), to_apply=%inner
+        """,
+        INNER,
+    )
+    assert cost.hbm_bytes == 2 * 2 * 4000
+    assert [one.sent_bytes for one in cost.collectives] == [6000, 6000]
+
+
 @pytest.mark.parametrize(
     "branches",
     ["branch_computations={%cheap, %inner}", "true_computation=%inner, false_computation=%cheap"],
@@ -163,6 +175,19 @@ def test_fusion_reads_of_a_table_only_what_it_slices() -> None:
     """
     line = "ROOT %f = f32[10]{0} fusion(%table, %index), kind=kLoop, calls=%fused"
     assert measure(line, fused).hbm_bytes == 40 + 4 + 40
+
+
+def test_update_in_place_writes_only_the_update() -> None:
+    fused = """
+        %fused (t: f32[1000], i: s32[]) -> f32[1000] {
+          %t = f32[1000]{0} parameter(0)
+          %i = s32[] parameter(1)
+          %new = f32[10]{0} constant({...})
+          ROOT %out = f32[1000]{0} dynamic-update-slice(%t, %new, %i)
+        }
+    """
+    line = "ROOT %f = f32[1000]{0} fusion(%table, %index), kind=kLoop, calls=%fused"
+    assert measure(line, fused).hbm_bytes == 4 + 40
 
 
 def test_collective_cut_into_a_chain_of_fusions_counts_once() -> None:
