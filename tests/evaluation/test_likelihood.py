@@ -1,53 +1,45 @@
-"""Scores of given translations against those of the search and of the whole model."""
+"""Losses of given texts, of corpora and with sources of other pairs, against loops over pairs."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from t2t.config.fields import MeshConfig
-from t2t.data.batch import EOS_ID
-from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.beam_search import LengthPenalty
-from t2t.decoding.sampling import Stream
-from t2t.decoding.staged_search import BatchSearch, Sources
-from t2t.evaluation.likelihood import PairScorer
-from t2t.model.interface import Params
-from t2t.ops.build_model import Members, init_model
-from t2t.runtime.mesh import make_mesh
-from tests.decoding.small_translator import PAIRS, make_config, make_reference
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    DataConfig,
+    MeshConfig,
+    ModelConfig,
+    TokenizerConfig,
+)
+from t2t.data.batch import EOS_ID, PAD_ID, Batch, pad_sentences
+from t2t.data.corpus import ListCorpus
+from t2t.data.loader import Loader, make_batch
+from t2t.data.objectives import make_objective
+from t2t.data.packing import make_plan
+from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.evaluation.likelihood import CorpusLoss, PairScorer
+from t2t.evaluation.validation_scores import CorpusScorer
+from t2t.model.interface import Params, merge
+from t2t.ops.build_model import Members, describe_model, init_model
+from t2t.runtime.mesh import make_mesh, put_like
+from t2t.training.state import init_state
+from t2t.training.step import make_eval_step
+from tests.data.small_corpus import PAIRS, read_pair
+from tests.decoding.small_translator import PAIRS as TRANSLATED
+from tests.decoding.small_translator import make_config, make_reference
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 def encode(vocabulary: Vocabulary) -> list[tuple[list[int], list[int]]]:
-    src, tgt = zip(*PAIRS, ("", "Nichts."), ("Dogs.", ""), strict=True)
+    src, tgt = zip(*TRANSLATED, ("", "Nichts."), ("Dogs.", ""), strict=True)
     return list(zip(vocabulary.src.encode(src), vocabulary.tgt.encode(tgt), strict=True))
-
-
-@pytest.mark.parametrize("strategy", ["beam", pytest.param("sampling", marks=pytest.mark.slow)])
-def test_scores_are_those_of_the_search(
-    vocabulary: Vocabulary, params: Params, strategy: str
-) -> None:
-    config = make_config(strategy=strategy, alpha=1.0)
-    structure, _ = init_model(config.model, 420, 420, jax.random.key(0))
-    sources = vocabulary.src.encode([src for src, _ in PAIRS[:2]])
-    width, count = max(map(len, sources)), 4 if strategy == "beam" else 1
-    ids = np.array([source + [0] * (width - len(source)) for source in sources], np.int32)
-    stream = Stream(*np.array([[0, 0], [0, 1], [0, 0], [0, 0]], np.int32))
-    found = BatchSearch(structure, config.decoding).search(
-        params,
-        Sources(ids, np.full(2, 12, np.int32), stream=stream if strategy == "sampling" else None),
-        12,
-        count,
-        (LengthPenalty("none", 0.0),),
-    )
-    rows = [(row, rank) for row in range(2) for rank in range(count)]
-    pairs = [
-        (sources[row], found.tokens[row, n, : found.lengths[row, n]].tolist()) for row, n in rows
-    ]
-    scores = PairScorer(Members((config.model,)), vocabulary, 64).score(params, pairs)
-    for (row, rank), score in zip(rows, scores, strict=True):
-        np.testing.assert_allclose(score.sum(), found.log_probs[row, rank], atol=1e-4)
 
 
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), 64])
@@ -79,3 +71,206 @@ def test_pairs_that_are_too_long_have_no_score(vocabulary: Vocabulary, params: P
     found = scorer.score(params, [(short, long), (short, short), (long, short)])
     assert [bool(np.isnan(each).any()) for each in found] == [True, False, True]
     assert [len(each) for each in found] == [6, 2, 2]
+
+
+SMALL = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
+TOKENIZER = TokenizerConfig(vocab_size=400)
+ODD = [*PAIRS[:20], ("", "Nichts."), ("Nothing.", ""), ("", "")]
+
+
+def tokenize(
+    pairs: Sequence[tuple[str, str]], folder: Path, tokenizer: TokenizerConfig = TOKENIZER
+) -> tuple[Vocabulary, TokenizedCorpus]:
+    """A corpus of these pairs, with a vocabulary of its own."""
+    corpus = ListCorpus("toy", pairs)
+    vocabulary = train_vocabulary([corpus], tokenizer, folder / "vocab")
+    return vocabulary, tokenize_corpus(corpus, vocabulary, folder)
+
+
+def test_every_pair_counts_once_even_an_empty_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(
+        model=dataclasses.replace(SMALL, dropout=0.5),
+        data=DataConfig(max_length=4, max_length_ratio=1.1, batch_tokens=64, rows_multiple=4),
+        tokenizer=TOKENIZER,
+    )
+    vocabulary, tokenized = tokenize(ODD, tmp_path)
+    structure, state = init_state(config, 400, 400)
+    mesh = make_mesh(MeshConfig())
+    with jax.set_mesh(mesh):
+        params = put_like(state.params, describe_model(config.model, 400, 400)[1])
+        scorer = CorpusScorer(config, vocabulary, tokenized, mesh, count_right=True)
+        scorer.compile(params)
+        with jax.log_compiles(), caplog.at_level("WARNING"):
+            loss, sentences = scorer.compute_loss(params), scorer.score_sentences(params)
+    assert "eval_step" not in caplog.text, "compile left something to do"
+
+    longest = int(np.max(tokenized.lengths))
+    eval_step, nats, tokens = make_eval_step(structure), 0.0, 0
+    predict = jax.jit(lambda params, src, tgt: merge(structure, params)(src, tgt).argmax(axis=-1))
+    for index in range(len(ODD)):
+        pair = read_pair(tokenized, index)
+        rows = np.zeros((2, 2, longest), np.int32)
+        for side, ids in zip(rows, pair, strict=True):
+            side[:, : len(ids)] = ids
+        batch = Batch(*map(jax.numpy.asarray, make_batch(*rows)))
+        twice, count = eval_step(state.params, batch)
+        best = predict(state.params, batch.src, batch.tgt_in)
+        right = int(((best == batch.tgt_out) & (batch.weights > 0))[0].sum())
+        wanted = [float(twice[0]), int(count[0]), right]
+        assert sentences[index] == pytest.approx(wanted, rel=1e-5)
+        nats, tokens = nats + float(twice[0]), tokens + int(count[0])
+    assert loss.tokens == tokens
+    assert loss.nats == pytest.approx(nats, rel=1e-5)
+
+
+@pytest.fixture
+def corpus_of_unequal_pairs(tmp_path: Path) -> tuple[Vocabulary, TokenizedCorpus]:
+    corpus = ListCorpus("toy", [("Dogs run.", "Hunde laufen."), ("Dogs " * 30, "Hunde " * 30)])
+    vocabulary = train_vocabulary([ListCorpus("many", PAIRS)], TOKENIZER, tmp_path / "vocab")
+    return vocabulary, tokenize_corpus(corpus, vocabulary, tmp_path)
+
+
+def make_learned(max_positions: int) -> Config:
+    """A config whose batches would be padded beyond its positions."""
+    model = dataclasses.replace(SMALL, position="learned", max_positions=max_positions)
+    return Config(model=model, data=DataConfig(length_multiple=16, max_length=16))
+
+
+def test_pairs_beyond_the_learned_positions_are_left_out_and_counted(
+    corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus],
+) -> None:
+    vocabulary, tokenized = corpus_of_unequal_pairs
+    config, mesh = make_learned(20), make_mesh(MeshConfig())
+    with jax.set_mesh(mesh):
+        _, state = init_state(config, 400, 400)
+        scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
+        loss, sentences = scorer.compute_loss(state.params), scorer.score_sentences(state.params)
+    assert scorer.num_left_out == 1
+    assert loss.tokens == len(read_pair(tokenized, 0)[1])
+    assert np.isnan(sentences[1, 0])
+
+
+def test_no_pair_within_the_learned_positions_is_an_error(
+    corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus],
+) -> None:
+    shortest = max(map(len, read_pair(corpus_of_unequal_pairs[1], 0)))
+    with pytest.raises(
+        ConfigError, match=f"=3, .* train a model with model.max_positions={shortest} or"
+    ):
+        CorpusScorer(make_learned(3), *corpus_of_unequal_pairs, make_mesh(MeshConfig()))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("mixed", marks=pytest.mark.slow)])
+def test_loss_is_computed_in_float32_whatever_the_model_computes_in(
+    corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus], dtype: str
+) -> None:
+    config, mesh = Config(model=dataclasses.replace(SMALL)), make_mesh(MeshConfig())
+    with jax.set_mesh(mesh):
+        _, state = init_state(config, 400, 400)
+        wanted = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).compute_loss(state.params)
+        config.model.dtype = dtype
+        found = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).compute_loss(state.params)
+    assert found == wanted
+
+
+def test_perplexity_of_a_diverged_model_is_infinite() -> None:
+    assert CorpusLoss(2.0 * 7, 7).perplexity(7) == pytest.approx(np.e**2)
+    assert CorpusLoss(2.0 * 7, 7).mean == 2
+    assert CorpusLoss(1e6, 7).perplexity(7) == np.inf
+
+
+def test_text_is_corrupted_alike_whatever_the_seed(tmp_path: Path) -> None:
+    """An empty text is kept, and one with more spans than there are sentinels."""
+    texts = ["", *(target for _, target in PAIRS[:9]), " ".join(target for _, target in PAIRS[:9])]
+    tokenizer = TokenizerConfig(vocab_size=400, sentinels=2)
+    data = DataConfig(objective="span_corruption", max_length=32, batch_tokens=512)
+    vocabulary, tokenized = tokenize([("", text) for text in texts], tmp_path, tokenizer)
+    mesh = make_mesh(MeshConfig())
+    with jax.set_mesh(mesh):
+        configs = (Config(SMALL, data, tokenizer, seed=seed) for seed in (1, 2))
+        loaders = [CorpusScorer(each, vocabulary, tokenized, mesh)._loader for each in configs]
+    rows = 0
+    for step in range(loaders[0].plan.steps_per_epoch):
+        one, other = (loader.batch(step) for loader in loaders)
+        rows += int((one.tgt_out[:, 0] != PAD_ID).sum())
+        for array, another in zip(one, other, strict=True):
+            np.testing.assert_array_equal(array, another)
+    assert rows == len(texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("objective", "kind"),
+    [("lm", "decoder_only"), ("masked_lm", "encoder_only"), ("span_corruption", "transformer"),
+     ("span_corruption", "decoder_only")],
+)  # fmt: skip
+def test_packed_texts_have_the_losses_that_they_have_alone(
+    tmp_path: Path, objective: str, kind: str
+) -> None:
+    texts = [("", target) for _, target in PAIRS[:60]]
+    tokenizer = TokenizerConfig(vocab_size=400, sentinels=3)
+    vocabulary, tokenized = tokenize(texts, tmp_path, tokenizer)
+    model = dataclasses.replace(SMALL, kind=kind, dtype="float32")
+    data = DataConfig(objective=objective, max_length=32, batch_tokens=1024, num_shapes=1)
+    config = Config(model, data, tokenizer)
+    structure, state = init_state(config, 400, 400)
+    eval_step, sums = make_eval_step(structure), []
+    made = make_objective(config.data, vocabulary.tgt)
+    lengths = made.find_lengths(tokenized.lengths)
+    for packed_length in (0, 64):
+        packed = dataclasses.replace(data, packed_length=packed_length)
+        plan = make_plan([lengths], packed, seed=0)
+        batches = Loader(plan, [tokenized], objective=made).iterate(0, plan.steps_per_epoch)
+        rows = [eval_step(state.params, Batch(*map(jax.numpy.asarray, each))) for each in batches]
+        sums.append(np.sum([np.sum(row, axis=1) for row in rows], axis=0))
+    assert sums[0][1] == sums[1][1] > len(texts)
+    np.testing.assert_allclose(sums[0], sums[1], rtol=1e-5)
+
+
+def test_use_of_the_source_is_what_the_sources_of_other_pairs_cost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(
+        dataclasses.replace(SMALL, dtype="float32"),
+        DataConfig(batch_tokens=64, rows_multiple=4),
+        TOKENIZER,
+    )
+    vocabulary, tokenized = tokenize([*PAIRS[:20], ("", "Nichts.")], tmp_path)
+    mesh = make_mesh(MeshConfig())
+    structure, state = init_state(config, 400, 400)
+    blind = jax.tree.map_with_path(
+        lambda path, x: x * ("cross_attention" not in str(path)), state.params
+    )
+    scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
+
+    def measure(params: Params) -> tuple[float, float]:
+        use = scorer.measure_source_use(params, scorer.score_sentences(params), len(tokenized))
+        assert use
+        return use
+
+    with jax.set_mesh(mesh):
+        described = describe_model(config.model, 400, 400)[1]
+        params = put_like(state.params, described)
+        scorer.compile(params)
+        with jax.log_compiles(), caplog.at_level("WARNING"):
+            nats, margin = measure(params)
+        assert not caplog.records, "compile left something to do"
+        assert measure(put_like(blind, described)) == (0, 0)
+
+    gains, counts, eval_step = [], [], make_eval_step(structure)
+    for step in range(scorer._plan.steps_per_epoch):
+        indices = scorer._plan.batch(step).indices.tolist()
+        for index, before in zip(indices, [indices[-1], *indices[:-1]], strict=True):
+            (src, tgt), (other, _) = read_pair(tokenized, index), read_pair(tokenized, before)
+            if src != other:
+                rows = [pad_sentences([src, other], 2, 32), pad_sentences([tgt, tgt], 2, 32)]
+                batch = Batch(*map(jax.numpy.asarray, make_batch(*rows)))
+                (true, false), _ = eval_step(state.params, batch)
+                gains.append(float(false) - float(true))
+                counts.append(len(tgt))
+    assert len(gains) > len(tokenized) / 2
+    assert nats == pytest.approx(sum(gains) / sum(counts), rel=1e-3)
+    errors = np.array(gains) - nats * np.array(counts)
+    assert margin == pytest.approx(1.96 * errors.std() * len(gains) ** 0.5 / sum(counts), rel=0.05)

@@ -23,8 +23,6 @@ from t2t.evaluation import text_measures
 from t2t.evaluation.measures import (
     Measure,
     MeasureError,
-    format_interval,
-    format_score,
     have_spaces,
 )
 from t2t.evaluation.text_measures import make_measure, make_paper_tokeniser
@@ -54,15 +52,6 @@ def naive_bleu(hypotheses: list[str], references: list[str]) -> float:
     return 100 * math.exp(log_precision + min(0.0, 1 - reference_length / length))
 
 
-def test_bleu_is_the_published_formula() -> None:
-    hypotheses, references = (
-        [line.replace("-", " ") for line in side] for side in (HYPOTHESES, REFERENCES)
-    )
-    score = score_corpus(hypotheses, pair(references), "de", ["bleu"])["bleu"]
-    assert score.value == pytest.approx(naive_bleu(hypotheses, references))
-    assert score.definition.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-
-
 def test_papers_bleu_counts_as_multi_bleu_does() -> None:
     """By hand: counts of both sentences are summed, and a word is found as often as it is there."""
     hypotheses = [
@@ -83,14 +72,6 @@ def test_papers_bleu_counts_as_multi_bleu_does() -> None:
     )
 
 
-def test_a_perfect_translation_has_100_in_all_measures() -> None:
-    scores = score_corpus(REFERENCES, pair(REFERENCES), "de", TEXT)
-    assert tuple(scores) == TEXT
-    assert scores.pop("ter").value == 0  # counts errors
-    for score in scores.values():
-        assert score.value == pytest.approx(100)
-
-
 def test_case_counts_only_where_the_definition_says_so() -> None:
     references = ["A girl climbs a tree .", "Two dogs run ."]
     scores = score_corpus([line.upper() for line in references], pair(references), "en", TEXT)
@@ -102,14 +83,6 @@ def test_case_counts_only_where_the_definition_says_so() -> None:
     assert scores["bleu_paper"].value < 50
     assert scores["chrf"].value < 50
     assert scores["exact_match"].value == 0
-
-
-def test_validation_bleu_may_ignore_case() -> None:
-    found = ["ein hund läuft am strand ."]
-    references = ["Ein Hund läuft am Strand ."]
-    scores = score_corpus(found, pair(references), "de", ["bleu", "bleu_lowercase"])
-    assert scores["bleu_lowercase"].value == pytest.approx(100)
-    assert scores["bleu"].value < 50
 
 
 def test_compounds_count_as_parts_in_the_papers_measure_and_as_one_word_in_multi30ks() -> None:
@@ -126,32 +99,15 @@ def test_compounds_count_as_parts_in_the_papers_measure_and_as_one_word_in_multi
     french = score_corpus(HYPOTHESES, pair(REFERENCES), "fr", TEXT)["bleu_paper"]
     assert french.value == pytest.approx(expected("rot-weiße"))
     assert "compounds split" not in french.definition
-
-
-def test_text_is_tokenised_as_moses_does() -> None:
-    """Quotation marks and full stops become words of their own, typographic marks plain ones."""
-    scores = score_corpus(["Er sagt “ja”."], pair(['Er sagt "ja".']), "de", TEXT)
-    assert scores["bleu_multi30k"].value == pytest.approx(100)
-    assert scores["bleu_paper"].value == pytest.approx(100)
     assert scores["bleu_multi30k"].definition.startswith("lower-cased, Moses punctuation")
     assert "tok:none|smooth:none" in scores["bleu_multi30k"].definition
 
 
-@pytest.mark.parametrize("language", ["zh", "zh-CN", "zh_TW"])
-def test_words_of_a_language_without_blanks_are_cut_as_sacrebleu_cuts_them(language: str) -> None:
-    """13a takes a Chinese sentence for one word, and BLEU for 0."""
-    hypotheses, references = ["两只狗在海边跑。"], ["两只狗在海滩跑。"]
-    score = score_corpus(hypotheses, pair(references), language, TEXT)["bleu"]
-    assert "tok:zh" in score.definition
-    assert score.value > 30
-
-
-@pytest.mark.parametrize("language", ["ja", "ko"])
-def test_package_that_cuts_words_is_named_where_it_is_missing(language: str) -> None:
-    if any(find_spec(name) for name in ("MeCab", "mecab_ko")):
+def test_package_that_cuts_words_is_named_where_it_is_missing() -> None:
+    if find_spec("MeCab"):
         pytest.skip("it is installed")
-    with pytest.raises(MeasureError, match=rf"pip install 'sacrebleu\[{language}\]'"):
-        make_measure("bleu", language)
+    with pytest.raises(MeasureError, match=r"pip install 'sacrebleu\[ja\]'"):
+        make_measure("bleu", "ja")
 
 
 @pytest.mark.parametrize(
@@ -168,38 +124,10 @@ def test_papers_measure_treats_text_as_its_steps_done_by_hand(line: str, treated
     assert make_paper_tokeniser("de")(line) == treated
 
 
-def test_published_measures_are_not_smoothed() -> None:
-    scores = score_corpus(["Ein Hund bellt laut ."], pair(["Ein Kind bellt leise ."]), "de", TEXT)
-    assert scores["bleu"].value > 0
-    assert scores["bleu_multi30k"].value == 0
-    assert scores["bleu_paper"].value == 0
-
-
-@pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], []), (["a"], [])])
+@pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], [])])
 def test_each_reference_needs_its_hypothesis(hypotheses: list[str], references: list[str]) -> None:
     with pytest.raises(ValueError, match=f"{len(hypotheses)} hypotheses and {len(references)} ref"):
         score_corpus(hypotheses, pair(references), "de", TEXT)
-
-
-@pytest.mark.parametrize(
-    ("hypothesis", "edits"),
-    [
-        ("a b c d e", 0),
-        ("A b C d e", 0),  # lower-cased
-        ("a b c d", 1),  # an insertion
-        ("a b c d e f", 1),  # a deletion
-        ("a b x d e", 1),  # a substitution
-        ("d e a b c", 1),  # a shift of two words at once
-        ("d e a b x", 2),
-        ("", 5),
-    ],
-)
-def test_ter_counts_edits_and_shifts_for_each_word_of_the_reference(
-    hypothesis: str, edits: int
-) -> None:
-    score = make_measure("ter", "en").score([hypothesis, "x"], pair(["a b c d e", "x"]))
-    assert score.value == pytest.approx(100 * edits / 6)
-    assert score.definition.startswith("nrefs:1|case:lc|tok:tercom")
 
 
 def test_exact_match_is_the_share_of_equal_lines() -> None:
@@ -232,13 +160,6 @@ def test_interval_holds_the_score_and_changes_neither_it_nor_its_definition(name
     assert plain.interval is None
 
 
-def test_unknown_measure_is_named() -> None:
-    with pytest.raises(
-        ConfigError, match="measure='meteor' is unknown; use one of bleu, chrf, ter"
-    ):
-        make_measure("meteor", "de")
-
-
 def test_ter_of_mostly_empty_references_has_an_interval() -> None:
     """Some resamples have no word of a reference."""
     texts = ["a b", "c"] * 15, pair(["a b", *[""] * 29])
@@ -264,19 +185,12 @@ def test_interval_stays_on_the_scale() -> None:
         assert 0 <= interval[0] < interval[1] <= 100
 
 
-@pytest.mark.parametrize("language", ["zho", "zho_Hans", "cmn", "yue", "zh_TW", "ZH"])
+@pytest.mark.parametrize("language", ["zh", "zho_Hans", "zh_TW"])
 def test_chinese_has_its_tokeniser_whatever_form_the_code_has(language: str) -> None:
+    """13a takes a Chinese sentence for one word, and BLEU for 0."""
     score = make_measure("bleu", language).score(["这是一只小狗。"], pair(["这是一只小猫。"]))
     assert "tok:zh" in score.definition
     assert score.value > 50
-
-
-@pytest.mark.parametrize("language", ["deu", "de-DE", "DE"])
-def test_german_compounds_are_split_whatever_form_the_code_has(language: str) -> None:
-    texts = ["ein rot-weißes Haus"], pair(["ein rot-gelbes Haus"])
-    scores = [make_measure("bleu_paper", each).score(*texts) for each in (language, "de")]
-    assert scores[0] == scores[1]
-    assert "compounds split" in scores[0].definition
 
 
 def test_references_without_spaces_are_warned_of_unless_their_language_is_named(
@@ -348,32 +262,6 @@ def test_spbleu_counts_sub_words_and_says_where_their_model_belongs(
     assert 0 < measure.score(HYPOTHESES, pair(REFERENCES)).value < 100
 
 
-@pytest.fixture
-def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "_registered", {})
-
-
-@pytest.mark.usefixtures("_registry")
-def test_registered_measure_is_one_like_the_others() -> None:
-    """The share of the source's length, in characters."""
-
-    @register(MEASURE_FIELD, "length")
-    def make_length(tgt_language: str, num_references: int) -> Measure:
-        def segments(sources: Any, hypotheses: Any, _: Any) -> Any:
-            return [[len(a), len(b)] for a, b in zip(hypotheses, sources, strict=True)]
-
-        return Measure("", f"characters, 1.0, {tgt_language}, {num_references}", segments)
-
-    measure = make_measure("length", "deu", 2)
-    test_set = pair(["x"] * 40, ["x"] * 40)._replace(sources=["abcd"] * 40)
-    score = measure.score(["ab"] * 39 + ["abcd"], test_set, with_interval=True)
-    assert (measure.name, measure.definition) == ("length", "characters, 1.0, de, 2")
-    assert score.value == (39 * 2 + 4) / 160
-    assert score.interval is not None
-    assert score.interval[0] < score.value < score.interval[1]
-
-
-@pytest.mark.usefixtures("_registry")
 @pytest.mark.parametrize(
     ("function", "fault"),
     [
@@ -387,7 +275,11 @@ def test_registered_measure_is_one_like_the_others() -> None:
         (lambda *_: Measure("", "", lambda *_: np.full((1, 1), math.nan)), "all finite: False"),
     ],
 )
-def test_wrong_measure_is_refused_with_what_is_expected(function: Any, fault: str) -> None:
+def test_wrong_measure_is_refused_with_what_is_expected(
+    function: Any, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "_registered", {})
+
     def register_and_score() -> None:
         register(MEASURE_FIELD, "own")(function)
         make_measure("own", "de").score(["a"], pair(["a"]))
@@ -409,9 +301,3 @@ def test_documents_are_resampled_whole() -> None:
     assert whole.interval == plain.interval
     assert whole.value == plain.value
     assert few[:5] == ["right"] * 5
-
-
-def test_scores_between_0_and_1_are_shown_with_four_digits() -> None:
-    assert format_score(0.84168) == "0.8417"
-    assert format_score(38.104) == "38.10"
-    assert format_interval((-0.003, 0.1537)) == "[-0.0030, 0.1537]"

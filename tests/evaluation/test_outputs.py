@@ -147,8 +147,6 @@ def test_program_and_notebook_score_an_output(tmp_path: Path, texts: dict[str, A
     [
         ([], {}, "out is empty; it needs at least one line"),
         (["Hund"] * 47, {}, "--hypotheses=.* has 47 lines, but the test set has 48 sentences; "),
-        (["Hund"] * 48, {"ref": ()}, "--src='.*' and --ref='' go together; give both"),
-        (["Hund"] * 48, {"ref": (), "src": ""}, "--hypotheses=.* needs .*--src and --ref, or"),
         (["Hund"] * 48, {"output": ""}, "--hypotheses=.* needs --output, the .json file"),
         (["Hund"] * 48, {"tgt_language": "german"}, "--tgt_language=german is no language code"),
         (["狗"], {"tgt_language": "", "ref": ("zh",)}, "no spaces .* language by --tgt_language"),

@@ -56,7 +56,6 @@ def test_texts_that_are_too_long_are_counted_by_message_summary_and_definition(
     ("changes", "flag"),
     [
         ({"tgt_language": "zh"}, "--tgt_language"),
-        ({"testset": "wmt14"}, "--testset"),
         ({"src": "a", "ref": ("b",)}, "--src"),
         ({"decoding": {"beam_size": 3}}, "--beam_size"),
         ({"measures": ("bleu",)}, "--measures"),

@@ -9,11 +9,7 @@ import pytest
 from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.evaluation.saved_evaluations import EvaluationError, load_evaluation
-from t2t.evaluation.segment_scores import (
-    NO_DEFINITION,
-    read_segment_scores,
-    store_segment_scores,
-)
+from t2t.evaluation.segment_scores import NO_DEFINITION, read_segment_scores, store_segment_scores
 from tests.evaluation.saved_evaluations import REFERENCES, save, spoil
 
 COUNT = len(REFERENCES)
@@ -64,22 +60,16 @@ def test_plain_numbers_have_no_definition(tmp_path: Path) -> None:
     ("lines", "message"),
     [
         (["1", "2"], "s has 2 scores, but the evaluation 3 sentences; .* sentence 3"),
-        (["1", "2", "3", "4"], "s has 4 scores, .* sentence 4"),
         (["1", "", "3"], "line 2 of .*s is ''; write one number a line"),
         (["1", "2", "NaN"], "line 3 of .*s has the score nan; each sentence needs a finite number"),
-        (["1", "-Infinity", "3"], "line 2 of .* the score -inf"),
         (["1", "true", "3"], "line 2 of .* the score True"),
-        (["1", '{"score": null}', "3"], "line 2 of .* the score None"),
         (["1", '{"score": 1' + 400 * "0" + "}", "3"], "line 2 of .* the score 10*[.]{3}; each"),
-        (["1", "1" + 400 * "0", "3"], "line 2 of .* the score inf; each sentence needs a finite"),
-        (['{"score": 1}', '{"scores": 2}', "3"], "line 2 of .* has no score, but scores; rename"),
         (
             ['{"source": "a", "prediction": 1.5}', "2", "3"],
             "line 1 of .* has no score, but source, prediction; rename the field with the",
         ),
         (["[" * 100_000, "2", "3"], r"line 1 of .* is '\[+\.\.\.; write one number a line"),
         (["[1, 2, 3]"], r"line 1 of .* the score \[1, 2, 3\]; each sentence"),
-        (['{"score": "1"}', "2", "3"], "line 1 of .* the score '1'"),
         (
             ['{"score": 1, "definition": "a"}', '{"score": 1, "definition": "b"}', "3"],
             "line 2 of .* has definition 'b', but a line before it 'a'",

@@ -8,12 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from t2t.config.fields import ModelConfig
-from t2t.interop.bart_family import list_links, read_marian_config
-from t2t.interop.foreign_config import ForeignConfig
-from t2t.interop.foreign_model import ForeignModel, read_model
+from t2t.interop.foreign_model import read_model
 from t2t.interop.hugging_face_folder import Tensor, Tensors, write_safetensors
-from t2t.interop.hugging_face_vocabulary import Rows, read_marian
 from t2t.interop.parameter_map import find_shapes
 from t2t.ops.build_model import describe_model
 from tests.interop.model_folders import write_random_tensors
@@ -78,17 +74,9 @@ def write_config(folder: Path, values: dict[str, Any]) -> None:
 def write_model(folder: Path, missing: int = 0, codes: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Writes a whole folder; returns the tensors."""
     values = make_config(write_vocabulary(folder, missing=missing, codes=codes))
-    write_config(folder, values)
     languages = json.dumps({"source_lang": "en", "target_lang": "de"})
     (folder / "tokenizer_config.json").write_text(languages, "utf-8")
-    model, vocab_size = read_marian_config(ForeignConfig(values))
-    _, rows, _ = read_marian(folder, vocab_size)
-    return write_random_tensors(folder / "model.safetensors", list_shapes(model, rows))
-
-
-def list_shapes(model: ModelConfig, rows: Rows) -> dict[str, tuple[int, ...]]:
-    size = len(rows.row)
-    return find_shapes(list_links(model, rows), describe_model(model, size, size)[1])
+    return _write(folder, values)
 
 
 def write_nllb_vocabulary(folder: Path, codes: Sequence[str] = CODES) -> int:
@@ -104,11 +92,7 @@ def write_nllb_vocabulary(folder: Path, codes: Sequence[str] = CODES) -> int:
     values = {
         "added_tokens": [{"id": ids[name], "content": name, "special": True} for name in special],
         "normalizer": None,
-        "model": {
-            "type": "BPE",
-            "vocab": {name: ids[name] for name in names},
-            "merges": merges,
-        },
+        "model": {"type": "BPE", "vocab": {name: ids[name] for name in names}, "merges": merges},
     }
     (folder / "tokenizer.json").write_text(json.dumps(values), "utf-8")
     return len(ids) + 2
@@ -186,15 +170,22 @@ def write_nllb_model(
     return _write(folder, values)
 
 
-def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
-    """Writes a whole folder of T5 1.1, with an output table of its own; returns the tensors."""
+def write_t5_vocabulary(folder: Path, spare: int = 7) -> int:
+    """Writes a model; returns its size with the sentinels and with rows to spare."""
     model = train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
-    if not (folder / "spiece.model").exists():
-        (folder / "spiece.model").write_bytes(model)
+    (folder / "spiece.model").write_bytes(model)
+    return len(list_pieces(model)) + 100 + spare
+
+
+def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
+    """Writes a whole folder of T5 1.1, with an output table of its own; returns the tensors.
+
+    With a vocab_size the vocabulary is there already.
+    """
     values = {
         "model_type": "t5",
         "architectures": ["T5ForConditionalGeneration"],
-        "vocab_size": len(list_pieces(model)) + 100 + 7,
+        "vocab_size": changes.get("vocab_size") or write_t5_vocabulary(folder),
         "d_model": 16,
         "d_kv": 6,
         "d_ff": 24,
@@ -231,9 +222,6 @@ def _write(folder: Path, values: dict[str, Any], *names: str) -> dict[str, np.nd
     for number, name in enumerate(names):  # each has other values
         tensors[name] = Tensor((1,), np.dtype(np.float32), functools.partial(np.full, 1, number))
     model = read_model(folder, values, Tensors(tensors))
-    return write_random_tensors(folder / "model.safetensors", list_tensors(model))
-
-
-def list_tensors(model: ForeignModel) -> dict[str, tuple[int, ...]]:
     size = len(model.vocabulary.rows.row)
-    return find_shapes(model.links, describe_model(model.config, size, size)[1])
+    shapes = find_shapes(model.links, describe_model(model.config, size, size)[1])
+    return write_random_tensors(folder / "model.safetensors", shapes)

@@ -29,19 +29,15 @@ from tests.interop.foreign_folders import (
     CODES,
     add_tokens,
     write_m2m100_vocabulary,
+    write_madlad_vocabulary,
     write_nllb_vocabulary,
+    write_t5_vocabulary,
     write_vocabulary,
 )
 from tests.interop.small_vocabularies import list_pieces, make_odd_lines, make_text, train_model
 
 NEW = ("ŋ", "\0", "\0\0", "ŋ\0")  # pieces that no model has, and one cannot hold
 NEW_LINES = ["theŋqueen ŋ", "a\0b \0\0 ŋ\0", "ŋŋ"]
-
-
-def write_t5_vocabulary(folder: Path, spare: int = 7, **options: Any) -> int:
-    model = train_model(0, **({"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1} | options))
-    (folder / "spiece.model").write_bytes(model)
-    return len(list_pieces(model)) + 100 + spare
 
 
 READERS: dict[str, tuple[Callable[[Path], int], Callable[[Path, int], ImportedVocabulary]]] = {
@@ -77,24 +73,6 @@ def test_pieces_of_marian_are_looked_up_by_their_text(
         ]
         used = {row for ids in found for row in rows.row[ids].tolist()}
         assert used >= {names[name] for name in NEW}
-
-
-def test_pieces_of_m2m100_are_looked_up_by_their_text(tmp_path: Path) -> None:
-    size = write_m2m100_vocabulary(tmp_path)
-    path = tmp_path / "vocab.json"
-    names = json.loads(path.read_text("utf-8"))
-    names |= {name: row for row, name in enumerate(NEW, start=len(names))}
-    path.write_text(json.dumps(names), "utf-8")
-    vocabulary, rows, languages = read_m2m100(tmp_path, size + len(NEW))
-    assert (len(languages), sorted(rows.row)) == (100, [*range(size + len(NEW))])
-    original = Processor(model_file=str(tmp_path / "sentencepiece.bpe.model"))
-    lines = [*make_odd_lines(100), *NEW_LINES]
-    for line, ids in zip(lines, vocabulary.src.encode_words(lines), strict=True):
-        assert rows.row[ids].tolist() == encode(original, names, line)
-    tagged = vocabulary.with_tag("<2en> <2zu>")
-    for side, code in ((tagged.src, 18), (tagged.tgt, 99)):  # the codes follow the pieces
-        [[tag, *_]] = side.encode(["the queen"])
-        assert rows.row[tag] == len(names) + code
 
 
 @pytest.mark.parametrize("family", READERS)
@@ -163,7 +141,14 @@ def test_codes_of_nllb_are_tags_on_both_sides(tmp_path: Path) -> None:
 
 
 def test_languages_of_m2m100_are_those_of_its_settings(tmp_path: Path) -> None:
-    size = write_m2m100_vocabulary(tmp_path) - 100
+    size = write_m2m100_vocabulary(tmp_path)
+    vocabulary, rows, languages = read_m2m100(tmp_path, size)
+    assert (len(languages), sorted(rows.row)) == (100, [*range(size)])
+    tagged = vocabulary.with_tag("<2en> <2zu>")
+    for side, code in ((tagged.src, 18), (tagged.tgt, 99)):  # the codes follow the pieces
+        [[tag, *_]] = side.encode(["the queen"])
+        assert rows.row[tag] == size - 108 + code
+    size -= 100
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps({"language_codes": "wmt21"}), "utf-8")
     assert read_m2m100(tmp_path, size).languages == tuple(sorted("cs de en ha is ja ru zh".split()))
@@ -198,11 +183,9 @@ def test_codes_of_marian_are_tags_of_the_target(
 
 
 def test_vocabulary_of_madlad_has_languages_as_text(tmp_path: Path) -> None:
-    ids = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}
-    write_t5_vocabulary(tmp_path, **ids, user_defined_symbols="<2de>,<2en>")
-    (tmp_path / "tokenizer_config.json").write_text('{"extra_ids": 0}', "utf-8")
+    size = write_madlad_vocabulary(tmp_path)
     own = list_pieces((tmp_path / "spiece.model").read_bytes())
-    vocabulary, rows, languages = read_t5(tmp_path, len(own))
+    vocabulary, rows, languages = read_t5(tmp_path, size)
     assert (languages, vocabulary.several_sentences) == ((), 0.0)
     assert rows.row[:4].tolist() == [NO_ROW, 1, 2, 0]
     [text, plain] = vocabulary.src.encode(["<2de> the", "the"])
@@ -245,7 +228,7 @@ def test_imported_text_is_sampled_from_its_own_pieces(tmp_path: Path) -> None:
         assert {i for ids in found for i in ids} <= {*plain.word_ids, EOS_ID}
 
 
-def test_vocabulary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_vocabulary_that_does_not_fit_is_damaged_or_is_missing_is_refused(tmp_path: Path) -> None:
     size = write_vocabulary(tmp_path)
     with pytest.raises(SourceError, match=rf"ids up to {size - 1}, but .*vocab_size=7; use the"):
         read_marian(tmp_path, 7)
@@ -263,6 +246,13 @@ def test_vocabulary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         read_marian(tmp_path, size)
     (tmp_path / "added_tokens.json").write_text('{"<name>": "last"}', "utf-8")
     with pytest.raises(SourceError, match="the list of added tokens is damaged"):
+        read_marian(tmp_path, size)
+    (tmp_path / "added_tokens.json").unlink()
+    (tmp_path / "target.spm").write_bytes(b"\xff\xfe damaged")
+    with pytest.raises(SourceError, match=r"target\.spm is no SentencePiece model; download"):
+        read_marian(tmp_path, size)
+    (tmp_path / "target.spm").unlink()
+    with pytest.raises(SourceError, match=r"target\.spm is missing; copy it"):
         read_marian(tmp_path, size)
 
 
@@ -294,13 +284,3 @@ def test_normaliser_that_is_not_sentencepieces_is_refused(tmp_path: Path, kinds:
     parts[:] = [{"type": kind} for kind in ("Precompiled", "Strip", "Replace")]
     (tmp_path / "tokenizer.json").write_text(json.dumps(values), "utf-8")
     assert read_t5(tmp_path, 104).count_pieces()["unused"] == 0
-
-
-def test_damaged_or_missing_model_is_refused(tmp_path: Path) -> None:
-    size = write_vocabulary(tmp_path)
-    (tmp_path / "target.spm").write_bytes(b"\xff\xfe damaged")
-    with pytest.raises(SourceError, match=r"target\.spm is no SentencePiece model; download"):
-        read_marian(tmp_path, size)
-    (tmp_path / "target.spm").unlink()
-    with pytest.raises(SourceError, match=r"target\.spm is missing; copy it"):
-        read_marian(tmp_path, size)

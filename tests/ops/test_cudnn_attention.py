@@ -67,7 +67,7 @@ def by_xla(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
 
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("groups", [HEADS, 2])
-@pytest.mark.parametrize("keys", [KEYS, 64, 192])
+@pytest.mark.parametrize("keys", [KEYS, 192])
 def test_queries_that_see_a_key_get_equation_1_and_its_gradients(
     keys: int, groups: int, scaled: bool, by_xla: list[Array]
 ) -> None:
@@ -114,20 +114,16 @@ def test_call_on_a_mesh_is_the_same() -> None:
         ({"queries": 5}, False),
         ({"keys": 3}, False),
         ({"width": 12}, False),
-        ({"width": 136}, False),
         ({"value_width": 16}, False),
-        ({"value_dtype": "float32"}, False),
         ({"rate": 0.1}, False),
         ({"biased": True}, False),
         ({"platform": "cpu"}, False),
-        ({"capability": "8.0"}, True),
         ({"capability": "10.3"}, True),
         ({"capability": "7.5"}, False),
         ({"capability": "gfx942"}, False),  # of ROCm
         ({"xla_flags": "--xla_gpu_deterministic_ops"}, False),
         ({"xla_flags": "--a=1 --xla_gpu_exclude_nondeterministic_ops=True --b"}, False),
         ({"xla_flags": "--xla_gpu_deterministic_ops=1 --xla_gpu_deterministic_ops=0"}, True),
-        ({"xla_flags": "--xla_gpu_deterministic_ops=false"}, True),
         ({"xla_flags": "--xla_gpu_enable_scatter_determinism_expander=true"}, True),
     ],
 )
@@ -146,8 +142,7 @@ def test_supported_operands(
     monkeypatch.setattr(cudnn_attention, "platform", lambda: own.get("platform", "gpu"))
     query = jnp.zeros((2, own["queries"], 2, own["width"]), own["dtype"])
     keys = jnp.zeros((2, own["keys"], 2, own["width"]), own["dtype"])
-    value_dtype = own.get("value_dtype", own["dtype"])
-    values = jnp.zeros((2, own["keys"], 2, own.get("value_width", own["width"])), value_dtype)
+    values = jnp.zeros((2, own["keys"], 2, own.get("value_width", own["width"])), own["dtype"])
     bias = jnp.zeros((2, own["queries"], own["keys"])) if "biased" in own else None
     found = cudnn_attention.supports(query, KeyValue(keys, values), bias, own["rate"])
     assert found is supported

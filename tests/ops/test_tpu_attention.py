@@ -20,7 +20,6 @@ from t2t.ops import tpu_attention
 from t2t.ops.tpu_attention import LANES, supports
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
-from tests import reference
 from tests.model.small_models import SRC, TGT_IN, Structure, draw, draw_params, vary
 
 ROWS, HEADS, QUERIES, KEYS, D_K, D_V = 8, 4, 6, 5, 3, 2
@@ -78,53 +77,15 @@ def differentiate(arrays: Inputs) -> Any:
 
 
 @pytest.mark.equality
-@pytest.mark.parametrize("at_once", [1, 2, 4])
-def test_each_head_agrees_with_naive_numpy(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tpu_attention, "MAX_WEIGHTS_PER_BLOCK", at_once * QUERIES * KEYS)
-    arrays = draw_inputs()
-    found, mask = attend(*arrays), arrays[3]
-    for row, head in np.ndindex(ROWS, HEADS):
-        query, keys, values = (np.asarray(x[row, head], float) for x in arrays[:3])
-        wanted = reference.attend(query, keys, values, np.asarray(mask[row, 0]))
-        np.testing.assert_allclose(found[row, head], wanted, atol=1e-5)
-
-
-@pytest.mark.equality
+@pytest.mark.parametrize("at_once", [1, 2])
 def test_results_are_the_same_however_many_heads_are_computed_at_once(
-    monkeypatch: pytest.MonkeyPatch,
+    at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrays = draw_inputs()
     together = differentiate(arrays)
-    monkeypatch.setattr(tpu_attention, "MAX_WEIGHTS_PER_BLOCK", 1)
+    monkeypatch.setattr(tpu_attention, "MAX_WEIGHTS_PER_BLOCK", at_once * QUERIES * KEYS)
     compare = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
     jax.tree.map(compare, differentiate(arrays), together)
-
-
-@pytest.mark.equality
-@pytest.mark.parametrize("names", [("batch", "heads", None, None), ("batch",)], ids=str)
-@pytest.mark.parametrize(
-    "config",
-    [
-        MeshConfig(data=2, fsdp=2, tensor=2),
-        pytest.param(MeshConfig(data=2, tensor=4), marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_results_are_the_same_on_any_mesh(
-    config: MeshConfig, names: tuple[str | None, ...]
-) -> None:
-    arrays = draw_inputs()
-    wanted = differentiate(arrays)
-    mesh = make_mesh(config)
-    with jax.set_mesh(mesh):
-        own, rows = place(mesh, *names), place(mesh, "batch")
-        placed = jax.device_put(arrays, (own, own, own, rows))
-        found = differentiate(placed)
-        assert [jax.typeof(x).sharding for x in found[1]] == [
-            jax.typeof(x).sharding for x in placed[:3]
-        ]
-    compare = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
-    jax.tree.map(compare, found, wanted)
 
 
 @pytest.fixture
@@ -156,7 +117,6 @@ def test_model_computes_the_same_with_and_without_the_kernel(kernel: mock.Mock) 
     ("change", "supported"),
     [
         ({}, True),
-        ({"queries": 4 * LANES, "keys": LANES}, True),
         ({"queries": 1024, "keys": 1024}, True),
         ({"d_k": 80, "d_v": 48}, True),
         ({"queries": 200}, False),
@@ -189,7 +149,6 @@ def test_kernel_is_chosen_by_shape_and_numbers(
         ("v5p:2x2x1", Shape()),
         ("v6e:2x2", Shape()),
         ("v5e:2x2", Shape()),
-        ("v5e:2x2", Shape(queries=128, keys=512, heads=6, d_v=32)),
         ("v5e:2x2", Shape(heads=2, queries=1024, keys=1024)),
         ("v5e:2x2", Shape(heads=1, queries=2 * LANES, keys=LANES, d_k=48)),
     ],

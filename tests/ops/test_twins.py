@@ -127,13 +127,9 @@ def mix(function: Function, x: Array, inner: Array, outer: Array, dtype: Any = N
     return found
 
 
-EXPERT_ARRAYS: dict[tuple[int, ...], Names] = {
-    (BATCH, QUERIES, 16): ("batch", None, None),
-    (8, 16, 10): ("experts", "d_model", None),
-    (8, 10, 16): ("experts", None, "d_model"),
-}
 BIAS = HEADS, QUERIES, KEYS
 RECOMPUTED = recomputed_attention.recomputed_attention
+CACHED = store_first(cached_attention.cached_attention)
 LOSS_ARRAYS: dict[tuple[int, ...], Names] = {
     (BATCH, QUERIES, 16): ("batch", None, None),
     (WORDS, 16): ("vocabulary", "d_model"),
@@ -144,6 +140,27 @@ ROWS: dict[tuple[int, ...], Names] = {(BATCH, QUERIES, 16): ("batch", None, None
 BFLOAT16, KEY = jnp.dtype("bfloat16"), jax.random.key(7)
 
 
+EXPERTS = Case(
+    functools.partial(mix, experts.apply_experts),
+    functools.partial(mix, sorted_experts.apply_experts),
+    {
+        (BATCH, QUERIES, 16): ("batch", None, None),
+        (8, 16, 10): ("experts", "d_model", None),
+        (8, 10, 16): ("experts", None, "d_model"),
+    },
+)
+
+
+def smoothed_loss(module: Any, **options: Any) -> Case:
+    return Case(
+        lambda *x: loss.smoothed_cross_entropy(*x)[0],
+        lambda *x: module.smoothed_cross_entropy(*x)[0],
+        LOSS_ARRAYS,
+        (TARGETS, WEIGHTS, 0.1),
+        **options,
+    )
+
+
 def multiply_parts(module: Any, *arguments: Any) -> Float[Array, "..."]:
     *operands, dtype = arguments
     return jnp.concatenate(module.multiply_parts(*operands, dtype=dtype), axis=-1)
@@ -152,12 +169,11 @@ def multiply_parts(module: Any, *arguments: Any) -> Float[Array, "..."]:
 CASES = {
     "attention": attention_case(RECOMPUTED, HEADS),
     "attention, shared heads, unscaled": attention_case(RECOMPUTED, 2, scaled=False),
-    "attention with bias": attention_case(RECOMPUTED, 2, bias=BIAS),
     **{
         f"{name} with bias {shape}": attention_case(twin, groups, bias=shape)
         for name, twin, groups in (
             ("attention", RECOMPUTED, 2),
-            ("cached attention", store_first(cached_attention.cached_attention), HEADS),
+            ("cached attention", CACHED, HEADS),
         )
         for shape in (
             (BATCH, HEADS, QUERIES, KEYS),
@@ -172,13 +188,8 @@ CASES = {
     "attention on TPUs": attention_case(tpu_attention.tpu_attention, HEADS),
     "attention on TPUs, shared heads": attention_case(tpu_attention.tpu_attention, 2),
     "attention on TPUs, unscaled": attention_case(tpu_attention.tpu_attention, HEADS, scaled=False),
-    "cached attention": attention_case(store_first(cached_attention.cached_attention), 2),
-    "cached attention with bias": attention_case(
-        store_first(cached_attention.cached_attention), HEADS, bias=BIAS
-    ),
-    "cached attention with bias, shared heads": attention_case(
-        store_first(cached_attention.cached_attention), 2, bias=BIAS
-    ),
+    "cached attention": attention_case(CACHED, 2),
+    "cached attention with bias, shared heads": attention_case(CACHED, 2, bias=BIAS),
     "multiply": Case(
         lambda x, w, dtype: linear.multiply("BTD,DF->BTF", x, w, dtype=dtype),
         lambda x, w, dtype: fast_linear.multiply("BTD,DF->BTF", x, w, dtype=dtype),
@@ -197,17 +208,8 @@ CASES = {
         {(BATCH, QUERIES, 16): ("batch", None, None), (16, HEADS, 18): ("d_model", "heads", None)},
         ((6, 12), BFLOAT16),
     ),
-    "experts": Case(
-        functools.partial(mix, experts.apply_experts),
-        functools.partial(mix, sorted_experts.apply_experts),
-        EXPERT_ARRAYS,
-    ),
-    "experts in bfloat16": Case(
-        functools.partial(mix, experts.apply_experts),
-        functools.partial(mix, sorted_experts.apply_experts),
-        EXPERT_ARRAYS,
-        (BFLOAT16,),
-    ),
+    "experts": EXPERTS,
+    "experts in bfloat16": dataclasses.replace(EXPERTS, arguments=(BFLOAT16,)),
     "layer norm": Case(
         functools.partial(layers.standardize, centred=True, epsilon=1e-2),
         functools.partial(fast_layers.standardize, centred=True, epsilon=1e-2),
@@ -231,32 +233,10 @@ CASES = {
         feed(fast_layers.weights_first),
         {(16,): (None,), (BATCH, QUERIES, 16): ("batch", None, None)},
     ),
-    "smoothed loss": Case(
-        lambda *x: loss.smoothed_cross_entropy(*x)[0],
-        lambda *x: chunked_loss.smoothed_cross_entropy(*x)[0],
-        LOSS_ARRAYS,
-        (TARGETS, WEIGHTS, 0.1),
-    ),
-    "smoothed loss in chunks": Case(
-        lambda *x: loss.smoothed_cross_entropy(*x)[0],
-        lambda *x: chunked_loss.smoothed_cross_entropy(*x)[0],
-        LOSS_ARRAYS,
-        (TARGETS, WEIGHTS, 0.1),
-        chunk=5,
-    ),
-    "smoothed loss on TPUs": Case(
-        lambda *x: loss.smoothed_cross_entropy(*x)[0],
-        lambda *x: chunked_loss.smoothed_cross_entropy(*x)[0],
-        LOSS_ARRAYS,
-        (TARGETS, WEIGHTS, 0.1),
-        platform="tpu",
-    ),
-    "smoothed loss on GPUs": Case(
-        lambda *x: loss.smoothed_cross_entropy(*x)[0],
-        lambda *x: gpu_loss.smoothed_cross_entropy(*x)[0],
-        LOSS_ARRAYS,
-        (TARGETS, WEIGHTS, 0.1),
-    ),
+    "smoothed loss": smoothed_loss(chunked_loss),
+    "smoothed loss in chunks": smoothed_loss(chunked_loss, chunk=5),
+    "smoothed loss on TPUs": smoothed_loss(chunked_loss, platform="tpu"),
+    "smoothed loss on GPUs": smoothed_loss(gpu_loss),
     "R-Drop's loss": Case(
         lambda pair, *x: loss.r_drop_cross_entropy(pair[:, 0], pair[:, 1], *x)[0],
         lambda pair, *x: chunked_r_drop.r_drop_cross_entropy(pair[:, 0], pair[:, 1], *x)[0],

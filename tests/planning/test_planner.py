@@ -20,6 +20,7 @@ from t2t.planning.chips import CHIPS
 from t2t.planning.compile_step import CompiledStep, DeviceMemory, OutOfMemoryError
 from t2t.planning.plan_report import describe, describe_search, to_json
 from t2t.planning.planner import MeshPlan, list_meshes, plan_mesh, search_meshes
+from t2t.planning.roofline import Roofline
 from t2t.planning.topology import Topology, open_topology
 
 CONFIG = Config(
@@ -28,10 +29,6 @@ CONFIG = Config(
     tokenizer=TokenizerConfig(vocab_size=128),
     training=TrainingConfig(steps=3600),
 )
-KEYS = """
-    fits memory_bytes flops model_flops hbm_bytes estimated_cycles collectives
-    step_seconds_lower_bound bound_by recipe
-""".split()
 
 
 @functools.cache
@@ -40,21 +37,25 @@ def plan(fsdp: int) -> MeshPlan:
     return plan_mesh(config, open_topology("cpu:8"), mean_length=8)
 
 
+def read_roofline(found: MeshPlan) -> Roofline:
+    """The roofline of the heaviest shape, which alone is compiled."""
+    assert found.heaviest.roofline
+    return found.heaviest.roofline
+
+
 @pytest.mark.slow
 def test_compiler_counts_the_flops_of_the_closed_form() -> None:
     """Uses a wide model: the compiler also counts elementwise operations, few in a wide one."""
     model = dataclasses.replace(CONFIG.model, d_model=512, d_ff=2048)
     config = dataclasses.replace(CONFIG, model=model)
-    heaviest = plan_mesh(config, open_topology("cpu:8"), mean_length=8).heaviest
-    assert heaviest.roofline is not None
-    assert heaviest.roofline.compiled_flops == pytest.approx(heaviest.roofline.flops, rel=0.03)
-    assert heaviest.model_flops < heaviest.roofline.flops
+    found = plan_mesh(config, open_topology("cpu:8"), mean_length=8)
+    own = read_roofline(found)
+    assert own.compiled_flops == pytest.approx(own.flops, rel=0.03)
+    assert found.heaviest.model_flops < own.flops
 
 
 def test_parameters_are_sharded_over_fsdp_and_the_optimizer_over_data_too() -> None:
-    whole, cut = (plan(fsdp).heaviest.roofline for fsdp in (1, 8))
-    assert whole is not None
-    assert cut is not None
+    whole, cut = (read_roofline(plan(fsdp)) for fsdp in (1, 8))
     parameters = whole.memory.parameters
     for part in (cut.memory.parameters, whole.memory.optimizer / 2, cut.memory.optimizer / 2):
         assert parameters / 8 < part < 1.3 * parameters / 8  # norms and biases are not sharded
@@ -62,9 +63,7 @@ def test_parameters_are_sharded_over_fsdp_and_the_optimizer_over_data_too() -> N
 
 
 def test_collectives_are_those_of_the_mesh() -> None:
-    whole, cut = (plan(fsdp).heaviest.roofline for fsdp in (1, 8))
-    assert whole is not None
-    assert cut is not None
+    whole, cut = (read_roofline(plan(fsdp)) for fsdp in (1, 8))
     parameters = whole.memory.parameters
     sums, gathers = (whole.collectives[f"all-{x} (data, network)"] for x in ("reduce", "gather"))
     assert len(whole.collectives) == 2  # of gradients, of new parameters
@@ -78,9 +77,7 @@ def test_recurrence_sends_the_gradients_of_its_loops_once() -> None:
     """Checks that the loops do not send them in each iteration."""
     model = ModelConfig(kind="rnn", num_layers=1, d_model=32, dropout=0.0)
     config = dataclasses.replace(CONFIG, model=model)
-    heaviest = plan_mesh(config, open_topology("cpu:8"), mean_length=8).heaviest
-    own = heaviest.roofline
-    assert own is not None
+    own = read_roofline(plan_mesh(config, open_topology("cpu:8"), mean_length=8))
     gradients = own.memory.parameters
     assert gradients <= own.collectives["all-reduce (data, network)"]["bytes"] < 1.5 * gradients
     assert not any("unknown" in remark for remark in own.remarks)  # loops of unknown length
@@ -89,9 +86,8 @@ def test_recurrence_sends_the_gradients_of_its_loops_once() -> None:
 def test_whole_training_takes_at_least_the_bounds_of_its_steps() -> None:
     """The shape that is not compiled counts with its FLOPs alone."""
     found = plan(1)
-    own, recipe = found.heaviest.roofline, found.recipe
-    assert own is not None
-    assert recipe is not None
+    own, recipe = read_roofline(found), found.recipe
+    assert recipe
     compiled, other = found.shapes
     seconds = compiled.share * own.step_seconds_lower_bound
     seconds += other.share * other.padded_flops / (8 * 100e9)
@@ -103,7 +99,7 @@ def test_whole_training_takes_at_least_the_bounds_of_its_steps() -> None:
 
 def test_json_has_the_documented_keys() -> None:
     result = to_json(plan(1), open_topology("cpu:8"))
-    assert {key: type(result[key]).__name__ for key in KEYS} == {
+    types = {
         "fits": "bool",
         "memory_bytes": "int",
         "flops": "float",
@@ -115,17 +111,10 @@ def test_json_has_the_documented_keys() -> None:
         "bound_by": "str",
         "recipe": "dict",
     }
+    assert {key: type(result[key]).__name__ for key in types} == types
     assert result["mesh"] == {"data": 8, "fsdp": 1, "tensor": 1}
     assert result["step_seconds_lower_bound"] == result["seconds"][result["bound_by"]] > 0
     assert sum(result["memory"].values()) == result["memory_bytes"]
-
-
-def test_table_names_all_that_was_asked_for() -> None:
-    lines = describe(plan(8), open_topology("cpu:8")).splitlines()
-    names = {line.split("  ")[0] for line in lines if line and not line.startswith(" ")}
-    assert {"memory", "FLOPs", "HBM traffic", "all-gather (fsdp, network)", "lower bound"} <= names
-    (recipe,) = (line for line in lines if line.startswith("the recipe: at least 0."))
-    assert "hours for 3,600 steps of " in recipe
 
 
 def test_meshes_are_all_products_that_cover_the_devices() -> None:
@@ -190,9 +179,8 @@ ENTRY %m () -> f32[] {
     topology = Topology("h100:4x2", CHIPS["h100"], open_topology("cpu:8").devices)
     config = dataclasses.replace(CONFIG, mesh=MeshConfig(4, 2, 1))
     plan = plan_mesh(config, topology, mean_length=8)
-    own = plan.heaviest.roofline
-    assert own is not None
-    assert own.kernels is not None
+    own = read_roofline(plan)
+    assert own.kernels
     assert sum(kernels["count"] for kernels in own.kernels.values()) == 2
     assert own.step_seconds_lower_bound == own.seconds["memory"]
     assert list(own.collectives) == ["all-gather (fsdp, NVLink)"]
@@ -200,10 +188,3 @@ ENTRY %m () -> f32[] {
     for words in ("that JAX takes", "kernels", "NVLink", "memory time", "states no time"):
         assert words in printed
     assert result["chip"]["host_bandwidth"] == 50e9
-
-
-def test_mesh_that_cannot_cut_the_model_is_refused_before_compiling() -> None:
-    model = dataclasses.replace(CONFIG.model, d_model=36)
-    config = dataclasses.replace(CONFIG, model=model, mesh=MeshConfig(1, 8, 1))
-    with pytest.raises(ConfigError, match=r"model\.d_model=36 cannot be split into mesh\.fsdp=8"):
-        plan_mesh(config, open_topology("cpu:8"))

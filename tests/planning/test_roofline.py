@@ -96,7 +96,6 @@ HOSTS = [host for host in range(4) for _ in range(8)]  # h100:8x4
         ("h100", [range(0, 32, 4)], ("network", 2 * 50e9)),
         ("h100", [(0, 1, 2, 8)], ("network", 50e9)),  # the fewest of a host
         ("h100", [(0, 1), (7, 8), (15, 16)], ("network", 50e9)),
-        ("a100", [range(32)], ("network", 8 * 25e9)),
         ("v5e", [range(32)], ("network", 200e9)),
         ("cpu", [range(32)], ("network", 1e9)),
     ],

@@ -6,7 +6,6 @@ import pytest
 
 from t2t.config.fields import ConfigError
 from t2t.planning import topology as topology_module
-from t2t.planning.chips import CHIPS
 from t2t.planning.topology import open_topology, read_memory_share
 
 
@@ -36,12 +35,6 @@ def test_topology_that_cannot_be_opened_is_named_with_the_remedy(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=message):
         open_topology(name, slices)
-
-
-def test_fake_cpu_devices_serve() -> None:
-    topology = open_topology("cpu:4")
-    assert len(topology.devices) == 4
-    assert topology.chip == CHIPS["cpu"]
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_facts_of_an_unchanged_file_are_recalled(file: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    assert recall(folder, file) is None
-    remember(folder, file, {"lines": 2}, find_version(file))
-    assert recall(folder, file) == {"lines": 2}
-    assert recall(folder, tmp_path / "other") is None
-
-
 def test_facts_of_a_changed_file_are_forgotten(file: Path, tmp_path: Path) -> None:
     remember(tmp_path / "folder", file, {"lines": 2}, find_version(file))
     file.write_text("a\nc\n")

@@ -52,10 +52,7 @@ def test_lock_is_taken_when_its_holder_ends(
     holder = threading.Thread(target=hold)
     holder.start()
     begun.wait()
-    with (
-        pytest.raises(LockedError),
-        lock_file(tmp_path / "lock", shared=shared, wait=0.0),
-    ):
+    with pytest.raises(LockedError), lock_file(tmp_path / "lock", shared=shared, wait=0.0):
         pass
     with lock_file(tmp_path / "lock", shared=shared, wait=10.0):
         pass

@@ -10,7 +10,6 @@ import pytest
 from t2t.storage.open_text import (
     TextError,
     check_regular,
-    describe_bad_bytes,
     find_compression,
     find_encoding,
     open_text,
@@ -63,12 +62,6 @@ def test_encodings_are_told_apart(encoding: str, name: str, text: str) -> None:
 def test_words_are_no_packed_text() -> None:
     assert find_compression(b"BZh9 is a word\n") == ""
     assert [find_compression(pack(b"", suffix)) for suffix in (".bz2", ".xz")] == ["bzip2", "xz"]
-
-
-def test_bad_bytes_have_a_conversion() -> None:
-    assert "iconv -f ENCODING -t UTF-8" in describe_bad_bytes(b"sch\xf6n", 3)
-    assert "U+D800" in describe_bad_bytes(b"\xed\xa0\x80", 0)
-    assert "0xed is not UTF-8" in describe_bad_bytes(b"\xed", 0)
 
 
 def test_missing_package_of_zstd_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

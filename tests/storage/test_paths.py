@@ -10,7 +10,6 @@ import pytest
 from t2t.storage.paths import (
     PathError,
     check_new_run_path,
-    describe_error,
     is_bucket,
     make_local_path,
     make_path,
@@ -100,14 +99,6 @@ def test_path_that_has_to_be_local_is_refused_in_a_bucket() -> None:
     assert make_local_path("out", "copy it") == Path("out")
     with pytest.raises(PathError, match="gs://bucket/out: copy it"):
         make_local_path("gs://bucket/out", "copy it")
-
-
-def test_errors_are_described_in_one_line() -> None:
-    assert describe_error(OSError(28, "No space left on device")) == "No space left on device"
-    assert describe_error(OSError("Forbidden: path\nno access")) == "Forbidden: path: no access"
-    assert describe_error(FileNotFoundError("b/o")) == "no such bucket or object (b/o)"
-    assert describe_error(TimeoutError()).startswith("no answer within")
-    assert describe_error(KeyError()) == "KeyError"
 
 
 def test_errors_of_the_client_are_caught_with_those_of_file_systems() -> None:

@@ -1,8 +1,11 @@
-"""Files in a bucket, as in a folder: written whole; growing, and copied to this machine."""
+"""Files in a folder and in a bucket: written whole or not at all, growing, copied to this host."""
 
+import errno
 import logging
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,7 @@ from t2t.storage.atomic_files import (
     make_folder,
     name_linked,
     remove_folder,
+    require_space,
     upload,
     write_file,
     write_link,
@@ -70,15 +74,25 @@ def test_failure_leaves_the_old_file_and_nothing_else(place: Path) -> None:
     assert [*place.iterdir()] == [path]
 
 
-def test_folder_is_uploaded_and_removed(bucket: Path) -> None:
-    with atomic_path(bucket / "model") as draft:
+def test_folder_appears_when_it_is_whole_and_is_removed(place: Path) -> None:
+    path = place / "model"
+    with atomic_path(path) as draft:
         (draft / "vocab").mkdir(parents=True)
         (draft / "vocab" / "joint.model").write_bytes(b"model")
         (draft / "model.bin").write_bytes(b"weights")
-    assert list_names(bucket) == ["model/model.bin", "model/vocab/joint.model"]
-    remove_folder(bucket / "model")
-    remove_folder(bucket / "model")
-    assert list_names(bucket) == []
+        assert not path.exists()
+    assert (path / "vocab" / "joint.model").read_bytes() == b"model"
+    assert {found.name for found in path.iterdir()} == {"model.bin", "vocab"}
+    remove_folder(path)
+    remove_folder(path)
+    assert not path.exists()
+
+
+def test_folder_that_is_there_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    write_file(tmp_path / "models" / "model", "")
+    with pytest.raises(OSError, match="not empty"), atomic_path(tmp_path / "models") as draft:
+        draft.mkdir()
 
 
 def test_links_and_complete_folders_are_read_as_they_are_written(place: Path) -> None:
@@ -228,3 +242,72 @@ def test_token_cache_is_uploaded_once_and_fetched_by_others(
     assert f"cache {bucket}/cache/{name} is damaged" in caplog.text
     assert read_pair(again, 1) == read_pair(written, 1)
     assert (bucket / "cache" / name / "src.ids").read_bytes() != b"damaged"
+
+
+def test_writers_of_one_path_do_not_meet(tmp_path: Path) -> None:
+    """If all drafts had one name, a partial file could be installed, or a rename could fail."""
+    path = tmp_path / "test.src.txt"
+    with atomic_path(path) as slow:
+        slow.write_text("half")
+        write_file(path, "whole")
+        assert path.read_text() == "whole"
+        slow.write_text("slow and whole")
+    assert path.read_text() == "slow and whole"
+
+    texts = [str(number) * 10_000 for number in range(8)]
+    threads = [threading.Thread(target=write_file, args=(path, text)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert path.read_text() in texts
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), "run cannot be written: No space left; free some"),
+        (PermissionError(errno.EACCES, "Permission denied"), "denied; change the permissions"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory"), "Not a directory; choose another"),
+        (OSError("Error writing\n"), "run cannot be written: Error writing; free some space"),
+        (OSError(errno.EIO, "Input/output error"), "output error; check this file system"),
+    ],
+)
+def test_write_errors_say_why_and_what_to_do(error: OSError, message: str) -> None:
+    """An `OSError` of Orbax has a text, but neither `errno` nor `strerror`."""
+    with pytest.raises(RuntimeError, match=message), explain_write_errors(RuntimeError, "run"):
+        raise error
+    writing = explain_write_errors(RuntimeError, "run", "then start again")
+    with pytest.raises(RuntimeError, match=r"; then start again$"), writing:
+        raise error
+
+
+def test_full_disk_of_this_machine_is_not_the_bucket_s_fault() -> None:
+    with (
+        pytest.raises(RuntimeError, match=r"^gs://b/run cannot .*; free some space in /.*TMPDIR"),
+        explain_write_errors(RuntimeError, "gs://b/run"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left")
+
+
+def test_missing_space_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
+    require_space(tmp_path, 1)
+    with (
+        pytest.raises(RuntimeError, match=r"MB are needed, .* MB are free; free some space"),
+        explain_write_errors(RuntimeError, tmp_path),
+    ):
+        require_space(tmp_path, 2**70)
+
+
+def test_what_a_link_names_is_replaced_and_a_pipe_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_file(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_file(tmp_path / "pipe", "through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
