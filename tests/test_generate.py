@@ -146,7 +146,6 @@ def test_prompts_that_cannot_be_continued_are_refused(lm: Path, tmp_path: Path) 
         ("spans", "generate", "trains no model to continue a text; use t2t.generate --fill"),
         ("run", "fill", "has no sentinels, so its model fills no gaps; use a run of"),
         ("lm", "fill", "trains no model to fill gaps; use t2t.generate without --fill"),
-        ("masked", "fill", r"text 1 has the gaps \(none\); write \[MASK\] in place of each"),
         ("spans", "fill", r"text 1 has the gaps \(none\); write <extra_id_0>, <extra_id_1>, "),
         ("lm", "translate", "trains no model to translate; t2t.generate uses it, and t2t.evaluate"),
     ],

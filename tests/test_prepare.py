@@ -76,18 +76,6 @@ def test_tfds_dataset_out_of_reach_is_explained(
         prepare_run.prepare(Config(data=data), None)
 
 
-def test_text_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for language in ("en", "de"):
-        (tmp_path / f"a.{language}").write_text("1\n2\n3\n")
-    files = str(tmp_path / "a.en"), str(tmp_path / "a.de")
-    data = DataConfig("text", train_src=files[:1], train_tgt=files[1:])
-    prepare_run.prepare(Config(data=data), None, print)
-    assert capsys.readouterr().out == f"train: 3 pairs ({files[0]} | {files[1]})\n"
-    (tmp_path / "a.de").write_text("1\n2\n")
-    with pytest.raises(DataError, match="has 3 lines"):
-        prepare_run.prepare(Config(data=data), None)
-
-
 def test_prepared_run_has_vocabulary_and_tokens(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

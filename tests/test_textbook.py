@@ -17,7 +17,6 @@ from t2t.config.files import load_config, override
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.ops.select_kernels import choose_policy
-from t2t.planning.compile_step import compile_step
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
 from tests.data.small_corpus import PAIRS
@@ -96,18 +95,6 @@ def test_textbook_translates(runs: Path) -> None:
         scores.append([best.score for best in found])
     near = 1e-4 if config.model.dtype == "float32" else 0.1
     np.testing.assert_allclose(scores[1], scores[0], rtol=near)
-
-
-@pytest.mark.slow
-def test_textbook_is_planned_without_the_twins(tmp_path: Path) -> None:
-    config = make_small_config(tmp_path, "textbook")
-    config.mesh = MeshConfig(data=2)
-    mesh = make_mesh(config.mesh, jax.devices()[:2])
-    sizes = [
-        compile_step(dataclasses.replace(config, model=model), mesh, 8, 16, 16).memory.activations
-        for model in (config.model, dataclasses.replace(config.model, kernels="auto"))
-    ]
-    assert sizes[0] > sizes[1]  # the twins keep less for the backward pass
 
 
 def test_runs_say_which_module_computes_each_operation(runs: Path) -> None:

@@ -1,10 +1,8 @@
 """Training from text to checkpoint; a stopped run resumes with bitwise equal results."""
 
-import contextlib
 import os
 import random
 import runpy
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -16,20 +14,17 @@ import numpy as np
 import pytest
 
 from t2t.api import notebook, train_run
-from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig
+from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import VocabularyError
 from t2t.runtime import command_line
 from t2t.training.checkpoint import restore_params
-from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.early_stopping import read_stop_request, request_stop
-from t2t.training.old_checkpoints import Layout, to_old
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import open_run
 from t2t.training.run_directory import list_steps
 from t2t.training.signals import Interruption
-from t2t.training.state import describe_state
 from tests import programs
 from tests.moments import Moment, signal_at
 from tests.tiny_training import (
@@ -41,8 +36,6 @@ from tests.tiny_training import (
     read_state,
     write_recipe,
 )
-
-ROOT = Path(__file__).parents[1]
 
 pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")
 
@@ -101,25 +94,6 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     assert [corpus["pairs"] for corpus in starts[0]["corpora"]["train"]] == [200, 80]
     figures = [read_figures(path, "train/") for path in (tmp_path / "run", uninterrupted)]
     assert figures[0] == figures[1]
-
-
-@pytest.mark.slow
-def test_run_whose_checkpoint_has_old_names_continues_bit_for_bit(
-    uninterrupted: Path, config: Config, tmp_path: Path
-) -> None:
-    workdir = Path(shutil.copytree(uninterrupted, tmp_path / "run"))
-    shutil.rmtree(workdir / "checkpoints" / str(STEPS))
-    with jax.set_mesh(make_small_mesh(MeshConfig())):
-        size = config.tokenizer.vocab_size
-        _, described = describe_state(config, size, size)
-        with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
-            state = checkpoints.restore(described)
-        assert state is not None
-        shutil.rmtree(workdir / "checkpoints" / str(STEPS - 5))
-        with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
-            checkpoints.save(to_old(state, Layout(True, True, False)))
-    assert train_run.train(config, workdir)
-    assert_same_run(workdir, uninterrupted)
 
 
 @pytest.mark.slow

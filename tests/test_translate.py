@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from t2t.api.line_translator import LineTranslator, decode_lines, translate_lines
 from t2t.data.corpus import DataError, TextFile
-from t2t.decoding.translation import Translation, format_lines
+from t2t.evaluation import load_models
 from t2t.evaluation.requests import ModelRequest
 from tests import programs
 from tests.programs import ROOT, make_environment
+from tests.tiny_run import make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -114,29 +115,6 @@ def test_what_happened_to_long_lines_is_said_once(
     assert [bool(each.text) for each in found] == [True, True, False, False]
     assert caplog.text.count("1 of 4 lines hold several sentences") == 1
     assert caplog.text.count("lines hold several sentences") == 1
-
-
-def test_lists_carry_the_number_of_the_line_and_the_score() -> None:
-    found = [Translation("Hunde klettern.", -0.5, -1.0, 4), Translation("Hunde", -1.25, -2.0, 2)]
-    assert format_lines(7, found[:1], numbered=False, scored=False) == "Hunde klettern.\n"
-    assert format_lines(7, found[:1], numbered=False, scored=True) == "-0.5000\tHunde klettern.\n"
-    assert format_lines(7, found, numbered=True, scored=True) == (
-        "7\t-0.5000\tHunde klettern.\n7\t-1.2500\tHunde\n"
-    )
-
-
-@pytest.mark.slow
-def test_closed_output_ends_without_a_traceback(run: Path) -> None:
-    process = start(run)
-    assert process.stdin
-    assert process.stdout
-    assert process.stderr
-    process.stdout.close()
-    process.stdin.write(b"".join(LINES))
-    process.stdin.close()
-    assert process.wait(60) == 1
-    assert b"Traceback" not in process.stderr.read()
-    process.stderr.close()
 
 
 def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
@@ -255,7 +233,6 @@ def test_files_are_translated_as_through_a_pipe_and_a_second_start_does_nothing(
         (["--input=in.txt", "--output=out", "--part=3/2"], "--part=3/2 must be I/N"),
         (["--input=in.txt,sub/in.txt", "--output=out"], "would both become"),
         (["--input=in.txt", "--output=out", "--read_ahead=1"], "--read_ahead is for standard"),
-        (["--input=", "--output=out"], "--input is empty; name files"),
         (["--part=2/4"], "--part is for --input; add it"),
     ],
 )
@@ -266,3 +243,17 @@ def test_wrong_bulk_is_refused(run: Path, tmp_path: Path, flags: list[str], mess
     done = call(run, *flags, folder=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert message in done.stderr
+
+
+def test_settings_name_code_plugins_packages_and_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = ModelRequest((make_run(tmp_path / "run"),))
+    before = LineTranslator(request).describe_settings()
+    assert before["versions"].keys() == {"jax", "flax", "sentencepiece"}
+    assert LineTranslator(request).describe_settings() == before
+    monkeypatch.setattr(load_models, "hash_code", lambda *_: "of other code")
+    other = ModelRequest(request.workdirs, "100")
+    after = LineTranslator(other).describe_settings()
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"code", "plugins", "checkpoints", "parameters"}

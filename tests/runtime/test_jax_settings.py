@@ -64,12 +64,6 @@ def test_several_processes_need_a_launcher(environment: dict[str, str]) -> None:
         ("JAX_PLATFORMS", "cpu", AssertionError(), None),  # here are devices: another error
         ("JAX_PLATFORMS", "cpu", RuntimeError("a fault"), None),
         (
-            "JAX_ENABLE_X64",
-            "2",
-            ValueError("invalid truth value '2' for environment 'JAX_ENABLE_X64'"),
-            "JAX_ENABLE_X64=2 is no value that JAX knows; unset it",
-        ),
-        (
             "JAX_DEFAULT_PRNG_IMPL",
             "dice",
             ValueError('Invalid value "dice" for JAX flag jax_default_prng_impl'),
