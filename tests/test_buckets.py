@@ -7,7 +7,6 @@ import gc
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from t2t.training.run_directory import RunError, list_steps
 from tests import programs
 from tests.bucket_runs import assert_same_run, move_data, train_on_one_device
 from tests.bucket_server import BUCKET, serve_bucket
-from tests.programs import ROOT, Program, make_environment
+from tests.programs import ROOT, Program
 from tests.tiny_training import (
     STEPS,
     change,
@@ -42,27 +41,6 @@ KILLS = [
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("shared_programs")
-def test_run_in_a_bucket_is_continued_and_equals_one_in_a_folder(
-    bucket: Path, tmp_path: Path
-) -> None:
-    config = change(make_config(tmp_path), training={"steps": 10})
-    moved = move_data(config, tmp_path, bucket)
-    train_on_one_device(change(moved, training={"steps": 5}), str(bucket / "run"))
-    train_on_one_device(moved, str(bucket / "run"))
-    train_on_one_device(config, str(tmp_path / "run"))
-    assert_same_run(bucket / "run", tmp_path / "run", 10)
-    assert {path.name for path in (bucket / "run").iterdir()} == {
-        path.name for path in (tmp_path / "run").iterdir()
-    }
-    assert not [*tmp_path.glob("gs:*")]
-    (bucket / "run" / "checkpoints" / "10" / "params" / "manifest.ocdbt").unlink()
-    with pytest.raises(RunError, match=r"checkpoint 10 .* cannot be read .* the one before it, 5"):
-        restore_params(bucket / "run", "last")
-    gc.collect()  # Orbax leaves tasks behind, which complain; here the message is captured
-
-
-@pytest.mark.slow
 def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(bucket: Path, tmp_path: Path) -> None:
     """Kills each start at the next moment of the list, and lets the last one finish."""
     config = make_config(tmp_path)
@@ -78,6 +56,13 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(bucket: Path, tmp_pat
     assert newest < STEPS
     train_on_one_device(moved, str(bucket / "run"))
     assert_same_run(bucket / "run", tmp_path / "run", STEPS)
+    files = ({path.name for path in (place / "run").iterdir()} for place in (bucket, tmp_path))
+    assert next(files) == next(files)
+    assert not [*tmp_path.glob("gs:*")]
+    (bucket / "run" / "checkpoints" / str(STEPS) / "params" / "manifest.ocdbt").unlink()
+    with pytest.raises(RunError, match=rf"checkpoint {STEPS} .* cannot be read .* the one before"):
+        restore_params(bucket / "run", "last")
+    gc.collect()  # Orbax leaves tasks behind, which complain; here the message is captured
 
 
 def run(*command: str, given: str = "") -> str:
@@ -160,34 +145,20 @@ def test_two_processes_prepare_and_train_in_a_bucket_and_survive_a_loss(
 ) -> None:
     config = change(make_config(tmp_path), mesh={"data": 2})
     write_recipe(move_data(config, tmp_path, bucket), tmp_path / "recipe.py")
-    launch = [sys.executable, "launch/local.py", "--processes=2", "--devices=1", "--"]
+    launch = ["launch/local.py", "--processes=2", "--devices=1", "--", sys.executable, "-m"]
     flags = [f"--config={tmp_path}/recipe.py", f"--workdir={bucket}/run"]
-
-    def start(name: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [*launch, sys.executable, "-m", name, *flags],
-            cwd=ROOT, env=make_environment(),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-
-    prepared = start("t2t.prepare")
-    assert "epoch:" in prepared.communicate()[0]
-    assert prepared.returncode == 0
+    assert "epoch:" in run(*launch, "t2t.prepare", *flags)
     vocabulary = (bucket / "run" / "vocab" / "joint.model").read_bytes()
-    first = start("t2t.train")
-    while first.poll() is None and not list_steps(bucket / "run"):
-        time.sleep(0.1)
-    children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
-    os.kill(max(map(int, children)), signal.SIGKILL)
-    messages = first.communicate()[0]
-    assert first.returncode != 0
-    assert re.search(r"\[0\] exited (?!2\n)\d+", messages)  # 2: a new start would be of no use
-    assert "training the vocabulary" not in messages
+    with Program(*launch, "t2t.train", *flags) as first:
+        while first.poll() is None and not list_steps(bucket / "run"):
+            time.sleep(0.1)
+        os.kill(first.find_children()[-1], signal.SIGKILL)
+        assert first.wait() != 0
+    assert re.search(r"\[0\] exited (?!2\n)\d+", first.messages)  # 2: a start would be of no use
+    assert "training the vocabulary" not in first.messages
     newest = list_steps(bucket / "run")[-1]
     assert 0 < newest < STEPS
-    second = start("t2t.train")
-    messages = second.communicate()[0]
-    assert second.returncode == 0, messages
+    run(*launch, "t2t.train", *flags)
     assert list_steps(bucket / "run")[-1] == STEPS
     assert [line["step"] for line in read_figures(bucket / "run", "train/")] == [
         *range(5, STEPS + 1, 5)
@@ -231,14 +202,10 @@ def test_bucket_that_stops_answering_is_one_line(tmp_path: Path) -> None:
         os.kill(int(environment["SERVER_PID"]), signal.SIGSTOP)
         # fsspec reads its variable when it is imported, so this is a Python of its own.
         impatient = {"HOME": str(tmp_path), "FSSPEC_GCS": '{"requests_timeout": 1}'}
-        done = subprocess.run(
-            [sys.executable, "-m", "t2t.show", f"gs://{BUCKET}/run"],
-            cwd=ROOT,
-            env=os.environ | environment | impatient,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        done = programs.run_python(
+            "-m", "t2t.show", f"gs://{BUCKET}/run",
+            environment=os.environ | environment | impatient,
+        )  # fmt: skip
     assert done.returncode == command_line.LOST
     [line] = done.stderr.splitlines()
     assert "no answer within" in line

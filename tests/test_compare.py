@@ -96,11 +96,7 @@ def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
     log_probs.write_text(log_probs.read_text().replace("\n", "\nnan 0\n", 1).rpartition("-")[0])
     text = report(tmp_path, "first", "fourth")
     assert "1 of 48 references have no finite log-probability under some run, or no" in text
-    assert (
-        "neutral judges where the loss of training differs from that of first (fourth: "
-        "training.loss cross_entropy -> own, training.label_smoothing 0.1 -> 0.0, plugin.own.mix "
-        "default -> 0.5)"
-    ) in text
+    assert "from that of first (fourth: training.loss cross_entropy -> own, " in text
 
 
 def test_runs_on_text_alone_are_compared_by_what_they_predict(tmp_path: Path) -> None:

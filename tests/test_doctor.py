@@ -4,7 +4,6 @@ import importlib.metadata
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -68,12 +67,8 @@ def test_bandwidth_says_how_long_a_checkpoint_takes(
 
 @pytest.mark.slow
 def test_every_process_of_several_is_healthy(tmp_path: Path) -> None:
-    root = Path(__file__).parents[1]
-    launcher = [str(root / "launch" / "local.py"), "--processes=2", "--devices=2", "--"]
-    program = [sys.executable, "-m", "t2t.doctor", f"--workdir={tmp_path}"]
-    done = subprocess.run(
-        [sys.executable, *launcher, *program], cwd=root, capture_output=True, text=True
-    )
+    launcher = ["launch/local.py", "--processes=2", "--devices=2", "--", sys.executable]
+    done = programs.run(*launcher, "-m", "t2t.doctor", f"--workdir={tmp_path}")
     assert done.returncode == 0, done.stdout
     assert "[1] devices per process: 2\n" in done.stdout
 

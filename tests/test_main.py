@@ -40,7 +40,7 @@ def test_programs_are_listed_with_what_they_do(tmp_path: Path, words: tuple[str,
 )
 def test_help_waits_for_no_import(code: str, heavy: set[str]) -> None:
     code += "; import sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = programs.run_python("-c", code)
     assert done.returncode == 0, done.stderr
     assert heavy & set(done.stdout.split()) == set()
 

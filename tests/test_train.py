@@ -29,11 +29,11 @@ from tests import programs
 from tests.moments import Moment, signal_at
 from tests.tiny_training import (
     STEPS,
+    assert_same_training,
     change,
     make_config,
     make_small_mesh,
     read_figures,
-    read_state,
     write_recipe,
 )
 
@@ -56,12 +56,6 @@ def uninterrupted(config: Config, folder: Path) -> Path:
     """A run that was never stopped."""
     assert train_run.train(config, folder / "uninterrupted")
     return folder / "uninterrupted"
-
-
-def assert_same_run(workdir: Path, other: Path) -> None:
-    for one, two in zip(read_state(workdir, STEPS), read_state(other, STEPS), strict=True):
-        np.testing.assert_array_equal(one, two)
-    assert read_figures(workdir, "validation/") == read_figures(other, "validation/")
 
 
 def test_run_directory_holds_the_whole_run(uninterrupted: Path, config: Config) -> None:
@@ -87,7 +81,7 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     for steps in (STEPS // 2, STEPS):
         assert train_run.train(change(config, training={"steps": steps}), tmp_path / "run")
         monkeypatch.setattr(train_run, "init_state", None)
-    assert_same_run(tmp_path / "run", uninterrupted)
+    assert_same_training(tmp_path / "run", uninterrupted, STEPS, "validation/")
     starts = read_ledger(tmp_path / "run")
     assert [start["step"] for start in starts] == [0, STEPS // 2]
     assert [start["config"]["training.steps"] for start in starts] == [STEPS // 2, STEPS]
@@ -110,7 +104,7 @@ def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
             assert not train_run.train(config, workdir)
         assert list_steps(workdir)[-1] == preempted_at
     assert train_run.train(config, workdir)
-    assert_same_run(workdir, uninterrupted)
+    assert_same_training(workdir, uninterrupted, STEPS, "validation/")
     assert list_steps(workdir) == list_steps(uninterrupted)
     averages = [restore_params(run, "avg:2") for run in (workdir, uninterrupted)]
     assert averages[0][1] == averages[1][1] == f"avg2-{STEPS}"
@@ -242,7 +236,7 @@ def test_run_stopped_by_signals_is_the_same_bit_for_bit(
         assert line == end
     assert list_steps(tmp_path / "run")[-1] < STEPS
     assert train_run.train(config, tmp_path / "run")
-    assert_same_run(tmp_path / "run", uninterrupted)
+    assert_same_training(tmp_path / "run", uninterrupted, STEPS, "validation/")
 
 
 def train_on_one_device(config: Config, workdir: Path, *moment: str) -> None:
@@ -285,7 +279,7 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
         assert newest >= before
     assert newest < STEPS
     assert train_run.train(config, tmp_path / "run")
-    assert_same_run(tmp_path / "run", uninterrupted)
+    assert_same_training(tmp_path / "run", uninterrupted, STEPS, "validation/")
 
 
 @pytest.mark.slow
@@ -332,4 +326,4 @@ def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
         newest = finished
     assert killed
     assert train_run.train(config, tmp_path / "run")
-    assert_same_run(tmp_path / "run", tmp_path / "uninterrupted")
+    assert_same_training(tmp_path / "run", tmp_path / "uninterrupted", STEPS, "validation/")

@@ -3,8 +3,6 @@
 import math
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from t2t.model.interface import merge
 from t2t.ops.build_model import Members, init_model
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
+from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -365,5 +364,4 @@ def test_package_is_imported_without_jax() -> None:
         "import sys, t2t; t2t.train, t2t.evaluate, t2t.compare\n"
         "print([name for name in sys.modules if name in ('jax', 'numpy')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert programs.run_python("-c", code).stdout == "[]\n"

@@ -82,13 +82,9 @@ def load_changed(tmp_path: Path, edit: Callable[[dict[str, Any]], None]) -> Conf
     ("section", "field", "value"),
     [
         ("data", "train_weights", ["1"]),
-        ("data", "train_src", "a.en"),
-        ("model", "d_model", "512"),
         ("model", "d_model", 512.0),
         ("model", "d_model", None),
         ("model", "residual", 1),
-        ("model", "dropout", "0.1"),
-        ("model", "position", None),
         ("training", "steps", True),
     ],
 )

@@ -196,22 +196,13 @@ def use(field: str) -> None:
             make_optimizer(Config(training=training))
         case "data.source":
             open_split(DataConfig(source="own"), "train")
-        case "model.feed_forward":
-            model.feed_forward = "own"
-            describe_model(model, 20, 20)
         case "model.attention":
             model.attention = "own"
             layer = MultiHeadAttention(model, choose_policy(model), jax.random.key(0))
             heads = jnp.zeros((2, 3, 2, 4))
             layer.attend(heads, KeyValue(heads, heads), jnp.ones((2, 1, 3, 3), bool))
-        case "model.norm":
-            model.norm = "own"
-            describe_model(model, 20, 20)
-        case "model.position":
-            model.position = "own"
-            describe_model(model, 20, 20)
-        case "model.kind":
-            model.kind = "own"
+        case _:
+            setattr(model, field.removeprefix("model."), "own")
             describe_model(model, 20, 20)
 
 

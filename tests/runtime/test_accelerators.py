@@ -4,14 +4,13 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from t2t.runtime import jax_settings
 from t2t.runtime.jax_settings import has_gpu, has_tpu, skip_absent_accelerators
+from tests import programs
 
 
 @pytest.mark.parametrize(
@@ -78,9 +77,7 @@ def test_cpu_is_chosen_only_for_devices_that_are_absent(
 @pytest.mark.parametrize("program", ["doctor", "show --help"])
 def test_programs_start_without_a_word(program: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
-    command = [sys.executable, "-m", *f"t2t.{program}".split()]
-    result = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment | {"XLA_FLAGS": ""}
-    )
+    command = "-m", *f"t2t.{program}".split()
+    result = programs.run_python(*command, environment=environment | {"XLA_FLAGS": ""})
     assert result.stderr == ""
     assert result.stdout

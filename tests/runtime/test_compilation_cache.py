@@ -2,8 +2,6 @@
 
 import logging
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 from t2t.runtime import jax_settings
 from t2t.runtime.jax_settings import CACHE_VARIABLE, KEPT_DAYS, enable_compilation_cache
+from tests import programs
 from tests.tiny_training import STEPS, make_config, read_state, write_recipe
 
 OPTIONS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
@@ -77,21 +76,14 @@ def test_program_from_the_folder_trains_as_a_fresh_one(tmp_path: Path) -> None:
         environment = os.environ | {"HOME": str(tmp_path), "XLA_FLAGS": "", CACHE_VARIABLE: ""}
         if cache is None:
             del environment[CACHE_VARIABLE]
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "t2t.train", f"--config={tmp_path}/recipe.py"),
-                f"--workdir={tmp_path / name}",
-            ],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        flags = f"--config={tmp_path}/recipe.py", f"--workdir={tmp_path / name}"
+        done = programs.run_python("-m", "t2t.train", *flags, environment=environment)
+        assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr
         assert "machine" not in done.stderr  # as in XLA's warning about another CPU
         states.append(read_state(tmp_path / name, STEPS))
-        programs = tmp_path.glob(".cache/t2t/xla/jit_train_step-*-cache")
-        kept.append(sorted(path.name for path in programs))
+        found = tmp_path.glob(".cache/t2t/xla/jit_train_step-*-cache")
+        kept.append(sorted(path.name for path in found))
     assert kept[0] == []
     assert kept[1] == kept[2] != []
     for fresh, cold, warm in zip(*states, strict=True):

@@ -1,8 +1,6 @@
 """Settings of JAX with which t2t does not work are one line with the remedy."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -14,6 +12,7 @@ from t2t.runtime.jax_settings import check_precision, explain_jax_error, read_ge
 from tests import programs
 from tests.programs import make_environment
 
+UNABLE = "Unable to initialize backend"
 X64 = "JAX_ENABLE_X64=1: t2t computes in 32 bits or fewer; unset it\n"
 
 
@@ -27,8 +26,8 @@ X64 = "JAX_ENABLE_X64=1: t2t computes in 32 bits or fewer; unset it\n"
     ],
 )
 def test_64_bits_are_refused(program: str, flags: list[str]) -> None:
-    done = programs.run(program, *flags, environment=make_environment(JAX_ENABLE_X64="1"))
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", X64)
+    environment = make_environment(JAX_ENABLE_X64="1")
+    assert programs.refuse(program, *flags, environment=environment) == X64
 
 
 def test_64_bits_are_refused_in_a_notebook(tmp_path: Path) -> None:
@@ -39,10 +38,10 @@ def test_64_bits_are_refused_in_a_notebook(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("environment", [{}, {"SLURM_JOB_ID": "3"}])  # the second: after ssh
 def test_several_processes_need_a_launcher(environment: dict[str, str]) -> None:
-    done = programs.run("t2t.doctor", "--distributed", environment=make_environment(**environment))
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith("--distributed: no launcher started this process; start it with")
-    assert "--coordinator" in done.stderr
+    command = "t2t.doctor", "--distributed"
+    message = programs.refuse(*command, environment=make_environment(**environment))
+    assert message.startswith("--distributed: no launcher started this process; start it with")
+    assert "--coordinator" in message
 
 
 @pytest.mark.parametrize(
@@ -51,16 +50,11 @@ def test_several_processes_need_a_launcher(environment: dict[str, str]) -> None:
         (
             "JAX_PLATFORMS",
             "tpu",
-            RuntimeError("Unable to initialize backend 'tpu': no libtpu. (set JAX_PLATFORMS='')"),
-            "JAX_PLATFORMS=tpu: Unable to initialize backend 'tpu': no libtpu; "
-            "pip install -e '.[tpu]', or unset JAX_PLATFORMS",
-        ),
-        (
+            RuntimeError(f"{UNABLE} 'tpu': no libtpu. (set JAX_PLATFORMS='')"),
+            f"JAX_PLATFORMS=tpu: {UNABLE} 'tpu': no libtpu; pip install -e '.[tpu]', or unset "
             "JAX_PLATFORMS",
-            "",
-            RuntimeError("Unable to initialize backend 'cuda': no driver (you may need to ...)"),
-            "Unable to initialize backend 'cuda': no driver (you may need to ...)",
         ),
+        ("JAX_PLATFORMS", "", RuntimeError(f"{UNABLE} 'cuda': no"), f"{UNABLE} 'cuda': no"),
         ("JAX_PLATFORMS", "cpu", AssertionError(), None),  # here are devices: another error
         ("JAX_PLATFORMS", "cpu", RuntimeError("a fault"), None),
         (
@@ -94,13 +88,7 @@ def test_error_that_a_variable_causes_names_it(
 )
 def test_doctor_names_the_variable(setting: str, message: str) -> None:
     name, value = setting.split("=")
-    done = subprocess.run(
-        [sys.executable, "-m", "t2t.doctor"],
-        env=os.environ | {name: value},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
+    done = programs.run_python("-m", "t2t.doctor", environment=os.environ | {name: value})
     *of_jax, own = done.stderr.splitlines()  # JAX says why an installed plugin finds no driver
     assert done.returncode == 2
     assert not of_jax or "jax._src" in of_jax[0], done.stderr
