@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ml_collections import config_flags
 
+import t2t.config.flags  # noqa: F401  (whose parsers read the fields)
 from configs import fine_tune
 from t2t.config import recipes
 from t2t.config.fields import (

@@ -1,13 +1,33 @@
-"""Each rule of `validate` and its remedy."""
+"""Each rule of a config and its remedy: of every config, of text alone, of new runs."""
 
+import dataclasses
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from t2t.config.fields import FIELD_TYPES, Config, ConfigError, ModelConfig, flatten
+from t2t.config import variants
+from t2t.config.fields import (
+    FIELD_TYPES,
+    Config,
+    ConfigError,
+    DataConfig,
+    ModelConfig,
+    TrainingConfig,
+    flatten,
+)
 from t2t.config.files import override
+from t2t.config.new_run_rules import check_effect, check_new_run
+from t2t.config.objective_rules import KINDS, check_scores, count_noise
 from t2t.config.rules import validate
+from t2t.config.unused_fields import list_unused
+from t2t.config.variants import CHOICES
+from t2t.decoding.translator import Translator
+from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol
+from t2t.sweeps.sweep_rows import Row, Run
+from t2t.training.schedule import make_schedule
 
 
 def rejection(values: dict[str, Any]) -> str:
@@ -60,6 +80,11 @@ TEXT = {"data.source": "text", "data.train_src": ("a.en",), "data.train_tgt": ("
 LEARNED = {"model.position": "learned", "model.max_positions": 512}
 SAMPLING = {"decoding.strategy": "sampling"}
 PACKED = {"data.packed_length": 512}
+SAMPLED = {"data.packed_length": 256, "data.subword_sampling": 0.1}
+SPANS: dict[str, Any] = {"data.objective": "span_corruption", "tokenizer.sentinels": 14}
+SPANS |= {"training.bleu_every": 0}
+ALONE: dict[str, Any] = {"data.source": "text", "data.train_tgt": ("a.txt",)}
+TABLE: dict[str, Any] = {"data.source": "hf", "data.hf_files": ("train=a.tsv",)}
 
 # Fields that do not go together, one of which is named; and the remedy.
 PROBLEMS: list[tuple[dict[str, Any], str]] = [
@@ -156,6 +181,31 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ({"decoding.temperature": 0.5}, "leave it at 1.0, or set decoding.strategy='sampling'"),
     ({"decoding.top_k": 3}, "leave it at 0, or set decoding.strategy='sampling'"),
     ({"decoding.top_p": 0.5}, "leave it at 1.0, or set decoding.strategy='sampling'"),
+    # Text alone.
+    (
+        SPANS | {"data.objective": "masked_lm"},
+        "set model.kind to encoder_only, or data.objective to one of translation, span_corruption",
+    ),
+    (
+        SPANS | {"data.objective": "lm"},
+        "set model.kind to decoder_only, or data.objective to one of translation, span_corruption",
+    ),
+    (SPANS | {"data.noise_density": 0.0}, "must lie in (0, 1)"),
+    (SPANS | {"data.noise_density": 1.0}, "must lie in (0, 1)"),
+    (SPANS | {"data.mean_span_length": 0.5}, "at least 1, the length of the shortest span"),
+    (SPANS | {"data.max_length_ratio": 3.0}, "leave it at 0.0"),
+    (SPANS | {"data.directions": ("en-de",)}, "leave it at ()"),
+    (SPANS | {"training.bleu_every": 1000}, "leave it at 0"),
+    (SPANS | {"checkpoints.best_metric": "bleu", "checkpoints.keep_best": 0}, "it at 'loss'"),
+    (SPANS | {"data.filters": ("identical",)}, "leave out identical"),
+    (SPANS | {"tokenizer.shared": False, "model.tie_embeddings": "decoder"}, "shared=True"),
+    (SPANS | SAMPLED | {"data.sampled_sides": "src"}, "leave it at 'both'"),
+    (SPANS | ALONE | {"data.train_src": ("a.en",)}, "name the files in data.train_tgt"),
+    (SPANS | ALONE | {"data.train_tgt": ()}, "data.source='text' needs at least one"),
+    (SPANS | ALONE | {"data.train_weights": (1.0, 2.0)}, "give one for each, or none"),
+    (SPANS | TABLE | {"data.tgt_column": ""}, "the name of the column, or data.tgt_language"),
+    (SAMPLED | {"tokenizer.kind": "symbols"}, "set it to 0"),
+    ({"training.bleu_every": 1000, "tokenizer.kind": "symbols"}, "set it to 0"),
 ]
 
 
@@ -199,6 +249,12 @@ def test_one_axis_of_the_mesh_takes_the_rest_and_the_others_are_positive(
         {"training.r_drop": 5.0, "model.dropout": 0.0, "model.attention_dropout": 0.1},
         {"checkpoints.every": 500, "checkpoints.keep_best": 0},
         {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": -1},
+        SPANS,
+        SPANS | SAMPLED,
+        SPANS | ALONE | {"data.validation_tgt": "b.txt", "data.test_tgt": "c.txt"},
+        SPANS | TABLE | {"data.tgt_column": "text"},
+        SPANS | {"data.filters": ("duplicates", "overlap", "script")},
+        SPANS | {"tokenizer.kind": "symbols"},
         SAMPLING | {"decoding.num_samples": 2, "decoding.temperature": 0.5, "decoding.top_k": 3},
     ],
     ids=str,
@@ -238,3 +294,158 @@ def test_all_problems_are_named_at_once() -> None:
     message = rejection({"model.d_model": 0, "model.norm": "batch", "seed": -1})
     names = [line.split("=")[0] for line in message.splitlines()]
     assert names == ["model.d_model", "model.norm", "seed"]
+
+
+def test_table_has_every_objective_and_every_kind() -> None:
+    assert KINDS.keys() == {*CHOICES["data.objective"]}
+    assert {kind for kinds in KINDS.values() for kind in kinds} == {*CHOICES["model.kind"]}
+    for objective, kinds in KINDS.items():
+        for kind in kinds:
+            changes = {"data.objective": objective, "model.kind": kind, "tokenizer.sentinels": 14}
+            override(Config(), changes)
+
+
+def test_registered_kind_may_have_any_objective(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "_registered", {("model.kind", "mine"): object})
+    override(Config(), {"data.objective": "lm", "model.kind": "mine"})
+
+
+def test_registered_objective_trains_the_kinds_that_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Mine:
+        kinds = ("encoder_only",)
+
+    registered = {("data.objective", "mine"): Mine, ("data.objective", "plain"): lambda: None}
+    monkeypatch.setattr(variants, "_registered", registered)
+    override(Config(), {"data.objective": "plain", "model.kind": "decoder_only"})
+    noise = {"data.noise_density": 0.3, "data.mean_span_length": 2.0}
+    mine = override(Config(), {"data.objective": "mine", "model.kind": "encoder_only"} | noise)
+    assert not noise.keys() & list_unused(mine).keys()
+    with pytest.raises(ConfigError, match=r"data\.objective='mine' .* has no probability"):
+        check_scores(mine)
+    with pytest.raises(ConfigError, match=r"'mine' .* set model\.kind to encoder_only"):
+        override(Config(), {"data.objective": "mine"})
+
+
+def test_what_searches_refuses_a_run_on_text_alone() -> None:
+    vocabulary: Any = None  # refused before anything is read
+    with pytest.raises(ConfigError, match=r"data\.objective='span_corruption' trains no model to"):
+        Translator(override(Config(), SPANS), vocabulary)
+
+
+def test_sweep_of_text_alone_is_compared_by_what_its_runs_predict() -> None:
+    base, other = (
+        Run(Row(name), 0, override(Config(), SPANS), Path("sweep")) for name in ("base", "other")
+    )
+    check_protocol(EvaluationProtocol("test", "last", "accuracy"), [base, other])
+    with pytest.raises(ConfigError, match=r"--measure=bleu .*; use perplexity or accuracy$"):
+        check_protocol(EvaluationProtocol("test", "last", "bleu"), [base])
+    with pytest.raises(ConfigError, match=r"'last,best' is an ensemble, .*; name one checkpoint$"):
+        check_protocol(EvaluationProtocol("test", "last,best", "perplexity"), [base])
+    pairs = Run(Row("pairs"), 0, Config(), Path("sweep"))
+    with pytest.raises(ConfigError, match=r"pairs.*='translation' .* a sweep of its own"):
+        check_protocol(EvaluationProtocol("test", "last", "perplexity"), [base, pairs])
+    with pytest.raises(ConfigError, match="--measure=perplexity means nothing for"):
+        check_protocol(EvaluationProtocol("test", "last", "perplexity"), [pairs])
+
+
+def test_masked_sub_words_give_a_pair_no_probability() -> None:
+    check_scores(override(Config(), SPANS))
+    masked = {"data.objective": "masked_lm", "model.kind": "encoder_only", "tokenizer.sentinels": 1}
+    with pytest.raises(ConfigError, match=r"data\.objective='masked_lm' .* has no probability"):
+        check_scores(override(Config(), masked))
+
+
+def test_counts_are_those_of_t5() -> None:
+    """512 sub-words: 15% are 77, in 26 spans."""
+    data = override(Config(), SPANS).data
+    assert count_noise(512, data) == (77, 26)
+    assert [count_noise(n, data) for n in (0, 1, 2, 10, 20)] == [
+        (0, 0),
+        *[(1, 1)] * 2,
+        *[(2, 1), (3, 1)],
+    ]
+
+
+def test_factor_of_noam_is_no_peak_of_another_schedule() -> None:
+    config = Config(training=TrainingConfig(schedule="cosine"))
+    with pytest.raises(ConfigError, match=r"learning_rate=1 .*rise to 0.0007;.* to 0.0007$"):
+        check_new_run(config)
+    assert validate(config) is config  # so that such a run can still be opened
+
+
+def test_new_language_model_has_all_relative_buckets_for_the_past() -> None:
+    model = ModelConfig(kind="decoder_only", position="relative")
+    config = Config(model=model, data=DataConfig(objective="lm"))
+    with pytest.raises(ConfigError, match=r"model\.prefix=True .*; set model\.prefix=False$"):
+        check_new_run(config)
+    assert validate(config) is config  # so that such a run can still be opened
+    model.prefix = False
+    check_new_run(config)
+    check_new_run(Config(model=dataclasses.replace(model, prefix=True)))  # pairs have a prefix
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        TrainingConfig(),
+        TrainingConfig(learning_rate=20.0),
+        TrainingConfig(schedule="constant", learning_rate=0.1),
+        TrainingConfig(schedule="a plugin's"),
+        TrainingConfig(schedule="constant", optimizer="a plugin's"),
+    ],
+)
+def test_factors_of_noam_and_rates_of_plugins_may_be_high(training: TrainingConfig) -> None:
+    check_new_run(Config(training=training))
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value", "cause", "other"),
+    [
+        ("model", "max_positions", 9, "model.position", "rotary"),
+        ("model", "d_ff", 512, "model.feed_forward", "none"),
+        ("model", "num_experts", 4, "model.feed_forward", "relu"),
+        ("model", "experts_per_token", 1, "model.feed_forward", "none"),
+        ("model", "load_balance", 0.1, "model.feed_forward", "swiglu"),
+        ("model", "feed_forward_dropout", 0.1, "model.feed_forward", "moe"),
+        ("model", "norm_position", "pre", "model.norm", "none"),
+        ("model", "num_layers", 3, "model.encoder_layers", 2),
+        ("data", "num_shapes", 6, "data.packed_length", 256),
+        ("data", "sampled_sides", "src", "data.subword_sampling", 0.0),
+        ("data", "directory", "x", "data.source", "phrasebook"),
+        ("data", "tfds_name", "x", "data.source", "text+multi30k"),
+        ("data", "noise_density", 0.3, "data.objective", "lm"),
+        ("data", "mean_span_length", 2.0, "data.objective", "masked_lm"),
+        ("tokenizer", "byte_fallback", False, "tokenizer.kind", "symbols"),
+        ("tokenizer", "vocab_size", 8000, "tokenizer.path", "RUN/vocab"),
+        ("tokenizer", "shared", False, "tokenizer.path", "RUN/vocab"),
+        ("decoding", "alpha", 1.0, "decoding.length_penalty", "none"),
+        ("decoding", "beam_size", 5, "decoding.strategy", "sampling"),
+    ],
+)
+def test_changed_field_without_effect_is_refused(
+    section: str, field: str, value: Any, cause: str, other: Any
+) -> None:
+    name, owner = f"{section}.{field}", cause.split(".")
+    config = Config()
+    config.model.decoder_layers = 2
+    setattr(getattr(config, owner[0]), owner[1], other)
+    check_effect([config], [name])  # at its default
+    setattr(getattr(config, section), field, value)
+    message = f"{name}={value!r} has no effect with {cause}={other!r}; leave it at "
+    for given in ([], [name], [name, cause]):
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            check_effect([config], given)
+    check_effect([config], [cause])  # a flag that takes away the effect of a recipe's field
+
+
+def test_registered_source_may_use_any_field() -> None:
+    check_effect([Config(data=DataConfig(source="a plugin's", directory="x"))], ["data.directory"])
+
+
+def test_peak_of_noam_is_that_of_the_schedule() -> None:
+    training = TrainingConfig(warmup_steps=40, learning_rate=0.5)
+    peak = training.noam_peak(ModelConfig().d_model)
+    schedule = make_schedule(training, ModelConfig().d_model)
+    assert peak == pytest.approx(max(float(schedule(count)) for count in range(60)))
