@@ -160,6 +160,13 @@ def test_more_steps_of_a_cosine_are_refused_with_a_hint(config: Config, run: Pat
         train_run.train(change(config, training={"steps": 20}), run)
 
 
+def test_command_without_extend_is_refused_after_an_extension(
+    config: Config, extended: Path
+) -> None:
+    with pytest.raises(RunError, match=r"training\.schedule_start: 10 -> 0\n.* --extend=STEPS"):
+        train_run.train(config, extended)
+
+
 def test_schedule_that_starts_where_no_run_has_come_is_refused(
     config: Config, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.digits import NAMES, write_texts
+from experiments.digits import NAMES, move, write_texts
 from experiments.music import EVENTS, compute_entropy, draw_piece, write_pieces
 
 
@@ -39,6 +39,15 @@ def test_pieces_of_a_split_are_the_same_each_time(tmp_path: Path) -> None:
     assert (tmp_path / "test.music").read_text() == first
     write_pieces(tmp_path, "train", 30)
     assert (tmp_path / "train.music").read_text() != first
+
+
+def test_images_move_by_a_pixel() -> None:
+    image = np.zeros((1, 8, 8), int)
+    image[0, 0, 3] = 5
+    assert move(image, 0, 0).tolist() == image.tolist()
+    assert np.argwhere(move(image, 1, 0)).tolist() == [[0, 1, 3]]
+    assert np.argwhere(move(image, 0, -1)).tolist() == [[0, 0, 2]]
+    assert not move(image, -1, 0).any()
 
 
 def test_texts_hold_each_image_in_one_split_with_its_name(tmp_path: Path) -> None:

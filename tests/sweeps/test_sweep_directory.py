@@ -100,6 +100,11 @@ def test_scoring_that_would_fail_after_training_is_refused(
         check_protocol(EvaluationProtocol("validation", checkpoint), make(base))
 
 
+def test_rows_may_name_their_own_checkpoint() -> None:
+    rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema:300")]
+    check_protocol(EvaluationProtocol("validation", "best"), make(rows=rows))
+
+
 def test_directory_without_a_sweep_has_no_report(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="holds no sweep; leave out --report to start one"):
         list_recorded(tmp_path, make())
