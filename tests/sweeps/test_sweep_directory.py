@@ -103,6 +103,9 @@ def test_scoring_that_would_fail_after_training_is_refused(
 def test_rows_may_name_their_own_checkpoint() -> None:
     rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema:300")]
     check_protocol(EvaluationProtocol("validation", "best"), make(rows=rows))
+    rows[1] = Row("ema", checkpoint="emma")
+    with pytest.raises(ConfigError, match="ema-seed0: checkpoint 'emma' is unknown"):
+        check_protocol(EvaluationProtocol("validation", "best"), make(rows=rows))
 
 
 def test_directory_without_a_sweep_has_no_report(tmp_path: Path) -> None:
