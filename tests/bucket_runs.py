@@ -11,7 +11,7 @@ from t2t.storage.atomic_files import upload
 from t2t.storage.paths import make_path
 from t2t.training.run_directory import list_steps
 from tests.bucket_server import die_at
-from tests.tiny_training import change, make_small_mesh, read_figures, read_state
+from tests.tiny_training import assert_same_training, change, make_small_mesh
 
 FIELDS = ("train_src", "train_tgt", "validation_src", "validation_tgt", "cache_directory")
 
@@ -36,8 +36,5 @@ def train_on_one_device(config: Config, workdir: str, moment: str = "") -> None:
 
 
 def assert_same_run(workdir: Path, other: Path, steps: int) -> None:
-    for one, two in zip(read_state(workdir, steps), read_state(other, steps), strict=True):
-        np.testing.assert_array_equal(one, two)
-    for prefix in ("train/", "validation/"):
-        assert read_figures(workdir, prefix) == read_figures(other, prefix)
+    assert_same_training(workdir, other, steps, "train/", "validation/")
     assert list_steps(workdir) == list_steps(other)

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -117,6 +118,11 @@ class Program:
     def poll(self) -> int | None:
         return self._process.exitcode
 
+    def find_children(self) -> list[int]:
+        """Returns the ids of the processes that the program has started, in order."""
+        pid = self._process.pid
+        return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
     def send_signal(self, number: signal.Signals) -> None:
         assert self._process.pid
         if self.poll() is None:
@@ -140,3 +146,24 @@ def run(
     with Program(*command, given=given, folder=folder, environment=environment) as program:
         status = program.wait()
     return subprocess.CompletedProcess(command, status, program.stdout, program.stderr)
+
+
+def refuse(*command: str, **given: Any) -> str:
+    """Runs a program that refuses to start; returns its message, which is one line."""
+    done = run(*command, **given)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    return done.stderr
+
+
+def run_python(
+    *arguments: str, folder: Path = ROOT, environment: Mapping[str, str] = os.environ
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a Python of its own, in which nothing is imported yet."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )

@@ -1,10 +1,7 @@
 """The report that t2t.compare prints about runs."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import pytest
 from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.evaluation.saved_evaluations import EvaluationError
+from tests import programs
 from tests.evaluation.saved_evaluations import (
     REFERENCES,
     SOURCES,
@@ -98,11 +96,7 @@ def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
     log_probs.write_text(log_probs.read_text().replace("\n", "\nnan 0\n", 1).rpartition("-")[0])
     text = report(tmp_path, "first", "fourth")
     assert "1 of 48 references have no finite log-probability under some run, or no" in text
-    assert (
-        "neutral judges where the loss of training differs from that of first (fourth: "
-        "training.loss cross_entropy -> own, training.label_smoothing 0.1 -> 0.0, plugin.own.mix "
-        "default -> 0.5)"
-    ) in text
+    assert "from that of first (fourth: training.loss cross_entropy -> own, " in text
 
 
 def test_runs_on_text_alone_are_compared_by_what_they_predict(tmp_path: Path) -> None:
@@ -173,8 +167,6 @@ def test_log_probability_of_another_case_is_not_compared(tmp_path: Path) -> None
     assert "nats per sub-word" not in report(tmp_path, "cased", "lower", measure="bleu_lowercase")
     with pytest.raises(ConfigError, match="--measure=bleu counts lower-case outputs as errors"):
         report(tmp_path, "cased", "lower")
-    places = [f"{tmp_path}/cased", f"{tmp_path}/lower"]
-    assert ", bleu_lowercase: " in compare(places, None, "test", "", None)
 
 
 def test_fewer_errors_are_better(runs: Path) -> None:
@@ -192,12 +184,8 @@ def test_invalid_comparison_is_refused(runs: Path, tmp_path: Path) -> None:
 
 
 def test_program_takes_flags_before_and_behind_its_operands(runs: Path) -> None:
-    command = [sys.executable, "-m", "t2t.compare"]
-
     def call(*arguments: str) -> tuple[int, str, str]:
-        done = subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, check=False, env=os.environ
-        )
+        done = programs.run("t2t.compare", *arguments)
         return done.returncode, done.stdout, done.stderr
 
     status, output, messages = call(f"{runs}/base-0", f"{runs}/one_head", "--measure=exact_match")
@@ -206,7 +194,6 @@ def test_program_takes_flags_before_and_behind_its_operands(runs: Path) -> None:
     assert call() == (2, "", "RUN is missing; see --help\n")
     _, _, refused = call("--verify", f"{runs}/base-0", "--measure=ter", "--may_differ=seed")
     assert refused == "--verify checks every score; leave out --measure, --may_differ\n"
-    assert "--measure: The score to compare: bleu, chrf, ter," in call("--help")[1]
 
 
 def test_run_is_opened_whatever_its_name_looks_like(tmp_path: Path) -> None:
@@ -266,18 +253,15 @@ def test_few_sentences_and_empty_references_are_named(tmp_path: Path) -> None:
     assert "[" not in "".join(lines)
 
 
-def test_lower_case_outputs_are_compared_without_case(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("field", "value", "measure"),
+    [("lowercase", True, "bleu_lowercase: nrefs:1|case:lc"), ("kind", "symbols", "exact_match: ")],
+)
+def test_measure_is_one_that_means_something_for_the_vocabulary(
+    tmp_path: Path, field: str, value: Any, measure: str
+) -> None:
     for name, every in (("one", 8), ("two", 2)):
-        lines = [line.lower() for line in spoil(every)]
-        save(tmp_path / name, lines, config={"tokenizer.lowercase": True})
+        save(tmp_path / name, spoil(every), config={f"tokenizer.{field}": value})
     text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], None, "test", "", None)
-    assert text.startswith("test, 48 sentences, bleu_lowercase: nrefs:1|case:lc")
-    assert "is worse than" in text
-
-
-def test_symbols_are_compared_by_exact_matches(tmp_path: Path) -> None:
-    for name, every in (("one", 8), ("two", 2)):
-        save(tmp_path / name, spoil(every), config={"tokenizer.kind": "symbols"})
-    text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], None, "test", "", None)
-    assert text.startswith("test, 48 sentences, exact_match: nrefs:1|case:mixed")
+    assert text.startswith(f"test, 48 sentences, {measure}")
     assert "is worse than" in text

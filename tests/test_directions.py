@@ -22,7 +22,7 @@ from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.evaluation.saved_evaluations import list_evaluations
 from t2t.training.provenance import read_ledger
 from tests.data.small_corpus import PAIRS
-from tests.tiny_training import change, make_config, read_figures, read_state
+from tests.tiny_training import assert_same_training, change, make_config, read_figures
 
 STEPS = 12
 DIRECTIONS = ("en-de", "en-xx")
@@ -82,9 +82,7 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
 ) -> None:
     for steps in (STEPS // 2 - 1, STEPS):
         assert train_run.train(change(config, training={"steps": steps}), tmp_path / "run")
-    states = [read_state(path, STEPS) for path in (tmp_path / "run", run)]
-    for one, two in zip(*states, strict=True):
-        np.testing.assert_array_equal(one, two)
+    assert_same_training(tmp_path / "run", run, STEPS)
 
 
 def test_validation_bleu_of_samples_is_refused(config: Config, tmp_path: Path) -> None:

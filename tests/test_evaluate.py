@@ -39,33 +39,37 @@ def evaluation(run: Path) -> Evaluation:
 
 
 def test_every_sentence_counts_in_its_order(evaluation: Evaluation) -> None:
-    result, path = evaluation.result, evaluation.path
-    hypotheses = path.with_suffix(".txt").read_text("utf-8").split("\n")
-    assert len(hypotheses) == len(PAIRS) + 1
-    assert result["num_sentences"] == len(PAIRS)
+    saved = load_evaluation(evaluation.path)
+    assert saved.read_lines("sources") == [src for src, _ in PAIRS]
+    assert saved.read_lines("references") == [tgt for _, tgt in PAIRS]
+    assert [bool(text) for text in saved.read_lines("hypotheses")] == [True] * 3 + [False, True]
+    assert saved.result["num_sentences"] == len(PAIRS)
     decoding = evaluation.passport.decoding
-    assert (result["num_cut"], decoding["splits_sentences"]) == (0, True)
-    assert 0 <= result["num_at_limit"] <= len(PAIRS)
+    assert (saved.result["num_cut"], decoding["splits_sentences"]) == (0, True)
     assert decoding["longest_piece"] == DataConfig().max_length
-    assert hypotheses[3] == ""  # the empty source
-    assert all(hypotheses[i] for i in (0, 1, 2, 4))
 
 
 def test_result_says_what_was_measured_and_how(run: Path, evaluation: Evaluation) -> None:
-    result, path = evaluation.result, evaluation.path
+    result, path, passport = evaluation.result, evaluation.path, evaluation.passport
     assert path == run / "evaluations" / "test-best-200-beam4-alpha0.6-max_extra_length4.json"
     assert json.loads(path.read_text()) == json.loads(json.dumps(result))
-    passport = evaluation.passport
     assert passport == load_evaluation(path).passport
-    assert passport.checkpoint == "best-200"
-    assert passport.data["split"] == "test"
-    assert passport.origin["run"] == "run"
-    assert passport.measures["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
-    assert 0 <= result["bleu"] <= 100
-    assert 0 <= result["chrf"] <= 100
+    assert (passport.checkpoint, passport.data["split"]) == ("best-200", "test")
+    assert (passport.origin["run"], result["run"]) == ("run", None)  # without a ledger
+    assert passport.config["model.d_model"] == 16
+    assert {"jax", "python"} < passport.versions.keys()
+    assert {"revision", "changed", "date"} <= result.keys()
     search = [passport.decoding[name] for name in ("beam_size", "alpha", "max_extra_length")]
     assert search == [4, 0.6, 4]
-    assert result["seconds"] > 0
+    assert passport.measures["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
+    assert list(result["measures"]) == [
+        *(name for name in list_measures("", spaces=True) if name not in ON_REQUEST),
+        "perplexity",
+        "perplexity_word",
+    ]
+    for score in result["measures"].values():
+        assert score["definition"]
+        assert score["interval"] is None, "five sentences are too few"
     assert result["compile_seconds"] > 0
     assert result["sentences_per_second"] == pytest.approx(5 / result["seconds"])
     assert not [file for file in path.parent.iterdir() if file.suffix not in (".json", ".txt")]
@@ -84,60 +88,20 @@ def test_other_engine_gives_the_same_and_is_named(run: Path, evaluation: Evaluat
     assert result["measures"] == evaluation.result["measures"]
 
 
-def test_scores_are_traced_to_run_text_and_code(
-    evaluation: Evaluation,
-) -> None:
-    result, path = evaluation.result, evaluation.path
-    assert result["run"] is None  # the tiny run has no ledger
-    assert evaluation.passport.config["model.d_model"] == 16
-    assert result["date"].endswith("Z")
-    assert {"revision", "changed", "passport"} <= result.keys()
-    assert {"jax", "python"} < evaluation.passport.versions.keys()
-    saved = load_evaluation(path)
-    assert saved.read_lines("sources") == [src for src, _ in PAIRS]
-    assert saved.read_lines("references") == [tgt for _, tgt in PAIRS]
-    assert saved.read_lines("hypotheses")[3] == ""
-
-
-def test_every_score_has_its_definition_and_those_of_text_an_interval(
-    evaluation: Evaluation,
-) -> None:
-    result = evaluation.result
-    assert list(result["measures"]) == [
-        *(name for name in list_measures("", spaces=True) if name not in ON_REQUEST),
-        "perplexity",
-        "perplexity_word",
-    ]
-    for score in result["measures"].values():
-        assert score["definition"]
-        assert score["interval"] is None, "five sentences are too few"
-    assert result["interval"].startswith("95%, percentiles of 1000 bootstrap resamples")
-
-
-def test_measures_are_chosen_and_enough_sentences_have_intervals(
+def test_references_that_are_empty_are_counted_and_said(
     run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     src, ref = tmp_path / "many.en", tmp_path / "many.de"
-    src.write_text("Dogs climb.\n" * 30 + "\n")
-    ref.write_text("Hunde klettern.\n" * 28 + "\n \n\n", "utf-8")
+    src.write_text("Dogs climb.\n" * 4 + "\n")
+    ref.write_text("Hunde klettern.\n" * 2 + "\n \n\n", "utf-8")
     request = EvaluationRequest(
-        run, src=str(src), ref=(str(ref),), measures=("ter", "chrf"), decoding={"beam_size": 1}
+        run, src=str(src), ref=(str(ref),), measures=("chrf",), decoding={"beam_size": 1}
     )
-    found = evaluate(request)
-    result = found.result
-    assert list(result["measures"]) == ["ter", "chrf", "perplexity", "perplexity_word"]
-    low, high = result["measures"]["chrf"]["interval"]
-    assert 0 <= low <= result["measures"]["chrf"]["value"] <= high
-    assert "no 95% intervals" not in describe(found)
-    assert result["num_empty_references"] == 2
+    assert evaluate(request).result["num_empty_references"] == 2
     assert "2 references are empty" in caplog.text
-    both = dataclasses.replace(request, ref=(str(src), str(ref)), measures=("chrf",))
+    both = dataclasses.replace(request, ref=(str(src), str(ref)))
     assert evaluate(both).result["num_empty_references"] == 0
     assert "2 references of text 2 are empty, but not their sources" in caplog.text
-    with pytest.raises(
-        ConfigError, match=r"measure comet is unknown; use some of default, .*, perplexity;"
-    ):
-        evaluate(dataclasses.replace(request, measures=("bleu", "comet")))
 
 
 def test_perplexities_share_the_loss_and_count_sub_words_or_words(
@@ -212,26 +176,6 @@ def test_language_of_the_references_can_be_named_afterwards(
         Evaluator(dataclasses.replace(request, tgt_language="german"))
 
 
-def test_files_and_other_decoding_can_be_asked_for(run: Path, tmp_path: Path) -> None:
-    src, ref = tmp_path / "news.2014.en", tmp_path / "news.2014.de"
-    src.write_text("Dogs climb.\nA girl climbs.\n")
-    ref.write_text("Hunde klettern.\nEin Mädchen klettert.\n", "utf-8")
-    output = tmp_path / "scores.json"
-    found = evaluate(
-        EvaluationRequest(
-            run, "avg:2", src=str(src), ref=(str(ref),), output=str(output),
-            decoding={"beam_size": 1, "alpha": 0.0, "batch_size": None},
-        )
-    )  # fmt: skip
-    passport, path = found.passport, found.path
-    assert path == output
-    assert path.with_suffix(".txt").read_text("utf-8").count("\n") == 2
-    assert passport.checkpoint == "avg2-300"
-    assert passport.data["split"].startswith("news.2014-")
-    search = [passport.decoding[name] for name in ("beam_size", "alpha", "batch_size")]
-    assert search == [1, 0.0, 64]
-
-
 def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
     """A file `test.en` is not taken for the split `test`, nor for a file in another folder."""
     (tmp_path / "ref.de").write_text("Hunde klettern.\n", "utf-8")
@@ -256,29 +200,21 @@ def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
     assert split.read_bytes() == before
 
 
-def test_home_is_expanded_in_what_is_written(
+def test_average_can_be_saved_as_a_run_of_its_own(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    greedy = EvaluationRequest(run, "300", decoding={"beam_size": 1})
-    path = evaluate(
-        dataclasses.replace(greedy, output="~/scores.json", save_params="~/runs/saved")
-    ).path
-    assert path == tmp_path / "scores.json"
-    assert path.exists()
-    assert list_steps(tmp_path / "runs" / "saved") == [300]
-
-
-def test_average_can_be_saved_as_a_run_of_its_own(run: Path, tmp_path: Path) -> None:
-    saved = tmp_path / "average"
-    average = evaluate(EvaluationRequest(run, "avg:3", save_params=str(saved)))
+    saved, output = tmp_path / "runs" / "average", tmp_path / "scores.json"
+    request = EvaluationRequest(run, "avg:3", save_params="~/runs/average", output="~/scores.json")
+    average = evaluate(request)
+    assert average.path == output
     again = evaluate(EvaluationRequest(saved, "last"))
     assert list_steps(saved) == [300]
     assert again.path.parent.parent == saved
     assert again.result["measures"] == average.result["measures"]
     assert again.read_lines("hypotheses") == average.read_lines("hypotheses")
     with pytest.raises(ConfigError, match="exists already"):
-        evaluate(EvaluationRequest(run, "avg:3", save_params=str(saved)))
+        evaluate(request)
 
 
 @pytest.mark.parametrize(
@@ -374,8 +310,8 @@ def test_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("request_", "error", "message"),
     [
-        ({"checkpoint": "150"}, RunError, "no checkpoint of step 150; it has 100, 200, 300"),
         ({"split": "tests"}, DataError, "split 'tests' is unknown"),
+        ({"measures": ("bleu", "comet")}, ConfigError, "measure comet is unknown; use some of def"),
         ({"src": "a.en"}, ConfigError, "--src='a.en' and --ref='' go together"),
         ({"src": "no.en", "ref": ("no.de",)}, DataError, "no.en does not exist"),
         ({"output": "scores.txt"}, ConfigError, "must end in .json"),
@@ -384,7 +320,6 @@ def test_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
             ConfigError,
             "an evaluation scores one translation of each sentence",
         ),
-        ({"decoding": {"beam_size": 0}}, ConfigError, "decoding.beam_size=0 must be positive"),
     ],
 )
 def test_invalid_request_is_refused(
@@ -407,13 +342,9 @@ def test_output_that_cannot_be_written_is_found_out_first(
         with pytest.raises(RunError, match=r"[ab]{230}\S* cannot be written: File name too"):
             evaluate(EvaluationRequest(run, **names))
     monkeypatch.setattr(variants, "_registered", {})
-    for name, error, message in (
-        ("a" * 230, RunError, r"averages-300\S*\.a{230}\.svg cannot be written: File name too"),
-        ("a/b", ConfigError, "measure 'a/b' is a part of file names, which have no /"),
-    ):
-        variants.register(MEASURE_FIELD, name)(lambda *_: make_measure("chrf", "de"))
-        with pytest.raises(error, match=message):
-            scan_averages(EvaluationRequest(run), [1], name)
+    variants.register(MEASURE_FIELD, "a/b")(lambda *_: make_measure("chrf", "de"))
+    with pytest.raises(ConfigError, match="measure 'a/b' is a part of file names, which have no /"):
+        scan_averages(EvaluationRequest(run), [1], "a/b")
 
 
 def test_output_replaces_no_text(run: Path, tmp_path: Path) -> None:
@@ -424,16 +355,11 @@ def test_output_replaces_no_text(run: Path, tmp_path: Path) -> None:
     assert text.read_text() == "of value\n"
 
 
-def test_program_prints_scores_and_errors_without_a_traceback(run: Path) -> None:
-    command = "t2t.evaluate", f"--workdir={run}", "--checkpoint=last"
-    good = programs.run(*command)
-    assert good.returncode == 0, good.stderr
-    assert "\nbleu " in good.stdout
+def test_program_prints_scores(run: Path) -> None:
+    done = programs.run("t2t.evaluate", f"--workdir={run}", "--checkpoint=last")
+    assert done.returncode == 0, done.stderr
+    assert "\nbleu " in done.stdout
     assert (run / "evaluations" / "test-300-beam4-alpha0.6-max_extra_length4.json").exists()
-    bad = programs.run(*command, "--split=no")
-    assert bad.returncode == 2
-    assert bad.stderr.startswith("split 'no' is unknown")
-    assert "Traceback" not in bad.stderr
 
 
 def test_references_documents_and_scores_from_outside_go_through_the_program(

@@ -18,6 +18,7 @@ from t2t.training.schedule import make_schedule
 from t2t.training.signals import Interruption
 from tests import programs
 from tests.tiny_training import (
+    assert_same_training,
     change,
     make_config,
     read_figures,
@@ -83,11 +84,7 @@ def test_interrupted_extension_is_the_same_bit_for_bit(
             assert not train_run.train(extend(run, MORE), run)
         assert list_steps(run)[-1] == stop_at
     assert train_run.train(extend(run, MORE), run)
-    states = (read_state(each, STEPS + MORE) for each in (run, extended))
-    for one, other in zip(*states, strict=True):
-        np.testing.assert_array_equal(one, other)
-    for prefix in ("train/", "validation/"):
-        assert read_figures(run, prefix) == read_figures(extended, prefix)
+    assert_same_training(run, extended, STEPS + MORE, "train/", "validation/")
 
 
 def test_schedule_of_the_extension_starts_anew(config: Config, extended: Path) -> None:

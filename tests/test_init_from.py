@@ -25,7 +25,7 @@ from tests.bucket_runs import assert_same_run, move_data
 from tests.data.small_corpus import CORPUS
 from tests.interop.foreign_folders import write_model
 from tests.tiny_run import make_run
-from tests.tiny_training import change, make_config, read_figures, read_state, write_recipe
+from tests.tiny_training import assert_same_training, change, make_config, write_recipe
 
 STEPS = 10
 
@@ -58,13 +58,6 @@ def tuned(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workdir
 
 
-def assert_same_training(one: Path, other: Path) -> None:
-    for left, right in zip(read_state(one, STEPS), read_state(other, STEPS), strict=True):
-        np.testing.assert_array_equal(left, right)
-    for prefix in ("train/", "validation/"):
-        assert read_figures(one, prefix) == read_figures(other, prefix)
-
-
 @pytest.mark.slow
 @pytest.mark.equality
 def test_interrupted_fine_tuning_is_the_same_bit_for_bit(
@@ -78,7 +71,7 @@ def test_interrupted_fine_tuning_is_the_same_bit_for_bit(
     assert list_steps(run) == [3]
     monkeypatch.setattr(train_run, "read_source", lambda *_: pytest.fail("the source is read"))
     assert train_run.train(change(config, training={"init_from": ""}), run)
-    assert_same_training(run, tuned)
+    assert_same_training(run, tuned, STEPS, "train/", "validation/")
     first, second = (entry["initial"] for entry in read_ledger(run))
     assert first == second
 
@@ -117,7 +110,8 @@ def test_program_is_killed_and_continued_with_the_vocabulary_of_the_source(
             assert program.poll() is None, program.messages
     again = programs.run("t2t.train", *flags, killed)
     assert again.returncode == 0, again.stderr
-    assert_same_training(tmp_path / "killed", tmp_path / "whole")
+    places = tmp_path / "killed", tmp_path / "whole"
+    assert_same_training(*places, STEPS, "train/", "validation/")
     made = Vocabulary.load(tmp_path / "whole" / "vocab").fingerprint()
     assert made == Vocabulary.load(source / "vocab").fingerprint()
     assert read_ledger(tmp_path / "whole")[0]["vocabulary"] == made

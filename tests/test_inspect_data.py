@@ -12,7 +12,6 @@ from t2t.config import Config, DataConfig, TokenizerConfig
 from t2t.data.corpus_report import (
     DataReport,
     format_report,
-    make_histogram,
     report_data,
 )
 from t2t.data.tokenizer import train_vocabulary
@@ -65,7 +64,7 @@ def report(config: Config, tmp_path_factory: pytest.TempPathFactory) -> DataRepo
     return report_data(config, train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), folder))
 
 
-def test_pairs_are_counted(report: DataReport) -> None:
+def test_pairs_words_and_byte_pieces_are_counted(report: DataReport) -> None:
     train, test = report.splits["train"], report.splits["test"]
     assert report.vocab_size == {"src": 500, "tgt": 500}
     assert (train.pairs, test.pairs) == (8, 4)
@@ -74,14 +73,14 @@ def test_pairs_are_counted(report: DataReport) -> None:
     assert train.in_training == test.dropped == {}
     assert test.in_training == {"src": 2, "tgt": 2, "pair": 1}
     assert train.dropped == {"empty": 1, "longer than 30": 1, "of uneven lengths": 1}
-
-
-def test_byte_pieces_are_counted(report: DataReport) -> None:
-    train, test = report.splits["train"], report.splits["test"]
-    assert train.unknown == test.unknown == {"src": 0, "tgt": 0}
-    assert test.bytes == {"src": 0, "tgt": 0}
+    assert train.unknown == test.unknown == test.bytes == {"src": 0, "tgt": 0}
     subwords = train.subwords["src"].mean * train.pairs
     assert train.bytes["src"] == pytest.approx(6 / subwords)  # two characters of three bytes
+    words, lengths = train.words["src"], [len(src.split()) for src, _ in TRAINING]
+    assert words.mean == pytest.approx(np.mean(lengths))
+    assert (words.median, words.largest) == (np.median(lengths), 40)
+    assert dict(zip(words.edges, words.counts, strict=True))[1] == 6  # from 1 to 5 words
+    assert sum(words.counts) == 8
 
 
 def test_forms_of_text_and_missing_characters_are_counted(tmp_path: Path) -> None:
@@ -111,17 +110,6 @@ def test_forms_of_text_and_missing_characters_are_counted(tmp_path: Path) -> Non
     assert "sentences of train that are not in Unicode's NFC: 1; " in last
     assert "sentences of train with control characters or line separators: 3; " in last
     assert " U+2028 (1)" in last
-
-
-def test_words_are_those_between_spaces(report: DataReport) -> None:
-    words = report.splits["train"].words["src"]
-    lengths = [len(src.split()) for src, _ in TRAINING]
-    assert words.mean == pytest.approx(np.mean(lengths))
-    assert (words.median, words.largest) == (np.median(lengths), 40)
-    assert dict(zip(words.edges, words.counts, strict=True))[1] == 6  # from 1 to 5 words
-    assert sum(words.counts) == 8
-    histogram = make_histogram(np.array([0, 1, 1, 2, 5, 9, 1000]), (0, 1, 5))
-    assert (histogram.counts, histogram.median, histogram.largest) == ((1, 3, 3), 2, 1000)
 
 
 def test_report_is_printed_and_written(

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,9 +23,8 @@ TINY = """
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "t2t.plan", "--config=configs/quickstart.py", *arguments]
-    environment = os.environ | {"XLA_FLAGS": ""}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    command = "-m", "t2t.plan", "--config=configs/quickstart.py", *arguments
+    return programs.run_python(*command, environment=os.environ | {"XLA_FLAGS": ""})
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import fcntl
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,7 +20,9 @@ from t2t.data.corpus import DataError
 from t2t.data.preparation import is_prepared
 from t2t.data.tokenizer import Vocabulary
 from t2t.training import loop
+from tests import programs
 from tests.data import tiny_tfds
+from tests.programs import Program
 from tests.tiny_training import change, make_config, write_recipe
 
 
@@ -74,18 +75,6 @@ def test_tfds_dataset_out_of_reach_is_explained(
     monkeypatch.setattr(tiny_tfds.TinyTranslation, "_split_generators", fail)
     data = make_tfds(tmp_path)
     with pytest.raises(DataError, match=r"'tiny_translation' cannot be prepared in .*no route"):
-        prepare_run.prepare(Config(data=data), None)
-
-
-def test_text_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for language in ("en", "de"):
-        (tmp_path / f"a.{language}").write_text("1\n2\n3\n")
-    files = str(tmp_path / "a.en"), str(tmp_path / "a.de")
-    data = DataConfig("text", train_src=files[:1], train_tgt=files[1:])
-    prepare_run.prepare(Config(data=data), None, print)
-    assert capsys.readouterr().out == f"train: 3 pairs ({files[0]} | {files[1]})\n"
-    (tmp_path / "a.de").write_text("1\n2\n")
-    with pytest.raises(DataError, match="has 3 lines"):
         prepare_run.prepare(Config(data=data), None)
 
 
@@ -158,28 +147,18 @@ def test_killed_preparation_in_two_processes_goes_on(tmp_path: Path) -> None:
         "import runpy; runpy.run_module('t2t.prepare', run_name='__main__')\n"
     )
     flags = [f"--config={tmp_path}/recipe.py", f"--workdir={tmp_path}/run"]
-    command = [sys.executable, "launch/local.py", "--processes=2", "--devices=1", "--"]
-    own = [sys.executable, "-c", program, *flags]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    started = subprocess.Popen(
-        [*command, *own], cwd=Path(__file__).parents[1], env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    cache, deadline = tmp_path / "cache", time.monotonic() + 120
-    while len(list(cache.glob("[!.]*/cache.json"))) < 4 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
-    for process in (started.pid, *map(int, children)):
-        os.kill(process, signal.SIGKILL)
-    started.wait()
+    command = "launch/local.py", "--processes=2", "--devices=1", "--", sys.executable, "-c"
+    cache = tmp_path / "cache"
+    with Program(*command, program, *flags) as started:
+        while len(list(cache.glob("[!.]*/cache.json"))) < 4 and started.poll() is None:
+            time.sleep(0.05)
+        for process in started.find_children():
+            os.kill(process, signal.SIGKILL)
     with (tmp_path / "run" / "lock").open() as lock:  # until the killed processes are gone
         fcntl.flock(lock, fcntl.LOCK_EX)
     kept = {path: path.stat().st_mtime_ns for path in cache.glob("[!.]*/src.ids")}
     assert len(kept) >= 4
-    done = subprocess.run(
-        [*command, *own], cwd=Path(__file__).parents[1], env=environment, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    done = programs.run(*command, program, *flags)
     assert done.returncode == 0, done.stderr
     after = {path: path.stat().st_mtime_ns for path in cache.glob("[!.]*/src.ids")}
     assert kept.items() < after.items()

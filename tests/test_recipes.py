@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ml_collections import config_flags
 
+import t2t.config.flags  # noqa: F401  (whose parsers read the fields)
 from configs import fine_tune
+from t2t.config import recipes
 from t2t.config.fields import (
     Config,
     DataConfig,
@@ -23,6 +25,7 @@ from t2t.config.fields import (
 )
 from t2t.config.files import check_config, save_config
 from t2t.config.new_run_rules import check_effect, check_new_run
+from t2t.config.recipes import find_recipe
 from tests import programs
 
 RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
@@ -156,3 +159,19 @@ def test_every_program_that_reads_a_recipe_reads_all_of_it(
     assert done.returncode
     assert message.format("gone") in done.stderr
     assert not [*tmp_path.iterdir()]
+
+
+def test_recipes_of_t2t_are_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("configs/multi30k.py:en-de", "configs/sweeps/table3.py"):
+        assert find_recipe(path) == f"{programs.ROOT}/{path}"
+    for path in ("configs/nothing.py", "mine.py", "setup.py", "/a/configs/base.py"):
+        assert find_recipe(path) == path
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "base.py").touch()
+    assert find_recipe("configs/base.py") == "configs/base.py"
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(recipes, "RECIPES", tmp_path / "configs")  # as in an installed package
+    assert find_recipe("configs/base.py") == str(tmp_path / "configs" / "base.py")

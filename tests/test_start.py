@@ -51,15 +51,8 @@ def test_too_many_steps_that_are_not_finite_end_the_run(tmp_path: Path) -> None:
         ({}, {"steps": 21, "warmup_steps": 20}, 99, ""),
         ({}, {"learning_rate": 0.004}, 99, "the learning rate rises to 0.004 with model.norm_pos"),
         ({"norm_position": "pre"}, {"learning_rate": 0.004}, 99, ""),
-        ({}, {"learning_rate": 0.002}, 99, ""),
         ({"num_layers": 2}, {"learning_rate": 0.004}, 99, ""),
         ({"d_model": 256}, {"schedule": "noam", "learning_rate": 1.0}, 99, "set .*=977 or more"),
-        (
-            {},
-            {"schedule": "noam", "learning_rate": 1.0, "warmup_steps": 4000, "steps": 9000},
-            99,
-            "",
-        ),
         ({}, {}, 9.9, "a piece of the vocabulary 9.9 times .* lower tokenizer.vocab_size=37000"),
         (
             {},

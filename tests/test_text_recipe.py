@@ -152,9 +152,7 @@ def test_text_without_a_task_is_refused(
     ("wishes", "message"),
     [
         ("minutes=0", "minutes=0: it has to be above 0"),
-        ("steps=-3", "steps=-3: it has to be above 0"),
         ("minutes=nan", "minutes=nan: it has to be above 0"),
-        ("minutes=ten", "minutes=ten: write minutes=NUMBER"),
         ("hours=1", "hours=1: write minutes=NUMBER"),
         ("size=huge", "size=huge: use small, medium, base"),
         ("minutes=5,steps=20", "choose minutes or steps, not both"),
@@ -171,7 +169,6 @@ def test_wrong_wish_is_refused(wishes: str, message: str) -> None:
     [
         {"tokenizer__shared": False, "model__tie_embeddings": "decoder"},
         {"tokenizer__kind": "unigram"},
-        {"tokenizer__lowercase": True},
         {"tokenizer__byte_fallback": False},
         {"tokenizer__kind": "symbols"},
         {"model__kind": "decoder_only"},
@@ -180,15 +177,12 @@ def test_wrong_wish_is_refused(wishes: str, message: str) -> None:
         {"data__length_multiple": 24},
         {"data__batch_tokens": 4096},
         {"data__objective": "span_corruption", "data__train_src": ()},
-        {"data__objective": "span_corruption", "data__train_src": (), "tokenizer__kind": "symbols"},
         {"data__objective": "lm", "data__train_src": (), "model__kind": "decoder_only"},
         {"data__objective": "masked_lm", "data__train_src": (), "model__kind": "encoder_only"},
         {"model__d_model": 100},
-        {"model__d_model": 400},
         {"model__encoder_layers": 3, "model__decoder_layers": 1},
         {"mesh__tensor": 4, "mesh__data": 1},
         {"training__bleu_every": 0},
-        {"training__bleu_every": 50},
         {"training__validate_every": 30},
         {"training__schedule": "noam", "training__optimizer": "adam"},
         {"decoding__strategy": "sampling"},
@@ -218,9 +212,7 @@ def test_vocabulary_is_one_that_the_text_fills(tmp_path: Path) -> None:
     [
         ({"data__batch_tokens": 0}, "data.batch_tokens=0 must be positive"),
         ({"data__max_length": 2}, "all of the text is longer than data.max_length=2 sub-words"),
-        ({"model__d_model": 0}, "model.d_model=0 must be positive"),
         ({"tokenizer__kind": "bep"}, "tokenizer.kind='bep' is unknown"),
-        ({"data__source": "txet"}, "data.source='txet' is unknown"),
         ({"data__train_src": ()}, "data.train_src has 0 files"),
     ],
 )

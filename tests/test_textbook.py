@@ -8,19 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh
 
 from t2t.api import train_run
 from t2t.api.run_summary import describe_run
-from t2t.config.fields import Config, MeshConfig
+from t2t.config.fields import Config
 from t2t.config.files import load_config, override
-from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translator import Translator
 from t2t.ops.select_kernels import choose_policy
-from t2t.planning.compile_step import compile_step
-from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
-from tests.data.small_corpus import PAIRS
 from tests.tiny_training import make_config, make_small_mesh, read_figures
 
 STEPS = 3
@@ -55,11 +49,6 @@ def runs(
         yield folder
 
 
-def choose_mesh(sizes: MeshConfig) -> Mesh:
-    """The mesh that a run has been trained on, if it is one device, or else that of all."""
-    return make_small_mesh(sizes) if sizes == MeshConfig(1, 1, 1) else make_mesh(MeshConfig())
-
-
 def make_small_config(folder: Path, kernels: str) -> Config:
     values = {"training.steps": STEPS, "training.log_every": 1, "training.validate_every": STEPS}
     values |= {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2, "checkpoints.every": STEPS}
@@ -78,36 +67,6 @@ def test_textbook_trains_to_the_same_parameters(runs: Path) -> None:
     for one, other in zip(*figures, strict=True):
         for name in ("train/loss", "train/gradient_norm"):
             assert one[name] == pytest.approx(other[name], rel=2e-2 if narrow else 1e-4)
-
-
-@pytest.mark.slow
-def test_textbook_translates(runs: Path) -> None:
-    config = load_config(runs / "textbook" / "config.json")
-    vocabulary = Vocabulary.load(runs / "textbook" / "vocab")
-    sources = [src for src, _ in PAIRS[:5]]
-    scores = []
-    for kernels in ("auto", "textbook"):
-        own = dataclasses.replace(config, model=dataclasses.replace(config.model, kernels=kernels))
-        translator = Translator(own, vocabulary)
-        params, _ = restore_params(runs / "textbook", "last")
-        with jax.set_mesh(choose_mesh(config.mesh)):
-            placed = translator.members.place(params, *vocabulary.sizes)
-            found = translator.translate(placed, sources)
-        scores.append([best.score for best in found])
-    near = 1e-4 if config.model.dtype == "float32" else 0.1
-    np.testing.assert_allclose(scores[1], scores[0], rtol=near)
-
-
-@pytest.mark.slow
-def test_textbook_is_planned_without_the_twins(tmp_path: Path) -> None:
-    config = make_small_config(tmp_path, "textbook")
-    config.mesh = MeshConfig(data=2)
-    mesh = make_mesh(config.mesh, jax.devices()[:2])
-    sizes = [
-        compile_step(dataclasses.replace(config, model=model), mesh, 8, 16, 16).memory.activations
-        for model in (config.model, dataclasses.replace(config.model, kernels="auto"))
-    ]
-    assert sizes[0] > sizes[1]  # the twins keep less for the backward pass
 
 
 def test_runs_say_which_module_computes_each_operation(runs: Path) -> None:

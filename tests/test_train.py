@@ -1,10 +1,8 @@
 """Training from text to checkpoint; a stopped run resumes with bitwise equal results."""
 
-import contextlib
 import os
 import random
 import runpy
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -17,33 +15,28 @@ import pytest
 
 from t2t.api import notebook, train_run
 from t2t.api.run_summary import describe_run
-from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig
+from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import VocabularyError
 from t2t.runtime import command_line
 from t2t.training.checkpoint import restore_params
-from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.early_stopping import read_stop_request, request_stop
-from t2t.training.old_checkpoints import Layout, to_old
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import open_run
 from t2t.training.run_directory import RunError, list_steps
 from t2t.training.signals import Interruption
-from t2t.training.state import describe_state
 from tests import programs
 from tests.moments import Moment, signal_at
 from tests.tiny_training import (
     STEPS,
+    assert_same_training,
     change,
     make_config,
     make_small_mesh,
     read_figures,
-    read_state,
     write_recipe,
 )
-
-ROOT = Path(__file__).parents[1]
 
 pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")
 
@@ -64,12 +57,6 @@ def uninterrupted(config: Config, folder: Path) -> Path:
     """A run that was never stopped."""
     assert train_run.train(config, folder / "uninterrupted")
     return folder / "uninterrupted"
-
-
-def assert_same_run(workdir: Path, other: Path) -> None:
-    for one, two in zip(read_state(workdir, STEPS), read_state(other, STEPS), strict=True):
-        np.testing.assert_array_equal(one, two)
-    assert read_figures(workdir, "validation/") == read_figures(other, "validation/")
 
 
 def test_run_directory_holds_the_whole_run(uninterrupted: Path, config: Config) -> None:
@@ -95,7 +82,7 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     for steps in (STEPS // 2, STEPS):
         assert train_run.train(change(config, training={"steps": steps}), tmp_path / "run")
         monkeypatch.setattr(train_run, "init_state", None)
-    assert_same_run(tmp_path / "run", uninterrupted)
+    assert_same_training(tmp_path / "run", uninterrupted, STEPS, "validation/")
     starts = read_ledger(tmp_path / "run")
     assert [start["step"] for start in starts] == [0, STEPS // 2]
     assert [start["config"]["training.steps"] for start in starts] == [STEPS // 2, STEPS]
@@ -135,25 +122,6 @@ def test_run_in_stages_that_stops_around_a_border_is_the_same_bit_for_bit(
 
 
 @pytest.mark.slow
-def test_run_whose_checkpoint_has_old_names_continues_bit_for_bit(
-    uninterrupted: Path, config: Config, tmp_path: Path
-) -> None:
-    workdir = Path(shutil.copytree(uninterrupted, tmp_path / "run"))
-    shutil.rmtree(workdir / "checkpoints" / str(STEPS))
-    with jax.set_mesh(make_small_mesh(MeshConfig())):
-        size = config.tokenizer.vocab_size
-        _, described = describe_state(config, size, size)
-        with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
-            state = checkpoints.restore(described)
-        assert state is not None
-        shutil.rmtree(workdir / "checkpoints" / str(STEPS - 5))
-        with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
-            checkpoints.save(to_old(state, Layout(True, True, False)))
-    assert train_run.train(config, workdir)
-    assert_same_run(workdir, uninterrupted)
-
-
-@pytest.mark.slow
 def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
     uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +135,7 @@ def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
             assert not train_run.train(config, workdir)
         assert list_steps(workdir)[-1] == preempted_at
     assert train_run.train(config, workdir)
-    assert_same_run(workdir, uninterrupted)
+    assert_same_training(workdir, uninterrupted, STEPS, "validation/")
     assert list_steps(workdir) == list_steps(uninterrupted)
     averages = [restore_params(run, "avg:2") for run in (workdir, uninterrupted)]
     assert averages[0][1] == averages[1][1] == f"avg2-{STEPS}"
@@ -299,7 +267,7 @@ def test_run_stopped_by_signals_is_the_same_bit_for_bit(
         assert line == end
     assert list_steps(tmp_path / "run")[-1] < STEPS
     assert train_run.train(config, tmp_path / "run")
-    assert_same_run(tmp_path / "run", uninterrupted)
+    assert_same_training(tmp_path / "run", uninterrupted, STEPS, "validation/")
 
 
 def train_on_one_device(config: Config, workdir: Path, *moment: str) -> None:
@@ -344,7 +312,7 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
         assert newest >= before
     assert newest < STEPS
     assert train_run.train(config, tmp_path / "run")
-    assert_same_run(tmp_path / "run", uninterrupted)
+    assert_same_training(tmp_path / "run", uninterrupted, STEPS, "validation/")
 
 
 @pytest.mark.slow
@@ -393,4 +361,4 @@ def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
         newest = finished
     assert killed
     assert train_run.train(config, tmp_path / "run")
-    assert_same_run(tmp_path / "run", tmp_path / "uninterrupted")
+    assert_same_training(tmp_path / "run", tmp_path / "uninterrupted", STEPS, "validation/")

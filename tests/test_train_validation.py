@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -102,30 +101,6 @@ def test_validation_that_fails_does_so_after_the_first_step(
         train_run.train(asked_for, tmp_path / "run")
     assert list_steps(tmp_path / "run") == []
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
-
-
-@pytest.mark.slow
-def test_long_validation_sentences_do_not_end_a_run_with_learned_positions(
-    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = tmp_path / "data"
-    shutil.copytree(Path(config.data.validation_src).parent, folder)
-    for name, language in (("validation", "en"), ("validation", "de")):
-        with (folder / f"{name}.{language}").open("a") as file:
-            file.write("house " * 40 + "\n")
-    short = change(
-        config,
-        data={
-            "validation_src": f"{folder}/validation.en",
-            "validation_tgt": f"{folder}/validation.de",
-        },
-        training={"steps": 4, "validate_every": 2, "bleu_every": 4},
-        checkpoints={"every": 4},
-    )
-    with caplog.at_level("WARNING"):
-        assert train_run.train(short, tmp_path / "run")
-    assert "validation: 1 of 9 pairs have more sub-words than model.max_positions=32" in caplog.text
-    assert len(read_figures(tmp_path / "run", "validation/")) == 2
 
 
 def test_without_a_validation_split_training_needs_none(

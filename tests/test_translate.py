@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from t2t.api.line_translator import LineTranslator, decode_lines, translate_lines
 from t2t.data.corpus import DataError, TextFile
-from t2t.decoding.translation import Translation, format_lines
+from t2t.evaluation import load_models
 from t2t.evaluation.requests import ModelRequest
 from tests import programs
-from tests.programs import ROOT, make_environment
+from tests.programs import make_environment
+from tests.tiny_run import make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -45,10 +46,8 @@ def start(run: Path, *flags: str, stdin: int = subprocess.PIPE) -> subprocess.Po
     )
 
 
-def call(
-    run: Path, *flags: str, given: bytes = b"", folder: Path = ROOT
-) -> subprocess.CompletedProcess[str]:
-    return programs.run("t2t.translate", f"--workdir={run}", *flags, given=given, folder=folder)
+def call(run: Path, *flags: str, given: bytes = b"") -> subprocess.CompletedProcess[str]:
+    return programs.run("t2t.translate", f"--workdir={run}", *flags, given=given)
 
 
 def translate(
@@ -116,29 +115,6 @@ def test_what_happened_to_long_lines_is_said_once(
     assert caplog.text.count("lines hold several sentences") == 1
 
 
-def test_lists_carry_the_number_of_the_line_and_the_score() -> None:
-    found = [Translation("Hunde klettern.", -0.5, -1.0, 4), Translation("Hunde", -1.25, -2.0, 2)]
-    assert format_lines(7, found[:1], numbered=False, scored=False) == "Hunde klettern.\n"
-    assert format_lines(7, found[:1], numbered=False, scored=True) == "-0.5000\tHunde klettern.\n"
-    assert format_lines(7, found, numbered=True, scored=True) == (
-        "7\t-0.5000\tHunde klettern.\n7\t-1.2500\tHunde\n"
-    )
-
-
-@pytest.mark.slow
-def test_closed_output_ends_without_a_traceback(run: Path) -> None:
-    process = start(run)
-    assert process.stdin
-    assert process.stdout
-    assert process.stderr
-    process.stdout.close()
-    process.stdin.write(b"".join(LINES))
-    process.stdin.close()
-    assert process.wait(60) == 1
-    assert b"Traceback" not in process.stderr.read()
-    process.stderr.close()
-
-
 def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
     terminal, stdin = pty.openpty()
     process = start(run, stdin=stdin)
@@ -166,17 +142,12 @@ def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
         (["--strategy=sampling", "--top_p=0"], "decoding.top_p=0.0 must lie in (0, 1]"),
         (["--strategy=sampling", "--n_best=2"], "use --num_samples=2"),
         (["--n_best=9"], "--n_best=9 does not fit decoding.beam_size="),
-        (
-            ["--strategy=sampling", "--backend=ctranslate2"],
-            "decoding.strategy='sampling' needs --backend=jax",
-        ),
+        (["--strategy=sampling", "--backend=ctranslate2"], "='sampling' needs --backend=jax"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(run: Path, flags: list[str], message: str) -> None:
-    done = call(run, *flags, given=b"Dogs climb.\n")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    flags = ["t2t.translate", f"--workdir={run}", *flags]
+    assert message in programs.refuse(*flags, given=b"Dogs climb.\n")
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -255,7 +226,6 @@ def test_files_are_translated_as_through_a_pipe_and_a_second_start_does_nothing(
         (["--input=in.txt", "--output=out", "--part=3/2"], "--part=3/2 must be I/N"),
         (["--input=in.txt,sub/in.txt", "--output=out"], "would both become"),
         (["--input=in.txt", "--output=out", "--read_ahead=1"], "--read_ahead is for standard"),
-        (["--input=", "--output=out"], "--input is empty; name files"),
         (["--part=2/4"], "--part is for --input; add it"),
     ],
 )
@@ -263,6 +233,19 @@ def test_wrong_bulk_is_refused(run: Path, tmp_path: Path, flags: list[str], mess
     (tmp_path / "sub").mkdir()
     for name in ("in.txt", "sub/in.txt"):
         (tmp_path / name).write_text("Dogs.\n")
-    done = call(run, *flags, folder=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert message in done.stderr
+    flags = ["t2t.translate", f"--workdir={run}", *flags]
+    assert message in programs.refuse(*flags, folder=tmp_path)
+
+
+def test_settings_name_code_plugins_packages_and_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = ModelRequest((make_run(tmp_path / "run"),))
+    before = LineTranslator(request).describe_settings()
+    assert before["versions"].keys() == {"jax", "flax", "sentencepiece"}
+    assert LineTranslator(request).describe_settings() == before
+    monkeypatch.setattr(load_models, "hash_code", lambda *_: "of other code")
+    other = ModelRequest(request.workdirs, "100")
+    after = LineTranslator(other).describe_settings()
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"code", "plugins", "checkpoints", "parameters"}

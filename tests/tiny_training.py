@@ -105,3 +105,11 @@ def read_figures(workdir: Path, prefix: str) -> list[dict[str, Any]]:
         for line in lines
         if any(name.startswith(prefix) for name in line)
     ]
+
+
+def assert_same_training(one: Path, other: Path, step: int, *prefixes: str) -> None:
+    """Compares the newest states, which are of `step`, and the figures bit for bit."""
+    for left, right in zip(read_state(one, step), read_state(other, step), strict=True):
+        np.testing.assert_array_equal(left, right)
+    for prefix in prefixes:
+        assert read_figures(one, prefix) == read_figures(other, prefix)

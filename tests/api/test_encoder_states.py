@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ from t2t.api.run import Run
 from t2t.config.fields import ConfigError, MeshConfig
 from t2t.data.batch import BOS_ID
 from t2t.data.corpus import DataError
-from t2t.decoding.bulk import Part, find_inputs
+from t2t.decoding.bulk import find_inputs
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
-from t2t.interop.hugging_face_folder import format_safetensors
 from t2t.model.interface import merge
 from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh
@@ -150,50 +148,17 @@ def read(path: Path) -> EncoderStates:
     return EncoderStates(*map(find, ("states", "offsets", "ids")))
 
 
-def list_files(folder: Path) -> dict[str, bytes]:
-    """All files of a folder, hidden ones too."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
-def test_files_are_the_same_after_an_interruption_and_by_several_processes(
-    run: Path, loaded: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_files_hold_the_states_of_each_line_in_shards(
+    run: Path, loaded: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in SENTENCES), "utf-8")
-    request = ModelRequest((run,), "last")
-
-    def export(output: str, part: Part = Part()) -> dict[str, bytes]:  # noqa: B008  (immutable)
-        inputs = find_inputs([str(tmp_path / "in.txt")], tmp_path / output)
-        export_states(request, inputs, part, 4)
-        return list_files(tmp_path / output)
-
-    expected = export("whole")
-    shards = ["in.txt/000000.safetensors", "in.txt/000001.safetensors"]
-    assert sorted(expected) == [*shards, "settings.json"]
-    found = [each for name in shards for each in read(tmp_path / "whole" / name).split()]
+    inputs = find_inputs([str(tmp_path / "in.txt")], tmp_path / "out")
+    export_states(ModelRequest((run,), "last"), inputs, shard_lines=4)
+    shards = sorted((tmp_path / "out" / "in.txt").iterdir())
+    assert [path.name for path in shards] == ["000000.safetensors", "000001.safetensors"]
+    found = [each for path in shards for each in read(path).split()]
     for own, states in zip(found, loaded.encode_states(SENTENCES).split(), strict=True):
         np.testing.assert_allclose(own, states, atol=1e-5)
-    called: list[int] = []
-
-    def interrupt(tensors: dict[str, np.ndarray]) -> Iterator[bytes]:
-        called.append(1)
-        if len(called) == 2:
-            raise KeyboardInterrupt
-        return format_safetensors(tensors)
-
-    monkeypatch.setattr("t2t.api.encoder_states.format_safetensors", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        export("stopped")
-    monkeypatch.undo()
-    left = {"settings.json", ".in.txt.shards/000000.safetensors"}
-    assert list_files(tmp_path / "stopped").keys() == left
-    assert export("stopped") == expected
-    assert not (tmp_path / "stopped" / ".in.txt.shards").exists()
-    assert "in.txt" not in {name.split("/")[0] for name in export("shared", Part(1, 2))}
-    assert export("shared", Part(0, 2)) == expected
 
 
 def test_lines_that_are_too_long_have_no_states_and_are_counted(
@@ -218,10 +183,8 @@ def test_lines_that_are_too_long_have_no_states_and_are_counted(
     ("flags", "message"),
     [
         (["--input=in.txt,empty.gz", "--output=out"], "empty.gz has no lines; leave it out"),
-        (["--input=in.txt", "--output=in.txt/out"], "--output=in.txt/out cannot be written"),
         (["--input=in.txt", "--output=out", "--checkpoint=100,300"], "not of an ensemble of 2"),
         (["--input=in.txt", "--output=out", "--dtype=int8"], "model.dtype='int8' is"),
-        (["--input=in.txt", "--output=out", "--batch_size=0"], "decoding.batch_size=0 must"),
     ],
 )
 def test_wrong_flags_of_the_program_are_one_line_and_write_nothing(
@@ -229,7 +192,6 @@ def test_wrong_flags_of_the_program_are_one_line_and_write_nothing(
 ) -> None:
     (tmp_path / "in.txt").write_text("Dogs.\n")
     (tmp_path / "empty.gz").write_bytes(b"")
-    done = programs.run("t2t.export_states", f"--workdir={run}", *flags, folder=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert message in done.stderr
+    flags = ["t2t.export_states", f"--workdir={run}", *flags]
+    assert message in programs.refuse(*flags, folder=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"in.txt", "empty.gz"}

@@ -207,17 +207,3 @@ def test_sources_of_small100_begin_with_the_tag_of_the_target(tmp_path: Path) ->
     [[tag, *text]], [target] = run.encode(["the king"]), run.encode(["the king"], "tgt")
     assert run.vocabulary.src.pieces([tag]) == ["<2fr>"]
     assert (text, run.vocabulary.several_sentences) == (target, 0.0)
-
-
-@pytest.mark.slow
-def test_translation_begins_with_the_tag_of_its_language(source: Path, tmp_path: Path) -> None:
-    write_nllb_model(source)
-    import_model(str(source), tmp_path / "run", directions=["eng_Latn-deu_Latn"])
-    run = t2t.load(tmp_path / "run", checkpoint="last")
-    [tag] = run.vocabulary.tgt.tag_ids
-    for prefix in ("", "the"):
-        [[found]] = run.translate_n_best(["the queen"], 1, prefixes=[prefix], beam_size=2)
-        assert found.text.startswith(prefix)
-        [scores] = run.score_tokens([("the queen", found.text)])
-        assert len(scores) == len(run.vocabulary.tgt.encode([found.text])[0])
-        assert run.vocabulary.tgt.encode([found.text])[0][0] == tag

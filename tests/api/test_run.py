@@ -3,8 +3,6 @@
 import math
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from t2t.model.interface import merge
 from t2t.ops.build_model import Members, init_model
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
+from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -72,16 +71,6 @@ def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
         translator = LineTranslator(ModelRequest((workdir,), "last"), given)
         found = translate_lines(translator, iter(lines))
         assert run.translate(sources, beam_size=beam_size) == [best.text for [best] in found]
-
-
-def test_scores_are_sums_of_log_softmax_of_the_logits(run: Run) -> None:
-    [src], [tgt] = (
-        run.vocabulary.src.encode([PAIRS[1][0]]),
-        run.vocabulary.tgt.encode([PAIRS[1][1]]),
-    )
-    log_probs = jax.nn.log_softmax(run.logits([src], [[BOS_ID, *tgt[:-1]]]))
-    expected = sum(float(log_probs[0, t, token]) for t, token in enumerate(tgt))
-    np.testing.assert_allclose(run.score([PAIRS[1]]), [expected], rtol=1e-5)
 
 
 def test_logits_are_those_of_the_model(run: Run) -> None:
@@ -226,10 +215,8 @@ def test_sentences_of_known_lengths_compile_nothing(
         ([[5, 2]], [[1], [1]], "src has 1 rows and tgt 2"),
         ([5, 2], [[1]], r"src is int64\[2\]; give integer ids, one row for each"),
         ([[5, 2]], [[1.0]], r"tgt is float64\[1, 1\]; give integer ids"),
-        ([[]], [[1]], r"src is float64\[1, 0\]"),
         ([[5, 2], [2]], [[1], [1]], "src has rows of different lengths; pad them with 0"),
         ([[5, 2]], [[1, 400]], r"tgt holds the id 400; use ids of run\.vocabulary\.tgt, 0 to 399"),
-        ([[-1, 2]], [[1]], "src holds the id -1"),
     ],
 )
 def test_ids_that_are_no_pairs_are_refused(
@@ -286,8 +273,6 @@ def test_any_iterable_of_sentences_or_pairs_will_do(run: Run) -> None:
         ("Dogs climb", " is str 'Dogs climb'; give a list"),
         (None, " is NoneType None; give a list"),
         ({"Dogs": "climb"}, " is dict .*; give a list"),
-        ({"Dogs"}, " is set .*; give a list"),
-        (["Dogs", None], r"\[1\] is NoneType None, not a string; leave it out"),
         ((math.nan,), r"\[0\] is float nan, not a string; leave it out"),
         (["a", b"b"], r"\[1\] is bytes b'b', not a string; decode it"),
         (["a", "b", "c \ud83d"], r"\[2\] holds the lone surrogate U\+D83D at character 2"),
@@ -302,10 +287,8 @@ def test_an_element_that_is_no_text_is_named(sentences: Any, message: str) -> No
     ("pairs", "message"),
     [
         ("AB", "pairs is str 'AB'; give a list"),
-        (None, "pairs is NoneType None; give a list"),
         (["AB"], r"pairs\[0\] is str 'AB', not a pair \(source, target\)"),
         ([("a", "b"), ("a",)], r"pairs\[1\] is tuple \('a',\), not a pair"),
-        ([("a", "b"), None], r"pairs\[1\] is NoneType None, not a pair"),
         ([("a", "c"), ("b", None)], r"pairs\[1\]\[1\] is NoneType None, not a string"),
         ([("\udc80", "b")], r"pairs\[0\]\[0\] holds the lone surrogate U\+DC80 at character 0"),
     ],
@@ -381,5 +364,4 @@ def test_package_is_imported_without_jax() -> None:
         "import sys, t2t; t2t.train, t2t.evaluate, t2t.compare\n"
         "print([name for name in sys.modules if name in ('jax', 'numpy')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert programs.run_python("-c", code).stdout == "[]\n"

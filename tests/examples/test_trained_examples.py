@@ -43,8 +43,6 @@ CASES: dict[str, dict[str, Any]] = {
         "plugin.minimum_risk.samples": 2,
         "model.dtype": "bfloat16",
     },
-    "gated_attention": {"model.attention": "gated"},
-    "sandwich_norm": {"model.attention": "sandwich", "model.feed_forward": "sandwich"},
     "optimizer": {"training.optimizer": "row_normalized"},
 }
 
@@ -81,14 +79,9 @@ def make_student(folder: Path, teacher: Path, case: str, steps: int = STEPS) -> 
     return override(make_config(folder), values)
 
 
-# Quick tests take a step of these on a mesh, too.
-ELSEWHERE = [
-    pytest.param(case, marks=pytest.mark.slow)
-    for case in ("gated_attention", "sandwich_norm", "optimizer")
-]
-
-
-@pytest.mark.parametrize("case", ["distillation", "minimum_risk", *ELSEWHERE])
+@pytest.mark.parametrize(
+    "case", ["distillation", "minimum_risk", pytest.param("optimizer", marks=pytest.mark.slow)]
+)
 def test_example_trains_on_eight_devices_and_resumes_bit_for_bit(
     case: str, teacher: Path, tmp_path: Path
 ) -> None:

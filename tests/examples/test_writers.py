@@ -3,14 +3,13 @@
 import os
 import signal
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.programs import run_python
+
 LOG = """
 import os, signal, sys, time
 from pathlib import Path
@@ -73,13 +72,8 @@ def read_trackio(folder: Path) -> Iterator[tuple[int, str]]:
         "    for row in S.get_logs('t2t', run):\n"
         "        print(*(f'{row[\"step\"]}:{name}' for name in row if '/' in name))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"TRACKIO_DIR": str(folder / "trackio")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = os.environ | {"TRACKIO_DIR": str(folder / "trackio")}
+    done = run_python("-c", code, environment=environment)
     for pair in done.stdout.split():
         step, _, name = pair.partition(":")
         yield int(step), name
@@ -103,7 +97,6 @@ def test_each_step_stands_once_where_training_continues(
 ) -> None:
     pytest.importorskip(name, reason=f"needs {name}, of the extra `writers`")
     environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
         "WANDB_MODE": "offline",
         "MLFLOW_TRACKING_URI": f"file:{tmp_path}/mlruns",
         "MLFLOW_ALLOW_FILE_STORE": "true",
@@ -111,13 +104,8 @@ def test_each_step_stands_once_where_training_continues(
         "HOME": str(tmp_path),
     }
     for first, last, how in ((0, 7, end), (5, 9, "stop")):
-        done = subprocess.run(
-            [sys.executable, "-c", LOG, name, str(first), str(last), how],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        arguments = "-c", LOG, name, str(first), str(last), how
+        done = run_python(*arguments, folder=tmp_path, environment=environment)
         assert done.returncode == (-signal.SIGKILL if how == "kill" else 0), done.stderr
     found = sorted(READERS[name](tmp_path))
     assert [step for step, figure in found if figure == "train/loss"] == [*range(1, 10)]

@@ -105,9 +105,7 @@ ACTIONS = {
     "long": lambda: print("output" * 100_000),
     "streams": use_streams,
     "gloo": lambda: lose_peer("FAILED_PRECONDITION: Gloo all-reduce failed: Read error\\nmore"),
-    "nccl": lambda: lose_peer("INTERNAL: NCCL operation ncclAllReduce(...) failed: remote error"),
-    "unavailable": lambda: lose_peer("UNAVAILABLE: a task has died"),
-    "internal": lambda: lose_peer("INTERNAL: an instruction is missing"),
+    "internal": lambda: lose_peer("INTERNAL: a fault"),
     "interrupted run": lambda: command_line.INTERRUPTED,
     "data": lambda: fail(DataError("a.en, line 3: not UTF-8")),
     "lost": lose,
@@ -148,14 +146,8 @@ from t2t.config.fields import Config, ConfigError
 def get_config(kind=""):
     if kind == "dict":
         return {}
-    if kind == "attribute":
-        Config().training.step = 3
     if kind == "read":
         Config().training.step *= 2
-    if kind == "keyword":
-        Config(tokeniser=None)
-    if kind == "section":
-        Config().model = {"d_model": 16}
     if kind == "folder":
         return {}["MY_FOLDER"]
     if kind:
@@ -191,40 +183,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "recipe.py").write_text(RECIPE)
     (folder / "my_plugin.py").write_text(PLUGIN)
     (folder / "empty.py").write_text("config = None")
-    (folder / "number.py").write_text("get_config = 3")
     (folder / "alone.py").write_text("def get_config():\n    return 3")
     return folder
 
 
-def call(folder: Path, *flags: str, program: str = "program.py") -> tuple[int, str, str]:
+def call(folder: Path, *flags: str) -> tuple[int, str, str]:
     """Runs the program; returns its status, output and messages."""
-    done = programs.run(program, *flags, folder=folder)
+    done = programs.run("program.py", *flags, folder=folder)
     return done.returncode, done.stdout, done.stderr
 
 
 def call_python(folder: Path, *arguments: str) -> tuple[int, str, str]:
     """Does the same in a Python of its own, for which JAX has no device."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "no such device"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    environment = os.environ | {"JAX_PLATFORMS": "no such device"}
+    done = programs.run_python(*arguments, folder=folder, environment=environment)
     return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_output_is_utf8_in_every_locale(folder: Path, encoding: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "program.py", "--config=recipe.py", "--workdir=words"],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding},
-        capture_output=True,
-    )
-    assert done.stdout.decode() == "Bär 熊…\n"
-    assert done.stderr.decode().endswith("Bär 熊\n")
+    flags = "program.py", "--config=recipe.py", "--workdir=words"
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = programs.run_python(*flags, folder=folder, environment=environment)
+    assert done.stdout == "Bär 熊…\n"
+    assert done.stderr.endswith("Bär 熊\n")
 
 
 def test_flags_reach_the_program(folder: Path) -> None:
@@ -292,24 +274,12 @@ def test_fault_of_a_recipe_keeps_its_traceback(folder: Path) -> None:
         ("--config=none.py --workdir=run", "--config=none.py is no file; name a recipe"),
         ("--config=none.py --workdir=run --config.seed=1", "--config: [Errno 2] No such file"),
         ("--config=recipe.py:dict --workdir=run", "get_config() of the recipe returned dict"),
-        ("--config=recipe.py:attribute --workdir=run", "training.step=3: no such field; perhaps "),
-        (
-            "--config=recipe.py:read --workdir=run",
-            "training.step: no such field; perhaps training.",
-        ),
-        ("--config=recipe.py:keyword --workdir=run", "=None: no such field; perhaps tokenizer"),
-        ("--config=recipe.py:section --workdir=run", "model={'d_model': 16}: this section is a"),
+        ("--config=recipe.py:read --workdir=run", "training.step: no such field; perhaps train"),
         ("--config=recipe.py:such --workdir=run", "there is no such"),
         ("--config=empty.py --workdir=run", "--config=empty.py: the recipe has no function get_c"),
-        (
-            "--config=empty.py --workdir=run --config.seed=1",
-            "the recipe has no function get_config",
-        ),
-        ("--config=number.py --workdir=run", "needs a function get_config(), with one argument"),
         ("--config=alone.py:such --workdir=run", "takes 0 positional arguments but 1 was given"),
         ("--config=recipe.py --workdir=a --workdir b", "--workdir is given as a and as b; give it"),
         ("--config=recipe.py --workdir=a --fast --nofast", "--fast is given as true and as false"),
-        ("--config=recipe.py --config=none.py --workdir=a", "--config is given as recipe.py and"),
         (
             "--config=recipe.py --workdir=a --config.seed=1 --config.seed=2",
             "--config.seed is given as 1 and as 2; give it once",
@@ -318,57 +288,30 @@ def test_fault_of_a_recipe_keeps_its_traceback(folder: Path) -> None:
     ],
 )
 def test_wrong_flag_is_one_message(folder: Path, flags: str, message: str) -> None:
-    status, output, messages = call(folder, *flags.split())
-    assert (status, output) == (2, "")
-    assert message in messages
-    assert messages.count("\n") == 1
+    assert message in programs.refuse("program.py", *flags.split(), folder=folder)
 
 
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        (
-            "model.num_head=2",
-            "--config.model.num_head: no such field; "
-            "perhaps model.num_heads, model.num_kv_heads, data.num_shapes",
-        ),
-        (
-            "training.dropot=0.1",
-            "--config.training.dropot: no such field; "
-            "perhaps model.dropout, training.r_drop, model.attention_dropout",
-        ),
-        ("model.num_heads=two", "flag --config.model.num_heads=two: invalid literal for int()"),
+        ("model.num_head=2", "--config.model.num_head: no such field; perhaps model.num_heads, "),
         ("model.d_k=1.5", "flag --config.model.d_k=1.5: invalid literal for int()"),
         ("model.d_model=None", "model.d_model=None is not of type int"),
         ("model.residual=maybe", "Non-boolean argument to boolean flag"),
         ("model=3", "flag --config.model=3: write --config.model.FIELD=VALUE"),
-        ("data=build", "flag --config.data=build: write --config.data.FIELD=VALUE"),
         ("data.src_language=None", "data.src_language='None' must be a language; leave it empty"),
         ("data.train_weights=x", "data.train_weights=('x',) is not of type tuple[float, ...]"),
         ("model.num_heads=5", "model.num_heads=5 does not divide model.d_model=512; use one of"),
         ("plugin=3", "flag --config.plugin=3: write --config.plugin.NAME.FIELD=VALUE"),
         ("plugin.own=3", "flag --config.plugin.own=3: write --config.plugin.own.FIELD=VALUE"),
-        ("plugin.own.mix=a", "flag --config.plugin.own.mix=a: could not convert string"),
         ("plugin.own.mix=2", "plugin.own.mix=2.0 must be at most 1"),
-        (
-            "plugin.own.mixed=1",
-            "--config.plugin.own.mixed: plugin.own has mix (float, by default 0.5): share of the "
-            "other loss; words (tuple[str, ...], by default ()): words; loud (bool, ",
-        ),
+        ("plugin.own.mixed=1", "--config.plugin.own.mixed: plugin.own has mix (float, by default"),
         ("plugin.other.mix=1", "--config.plugin.other.mix: plugin.other: no module of plugins has"),
     ],
 )
 def test_wrong_field_is_one_message(folder: Path, flag: str, message: str) -> None:
-    status, output, messages = call(
-        folder,
-        "--config=recipe.py",
-        "--workdir=run",
-        f"--config.{flag}",
-        "--config.plugins=my_plugin",
-    )
-    assert (status, output) == (2, "")
-    assert message in messages
-    assert messages.count("\n") == 1
+    flags = "--config=recipe.py", "--workdir=run", "--config.plugins=my_plugin"
+    assert message in programs.refuse("program.py", *flags, f"--config.{flag}", folder=folder)
 
 
 PROGRAMS = sorted(path.stem for path in (ROOT / "t2t").glob("*.py") if path.stem[0] != "_")
@@ -381,9 +324,8 @@ def test_programs_that_compute_on_all_devices_take_several_processes() -> None:
 
 @pytest.mark.parametrize("name", ALONE)
 def test_program_for_one_process_says_why(folder: Path, name: str) -> None:
-    status, output, messages = call(folder, "--distributed", program=f"t2t.{name}")
-    assert (status, output, messages.count("\n")) == (2, "", 1)
-    assert messages.startswith("--distributed: start this program in one process: ")
+    message = programs.refuse(f"t2t.{name}", "--distributed", folder=folder)
+    assert message.startswith("--distributed: start this program in one process: ")
 
 
 @pytest.mark.parametrize(
@@ -396,18 +338,15 @@ def test_program_for_one_process_says_why(folder: Path, name: str) -> None:
         ("--config=recipe.py", "--config: this program reads the config of the run"),
     ],
 )
-def test_program_without_a_recipe_says_what_to_write(folder: Path, flag: str, message: str) -> None:
-    status, output, messages = call(folder, "--workdir=run", flag, program="t2t.evaluate")
-    assert (status, output, messages.count("\n")) == (2, "", 1)
-    assert messages.startswith(message)
+def test_program_without_a_recipe_says_what_to_write(flag: str, message: str) -> None:
+    assert programs.refuse("t2t.evaluate", "--workdir=run", flag).startswith(message)
 
 
 def test_new_run_is_refused_a_factor_of_noam_as_a_peak(folder: Path) -> None:
     flags = "--config=recipe.py", "--workdir=new", "--config.training.schedule=cosine"
     for name in ("t2t.train", "t2t.prepare"):
-        status, output, messages = call(folder, *flags, program=name)
-        assert (status, output, messages.count("\n")) == (2, "", 1)
-        assert messages.startswith("training.learning_rate=1 is a factor only with")
+        message = programs.refuse(name, *flags, folder=folder)
+        assert message.startswith("training.learning_rate=1 is a factor only with")
 
 
 def test_flags_allow_modules_that_a_run_names(folder: Path) -> None:
@@ -420,15 +359,12 @@ def test_flags_allow_modules_that_a_run_names(folder: Path) -> None:
         (["--trust_plugins"], "names the module a_plugin, which is not imported"),  # has no copy
         (["--plugins=other,a_plugin"], "the module a_plugin cannot be imported (No module named"),
     ):
-        status, _, messages = call(folder, *flags, *more, program="t2t.export")
-        assert (status, messages.count("\n")) == (2, 1)
-        assert message in messages
+        assert message in programs.refuse("t2t.export", *flags, *more, folder=folder)
 
 
 def test_training_without_a_recipe_needs_a_run(folder: Path) -> None:
-    status, output, messages = call(folder, "--workdir=nowhere", program="t2t.train")
-    assert (status, output, messages.count("\n")) == (2, "", 1)
-    assert messages.startswith("--config is missing, and nowhere holds no run to continue; name")
+    message = programs.refuse("t2t.train", "--workdir=nowhere", folder=folder)
+    assert message.startswith("--config is missing, and nowhere holds no run to continue; name")
 
 
 def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
@@ -446,12 +382,6 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
         ("data", 2, "a.en, line 3: not UTF-8\n"),
         ("lost", LOST, "checkpoint 5 could not be written\n"),
         ("gloo", LOST, f"{LOST_PEER}: FAILED_PRECONDITION: Gloo all-reduce failed: Read error\n"),
-        (
-            "nccl",
-            LOST,
-            f"{LOST_PEER}: INTERNAL: NCCL operation ncclAllReduce(...) failed: remote error\n",
-        ),
-        ("unavailable", LOST, f"{LOST_PEER}: UNAVAILABLE: a task has died\n"),
         ("no file", 2, "nowhere/file: No such file or directory\n"),
         ("device", 2, f"out of memory (Out of memory allocating 25 bytes); {REMEDIES}\n"),
         ("nameless", 2, "something with the disk\n"),
@@ -468,21 +398,14 @@ def test_error_is_one_line(folder: Path, action: str, status: int, message: str)
     assert found == (status, "", message)
 
 
-def test_other_errors_of_jax_keep_their_traceback(folder: Path) -> None:
-    status, _, messages = call(folder, "--config=recipe.py", "--workdir=internal")
-    assert status == 1
-    assert "an instruction is missing" in messages.splitlines()[-1]
-    assert "Traceback" in messages
-
-
-@pytest.mark.parametrize("action", ["fault", "foreign"])
+@pytest.mark.parametrize("action", ["fault", "foreign", "internal"])
 def test_fault_of_the_program_keeps_its_traceback(folder: Path, action: str) -> None:
     status, _, messages = call_python(
         folder, "program.py", "--config=recipe.py", f"--workdir={action}"
     )
     assert status == 1
     assert messages.startswith("Traceback")
-    assert messages.endswith("Error: a fault\n")
+    assert messages.endswith(" a fault\n")
 
 
 def test_memory_that_is_used_up_is_no_fault_of_the_program() -> None:

@@ -7,11 +7,8 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -24,6 +21,7 @@ from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import list_steps
 from tests import programs
 from tests.own_share import VARIABLE
+from tests.programs import Program
 from tests.tiny_training import change, make_config, read_figures, write_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -53,51 +51,20 @@ def config(folder: Path) -> Config:
     )
 
 
-class Program:
-    """A program in two processes with two devices each, run by `launch/local.py`."""
-
-    def __init__(self, *command: str):
-        self.messages = ""
-        launch = ["launch/local.py", "--processes=2", "--devices=2", "--"]
-        self._process = subprocess.Popen(
-            [sys.executable, *launch, sys.executable, "-m", "tests.own_share", *command],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT), VARIABLE: FLAGS},
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stderr
-        with self._process.stderr as lines:
-            for line in lines:
-                self.messages += line
-
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Waits for the condition or the end of the program."""
-        while not condition() and self._process.poll() is None:
-            time.sleep(0.05)
-
-    def send(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def find_processes(self) -> list[int]:
-        """Returns the ids of the processes that the launcher started, in order."""
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        return sorted(map(int, children.read_text().split()))
-
-    def end(self) -> int:
-        status = self._process.wait(timeout=300)
-        self._reader.join()
-        return status
+def start(*command: str) -> Program:
+    """Starts a program in two processes with two devices each."""
+    launch = ["launch/local.py", "--processes=2", "--devices=2", "--", sys.executable, "-m"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), VARIABLE: FLAGS}
+    return Program(*launch, "tests.own_share", *command, environment=environment)
 
 
 def train(config: Config, folder: Path, workdir: Path) -> Program:
-    """Starts training by two processes with two devices each."""
-    return Program("t2t.train", *write_flags(config, folder, workdir))
+    return start("t2t.train", *write_flags(config, folder, workdir))
+
+
+def wait_for_checkpoint(program: Program, run: Path) -> None:
+    while not list_steps(run) and program.poll() is None:
+        time.sleep(0.05)
 
 
 def write_flags(config: Config, folder: Path, workdir: Path) -> list[str]:
@@ -142,18 +109,18 @@ def assert_each_holds(share: float, program: Program) -> None:
 def test_two_processes_train_as_one_where_each_holds_all_parameters(
     config: Config, folder: Path, of_one: Path
 ) -> None:
-    program = train(config, folder, folder / "two")
-    assert program.end() == 0, program.messages
+    with train(config, folder, folder / "two") as program:
+        assert program.wait() == 0, program.messages
     assert_each_holds(1.0, program)
     assert_same_run(folder / "two", of_one)
 
 
 def stop(number: signal.Signals, config: Config, folder: Path, run: Path) -> Program:
     """Starts a run by two processes, and stops both after their first checkpoint."""
-    program = train(config, folder, run)
-    program.wait_until(lambda: bool(list_steps(run)))
-    program.send(number)
-    assert program.end() == INTERRUPTED, program.messages
+    with train(config, folder, run) as program:
+        wait_for_checkpoint(program, run)
+        program.send_signal(number)
+        assert program.wait() == INTERRUPTED, program.messages
     assert "[0] stopped and saved" in program.messages
     stopped = list_steps(run)[-1]
     assert stopped < STEPS
@@ -176,8 +143,8 @@ def of_two(config: Config, folder: Path) -> Path:
     run = folder / "continued-by-two"
     config = change(config, mesh=MESHES["parameters are cut"])
     assert_each_holds(0.5, stop(signal.SIGINT, config, folder, run))
-    program = train(config, folder, run)
-    assert program.end() == 0, program.messages
+    with train(config, folder, run) as program:
+        assert program.wait() == 0, program.messages
     return run
 
 
@@ -195,8 +162,8 @@ def test_two_processes_evaluate_as_one(config: Config, of_two: Path, tmp_path: P
     split = f"--src={config.data.train_src[1]}", f"--ref={config.data.train_tgt[1]}"
     flags = ["t2t.evaluate", f"--workdir={of_two}", "--checkpoint=avg:2", *split]
     run_alone(1, *flags, f"--output={tmp_path}/one.json")
-    program = Program(*flags, f"--output={tmp_path}/two.json")
-    assert program.end() == 0, program.messages
+    with start(*flags, f"--output={tmp_path}/two.json") as program:
+        assert program.wait() == 0, program.messages
     one, two = (
         (json.loads((tmp_path / f"{name}.json").read_text())["bleu"], path.read_text())
         for name in ("one", "two")
@@ -211,12 +178,10 @@ def test_when_a_process_dies_the_others_stop_within_two_minutes(
 ) -> None:
     endless = change(config, training={"steps": 1_000_000})
     run = tmp_path / f"dead-{dead}"
-    program = train(endless, folder, run)
-    program.wait_until(lambda: bool(list_steps(run)))
-    started = time.monotonic()
-    os.kill(program.find_processes()[dead], signal.SIGKILL)
-    assert program.end() != 0
-    assert time.monotonic() - started < 120
+    with train(endless, folder, run) as program:
+        wait_for_checkpoint(program, run)
+        os.kill(program.find_children()[dead], signal.SIGKILL)
+        assert program.wait(timeout=120) != 0
     assert f"[{dead}] exited {128 + signal.SIGKILL}\n" in program.messages
     assert f"[{1 - dead}] exited 134\n" in program.messages  # launchers start the run again
     assert re.search(

@@ -1,10 +1,10 @@
 """Memory that glibc keeps is not cleared again by Linux; counted by page faults."""
 
 import platform
-import subprocess
-import sys
 
 import pytest
+
+from tests.programs import run_python
 
 COUNT = """
 import resource, sys, threading
@@ -33,7 +33,6 @@ print(count_faults())
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_freed_memory_is_used_again_without_page_faults() -> None:
     def count(kept: str) -> int:
-        command = [sys.executable, "-c", COUNT, kept]
-        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return int(run_python("-c", COUNT, kept).stdout)
 
     assert count("kept") < count("") / 10

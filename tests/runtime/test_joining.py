@@ -12,11 +12,11 @@ from t2t.config.fields import ConfigError
 from t2t.config.requests import Hosts
 from t2t.runtime import command_line
 from t2t.runtime.distributed import (
-    CoordinatorError,
     check_visible_gpus,
     count_tasks,
     wait_for_coordinator,
 )
+from tests import programs
 
 EIGHT = "0,1,2,3,4,5,6,7"
 
@@ -58,17 +58,6 @@ def test_coordinator_that_listens_is_found() -> None:
         wait_for_coordinator(f"localhost:{server.getsockname()[1]}", seconds=5)
 
 
-def test_coordinator_that_does_not_answer_is_named() -> None:
-    with socket.socket() as unused:
-        unused.bind(("localhost", 0))
-        address = f"localhost:{unused.getsockname()[1]}"
-        with pytest.raises(
-            CoordinatorError, match=rf"--coordinator={address} does not answer"
-        ) as e:
-            wait_for_coordinator(address, seconds=0)
-    assert "UNAVAILABLE" in str(e.value.__cause__)  # exit status LOST: launchers try again
-
-
 def test_program_whose_process_0_is_not_there_ends_as_lost(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("localhost", 0))
@@ -79,10 +68,7 @@ def test_program_whose_process_0_is_not_there_ends_as_lost(tmp_path: Path) -> No
         )
         flags = ["--config=configs/quickstart.py", f"--workdir={tmp_path}/run"]
         meeting = [f"--coordinator={address}", "--num_processes=2", "--process_id=1"]
-        done = subprocess.run(
-            [sys.executable, "-c", code, *flags, *meeting],
-            cwd=Path(__file__).parents[2], capture_output=True, text=True,
-        )  # fmt: skip
+        done = programs.run_python("-c", code, *flags, *meeting)
     assert done.returncode == command_line.LOST
     assert f"--coordinator={address} does not answer" in done.stderr
     assert "Traceback" not in done.stderr
@@ -125,7 +111,7 @@ command_line.run(main)
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", code, *meeting, f"--process_id={number}"],
-            cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True,
+            cwd=programs.ROOT, stderr=subprocess.PIPE, text=True,
         )
         for number in range(2)
     ]  # fmt: skip

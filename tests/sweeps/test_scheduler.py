@@ -78,35 +78,30 @@ def work(workdir: Path, runs: list[Run], workers: int = 1, **scripts: str) -> No
 
 
 def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
-    programs = Programs("recipe.py:en-de", {"seed": 7}, EvaluationProtocol("dev", "avg:5"))
-    run = make_runs(Config(seed=7), ROWS, tmp_path)[0][1]
+    protocol = EvaluationProtocol("dev", "avg:5", "ter")
+    programs = Programs("recipe.py:en-de", {"plugins": ("json", "re")}, protocol)
+    rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema")]
+    base, run = make_runs(Config(plugins=("json", "re"), seed=7), rows, tmp_path)[0]
     assert programs.train(run)[1:] == [
         "-m",
         "t2t.train",
-        f"--workdir={tmp_path}/one_head-seed0",
+        f"--workdir={tmp_path}/ema-seed0",
         "--config=recipe.py:en-de",
+        "--config.plugins=('json', 're')",
+        "--config.training.ema_decay=0.9",
         "--config.seed=7",
-        "--config.model.num_heads=1",
         "--allow_unused",
     ]
     assert programs.evaluate(run)[2:] == [
         "t2t.evaluate",
-        f"--workdir={tmp_path}/one_head-seed0",
+        f"--workdir={tmp_path}/ema-seed0",
         "--split=dev",
-        "--checkpoint=avg:5",
-        f"--output={tmp_path}/one_head-seed0/evaluations/sweep.json",
+        "--checkpoint=ema",
+        "--measures=default,ter",
+        "--plugins=json,re",
+        f"--output={tmp_path}/ema-seed0/evaluations/sweep.json",
     ]
-
-
-def test_evaluation_has_the_plugins_of_the_base_the_checkpoint_of_the_row_and_the_measure(
-    tmp_path: Path,
-) -> None:
-    programs = Programs("recipe.py", {}, EvaluationProtocol("dev", "last", "ter"))
-    rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema")]
-    runs = make_runs(Config(plugins=("json", "re")), rows, tmp_path)[0]
-    commands = [programs.evaluate(run) for run in runs]
-    assert [command[5] for command in commands] == ["--checkpoint=last", "--checkpoint=ema"]
-    assert {"--plugins=json,re", "--measures=default,ter"} <= {*commands[0]}
+    assert "--checkpoint=avg:5" in programs.evaluate(base)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -256,24 +251,19 @@ def test_workers_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == []
 
 
-@pytest.mark.parametrize("platforms", ["tpu", "tpu,cpu"])
-def test_workers_that_would_claim_the_same_tpu_are_refused(platforms: str) -> None:
-    machine = {"JAX_PLATFORMS": platforms}
+def test_workers_that_would_claim_the_same_tpu_are_refused() -> None:
+    machine = {"JAX_PLATFORMS": "tpu,cpu"}
     assert assign_resources(0, 1, machine) == (set(), machine)
     with pytest.raises(ConfigError, match=r"--workers=2: every process claims .* use --workers=1"):
         assign_resources(0, 2, machine)
 
 
-@pytest.mark.parametrize("chip", ["accel0", "vfio/0"])
 def test_tpu_is_found_by_its_devices_and_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chip: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "vfio").mkdir()
-    (tmp_path / "vfio" / "vfio").touch()  # there without any device, too
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "libtpu" or None)
     assert not uses_tpu({}, tmp_path)
-    (tmp_path / chip).touch()
-    assert uses_tpu({}, tmp_path)
+    (tmp_path / "accel0").touch()
     assert uses_tpu({"JAX_PLATFORMS": ""}, tmp_path)
     assert not uses_tpu({"JAX_PLATFORMS": "cuda,cpu"}, tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -1,4 +1,4 @@
-"""`python -m t2t.evaluate --watch` while training runs, with either process killed."""
+"""Watches and sweeps that are killed lose no finished score."""
 
 import json
 import re
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config
-from t2t.runtime import command_line
 from t2t.training.early_stopping import STOPPED_EARLY
 from tests import programs
 from tests.programs import Program
@@ -28,11 +27,6 @@ def train(config: Config, folder: Path, workdir: Path) -> list[str]:
 
 def read_scores(workdir: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (workdir / "evaluations").glob("*.json")}
-
-
-def wait_for_scores(workdir: Path, count: int, process: Program) -> None:
-    while len(read_scores(workdir)) < count and process.poll() is None:
-        time.sleep(0.01)
 
 
 # In the order in which they occur in a watch, at the first checkpoint or later ones.
@@ -91,14 +85,50 @@ def test_watch_stops_training_early_while_old_checkpoints_are_removed(tmp_path: 
     assert trainer.messages.splitlines()[-1].startswith("stopped early after step ")
 
 
-def test_interrupted_watch_ends_cleanly(tmp_path: Path) -> None:
-    config = change(make_config(tmp_path), training={"steps": 5})
-    workdir = tmp_path / "run"
-    assert programs.run(*train(config, tmp_path, workdir)).returncode == 0
-    text = (workdir / "config.json").read_text()
-    (workdir / "config.json").write_text(text.replace('"steps": 5', '"steps": 10'))
-    with Program(*WATCH, f"--workdir={workdir}") as watch:
-        wait_for_scores(workdir, 1, watch)
-        watch.send_signal(signal.SIGINT)
-        assert watch.wait(timeout=60) == command_line.INTERRUPTED
-    assert watch.messages.splitlines()[-1] == "interrupted"
+SWEEP = """
+from t2t.sweeps.sweep_rows import Row
+
+
+def get_rows(base):
+    return [Row("base"), Row("one_head", {"model.num_heads": 1})]
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    """The command of a sweep with two rows on the tiny recipe."""
+    config = make_config(tmp_path)
+    test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
+    write_recipe(change(config, data=test_set, training={"steps": 20}), tmp_path / "recipe.py")
+    (tmp_path / "rows.py").write_text(SWEEP)
+    flags = [f"--sweep={tmp_path}/rows.py", f"--config={tmp_path}/recipe.py"]
+    return ["t2t.sweep", *flags, f"--workdir={tmp_path}/sweep"]
+
+
+def test_killed_sweep_loses_no_finished_row(command: list[str], tmp_path: Path) -> None:
+    """Training that outlives a killed sweep blocks other sweeps until it ends."""
+    score = tmp_path / "sweep" / "base-seed0" / "evaluations" / "sweep.json"
+    with Program(*command) as process:
+        while not score.exists():
+            assert process.poll() is None, process.messages
+            time.sleep(0.05)
+        while not (tmp_path / "sweep" / "one_head-seed0" / "checkpoints" / "5").exists():
+            assert process.poll() is None, process.messages
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    written = score.stat().st_mtime_ns
+    while True:
+        done = programs.run(*command)
+        if "another sweep is running" not in done.stderr:
+            break
+        assert done.returncode == 2
+        time.sleep(1)
+    assert done.returncode == 0, done.stderr
+    assert "\nbase-seed0: finished, bleu " in done.stderr  # it may have waited before
+    assert score.stat().st_mtime_ns == written
+    rows = [line.split("|")[1].strip() for line in done.stdout.splitlines()[2:4]]
+    assert rows == ["base", "one_head"]
+    report = (tmp_path / "sweep" / "report.md").read_text()
+    assert re.search(
+        "one_head is (better|worse|not distinguishable)|No verdict on one_head", report
+    )
