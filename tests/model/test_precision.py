@@ -14,7 +14,6 @@ from t2t.data.batch import Batch
 from t2t.model.interface import merge
 from t2t.ops import recomputed_attention
 from t2t.ops.tpu_attention import fused_attention
-from t2t.planning.hlo_parser import parse_module
 from t2t.training.state import describe_state
 from t2t.training.step import make_eval_step, make_train_step
 from tests.model.small_models import COMBINED, SRC, TGT_IN, TGT_OUT, VOCAB_SIZE, vary
@@ -169,20 +168,3 @@ def test_compilers_of_accelerators_are_told(platform: str) -> None:
     assert len(products) >= 4
     assert all("precision = [HIGHEST, HIGHEST]" in line for line in products)
     assert np.all(["f32" in line for line in products])
-
-
-@pytest.mark.slow
-def test_compiled_products_on_a_cpu_are_float32() -> None:
-    """For TPUs and GPUs see tests/planning/test_real_programs.py."""
-    config = Config(model=vary("paper"))
-    structure, state = describe_state(config, VOCAB_SIZE, VOCAB_SIZE)
-    step: Any = make_train_step(structure, config)
-    module = parse_module(step.lower(state, BATCH).compile().as_text())
-    types = [
-        {array.dtype for name in (*one.operands, one.name) for array in scope[name].arrays}
-        for scope in module.computations.values()
-        for one in scope.values()
-        if one.opcode == "dot"
-    ]
-    assert len(types) > 20
-    assert all(dtypes == {"f32"} for dtypes in types)

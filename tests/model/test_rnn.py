@@ -8,7 +8,6 @@ from jaxtyping import Array, Bool, Float
 
 from t2t.model.interface import Params
 from t2t.model.rnn import RNN, AdditiveAttention, EncodedSource
-from tests import reference_rnn
 from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN, draw
 
 CONFIG = dataclasses.replace(SMALL, kind="rnn", num_layers=2, dropout=0.1)
@@ -21,17 +20,6 @@ def attend(
     attention = AdditiveAttention(CONFIG, jax.random.key(0))
     source = EncodedSource(attention.compute_keys(memory), memory, real)
     return nnx.to_pure_dict(nnx.state(attention)), attention(state, source)
-
-
-def test_additive_attention_agrees_with_naive_numpy() -> None:
-    state, memory = draw(2, 3, 16), draw(2, 5, 16, seed=1)
-    lengths = (5, 3)
-    params, found = attend(state, memory, jnp.arange(5) < jnp.array(lengths)[:, None])
-    parameters = jax.tree.map(lambda x: np.asarray(x, float), params)
-    for row, slot in np.ndindex(2, 3):
-        own = np.asarray(memory[row, : lengths[row]], float)
-        wanted = reference_rnn.attend(parameters, np.asarray(state[row, slot], float), own)
-        np.testing.assert_allclose(found[row, slot], wanted, atol=1e-5)
 
 
 def test_attention_to_nothing_has_the_result_0_and_gradients_of_0() -> None:
@@ -67,16 +55,3 @@ def test_every_place_of_dropout_has_a_key_of_its_own() -> None:
     used = jax.jit(run)(jax.random.key(1))
     places = ["words", "layer", "layer", "words", "layer", "layer", "output"]
     assert len({tuple(key.tolist()) for key in used}) == len(used) == len(places)
-
-
-def test_the_decoder_starts_from_what_has_read_the_whole_sentence() -> None:
-    """The initial state depends only on the backward direction at the first position."""
-    memory = draw(2, 5, 16)
-
-    @jax.jit
-    def start(memory: Float[Array, "B S D"]) -> Float[Array, "B N X C"]:
-        return RNN(CONFIG, POLICY, *SIZES, jax.random.key(0))._init_states(memory)
-
-    elsewhere = memory.at[:, 1:].add(1).at[:, 0, :8].add(1)
-    np.testing.assert_array_equal(start(memory), start(elsewhere))
-    assert (start(memory) != start(memory.at[:, 0, 8:].add(1))).any()
