@@ -123,13 +123,6 @@ def test_small_weights_come_true_over_epochs(weight: float, packed_length: int) 
         make_packed_plan(corpora, DataConfig(packed_length=packed_length), 0, [1, 0.01])
 
 
-@pytest.mark.parametrize("weights", [(), (1, 2), (0.37, 1.91)])
-def test_epochs_have_the_same_number_of_steps(weights: tuple[float, ...]) -> None:
-    plan = make_plan([draw_lengths(333), draw_lengths(77, seed=1)], weights=weights)
-    for epoch in range(10):
-        assert len(plan._find_epoch(epoch)) == plan.steps_per_epoch
-
-
 def test_pairs_of_a_batch_change_from_epoch_to_epoch() -> None:
     plan = make_plan([draw_lengths(200)])
     batches = [
@@ -213,8 +206,3 @@ def test_dropped_pairs_are_counted_by_the_first_rule_that_applies() -> None:
     }
     plan = make_plan([(src, tgt)], max_length=30, max_length_ratio=2.5)
     assert plan.describe_dropped() == "3 empty, 2 longer than 30, 1 of uneven lengths"
-
-
-def test_nothing_left_is_an_error_that_names_the_rules() -> None:
-    with pytest.raises(DataError, match=r"none of 2 .* 1 empty, 1 longer than 40.*max_length"):
-        make_plan([(np.array([1, 41]), np.array([5, 5]))])

@@ -21,7 +21,6 @@ from t2t.data.tokenizer import train_vocabulary
 from t2t.decoding.translator import Translator
 from t2t.decoding.word_alignments import (
     WordAligner,
-    format_links,
     number_words,
 )
 from t2t.evaluation.requests import ModelRequest
@@ -92,10 +91,6 @@ def test_pairs_without_words_or_too_long_have_no_links(run: Run) -> None:
     pairs = [("", "Nichts."), ("Dogs.", ""), ("Dogs " * 1100, "Hunde"), ("Dogs", "Hunde da")]
     found = WordAligner(run.config, run.vocabulary).align(run.params, pairs)
     assert found == [set(), set(), set(), {(0, 0), (0, 1)}]
-
-
-def test_links_are_written_as_fast_align_writes_them() -> None:
-    assert format_links({(2, 3), (0, 0), (1, 1)}) == "0-0 1-1 2-3"
 
 
 def test_models_and_layers_without_heads_are_refused(run: Run) -> None:

@@ -83,6 +83,7 @@ def trace(program: str, config: Config) -> Any:
             pytest.param("cpu", variant, "search", marks=[pytest.mark.slow] if n else [])
             for n, variant in enumerate(COMBINED)
         ),
+        *(("cpu", "textbook", program) for program in PROGRAMS),
         *QUICK,
         # With a bias of attention and without one.
         *(("tpu", name, "training") for name in COMBINED if "relative" in name or "rms" in name),
@@ -101,20 +102,14 @@ def test_float32_products_are_float32_on_every_device(
     platform: str, variant: str, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recomputed_attention, "platform", lambda: platform)
-    products = list(list_products(trace(program, Config(model=vary(variant))).jaxpr))
+    paper = dataclasses.replace(vary("paper"), kernels="textbook")
+    model = paper if variant == "textbook" else vary(variant)
+    products = list(list_products(trace(program, Config(model=model)).jaxpr))
     wide = [precision for dtypes, precision in products if "float32" in dtypes]
     assert len(wide) >= 4
     assert set(wide) == {HIGHEST}
     if variant != "mixed":
         assert len(wide) == len(products)
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_float32_products_of_the_formulas_are_float32(program: str) -> None:
-    config = Config(model=dataclasses.replace(vary("paper"), kernels="textbook"))
-    products = list(list_products(trace(program, config).jaxpr))
-    assert len(products) >= 4
-    assert {precision for _, precision in products} == {HIGHEST}
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
