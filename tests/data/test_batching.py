@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 from t2t.config.fields import DataConfig
 from t2t.data import batching
 from t2t.data.batching import (
-    POSITION_COSTS,
     BatchPlan,
     PlannedBatch,
-    count_lengths,
-    find_best_split,
     find_dropped,
 )
 from t2t.data.corpus import DataError
@@ -123,15 +120,6 @@ def test_small_weights_come_true_over_epochs(weight: float, packed_length: int) 
         make_packed_plan(corpora, DataConfig(packed_length=packed_length), 0, [1, 0.01])
 
 
-def test_pairs_of_a_batch_change_from_epoch_to_epoch() -> None:
-    plan = make_plan([draw_lengths(200)])
-    batches = [
-        {frozenset(batch.indices.tolist()) for batch in list_batches(plan, epoch)}
-        for epoch in (0, 1)
-    ]
-    assert not batches[0] & batches[1]
-
-
 def test_seeking_equals_iterating() -> None:
     corpora = [draw_lengths(200)]
     plan = make_plan(corpora)
@@ -154,12 +142,6 @@ def test_blocks_of_the_work_do_not_change_the_plan(monkeypatch: pytest.MonkeyPat
     assert epoch_indices(in_blocks, 1) == epoch_indices(whole, 1)
 
 
-def test_only_one_batch_of_an_epoch_is_not_full() -> None:
-    plan = make_plan([draw_lengths(1001)])
-    batches = list_batches(plan)
-    assert sum(len(batch.indices) < batch.shape.rows for batch in batches) == 1
-
-
 def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
     plan = make_plan([draw_lengths(29_000)], batch_tokens=4096, num_shapes=16)
     batches = list_batches(plan)
@@ -167,22 +149,6 @@ def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
     real = sum(int(plan.tgt_lengths[i]) for batch in batches for i in batch.indices)
     assert plan.padding_share() == pytest.approx(1 - real / positions)
     assert plan.padding_share() <= 0.1
-
-
-def test_split_saves_the_most_padding() -> None:
-    src, tgt = draw_lengths(60)
-
-    def cost(pairs: np.ndarray) -> int:
-        longest = src[pairs].max() * POSITION_COSTS[0] + tgt[pairs].max() * POSITION_COSTS[1]
-        return len(pairs) * int(longest)
-
-    savings = {}
-    for side, lengths in enumerate((src, tgt)):
-        for cut in sorted(set(lengths.tolist()))[:-1]:
-            parts = np.flatnonzero(lengths <= cut), np.flatnonzero(lengths > cut)
-            savings[side, cut] = cost(np.arange(60)) - sum(map(cost, parts))
-    saving, side, cut = find_best_split(*count_lengths(src, tgt, 1))
-    assert saving == max(savings.values()) == savings[side, cut]
 
 
 def test_order_of_runs_that_exist_stays_what_it_is() -> None:

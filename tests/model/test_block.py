@@ -5,36 +5,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 from jaxtyping import Array, Float
 
-from t2t.config.fields import ModelConfig
-from t2t.model.layers import FeedForward, dropout
-from t2t.model.stack import Residual
+from t2t.model.layers import FeedForward, Identity, LayerNorm, dropout
+from t2t.model.rnn import RNN
+from t2t.model.stack import Residual, make_final_norm
 from t2t.model.transformer import Transformer
 from t2t.ops.select_kernels import TEXTBOOK
 from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN, draw
 
-
-class Double(nnx.Module):
-    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        return 2 * x + 1
-
-
-double = Double()
-
-
-def run(config: ModelConfig, x: jax.Array, key: jax.Array | None = None) -> jax.Array:
-    """The residual connection around `double`."""
-    residual = Residual(config, POLICY)
-    return residual.after(x, double(residual.before(x)), key)
+ENCODER_LAYER, DECODER_LAYER = [0.2, 0.1, 0.3, 0.1], [0.2, 0.1, 0.2, 0.1, 0.3, 0.1]  # rates
 
 
 def test_dropout_falls_on_the_sublayer_and_not_on_the_sum() -> None:
-    config = dataclasses.replace(SMALL, norm="none", dropout=0.5)
+    residual = Residual(dataclasses.replace(SMALL, norm="none", dropout=0.5), POLICY)
     x, key = draw(1, 3, 16), jax.random.key(0)
-    wanted = x + dropout(double(x), 0.5, key)
-    np.testing.assert_array_equal(run(config, x, key), wanted)
+    y = 2 * x + 1
+    np.testing.assert_array_equal(residual.after(x, y, key), x + dropout(y, 0.5, key))
 
 
 def test_gradient_of_x_waits_for_those_of_the_weights_and_is_the_same() -> None:
@@ -54,7 +43,16 @@ def test_gradient_of_x_waits_for_those_of_the_weights_and_is_the_same() -> None:
     assert len(barrier.invars) == len(jax.tree.leaves(params)) + 1
 
 
-def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own() -> None:
+@pytest.mark.parametrize(
+    ("family", "wanted"),
+    [
+        (Transformer, [0.1, *2 * ENCODER_LAYER, 0.1, *2 * DECODER_LAYER]),
+        (RNN, 7 * [0.1]),  # words and layers of encoder and decoder, and the output
+    ],
+)
+def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
+    family: Any, wanted: list[float]
+) -> None:
     rates: list[float] = []
     keys: list[tuple[int, ...]] = []
 
@@ -76,15 +74,20 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own() -> None:
         "attention_dropout": 0.2,
         "feed_forward_dropout": 0.3,
         "num_layers": 2,
+        "kind": "rnn" if family is RNN else "transformer",
     }
 
     def run(key: jax.Array) -> jax.Array:
         config = dataclasses.replace(SMALL, **fields)
-        model = Transformer(config, policy, *SIZES, jax.random.key(0))
-        return model(SRC, TGT_IN, key)
+        return family(config, policy, *SIZES, jax.random.key(0))(SRC, TGT_IN, key)
 
     jax.jit(run)(jax.random.key(1)).block_until_ready()
     jax.effects_barrier()
-    encoder_layer, decoder_layer = [0.2, 0.1, 0.3, 0.1], [0.2, 0.1, 0.2, 0.1, 0.3, 0.1]
-    assert rates == [0.1, *2 * encoder_layer, 0.1, *2 * decoder_layer]
+    assert rates == wanted
     assert len(set(keys)) == len(keys) == len(rates)
+
+
+def test_only_pre_norm_ends_a_stack_with_a_norm() -> None:
+    pre = dataclasses.replace(SMALL, norm_position="pre")
+    assert type(make_final_norm(pre, POLICY)) is LayerNorm
+    assert type(make_final_norm(SMALL, POLICY)) is Identity

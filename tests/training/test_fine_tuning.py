@@ -87,6 +87,8 @@ def take(params: Params, source: Source, vocabulary: Vocabulary) -> tuple[Params
     with jax.set_mesh(make_mesh(MeshConfig(), jax.devices()[:1])):
         placed = jax.tree.map(lambda x: jax.device_put(x, spec(*[None] * x.ndim)), params)
         taken, outcomes = take_params(placed, source, vocabulary)
+    shardings = (jax.tree.map(lambda x: x.sharding, tree) for tree in (taken, placed))
+    assert next(shardings) == next(shardings)
     return jax.device_get(taken), outcomes
 
 

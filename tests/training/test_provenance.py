@@ -19,6 +19,7 @@ from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.training import provenance, resume
 from t2t.training.provenance import (
     find_revision,
+    find_versions,
     read_ledger,
     record_start,
     summarize_ledger,
@@ -199,6 +200,12 @@ def test_revision_says_what_differs_from_it(checkout: Path) -> None:
     assert changed["revision"] == clean["revision"]
     assert changed["changed"] == ["M t2t/train.py", "?? t2t/new.py"]
     json.dumps(changed)
+
+
+def test_versions_are_those_of_installed_packages() -> None:
+    """A machine may lack what a run does not use, such as tensorflow-datasets."""
+    versions = find_versions(["numpy", "no-such-package"])
+    assert set(versions) == {"numpy", "python"}
 
 
 def test_two_changes_of_the_same_files_are_told_apart(checkout: Path) -> None:

@@ -207,6 +207,14 @@ ANYTHING = {
             r"data\.tgt_language: 'de' -> 'fr'",
         ),
         *(
+            ({}, {"training": {field: value}}, False, f"training.{field}: .*")
+            for field, value in {
+                "ema_decay": 0.9,
+                "frozen": ("a",),
+                "rate_factors": ("a=1",),
+            }.items()
+        ),
+        *(
             ({"training": end}, {"training": {**end, "steps": 5000}}, False, "training.steps: .*")
             for end in ({"schedule": "cosine"}, {"cooldown_steps": 10})
         ),
