@@ -44,7 +44,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "norm_position": "pre",
         "position": "sinusoidal_fairseq",
         "feed_forward_bias": False,
-        "tie_embeddings": "none",
+        "tie_embeddings": "input",
     },
 }
 CASES = [
@@ -81,7 +81,7 @@ def make_params(model: ModelConfig, vocabulary: Vocabulary) -> Params:
     norm = params["decoder_norm"] if model.norm_position == "pre" else last
     norm["bias"] = 2 * jax.random.normal(jax.random.key(2), norm["bias"].shape)
     direction = norm["bias"] / jnp.linalg.norm(norm["bias"])
-    output = params["own_output_embedding" if model.tie_embeddings == "none" else "tgt_embedding"]
+    output = params.get("own_output_embedding", params["tgt_embedding"])
     table = output["table"].at[jnp.array([PAD_ID, BOS_ID])].set(-20 * direction)
     output["table"] = table.at[EOS_ID].add(0.3 * direction)
     return params
