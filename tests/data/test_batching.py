@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from t2t.config.fields import DataConfig
 from t2t.data import batching
 from t2t.data.batching import (
+    POSITION_COSTS,
     BatchPlan,
     PlannedBatch,
+    count_lengths,
+    find_best_split,
     find_dropped,
 )
 from t2t.data.corpus import DataError
@@ -149,6 +152,22 @@ def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
     real = sum(int(plan.tgt_lengths[i]) for batch in batches for i in batch.indices)
     assert plan.padding_share() == pytest.approx(1 - real / positions)
     assert plan.padding_share() <= 0.1
+
+
+def test_split_saves_the_most_padding() -> None:
+    src, tgt = draw_lengths(60)
+
+    def cost(pairs: np.ndarray) -> int:
+        longest = src[pairs].max() * POSITION_COSTS[0] + tgt[pairs].max() * POSITION_COSTS[1]
+        return len(pairs) * int(longest)
+
+    savings = {}
+    for side, lengths in enumerate((src, tgt)):
+        for cut in sorted(set(lengths.tolist()))[:-1]:
+            parts = np.flatnonzero(lengths <= cut), np.flatnonzero(lengths > cut)
+            savings[side, cut] = cost(np.arange(60)) - sum(map(cost, parts))
+    saving, side, cut = find_best_split(*count_lengths(src, tgt, 1))
+    assert saving == max(savings.values()) == savings[side, cut]
 
 
 def test_order_of_runs_that_exist_stays_what_it_is() -> None:
