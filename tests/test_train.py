@@ -3,6 +3,7 @@
 import os
 import random
 import runpy
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -109,9 +110,7 @@ def test_run_in_stages_that_stops_around_a_border_is_the_same_bit_for_bit(
             assert train_run.train(change(staged, training={"steps": steps}), tmp_path / "run")
             cut = f"training.steps={steps} ends before the last {1 if steps > 6 else 2} of data.sta"
             assert (cut in caplog.text) == (steps < 20)
-    states = [read_state(tmp_path / name, 20) for name in ("run", "whole")]
-    for one, two in zip(*states, strict=True):
-        np.testing.assert_array_equal(one, two)
+    assert_same_training(tmp_path / "run", tmp_path / "whole", 20)
     other = change(staged, data={"stages": ("6: 1,0", "1,1")})
     with pytest.raises(RunError, match=r"data\.stages: \('6: 1,0', .*\) -> \('6: 1,0', '1,1'\)\nc"):
         train_run.train(other, tmp_path / "run")

@@ -117,7 +117,7 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     (TEXT | {"data.validation_src": "v.en"}, "give both"),
     (TEXT | {"data.test_src": "t.en"}, "give both"),
     (TEXT | {"data.train_weights": (2.0,), "data.temperature": 5.0}, "give one of them"),
-    (TEXT | {"data.stages": ("2",), "data.train_weights": (2.0,)}, "give one of them"),
+    (TWO | {"data.train_weights": (2.0,), "data.stages": ("1,2",)}, "give one of them"),
     (TWO | {"data.stages": ("20: text=1", "1,1")}, "the last one as WEIGHTS alone"),
     (TWO | {"data.stages": ("20: 1,1", "1,0", "1,1")}, "the last one as WEIGHTS alone"),
     (TWO | {"data.stages": ("20: 1,1", "40: 1,0")}, "the last one as WEIGHTS alone"),

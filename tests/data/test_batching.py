@@ -123,22 +123,6 @@ def test_small_weights_come_true_over_epochs(weight: float, packed_length: int) 
         make_packed_plan(corpora, DataConfig(packed_length=packed_length), 0, [1, 0.01])
 
 
-@pytest.mark.parametrize("weights", [(), (1, 2), (0.37, 1.91)])
-def test_epochs_have_the_same_number_of_steps(weights: tuple[float, ...]) -> None:
-    plan = make_plan([draw_lengths(333), draw_lengths(77, seed=1)], weights=weights)
-    for epoch in range(10):
-        assert len(plan._find_epoch(epoch)) == plan.steps_per_epoch
-
-
-def test_pairs_of_a_batch_change_from_epoch_to_epoch() -> None:
-    plan = make_plan([draw_lengths(200)])
-    batches = [
-        {frozenset(batch.indices.tolist()) for batch in list_batches(plan, epoch)}
-        for epoch in (0, 1)
-    ]
-    assert not batches[0] & batches[1]
-
-
 def test_seeking_equals_iterating() -> None:
     corpora = [draw_lengths(200)]
     plan = make_plan(corpora)
@@ -159,12 +143,6 @@ def test_blocks_of_the_work_do_not_change_the_plan(monkeypatch: pytest.MonkeyPat
     assert in_blocks.describe_dropped() == whole.describe_dropped() != ""
     assert in_blocks.shapes == whole.shapes
     assert epoch_indices(in_blocks, 1) == epoch_indices(whole, 1)
-
-
-def test_only_one_batch_of_an_epoch_is_not_full() -> None:
-    plan = make_plan([draw_lengths(1001)])
-    batches = list_batches(plan)
-    assert sum(len(batch.indices) < batch.shape.rows for batch in batches) == 1
 
 
 def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
@@ -213,8 +191,3 @@ def test_dropped_pairs_are_counted_by_the_first_rule_that_applies() -> None:
     }
     plan = make_plan([(src, tgt)], max_length=30, max_length_ratio=2.5)
     assert plan.describe_dropped() == "3 empty, 2 longer than 30, 1 of uneven lengths"
-
-
-def test_nothing_left_is_an_error_that_names_the_rules() -> None:
-    with pytest.raises(DataError, match=r"none of 2 .* 1 empty, 1 longer than 40.*max_length"):
-        make_plan([(np.array([1, 41]), np.array([5, 5]))])

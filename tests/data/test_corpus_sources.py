@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from t2t.config import variants
-from t2t.config.fields import ConfigError, DataConfig
+from t2t.config.fields import DataConfig
 from t2t.data import corpus_sources
 from t2t.data.corpus import Corpus, DataError, ListCorpus
 
@@ -15,21 +15,6 @@ def write_pair(folder: Path, stem: str, count: int) -> tuple[str, str]:
     for path in paths:
         path.write_text("".join(f"{path.name} {i}\n" for i in range(count)))
     return str(paths[0]), str(paths[1])
-
-
-def test_text_has_the_splits_that_have_files(tmp_path: Path) -> None:
-    src, tgt = write_pair(tmp_path, "a", 3)
-    data = DataConfig(source="text", train_src=(src,), train_tgt=(tgt,), test_src=src, test_tgt=tgt)
-    assert corpus_sources.list_splits(data) == ("train", "test")
-    assert corpus_sources.open_split(data, "test")[2] == ("a.en 2", "a.de 2")
-    with pytest.raises(DataError, match=r"'validation' is unknown; .*'text' has train, test here"):
-        corpus_sources.open_split(data, "validation")
-
-
-def test_unknown_source_is_refused() -> None:
-    for use in (corpus_sources.list_splits, corpus_sources.open_training):
-        with pytest.raises(ConfigError, match=r"data\.source='wmt' is unknown; use one of phra"):
-            use(DataConfig(source="wmt"))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from t2t.data.parts import (
     resolve,
 )
 from t2t.data.preparation import tokenize
-from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from tests.data.small_corpus import CORPUS, PAIRS, read_pair
 
 TAGS = ["<2de>", "<2fr>"]
@@ -90,11 +90,6 @@ def test_tokens_of_one_text_with_other_tags_are_kept_apart(
         found.add(int(built))
     assert len(found) == 3
     assert vocabulary.with_tag("<2de>").shared == vocabulary.shared
-
-
-def test_vocabulary_without_the_tag_is_refused(vocabulary: Vocabulary) -> None:
-    with pytest.raises(VocabularyError, match=r"has no tag <2cs>; a run keeps the data\.direct"):
-        vocabulary.with_tag("<2cs>")
 
 
 def test_names_hold_the_languages_of_a_direction() -> None:

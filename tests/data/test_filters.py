@@ -61,12 +61,6 @@ def test_filters_have_the_names_of_the_config() -> None:
     assert tuple(FILTERS) == NAMES
 
 
-def test_pair_counts_for_the_first_filter_that_drops_it(tmp_path: Path) -> None:
-    pairs = [("дом", "дом"), ("a house", "ein Haus"), ("a dog", "ein Hund")]
-    for names in ("identical", "script"), ("script", "identical"):
-        assert apply(names, tmp_path, [pairs])[0].dropped == {names[0]: 1, names[1]: 0}
-
-
 def test_duplicates_are_found_across_corpora(tmp_path: Path) -> None:
     first, second = apply(["duplicates"], tmp_path, [PAIRS[:1], PAIRS[1:4]])
     assert [*first] == PAIRS[:1]

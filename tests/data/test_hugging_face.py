@@ -11,7 +11,7 @@ from t2t.config.rules import validate
 from t2t.data import corpus_sources, hugging_face, row_files
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.parts import resolve
-from t2t.data.preparation import LARGE_TEXT, check_prepared
+from t2t.data.preparation import LARGE_TEXT
 from t2t.data.row_files import Row
 from tests.data.pair_files import PAIRS, make_config, open_train, to_json, to_tsv, write_bytes
 from tests.full_disk import full_disk
@@ -30,16 +30,6 @@ def test_splits_are_those_of_the_files(tmp_path: Path) -> None:
     assert [*corpus_sources.open_split(data, "dev")] == [("e2", "d2")]
     with pytest.raises(DataError, match=r"'validation' is unknown; .*'hf' has train, dev here"):
         corpus_sources.open_split(data, "validation")
-
-
-def test_fingerprint_depends_on_the_text_alone(tmp_path: Path) -> None:
-    tsv = open_train(tmp_path, write_bytes(tmp_path / "a.tsv.gz", to_tsv(PAIRS)))
-    rows = [{"en": src, "de": tgt} for src, tgt in PAIRS]
-    first = write_bytes(tmp_path / "b.jsonl", to_json(rows[:1]))
-    second = write_bytes(tmp_path / "c.jsonl", to_json(rows[1:]))
-    elsewhere = tmp_path / "elsewhere"
-    assert open_train(elsewhere, first, second).fingerprint() == tsv.fingerprint()
-    assert open_train(elsewhere, first).fingerprint() != tsv.fingerprint()
 
 
 def test_rows_are_copied_once_and_again_when_a_file_changes(
@@ -168,16 +158,6 @@ def test_hub_out_of_reach_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"need the package datasets; .*'\.\[hf\]'"):
         corpus_sources.prepare(data)
-
-
-def test_large_files_are_prepared_before_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS))
-    monkeypatch.setattr("t2t.data.preparation.LARGE_TEXT", path.stat().st_size - 1)
-    config = Config(data=make_config(tmp_path, path))
-    with pytest.raises(DataError, match="is large and not prepared for"):
-        check_prepared(config, tmp_path / "run", resolve(config.data))
 
 
 @pytest.mark.parametrize(

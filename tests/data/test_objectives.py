@@ -154,21 +154,6 @@ def test_all_divisions_into_pieces_are_equally_likely() -> None:
     np.testing.assert_allclose(counts, 1000, rtol=0.1)
 
 
-@pytest.mark.parametrize("place", [0, 9])
-def test_span_may_begin_or_end_a_short_text(place: int) -> None:
-    text = [*range(30, 40)]  # two sub-words in one span
-    firsts = [corrupt(make("span_corruption"), [text], epoch=e)[0][0][place - 1] for e in range(60)]
-    assert any(token in SENTINELS for token in firsts)
-
-
-def test_shortest_texts_are_kept() -> None:
-    assert corrupt(make("span_corruption"), [[], [77]]) == ([[], [4]], [[], [4, 77]])
-    sources, targets = corrupt(make("masked_lm"), [[], [77], [77, 78]])
-    assert targets[:2] == [[], [77]]
-    assert [*map(len, sources)] == [0, 1, 2]
-    assert sum(token != PAD_ID for token in targets[2]) == 1
-
-
 def test_text_with_more_spans_than_sentinels_has_longer_spans() -> None:
     """As validation text may be, which is not left out for its length."""
     data = DataConfig(objective="span_corruption")

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Generator, Sequence
@@ -19,7 +18,7 @@ from t2t.config.files import load_config, save_config
 from t2t.config.stages import Stage
 from t2t.config.variants import import_plugins
 from t2t.data import sampled_epochs
-from t2t.data.batch import EOS_ID, PAD_ID, Batch, HostBatch
+from t2t.data.batch import EOS_ID, PAD_ID, HostBatch
 from t2t.data.corpus import DataError, TextCorpus
 from t2t.data.corpus_sources import open_training
 from t2t.data.loader import ONE_SHARD, Loader, RowShards
@@ -110,17 +109,6 @@ def test_every_epoch_holds_every_pair_once_in_a_segmentation_of_its_own(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stages", [(), ("5: 1", "18: 2", "1")], ids=str)
-def test_any_start_gives_the_same_batches(run: Path, stages: tuple[str, ...]) -> None:
-    batches = read(run, stages=stages)
-    for start in (1, 5, 18, STEPS // 2, STEPS - 1):
-        assert_same(read(run, start, stages=stages), batches[start:])
-    (run / "epochs.json").unlink()  # the epochs before the start are tokenised again
-    shutil.rmtree(run.parent / "cache")
-    assert_same(read(run, STEPS // 2, stages=stages), batches[STEPS // 2 :])
-
-
-@pytest.mark.slow
 def test_finished_epochs_leave_no_tokens(run: Path) -> None:
     iterator = begin(run)
     sizes: list[int] = []
@@ -132,16 +120,6 @@ def test_finished_epochs_leave_no_tokens(run: Path) -> None:
     assert len(list_caches(run)) <= 3  # the last epoch, this one and perhaps the next
     read(run)
     assert not list_caches(run)
-
-
-@pytest.mark.slow
-def test_hosts_share_the_rows_of_every_batch(run: Path) -> None:
-    halves = [list(open_epochs(run, RowShards(2, (own,))).iterate(0, STEPS)) for own in range(2)]
-    joined = [
-        Batch(*(np.concatenate(sides) for sides in zip(*parts, strict=True)))
-        for parts in zip(*halves, strict=True)
-    ]
-    assert_same(joined, read(run))
 
 
 @pytest.mark.parametrize("place", ["the path", "the run's copies"])

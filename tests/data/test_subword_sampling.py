@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from t2t.config.fields import Config, DataConfig, TokenizerConfig
-from t2t.data.batch import EOS_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.piece_table import SPACE
 from t2t.data.subword_sampling import (
@@ -214,9 +213,3 @@ def test_sentences_that_are_or_become_too_long_are_not_sampled(bpe: Vocabulary) 
     assert all(len(new) <= limit for new in sampled[:4])
     assert sampled[0] != plain[0]
     assert sampled[3:] == plain[3:]
-
-
-def test_empty_input_gives_empty_output(bpe: Vocabulary) -> None:
-    sampler, random = BpeSampler(bpe.src, 0.5), np.random.default_rng(0)
-    assert sampler.sample([], random) == []
-    assert sampler.sample(["", " ", ""], random) == [[EOS_ID]] * 3

@@ -1,11 +1,9 @@
 """Objectives that read text alone: the text of each source, filters, the report, and the loader."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
 
 from t2t.api.inspect_corpus import inspect_data
@@ -16,7 +14,6 @@ from t2t.data import corpus_sources
 from t2t.data.corpus import Corpus, ListCorpus, TextCorpus
 from t2t.data.corpus_report import format_report
 from t2t.data.parts import resolve
-from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import train_vocabulary
 from tests.data.small_corpus import PAIRS
 from tests.tiny_training import make_small_mesh
@@ -123,18 +120,3 @@ def test_training_reads_the_pairs_of_the_objective(tmp_path: Path, kind: str) ->
     first, *_ = vocabulary.tgt.sentinel_ids
     assert (batch.src == first).sum() == (batch.tgt_out == first).sum() > 5
     assert vocabulary.several_sentences == 0
-
-
-def test_text_is_cached_once_for_all_objectives(tmp_path: Path) -> None:
-    file = write(tmp_path / "a", TEXT)
-    vocabulary = train_vocabulary(
-        [ListCorpus("text", [("", text) for text in TEXT])],
-        TokenizerConfig(vocab_size=330, sentinels=3),
-        tmp_path / "vocab",
-    )
-    for objective in ("lm", "span_corruption", "masked_lm"):
-        data = dataclasses.replace(make_data(tmp_path, file), objective=objective)
-        corpus = corpus_sources.open_split(data, "train")
-        tokens = tokenize_corpus(corpus, vocabulary, tmp_path / "tokens")
-        assert np.unique(tokens.lengths[0]).tolist() == [1]
-    assert len([*(tmp_path / "tokens").iterdir()]) == 1

@@ -45,13 +45,6 @@ def assert_whole(tokenized: TokenizedCorpus, vocabulary: Vocabulary) -> None:
         assert read_pair(tokenized, index) == [src[index], tgt[index]]
 
 
-def test_every_pair_is_kept(
-    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(token_cache, "_CHUNK", 7)
-    assert_whole(tokenize_corpus(CORPUS, vocabulary, tmp_path), vocabulary)
-
-
 def test_ids_beyond_sixteen_bits_are_kept(
     tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,7 +73,10 @@ def test_cache_has_the_permissions_of_other_folders_and_files(
     assert len(modes) == 2
 
 
-def test_second_time_reads_no_text(tmp_path: Path, vocabulary: Vocabulary) -> None:
+def test_every_pair_is_kept_and_the_second_time_reads_no_text(
+    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_cache, "_CHUNK", 7)
     corpus = WatchedCorpus()
     assert_whole(tokenize_corpus(corpus, vocabulary, tmp_path), vocabulary)
     assert corpus.pairs_read == len(PAIRS)

@@ -1,37 +1,37 @@
-"""Export, model and search against an independent implementation with the same weights.
+"""Export, model and search against CTranslate2, an independent implementation, and its engine.
 
-CTranslate2 has another length penalty, so both rank by log-probability; and it ends a hypothesis
-only where EOS is among the W best continuations, not 2W, so ours may find a better one.
+CTranslate2 ends a hypothesis only where EOS is among the W best continuations, not 2W, so ours may
+find a better one. Here the best are far apart.
 """
 
 import dataclasses
 from typing import Any
 
-import ctranslate2
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.config.fields import ModelConfig
+from t2t.config.fields import Config, ConfigError, DecodingConfig, ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.decoding.beam_search import Hypotheses, LengthPenalty
-from t2t.interop.ctranslate2_export import write_model
-from t2t.model.interface import Params, merge
+from t2t.data.corpus import ListCorpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.decoding.translation import Translation
+from t2t.evaluation.load_models import make_translator
+from t2t.model.interface import Params
 from t2t.ops.build_model import init_model
-from tests.decoding.toy_model import beam_search
+from tests.tiny_run import PAIRS
 
-VOCABULARY, MAX_LENGTH = 40, 16
-CONFIG = ModelConfig(num_layers=2, d_model=32, d_ff=64, num_heads=4)
+SENTENCES = [src for src, _ in PAIRS] + ["Dogs run.", "   ", "She sells the fish to the man."] * 3
 VARIANTS: dict[str, dict[str, Any]] = {
-    "paper": {"num_layers": 1},
-    "two layers": {},
+    "paper": {},
+    "two layers": {"num_layers": 2},
     "pre-norm, rotary": {"norm_position": "pre", "position": "rotary"},
     "learned positions, SwiGLU, no tables shared, shallow decoder": {
         "position": "learned",
         "feed_forward": "swiglu",
         "tie_embeddings": "none",
-        "decoder_layers": 1,
+        "encoder_layers": 2,
     },
     "Marian's": {
         "attention_bias": True,
@@ -47,119 +47,141 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "tie_embeddings": "input",
     },
 }
-PARAMS = [
-    name if name == "paper" else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS
+CASES = [
+    ("paper", 4),
+    pytest.param("paper", 1, marks=pytest.mark.slow),
+    *(pytest.param(name, 4, marks=pytest.mark.slow) for name in VARIANTS if name != "paper"),
 ]
-NAMES = ["<blank>", "<s>", "</s>", "<unk>", *(f"w{i}" for i in range(4, VOCABULARY))]
-SOURCES = [
-    [*np.random.default_rng(length).integers(4, VOCABULARY, length).tolist(), EOS_ID]
-    for length in (3, 9, 1, 6, 12, 4, 7, 10)
-]
-
-
-def to_names(ids: Any) -> list[str]:
-    return [NAMES[i] for i in ids]
-
-
-@pytest.fixture(scope="module", params=PARAMS)
-def model(request: pytest.FixtureRequest) -> Any:
-    """(config, structure, parameters), every one of them random."""
-    config = dataclasses.replace(CONFIG, **VARIANTS[request.param])
-    structure, params = init_model(config, VOCABULARY, VOCABULARY, jax.random.key(0))
-    leaves, tree = jax.tree.flatten(params)
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    noisy = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
-    params = jax.tree.unflatten(tree, noisy)
-    # The two that are never chosen: CTranslate2 has no such rule, so the model must not want them.
-    name = "own_output_embedding" if config.tie_embeddings in ("input", "none") else "tgt_embedding"
-    table = params[name]["table"]
-    last = params["decoder"][config.depth[1] - 1]["feed_forward_residual"]["norm"]
-    norm = params["decoder_norm"] if config.norm_position == "pre" else last
-    norm["bias"] = 2 * jax.random.normal(jax.random.key(2), norm["bias"].shape)
-    direction = norm["bias"] / jnp.linalg.norm(norm["bias"])
-    table = table.at[jnp.array([PAD_ID, BOS_ID])].set(-20 * direction)
-    table = table.at[EOS_ID].add(4 * direction)  # some hypotheses end before the limit
-    params[name]["table"] = table
-    return config, structure, params
 
 
 @pytest.fixture(scope="module")
-def translator(model: Any, tmp_path_factory: pytest.TempPathFactory) -> ctranslate2.Translator:
-    config, _, params = model
-    directory = tmp_path_factory.mktemp("model")
-    write_model(config, params, (NAMES, NAMES), directory)
-    return ctranslate2.Translator(str(directory), compute_type="float32", intra_threads=1)
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    config = dataclasses.replace(Config().tokenizer, vocab_size=390, shared=False)
+    return train_vocabulary([ListCorpus("toy", PAIRS)], config, tmp_path_factory.mktemp("vocab"))
 
 
-def pad(rows: list[list[int]]) -> jax.Array:
-    width = max(map(len, rows))
-    return jnp.array([row + [PAD_ID] * (width - len(row)) for row in rows])
-
-
-def search(model: Any, beam_size: int) -> Hypotheses:
-    """As CTranslate2 does it: at the limit a hypothesis ends as it is, at no cost."""
-    _, structure, params = model
-
-    @jax.jit
-    def run(params: Params, src: jax.Array) -> tuple[Hypotheses, ...]:
-        transformer = merge(structure, params)
-
-        def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
-            logits, cache = transformer.decode_step(tokens, parents, cache)
-            free_end = jnp.where(jnp.arange(VOCABULARY) == EOS_ID, 0.0, -1e9)
-            return jnp.where(cache.step > MAX_LENGTH, free_end, logits), cache
-
-        return beam_search(
-            decode_step,
-            transformer.init_cache(src, beam_size, MAX_LENGTH + 1),
-            max_lengths=jnp.full(len(src), MAX_LENGTH + 1),
-            max_length=MAX_LENGTH + 1,
-            beam_size=beam_size,
-            penalties=[LengthPenalty("none", 0.0)],
-            n_best=1,
-        )
-
-    found: list[Hypotheses] = jax.device_get(run(params, pad(SOURCES)))
-    return found[0]
-
-
-def test_teacher_forced_probabilities_agree(model: Any, translator: ctranslate2.Translator) -> None:
-    targets = [source[:-1][::-1] for source in SOURCES]
-    scores = translator.score_batch(
-        [to_names(source[:-1]) for source in SOURCES], [*map(to_names, targets)]
+def make_config(beam_size: int = 4, **model: Any) -> Config:
+    fields = {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2}
+    return Config(
+        model=ModelConfig(**(fields | {"tie_embeddings": "decoder"} | model)),
+        decoding=DecodingConfig(beam_size=beam_size, max_extra_length=4, batch_size=3),
     )
-    _, structure, params = model
-    tgt_in = pad([[BOS_ID, *target] for target in targets])
-    logits = jax.jit(lambda p, *x: merge(structure, p)(*x))(params, pad(SOURCES), tgt_in)
-    log_probs = jax.nn.log_softmax(logits)
-    for row, (target, score) in enumerate(zip(targets, scores, strict=True)):
-        tgt_out = [*target, EOS_ID]
-        expected = [log_probs[row, t, token] for t, token in enumerate(tgt_out)]
-        assert score.tokens == to_names(tgt_out)
-        np.testing.assert_allclose(score.log_probs, expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_best_hypotheses_and_their_probabilities_agree(
-    model: Any, translator: ctranslate2.Translator, beam_size: int
+def make_params(model: ModelConfig, vocabulary: Vocabulary) -> Params:
+    """Random in every array, but sure of themselves, with ends, and without a wish for padding."""
+    _, params = init_model(model, *vocabulary.sizes, jax.random.key(1))
+    leaves, tree = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(3), len(leaves))
+    noisy = [
+        3 * x + 0.3 * jax.random.normal(key, x.shape) for x, key in zip(leaves, keys, strict=True)
+    ]
+    params = jax.tree.unflatten(tree, noisy)
+    last = params["decoder"][model.depth[1] - 1]["feed_forward_residual"]["norm"]
+    norm = params["decoder_norm"] if model.norm_position == "pre" else last
+    norm["bias"] = 2 * jax.random.normal(jax.random.key(2), norm["bias"].shape)
+    direction = norm["bias"] / jnp.linalg.norm(norm["bias"])
+    output = params.get("own_output_embedding", params["tgt_embedding"])
+    table = output["table"].at[jnp.array([PAD_ID, BOS_ID])].set(-20 * direction)
+    output["table"] = table.at[EOS_ID].add(0.3 * direction)
+    return params
+
+
+@pytest.fixture(scope="module")
+def params(vocabulary: Vocabulary) -> Params:
+    return make_params(make_config().model, vocabulary)
+
+
+def translate(
+    name: str, config: Config, vocabulary: Vocabulary, params: Params
+) -> list[Translation]:
+    return make_translator(name, None, config, vocabulary).translate(params, SENTENCES)
+
+
+@pytest.mark.parametrize(("name", "beam_size"), CASES)
+def test_translations_and_scores_are_those_of_jax(
+    vocabulary: Vocabulary, name: str, beam_size: int
 ) -> None:
-    found = search(model, beam_size)
-    expected = translator.translate_batch(
-        [to_names(source[:-1]) for source in SOURCES],
-        beam_size=beam_size,
-        length_penalty=0,
-        min_decoding_length=0,
-        max_decoding_length=MAX_LENGTH,
-        return_scores=True,
-    )
-    same = 0
-    for row, result in enumerate(expected):
-        tokens = found.tokens[row, 0, : found.lengths[row, 0] - 1]
-        [log_prob] = result.scores
-        if to_names(tokens) == result.hypotheses[0]:
-            same += 1
-            np.testing.assert_allclose(found.log_probs[row, 0], log_prob, atol=1e-3)
-        else:
-            assert beam_size > 1
-            assert found.log_probs[row, 0] > log_prob + 1e-3
-    assert same >= len(SOURCES) - 1
+    config = make_config(beam_size, **VARIANTS[name])
+    params = make_params(config.model, vocabulary)
+    expected = translate("jax", config, vocabulary, params)
+    found = translate("ctranslate2", config, vocabulary, params)
+    assert [x.text for x in found] == [x.text for x in expected]
+    assert [x.length for x in found] == [x.length for x in expected]
+    values = [[(x.score, x.log_prob) for x in side] for side in (found, expected)]
+    np.testing.assert_allclose(values[0], values[1], atol=1e-3)
+    limits = [len(ids) + 4 for ids in vocabulary.src.encode(SENTENCES)]
+    at_limit = {x.length == limit for x, limit in zip(found, limits, strict=True)}
+    assert at_limit == {False, True}
+
+
+def test_long_sentence_is_translated_in_pieces(vocabulary: Vocabulary) -> None:
+    config = make_config(position="learned", max_positions=12)
+    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
+    _, params = init_model(config.model, *sizes, jax.random.key(1))
+    translator = make_translator("ctranslate2", None, config, vocabulary)
+    found = translator.translate(params, ["Dogs run.", "Dogs run. " * 10])
+    assert found[0].num_pieces == 1
+    assert found[1].num_pieces > 1
+    assert max(x.length / x.num_pieces for x in found) <= 12
+
+
+def test_other_parameters_are_another_model(vocabulary: Vocabulary, params: Params) -> None:
+    translator = make_translator("ctranslate2", None, make_config(), vocabulary)
+    first = translator.translate(params, SENTENCES)
+    other = jax.tree.map(lambda x: -x, params)
+    assert translator.translate(other, SENTENCES) != first
+    assert translator.translate(params, SENTENCES) == first
+
+
+def test_description_says_how_it_computes(vocabulary: Vocabulary) -> None:
+    translator = make_translator("ctranslate2", "int8", make_config(), vocabulary)
+    found = translator.describe()
+    assert (found["name"], found["compute_type"]) == ("ctranslate2", "int8")
+    assert str(found["version"]).startswith("4.")
+    assert isinstance(found["threads"], int)
+    assert found["threads"] > 0
+    jax_found = make_translator("jax", None, make_config(), vocabulary).describe()
+    expected = {"name": "jax", "version": jax.__version__, "compute_type": "float32"}
+    assert jax_found == expected | {"products": "float32 operands at full precision"}
+
+
+@pytest.mark.parametrize(
+    ("name", "compute_type", "model", "message"),
+    [
+        (
+            "ctranslate2",
+            None,
+            {"position": "alibi"},
+            "it supports sinusoidal, sinusoidal_halves, sinusoidal_fairseq",
+        ),
+        ("ctranslate2", "int3", {}, "--compute_type=int3 .* use one of .*float32.*int8"),
+        ("jax", "int8", {}, "--compute_type=int8 is for --backend=ctranslate2"),
+        ("torch", None, {}, "--backend='torch' is unknown; use jax or ctranslate2"),
+    ],
+)
+def test_what_an_engine_lacks_is_refused(
+    vocabulary: Vocabulary,
+    name: str,
+    compute_type: str | None,
+    model: dict[str, str],
+    message: str,
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_translator(name, compute_type, make_config(**model), vocabulary)  # type: ignore[arg-type]
+
+
+def test_missing_package_is_named_with_its_remedy(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4\.6\.3,<5'"):
+        make_translator("ctranslate2", None, make_config(), vocabulary)
+
+
+def test_several_processes_are_refused(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ConfigError, match="works in one process"):
+        make_translator("ctranslate2", None, make_config(), vocabulary)

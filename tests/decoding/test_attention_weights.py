@@ -2,20 +2,14 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from t2t.decoding.attention_weights import (
     HeadWeights,
     capture_weights,
-    compute_weights,
-    record_weights,
 )
-from t2t.model.attention import dot_product_attention
-from t2t.model.interface import Params, merge
-from t2t.model.kv_cache import KeyValue
-from t2t.model.transformer import Transformer
+from t2t.model.interface import Params
 from tests import reference
 from tests.model.small_models import (
     SMALL,
@@ -24,7 +18,6 @@ from tests.model.small_models import (
     VARIANTS,
     Structure,
     combine_variants,
-    draw_model,
     draw_params,
     name_fields,
     vary,
@@ -77,34 +70,3 @@ def test_weights_agree_with_naive_numpy(
     assert len(told) == len(wanted)
     for one, other in zip(told, wanted, strict=True):
         np.testing.assert_allclose(other, one, atol=1e-5)
-
-
-def test_watching_changes_no_output() -> None:
-    structure, params = draw_model("today's")
-
-    @jax.jit
-    def run(params: Params) -> tuple[jax.Array, jax.Array]:
-        model, watched = merge(structure, params), merge(structure, params)
-        assert isinstance(watched, Transformer)
-        record_weights(watched)
-        return model(SRC, TGT_IN), watched(SRC, TGT_IN)
-
-    np.testing.assert_array_equal(*run(params))
-
-
-@pytest.mark.parametrize("groups", [4, 2, 1])
-def test_heads_outputs_are_their_values_weighed(groups: int) -> None:
-    batch, queries, keys, heads = 2, 3, 5, 4
-    random = np.random.default_rng(0)
-    query = jnp.asarray(random.standard_normal((batch, queries, heads, 6)), jnp.float32)
-    memory = KeyValue(
-        jnp.asarray(random.standard_normal((batch, keys, groups, 6)), jnp.float32),
-        jnp.asarray(random.standard_normal((batch, keys, groups, 7)), jnp.float32),
-    )
-    bias = jnp.asarray(random.standard_normal((heads, queries, keys)), jnp.float32)
-    mask = jnp.arange(keys) < 4
-    mask = mask[None, None, None]
-    weights = compute_weights(dot_product_attention, query, memory.keys, mask, bias)
-    values = np.repeat(memory.values, heads // groups, axis=2)
-    wanted = dot_product_attention(query, memory, mask, bias)
-    np.testing.assert_allclose(np.einsum("BHTS,BSHE->BTHE", weights, values), wanted, atol=1e-5)

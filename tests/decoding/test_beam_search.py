@@ -68,17 +68,6 @@ def search(
     return hypotheses
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-def test_a_wide_beam_equals_exhaustive_search(alpha: float) -> None:
-    model = ToyModel(seed=0)
-    found = search(model, limits=4, beam_size=32, alpha=alpha)  # 3^3 prefixes, 40 hypotheses
-    for row in range(BATCH):
-        expected = search_all(model.next_log_probs(row), 4, alpha)[:32]
-        assert [tokens_of(found, row, rank) for rank in range(32)] == [h.tokens for h in expected]
-        np.testing.assert_allclose(found.scores[row], [h.score for h in expected], rtol=1e-5)
-        np.testing.assert_allclose(found.log_probs[row], [h.log_prob for h in expected], rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -179,16 +168,6 @@ def test_a_beam_of_one_is_greedy(alpha: float) -> None:
             last = len(prefix) + 1 == LENGTH
             prefix = (*prefix, EOS_ID if last else int(log_probs.argmax()))
         assert tokens_of(found, row, 0) == prefix
-
-
-def test_a_sentence_does_not_depend_on_its_batch() -> None:
-    model = ToyModel(seed=3)
-    limits = np.array([6, 1, 3, 0, 2, 5, 4, 6])
-    together = search(model, limits=limits)
-    for row, limit in enumerate(limits):
-        alone = search(model, rows=[row], limits=limit)
-        for batched, single in zip(together, alone, strict=True):
-            np.testing.assert_allclose(batched[row], single[0], rtol=1e-6)
 
 
 @functools.partial(jax.jit, static_argnames=("capacity", "n_best"))

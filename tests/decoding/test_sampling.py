@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import AxisType, PartitionSpec
 from scipy.stats import chisquare
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
@@ -179,30 +178,3 @@ def test_noise_differs_in_every_number_of_the_stream_and_in_the_step() -> None:
     stream = Stream(*np.array(numbers, np.int32).T)
     noise = [*draw_noise(stream, jnp.int32(0), 4), *draw_noise(stream, jnp.int32(1), 4)]
     assert len({row.tobytes() for row in map(np.asarray, noise)}) == 2 * len(numbers)
-
-
-@pytest.mark.equality
-def test_rows_on_several_devices_and_a_divided_vocabulary_change_no_sample() -> None:
-    model, sampler = ToyModel(seed=5), Sampler(1.2, 5, 0.95)
-    expected = sample(model, np.arange(BATCH), make_stream(BATCH), sampler)
-    mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Explicit,) * 3)
-    rows = PartitionSpec(("data", "fsdp"))
-
-    @jax.jit
-    def run(start: Any, limits: Any, stream: Stream) -> tuple[Hypotheses, ...]:
-        cache = start[:, None] + jnp.zeros((1, 1)), jnp.zeros((), jnp.int32)
-        search = start_search(
-            cache, max_lengths=limits, capacity=LENGTH, beam_size=1, n_best=1, stream=stream
-        )
-        penalties = (LengthPenalty("none", 0.0),)
-        return continue_search(
-            model.decode_step_divided, search, penalties, sampler=sampler
-        ).finished
-
-    with jax.set_mesh(mesh):
-        model.table = jax.device_put(np.asarray(model.table), PartitionSpec())
-        start = jax.device_put(np.asarray(model.start), rows)
-        placed = jax.tree.map(lambda x: jax.device_put(x, rows), make_stream(BATCH))
-        limits = jax.device_put(np.full(BATCH, LENGTH), rows)
-        [found] = run(start, limits, placed)
-    np.testing.assert_array_equal(found.tokens, expected.tokens)

@@ -6,26 +6,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from t2t.config.fields import ConfigError, MeshConfig
+from t2t.config.fields import MeshConfig
 from t2t.data.batch import EOS_ID, group_by_length
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.beam_search import LengthPenalty
-from t2t.decoding.staged_search import BatchSearch, Sources
 from t2t.decoding.translation import Piece, Translation
 from t2t.decoding.translator import Translator
 from t2t.interop.hugging_face_vocabulary import read_t5
 from t2t.model.interface import Params
-from t2t.ops.build_model import init_model
 from t2t.runtime.mesh import make_mesh
 from tests.decoding.small_translator import (
     SENTENCES,
     assert_same,
     make_config,
     make_params,
-    make_reference,
 )
 from tests.interop.small_vocabularies import list_pieces, train_model
 
@@ -93,32 +88,6 @@ def test_devices_change_nothing(
         placed = translator.members.place(params, *vocabulary.sizes)
         found = translator.translate(placed, SENTENCES)
     assert_same(found, translations)
-
-
-def test_parameters_are_placed_as_training_has_them(vocabulary: Vocabulary, params: Params) -> None:
-    config = make_config()
-    translator = Translator(config, vocabulary)
-    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-        _, trained = init_model(config.model, *sizes, jax.random.key(0))
-        placed = translator.members.place(params, *vocabulary.sizes)
-    assert jax.tree.map(jax.typeof, placed) == jax.tree.map(jax.typeof, trained)
-    jax.tree.map(np.testing.assert_array_equal, placed, params)
-
-
-def test_probability_is_the_models_under_teacher_forcing(
-    vocabulary: Vocabulary, params: Params
-) -> None:
-    config = make_config(alpha=1.0)
-    structure, _ = init_model(config.model, 420, 420, jax.random.key(0))
-    src, limit = np.array(vocabulary.src.encode(SENTENCES[:1])), 12
-    sources = Sources(src.astype(np.int32), np.array([limit], np.int32))
-    search, reference = BatchSearch(structure, config.decoding), make_reference(structure)
-    found = search.search(params, sources, limit, 4, (LengthPenalty("gnmt", 1.0),))
-    for rank, length in enumerate(found.lengths[0]):
-        expected = reference(params, src[0].tolist(), found.tokens[0, rank, :length].tolist()).sum()
-        np.testing.assert_allclose(found.log_probs[0, rank], expected, rtol=1e-4)
-        np.testing.assert_allclose(found.scores[0, rank], expected * 6 / (5 + length), rtol=1e-4)
 
 
 def test_control_characters_in_the_output_become_spaces(
@@ -310,16 +279,6 @@ def test_n_best_have_different_texts_unless_all_divisions_are_asked_for(
     assert [each.text for each in found] == ["a", "a", "b"]
     assert translator.translate(params, ["Dogs run."])[0].text == "a"
     assert asked == [5, 3, 1]
-
-
-def test_parameters_of_another_vocabulary_are_refused(
-    vocabulary: Vocabulary, params: Params
-) -> None:
-    table = params["tgt_embedding"]["table"]
-    other = params | {"tgt_embedding": {"table": table[:-1]}}
-    message = r"tgt_embedding\.table has shape \(419, 16\) instead of \(420, 16\)"
-    with pytest.raises(ConfigError, match=message):
-        Translator(make_config(), vocabulary).translate(other, SENTENCES)
 
 
 def test_a_model_without_finite_output_is_reported(

@@ -47,19 +47,6 @@ def test_samples_depend_on_the_seed_and_not_on_their_number(
     assert sample(vocabulary, params, 3, sampling_seed=1) != samples
 
 
-@pytest.mark.slow
-def test_samples_of_parts_of_the_input_are_those_of_the_whole(
-    vocabulary: Vocabulary, params: Params, samples: list[list[str]]
-) -> None:
-    translator = Translator(make_config(**SAMPLING), vocabulary)
-    parts = [
-        found
-        for start, stop in ((0, 3), (3, len(SENTENCES)))
-        for found in translator.translate_n_best(params, SENTENCES[start:stop], 3, first=start)
-    ]
-    assert [[translation.text for translation in each] for each in parts] == samples
-
-
 @pytest.mark.parametrize(
     "most_probable",
     [{"top_k": 1}, pytest.param({"top_k": 0, "top_p": 1e-6}, marks=pytest.mark.slow)],

@@ -1,8 +1,5 @@
 import dataclasses
 import functools
-import sys
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import jax
@@ -12,59 +9,21 @@ import pytest
 from flax import nnx
 from jaxtyping import Array, Float
 
-import t2t
-from t2t.config.fields import ModelConfig
-from t2t.model.attention import Context
 from t2t.model.layers import FeedForward, Identity, LayerNorm, dropout
-from t2t.model.position import Position
-from t2t.model.stack import DROPOUTS, Block, Residual, make_final_norm
+from t2t.model.rnn import RNN
+from t2t.model.stack import Residual, make_final_norm
 from t2t.model.transformer import Transformer
-from t2t.ops.select_kernels import TEXTBOOK, choose_policy
+from t2t.ops.select_kernels import TEXTBOOK
 from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN, draw
 
-
-class Double(nnx.Module):
-    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        return 2 * x + 1
-
-
-double = Double()
-
-
-def run(config: ModelConfig, x: jax.Array, key: jax.Array | None = None) -> jax.Array:
-    """The residual connection around `double`."""
-    residual = Residual(config, POLICY)
-    return residual.after(x, double(residual.before(x)), key)
-
-
-def test_post_norm_normalises_the_sum() -> None:
-    x = draw(1, 3, 16)
-    np.testing.assert_array_equal(run(SMALL, x), LayerNorm(16, POLICY)(x + double(x)))
-
-
-def test_pre_norm_normalises_what_enters_the_sublayer() -> None:
-    x, config = draw(1, 3, 16), dataclasses.replace(SMALL, norm_position="pre")
-    np.testing.assert_array_equal(run(config, x), x + double(LayerNorm(16, POLICY)(x)))
-
-
-@pytest.mark.parametrize("placement", ["post", "pre"])
-def test_without_residual_only_the_sublayer_is_left(placement: str) -> None:
-    config = dataclasses.replace(SMALL, residual=False, norm="none", norm_position=placement)
-    x = draw(1, 3, 16)
-    np.testing.assert_array_equal(run(config, x), double(x))
+ENCODER_LAYER, DECODER_LAYER = [0.2, 0.1, 0.3, 0.1], [0.2, 0.1, 0.2, 0.1, 0.3, 0.1]  # rates
 
 
 def test_dropout_falls_on_the_sublayer_and_not_on_the_sum() -> None:
-    config = dataclasses.replace(SMALL, norm="none", dropout=0.5)
+    residual = Residual(dataclasses.replace(SMALL, norm="none", dropout=0.5), POLICY)
     x, key = draw(1, 3, 16), jax.random.key(0)
-    wanted = x + dropout(double(x), 0.5, key)
-    np.testing.assert_array_equal(run(config, x, key), wanted)
-
-
-def test_unknown_norm_position_is_refused() -> None:
-    config = dataclasses.replace(SMALL, norm_position="middle")
-    with pytest.raises(ValueError, match=r"model.norm_position='middle' is unknown"):
-        run(config, draw(1, 3, 16))
+    y = 2 * x + 1
+    np.testing.assert_array_equal(residual.after(x, y, key), x + dropout(y, 0.5, key))
 
 
 def test_gradient_of_x_waits_for_those_of_the_weights_and_is_the_same() -> None:
@@ -84,34 +43,16 @@ def test_gradient_of_x_waits_for_those_of_the_weights_and_is_the_same() -> None:
     assert len(barrier.invars) == len(jax.tree.leaves(params)) + 1
 
 
-def test_feed_forward_switched_off_changes_nothing() -> None:
-    config = dataclasses.replace(SMALL, feed_forward="none", norm_position="pre")
-    block, x = Block(config, POLICY, jax.random.key(0)), draw(1, 3, 16)
-    context = Context(jnp.ones((1, 1, 1, 3), bool), Position(), jnp.arange(3), None)
-    y, _ = block.self_attention(block.self_residual.before(x), context)
-    np.testing.assert_array_equal(block(x, context)[0], x + y)
-
-
-def test_only_pre_norm_ends_a_stack_with_a_norm() -> None:
-    pre = dataclasses.replace(SMALL, norm_position="pre")
-    assert type(make_final_norm(pre, POLICY)) is LayerNorm
-    assert type(make_final_norm(dataclasses.replace(pre, norm="none"), POLICY)) is Identity
-    assert type(make_final_norm(SMALL, POLICY)) is Identity
-
-
-def test_block_treats_positions_alike_but_for_what_it_is_told() -> None:
-    """Without positions, swapping two tokens swaps their results."""
-    x, mask, order = draw(1, 3, 16), jnp.ones((1, 1, 1, 3), bool), np.array([2, 1, 0])
-
-    @jax.jit
-    def run(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        block = Block(SMALL, POLICY, jax.random.key(0))
-        return block(x, Context(mask, Position(), jnp.arange(3), None))[0]
-
-    np.testing.assert_allclose(run(x[:, order]), run(x)[:, order], atol=1e-6)
-
-
-def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own() -> None:
+@pytest.mark.parametrize(
+    ("family", "wanted"),
+    [
+        (Transformer, [0.1, *2 * ENCODER_LAYER, 0.1, *2 * DECODER_LAYER]),
+        (RNN, 7 * [0.1]),  # words and layers of encoder and decoder, and the output
+    ],
+)
+def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
+    family: Any, wanted: list[float]
+) -> None:
     rates: list[float] = []
     keys: list[tuple[int, ...]] = []
 
@@ -133,35 +74,20 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own() -> None:
         "attention_dropout": 0.2,
         "feed_forward_dropout": 0.3,
         "num_layers": 2,
+        "kind": "rnn" if family is RNN else "transformer",
     }
 
     def run(key: jax.Array) -> jax.Array:
         config = dataclasses.replace(SMALL, **fields)
-        model = Transformer(config, policy, *SIZES, jax.random.key(0))
-        return model(SRC, TGT_IN, key)
+        return family(config, policy, *SIZES, jax.random.key(0))(SRC, TGT_IN, key)
 
     jax.jit(run)(jax.random.key(1)).block_until_ready()
     jax.effects_barrier()
-    encoder_layer, decoder_layer = [0.2, 0.1, 0.3, 0.1], [0.2, 0.1, 0.2, 0.1, 0.3, 0.1]
-    assert rates == [0.1, *2 * encoder_layer, 0.1, *2 * decoder_layer]
+    assert rates == wanted
     assert len(set(keys)) == len(keys) == len(rates)
 
 
-def test_reader_of_one_encoder_layer_opens_at_most_seven_files() -> None:
-    policy = choose_policy(dataclasses.replace(SMALL, kernels="textbook"))
-    x, mask = draw(1, 3, 16), jnp.ones((1, 1, 1, 3), bool)
-    block = Block(SMALL, policy, jax.random.key(0))
-    context = Context(mask, Position(), jnp.arange(3), None)
-    library, files = str(Path(t2t.__file__).parent), set()
-
-    def note(frame: FrameType, *_: Any) -> None:
-        if frame.f_code.co_filename.startswith(library):
-            files.add(frame.f_code.co_filename)
-
-    keys = jax.random.split(jax.random.key(1), DROPOUTS)
-    sys.setprofile(note)
-    try:
-        jax.eval_shape(lambda x: block(x, context, dropout_keys=keys)[0], x)
-    finally:
-        sys.setprofile(None)
-    assert 5 <= len(files) <= 7, files
+def test_only_pre_norm_ends_a_stack_with_a_norm() -> None:
+    pre = dataclasses.replace(SMALL, norm_position="pre")
+    assert type(make_final_norm(pre, POLICY)) is LayerNorm
+    assert type(make_final_norm(SMALL, POLICY)) is Identity

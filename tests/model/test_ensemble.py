@@ -57,15 +57,6 @@ def test_means_are_those_of_numpy(weights: tuple[float, ...]) -> None:
         np.testing.assert_allclose(softmax(mean(logits, weights)), expected, rtol=2e-5, atol=1e-30)
 
 
-@pytest.mark.equality
-@pytest.mark.parametrize("count", [2, 3, 7])
-@pytest.mark.parametrize("mean", [mean_of_probabilities, mean_of_log_probs])
-def test_mean_of_equal_logits_is_exactly_these(mean: Any, count: int) -> None:
-    logits = 10 * jax.random.normal(jax.random.key(0), (64, 1000))
-    found = jax.jit(lambda x: mean([x] * count, [1 / count] * count))(logits)
-    np.testing.assert_array_equal(found, logits)
-
-
 @pytest.mark.parametrize(
     "mean", ["probabilities", pytest.param("log_probs", marks=pytest.mark.slow)]
 )

@@ -117,28 +117,6 @@ def test_flops_of_a_batch_are_those_of_its_sentences(name: str) -> None:
     )
 
 
-def test_flops_of_a_mixture_are_those_of_the_experts_of_a_token() -> None:
-    """In each layer one expert more for each token, and the router."""
-    sizes = PAPERS_VOCABULARY, np.array([25]), np.array([30])
-    mixture = dataclasses.replace(BASE, feed_forward="moe", num_experts=16, experts_per_token=2)
-    extra = 512 * 2048 * 2 + 512 * 16
-    assert train_flops(mixture, *sizes) - train_flops(BASE, *sizes) == 6 * 6 * (25 + 30) * extra
-    more = dataclasses.replace(mixture, num_experts=17)
-    assert count_parameters(more, 9, 9) - count_parameters(mixture, 9, 9) == 12 * (
-        2 * 512 * 2048 + 512
-    )
-
-
-def test_flops_of_the_base_model_by_hand() -> None:
-    """Section 6 of the scaling-law literature's 6 * N * tokens, and the pairs of positions."""
-    flops = train_flops(BASE, PAPERS_VOCABULARY, np.array([25]), np.array([30]))
-    square, feed_forward = 512**2, 2 * 512 * 2048
-    per_src = 6 * (4 * square + feed_forward) + 6 * 2 * square
-    per_tgt = 6 * (6 * square + feed_forward) + 512 * PAPERS_VOCABULARY
-    pairs = 6 * (25 * 25 + 30 * 30 + 25 * 30)
-    assert flops == 6 * (25 * per_src + 30 * per_tgt) + 3 * 2 * 2 * 512 * pairs
-
-
 def test_only_recurrence_takes_more_sequential_operations_for_longer_sentences() -> None:
     """Table 1: O(1) and O(n) a layer."""
     base, rnn = ModelConfig(), ModelConfig(kind="rnn", encoder_layers=2, decoder_layers=1)

@@ -14,7 +14,6 @@ from t2t.data.batch import Batch
 from t2t.model.interface import merge
 from t2t.ops import recomputed_attention
 from t2t.ops.tpu_attention import fused_attention
-from t2t.planning.hlo_parser import parse_module
 from t2t.training.state import describe_state
 from t2t.training.step import make_eval_step, make_train_step
 from tests.model.small_models import COMBINED, SRC, TGT_IN, TGT_OUT, VOCAB_SIZE, vary
@@ -84,6 +83,7 @@ def trace(program: str, config: Config) -> Any:
             pytest.param("cpu", variant, "search", marks=[pytest.mark.slow] if n else [])
             for n, variant in enumerate(COMBINED)
         ),
+        *(("cpu", "textbook", program) for program in PROGRAMS),
         *QUICK,
         # With a bias of attention and without one.
         *(("tpu", name, "training") for name in COMBINED if "relative" in name or "rms" in name),
@@ -102,20 +102,14 @@ def test_float32_products_are_float32_on_every_device(
     platform: str, variant: str, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recomputed_attention, "platform", lambda: platform)
-    products = list(list_products(trace(program, Config(model=vary(variant))).jaxpr))
+    paper = dataclasses.replace(vary("paper"), kernels="textbook")
+    model = paper if variant == "textbook" else vary(variant)
+    products = list(list_products(trace(program, Config(model=model)).jaxpr))
     wide = [precision for dtypes, precision in products if "float32" in dtypes]
     assert len(wide) >= 4
     assert set(wide) == {HIGHEST}
     if variant != "mixed":
         assert len(wide) == len(products)
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_float32_products_of_the_formulas_are_float32(program: str) -> None:
-    config = Config(model=dataclasses.replace(vary("paper"), kernels="textbook"))
-    products = list(list_products(trace(program, config).jaxpr))
-    assert len(products) >= 4
-    assert {precision for _, precision in products} == {HIGHEST}
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -169,20 +163,3 @@ def test_compilers_of_accelerators_are_told(platform: str) -> None:
     assert len(products) >= 4
     assert all("precision = [HIGHEST, HIGHEST]" in line for line in products)
     assert np.all(["f32" in line for line in products])
-
-
-@pytest.mark.slow
-def test_compiled_products_on_a_cpu_are_float32() -> None:
-    """For TPUs and GPUs see tests/planning/test_real_programs.py."""
-    config = Config(model=vary("paper"))
-    structure, state = describe_state(config, VOCAB_SIZE, VOCAB_SIZE)
-    step: Any = make_train_step(structure, config)
-    module = parse_module(step.lower(state, BATCH).compile().as_text())
-    types = [
-        {array.dtype for name in (*one.operands, one.name) for array in scope[name].arrays}
-        for scope in module.computations.values()
-        for one in scope.values()
-        if one.opcode == "dot"
-    ]
-    assert len(types) > 20
-    assert all(dtypes == {"f32"} for dtypes in types)

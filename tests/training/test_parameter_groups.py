@@ -18,7 +18,7 @@ from t2t.model.interface import Params, name_leaves
 from t2t.training.averages import start_average, update_average
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import apply_updates, describe_optimizer, make_optimizer
-from t2t.training.parameter_groups import check_patterns, find_factor, freeze
+from t2t.training.parameter_groups import check_patterns, find_factor
 from t2t.training.state import TrainState, init_training
 
 RANDOM = np.random.default_rng(0)
@@ -157,17 +157,6 @@ def test_moving_average_keeps_frozen_parameters() -> None:
     assert_same(average["encoder"], PARAMS["encoder"])
 
 
-def test_frozen_parameters_have_no_gradient() -> None:
-    def loss(params: Params) -> jax.Array:
-        own = freeze(TrainingConfig(frozen=("encoder.*",)), params)
-        return sum((x**2).sum() for x in jax.tree.leaves(own))
-
-    gradient = jax.grad(loss)(PARAMS)
-    assert not any(leaf.any() for leaf in jax.tree.leaves(gradient["encoder"]))
-    assert_same(gradient["tgt_embedding"], jax.tree.map(lambda x: 2 * x, PARAMS["tgt_embedding"]))
-    assert freeze(TrainingConfig(), PARAMS) is PARAMS
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -194,15 +183,6 @@ def test_pattern_without_effect_is_refused(fields: dict[str, Any], message: str)
         check_patterns(config.training, NAMES)
     with pytest.raises(ConfigError):
         init_training(config, PARAMS)
-
-
-def test_log_says_how_much_is_frozen_or_slow() -> None:
-    training = TrainingConfig(frozen=("encoder.0.*",), rate_factors=("encoder.*=0.1",))
-    config = Config(training=training)
-    assert describe_optimizer(config, PARAMS) == [
-        "30 of 80 parameters are frozen",
-        "30 of 80 parameters are trained at 0.1 times the learning rate",
-    ]
 
 
 def test_factors_on_a_rate_that_is_not_used_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

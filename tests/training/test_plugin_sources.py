@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config.fields import Config
 from t2t.config.files import load_config, save_config
 from t2t.config.variants import import_plugins
 from t2t.data.corpus import ListCorpus
@@ -17,7 +16,6 @@ from t2t.evaluation.load_models import (
 )
 from t2t.evaluation.requests import ModelRequest
 from t2t.training.provenance import (
-    check_plugins,
     read_sources,
     record_start,
     save_plugins,
@@ -77,13 +75,3 @@ def test_edited_plugin_is_noticed_by_whoever_reads_the_run(
     assert "add --trust_plugins" in caplog.text
     after = identify_code(config.plugins, ["t2t.evaluation.load_models"], ("jax",))
     assert {name for name, value in after.items() if value != before[name]} == {"plugins"}
-
-
-@pytest.mark.usefixtures("folder")
-def test_run_without_plugins_or_without_their_source_has_nothing_to_compare(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    save_plugins(tmp_path, Config().plugins)
-    assert not (tmp_path / "plugins").exists()
-    check_plugins(tmp_path, NAMES)
-    assert caplog.text == ""

@@ -27,10 +27,8 @@ WEIGHTS = (random.random((ROWS, LENGTH)) < 0.7).astype(float)
 Loss = Callable[[jax.Array, jax.Array], tuple[jax.Array, tuple[jax.Array, jax.Array]]]
 
 
-# The formula, and its twin with so many positions at once: one chunk of a row, three, five.
-@pytest.fixture(
-    scope="module", params=[0, 512, 16, 1], ids=["formula", "one chunk", "three", "five"]
-)
+# The formula, and its twin in three chunks of a row.
+@pytest.fixture(scope="module", params=[0, 16], ids=["formula", "twin"])
 def sum_losses(request: pytest.FixtureRequest) -> Iterator[Loss]:
     positions = request.param
     cross_entropy = chunked_r_drop.r_drop_cross_entropy if positions else loss.r_drop_cross_entropy
@@ -67,23 +65,6 @@ def test_loss_and_gradients_agree_with_naive_numpy(sum_losses: Loss) -> None:
                 sums.append(sum_naively(*arrays))
             wanted = (sums[0] - sums[1]) / (2 * step)
             assert float(gradient[index]) == pytest.approx(wanted, rel=1e-3, abs=1e-4)
-
-
-def test_equal_passes_have_the_plain_loss(sum_losses: Loss) -> None:
-    hidden = ARRAYS[0][0]
-    found, _ = sum_losses(jnp.stack([hidden, hidden]), ARRAYS[1])
-    others = jnp.asarray(TARGETS), jnp.asarray(WEIGHTS, jnp.float32), SMOOTHING
-    plain, tokens = jax.jit(loss.smoothed_cross_entropy, static_argnums=4)(
-        hidden, ARRAYS[1], *others
-    )
-    assert float(found) == pytest.approx(float(plain), rel=1e-6)
-    assert float(tokens) == WEIGHTS.sum()
-
-
-def test_order_of_the_passes_is_of_no_account(sum_losses: Loss) -> None:
-    hiddens, table = ARRAYS
-    one, other = (sum_losses(each, table)[0] for each in (hiddens, hiddens[::-1]))
-    assert float(one) == pytest.approx(float(other), rel=1e-6)
 
 
 def test_huge_logits_have_a_finite_loss(sum_losses: Loss) -> None:

@@ -41,28 +41,7 @@ def test_signal_comes_after_what_is_held(number: signal.Signals) -> None:
     assert [signal.getsignal(n) for n in NUMBERS] == [signal.default_int_handler] * 2
 
 
-def test_training_in_another_thread_leaves_signals_alone() -> None:
-    reached = []
-
-    def train() -> None:
-        with Interruption(0) as interruption:
-            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-            reached.append(interruption.reached(0))
-
-    thread = threading.Thread(target=train)
-    thread.start()
-    thread.join()
-    assert reached == [False]
-
-
-def test_ignored_signal_stays_ignored() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with hold_signals():
-        os.kill(os.getpid(), signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-
-def test_ignored_signal_hides_no_other() -> None:
+def test_ignored_signal_stays_ignored_and_hides_no_other() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     @hold_signals()
@@ -72,19 +51,22 @@ def test_ignored_signal_hides_no_other() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         send_all()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_another_thread_holds_nothing() -> None:
-    found = []
+def test_another_thread_leaves_signals_alone() -> None:
+    found: list[object] = []
 
-    def look() -> None:
+    def train() -> None:
         with hold_signals():
             found.append(signal.getsignal(signal.SIGINT))
+        with Interruption(0) as interruption:
+            found.extend([signal.getsignal(signal.SIGINT), interruption.reached(0)])
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=train)
     thread.start()
     thread.join()
-    assert found == [signal.default_int_handler]
+    assert found == [signal.default_int_handler, signal.default_int_handler, False]
 
 
 def interrupt(act: Callable[[], object], moment: Moment) -> None:
