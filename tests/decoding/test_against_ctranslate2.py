@@ -5,6 +5,7 @@ find a better one. Here the best are far apart.
 """
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -17,9 +18,10 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translation import Translation
-from t2t.evaluation.load_models import make_translator
+from t2t.decoding.translator import Translator
+from t2t.evaluation.load_models import RunModel
 from t2t.model.interface import Params
-from t2t.ops.build_model import init_model
+from t2t.ops.build_model import Members, init_model
 from tests.tiny_run import PAIRS
 
 SENTENCES = [src for src, _ in PAIRS] + ["Dogs run.", "   ", "She sells the fish to the man."] * 3
@@ -90,6 +92,17 @@ def make_params(model: ModelConfig, vocabulary: Vocabulary) -> Params:
 @pytest.fixture(scope="module")
 def params(vocabulary: Vocabulary) -> Params:
     return make_params(make_config().model, vocabulary)
+
+
+def make_translator(
+    name: str, compute_type: str | None, config: Config, vocabulary: Vocabulary
+) -> Translator:
+    """The translator of a model that is in no run directory."""
+    model: Any = SimpleNamespace(
+        config=config, vocabulary=vocabulary, members=Members((config.model,)),
+        _described=None, _programs=None,
+    )  # fmt: skip
+    return RunModel.make_translator(model, name, compute_type)
 
 
 def translate(
