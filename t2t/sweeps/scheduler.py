@@ -3,12 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-import importlib.util
-import itertools
 import logging
-import os
-import re
-import signal
 import subprocess
 import sys
 import time
@@ -18,10 +13,9 @@ from typing import Any
 
 import tqdm
 
-from t2t.config.fields import ConfigError
 from t2t.config.measure_names import ON_REQUEST
 from t2t.evaluation.saved_evaluations import load_evaluation
-from t2t.runtime.jax_settings import has_tpu
+from t2t.runtime.child_programs import find_reason, start_program, stop_programs
 from t2t.storage.atomic_files import make_folder, write_file
 from t2t.storage.growing_files import GrowingFiles, measure_growth
 from t2t.sweeps.sweep_directory import (
@@ -206,19 +200,10 @@ class Scheduler:
         self, folder: Path, worker: int, progress: Progress, stage: str, command: list[str]
     ) -> Generator[None, None, str]:
         """Yields while the program works; returns why it failed, or nothing."""
-        cores, environment = assign_resources(worker, self._workers, os.environ)
         logs = GrowingFiles(folder, "output.log")
         log = logs.local / "output.log"
-        with log.open("ab") as output, _pinned_to(cores):
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment | {"PYTHONUNBUFFERED": "1"},  # keep the order of stdout and stderr
-                pass_fds=[self._lock],
-                process_group=0,  # so that Ctrl-C signals only the sweep
-            )
+        with log.open("ab") as output:
+            process = start_program(command, worker, self._workers, output, output, self._lock)
             self._running[process], offset = logs, output.tell()
         progress.begin(stage)
         while (status := process.poll()) is None:
@@ -228,7 +213,7 @@ class Scheduler:
         del self._running[process]
         reason = ""
         if status and (stage, status) != ("training", STOPPED_EARLY):
-            reason = f"{stage} failed: {_find_reason(status, log.read_bytes()[offset:])}"
+            reason = f"{stage} failed: {find_reason(status, log.read_bytes()[offset:])}"
         logs.close()
         return reason
 
@@ -237,86 +222,6 @@ class Scheduler:
 
         A second SIGTERM has no effect: launchers may send several.
         """
-        previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        for process in self._running:
-            process.terminate()
-        try:
-            for process, logs in self._running.items():
-                process.wait()
-                logs.close()
-        except KeyboardInterrupt:
-            for process in self._running:
-                process.kill()
-            raise
-        finally:
-            signal.signal(signal.SIGTERM, previous)
-
-
-def _find_reason(status: int, output: bytes) -> str:
-    """Returns the signal that killed a process, else its last exception or last line."""
-    if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
-    text = output.decode(errors="replace")
-    lines = [line.strip() for line in re.split(r"[\r\n]", text) if line.strip()]
-    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
-    return (raised or lines or [f"exit status {status}"])[-1]
-
-
-def assign_resources(
-    worker: int, workers: int, environment: Mapping[str, str]
-) -> tuple[set[int], dict[str, str]]:
-    """Returns the CPU cores (empty: all) and the environment of one of several workers.
-
-    Workers share no NVIDIA GPU, and no core unless there are fewer cores than workers.
-
-    Raises:
-        ConfigError: there are fewer GPUs than workers, or several workers would use a TPU.
-    """
-    if workers == 1:
-        return set(), dict(environment)
-    if uses_tpu(environment):
-        raise ConfigError(
-            f"--workers={workers}: every process claims all TPU chips of this machine, so the "
-            "second one fails; use --workers=1, or JAX_PLATFORMS=cpu to train on the CPU"
-        )
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
-    gpus = find_gpus(environment)
-    if gpus and len(gpus) < workers:
-        raise ConfigError(f"--workers={workers} is more than the {len(gpus)} GPUs; use fewer")
-    mine = {"CUDA_VISIBLE_DEVICES": ",".join(gpus[worker::workers])} if gpus else {}
-    return {*cores[worker::workers]}, {**environment, **mine}
-
-
-def find_gpus(environment: Mapping[str, str]) -> list[str]:
-    """Returns the GPUs that JAX would use, without initialising JAX."""
-    if (environment.get("JAX_PLATFORMS") or "cuda").split(",")[0] not in ("cuda", "gpu"):
-        return []
-    if "CUDA_VISIBLE_DEVICES" in environment:  # CUDA ignores what follows a negative number
-        names = environment["CUDA_VISIBLE_DEVICES"].split(",")
-        return [*itertools.takewhile(lambda name: name and not name.startswith("-"), names)]
-    return [str(n) for n, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]
-
-
-def uses_tpu(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bool:
-    """Returns whether JAX would use a TPU, without initialising JAX.
-
-    JAX_PLATFORMS decides if it is set. Otherwise JAX uses a TPU if libtpu is installed and there
-    are chips.
-    """
-    if platforms := environment.get("JAX_PLATFORMS"):
-        return "tpu" in platforms.split(",")
-    return has_tpu(devices) and importlib.util.find_spec("libtpu") is not None
-
-
-@contextlib.contextmanager
-def _pinned_to(cores: set[int]) -> Iterator[None]:
-    """Restricts child processes that are started inside the block to these cores."""
-    if not cores:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+        stop_programs(self._running)
+        for logs in self._running.values():
+            logs.close()
