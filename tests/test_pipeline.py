@@ -1,0 +1,75 @@
+"""t2t.pipeline as a program: killed in each step, and continued."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import programs
+from tests.programs import Program
+from tests.tiny_training import change, make_config, write_recipe
+
+RECIPE = """
+from t2t.pipelines.steps import Step
+
+
+def get_steps(config: str) -> list[Step]:
+    train = {"config": config}
+    there = {"src": "{pairs}/train.src", "tgt": "{pairs}/train.tgt", "tokens": True}
+    run = {"workdir": "{student}", "checkpoint": "last"}
+    return [
+        Step("pairs", "write_pairs", train),
+        Step("teacher", "train", train),
+        Step("scores", "score", there | {"workdir": "{teacher}"}),
+        Step("best", "write_pairs", train | {
+            "config.data.train_src": ("{pairs}/train.src",), "config.data.train_weights": (),
+            "config.data.train_tgt": ("{pairs}/train.tgt",),
+            "scores": "{scores},{scores}", "keep": 0.5}),
+        Step("translated", "translate", {"workdir": "{teacher}", "input": "{best}/train.src"}),
+        Step("student", "train", train | {
+            "config.data.train_src": ("{best}/train.src",), "config.data.train_weights": (),
+            "config.data.train_tgt": ("{translated}/train.src",),
+            "config.model.decoder_layers": 1}),
+        Step("int8", "export", run | {"quantization": "int8"}),
+        Step("a", "evaluate", run | {"split": "test"}, against=("b",)),
+        Step("b", "evaluate", run | {"split": "test", "workdir": "{teacher}"}),
+    ]
+"""
+
+
+@pytest.mark.slow
+def test_a_pipeline_killed_in_each_step_continues(tmp_path: Path) -> None:
+    """The programs that a killed pipeline leaves save and end, so the next one need not wait."""
+    config = make_config(tmp_path)
+    test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
+    write_recipe(change(config, data=test_set, training={"steps": 20}), tmp_path / "config.py")
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    work = tmp_path / "work"
+    command = ["t2t.pipeline", f"--recipe={tmp_path}/recipe.py", f"--workdir={work}"]
+    command.append(f"--set=config={tmp_path}/config.py")
+    names = "pairs teacher scores best translated student int8 b a".split()
+    for name in names:
+        watched = work / name / "record.json"
+        if name == "teacher":  # which then has something to continue
+            watched = work / name / "run" / "checkpoints" / "5"
+        with Program(*command) as process:
+            while not watched.exists():
+                assert process.poll() is None, process.messages
+                time.sleep(0.02)
+            process.send_signal(signal.SIGKILL)
+    done = programs.run(*command)
+    assert done.returncode == 0, done.stderr
+    records = {name: json.loads((work / name / "record.json").read_text()) for name in names}
+    assert all(record["finished"] for record in records.values())
+    assert [name for name in names if len(records[name]["starts"]) < 2] == []
+    log = (work / "teacher" / "output.log").read_text()
+    assert "continuing" in log
+    report = (work / "report.md").read_text()
+    assert "| teacher " in report
+    assert "b" in json.loads((work / "report.json").read_text())["systems"]
+    assert len((work / "best" / "text" / "train.src").read_text().splitlines()) == 140
+    assert (work / "quality.svg").exists()
+    planned = programs.run(*command, "--plan").stdout.splitlines()[2:]
+    assert all(" none " in line for line in planned)
