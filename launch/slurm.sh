@@ -53,7 +53,7 @@ elif [[ $1 == t2t.sweep && ${SLURM_ARRAY_TASK_ID:-} ]]; then
     set -- "$@" --index="$SLURM_ARRAY_TASK_ID"
 fi
 
-# Prints a fingerprint of the checkpoints of --workdir, a run or a sweep; of a bucket it sees none.
+# Prints a fingerprint of the checkpoints of --workdir, a run, a sweep or a pipeline; of a bucket it sees none.
 describe_checkpoints() {
     local argument previous='' workdir=''
     for argument in "$@"; do
@@ -61,7 +61,7 @@ describe_checkpoints() {
         [[ $previous != --workdir ]] || workdir=$argument
         previous=$argument
     done
-    find "${workdir/#\~/$HOME}" -maxdepth 3 -regex '.*/checkpoints/[0-9]+' 2>/dev/null |
+    find "${workdir/#\~/$HOME}" -maxdepth 4 -regex '.*/checkpoints/[0-9]+' 2>/dev/null |
         sort | cksum | cut -d' ' -f1
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import programs
+from tests.interop.foreign_folders import write_model
 from tests.programs import Program
 from tests.tiny_training import change, make_config, write_recipe
 
@@ -73,3 +74,34 @@ def test_a_pipeline_killed_in_each_step_continues(tmp_path: Path) -> None:
     assert (work / "quality.svg").exists()
     planned = programs.run(*command, "--plan").stdout.splitlines()[2:]
     assert all(" none " in line for line in planned)
+
+
+@pytest.mark.slow
+def test_an_imported_model_teaches_a_student(tmp_path: Path) -> None:
+    """Its weights are random, so this shows that the steps fit together, and no quality."""
+    config = make_config(tmp_path)
+    for language in ("en", "de"):
+        (tmp_path / f"train.{language}").write_text((tmp_path / f"b.{language}").read_text())
+        (tmp_path / f"test.{language}").write_text(
+            (tmp_path / f"validation.{language}").read_text()
+        )
+    (teacher := tmp_path / "opus").mkdir()
+    write_model(teacher)
+    data = {"train_src": (), "train_tgt": (), "train_weights": ()}
+    training = {"steps": 10}
+    write_recipe(change(config, data=data, training=training), tmp_path / "config.py")
+    work = tmp_path / "work"
+    settings = [f"teacher={teacher}", f"text={tmp_path}", f"config={tmp_path}/config.py"]
+    flags = [f"--set={each}" for each in (*settings, "beam_size=1")]
+    done = programs.run(
+        "t2t.pipeline", "--recipe=configs/pipelines/opus_student.py", f"--workdir={work}", *flags
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads((work / "report.json").read_text())
+    assert [*report["systems"]] == ["teacher, jax", "alone, jax", "alone, int8", "student, jax",
+                                    "student, int8"]  # fmt: skip
+    [corpus] = report["training_text"]["student-0"]
+    assert corpus["corpus"].endswith("| {translations}/train.en")
+    assert len(report["verdicts"]) == 3
+    sizes = {name: each["bytes"] for name, each in report["systems"].items()}
+    assert 4 * sizes["student, jax"] < sizes["teacher, jax"]

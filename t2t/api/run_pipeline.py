@@ -14,14 +14,16 @@ from t2t.pipelines.records import plan
 from t2t.pipelines.runner import Runner, lock
 from t2t.pipelines.steps import Pipeline, read_steps
 from t2t.runtime.text_tables import format_table
-from t2t.storage.paths import make_local_path
+from t2t.storage.paths import check_new_run_path, make_local_path, make_run_path
 
 _log = logging.getLogger(__name__)
 
 
 def open_pipeline(recipe: str, settings: Sequence[str], workdir: Path) -> Pipeline:
     """Reads the steps of a recipe, and sorts them; raises `ConfigError` if they are wrong."""
-    local = make_local_path(str(workdir), "the folder of a pipeline is a local or shared one")
+    local = make_local_path(workdir, "the folder of a pipeline is a local or shared one")
+    make_run_path(local)
+    check_new_run_path(local)
     return Pipeline(read_steps(recipe, settings), local)
 
 

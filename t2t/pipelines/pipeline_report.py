@@ -6,11 +6,13 @@ It is computed from the files of the steps, any number of times.
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from t2t.config.measure_names import choose_measure
 from t2t.evaluation.measures import Measure, format_interval, format_score
 from t2t.evaluation.plots import plot_by_speed
+from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import judge
 from t2t.evaluation.systems import (
     System,
@@ -131,32 +133,36 @@ def measure_model(finished: Mapping[str, Work], step: Step) -> int | None:
 
 def judge_systems(pipeline: Pipeline, systems: Mapping[str, System]) -> list[str]:
     """The verdict on each system against each one that it is compared with, in words."""
-    lines: dict[str, None] = {}
-    for step in pipeline.steps.values():
-        name = step.system or step.name
-        for first in step.against:
-            pair = [systems[each] for each in (first, name) if each in systems]
-            if len(pair) < 2:
-                continue
+    lines = []
+    for pair in list_pairs(pipeline, systems):
+        try:
             measure, test_set = open_measure(pair), check_comparable(pair)
             judgement = judge(read_statistics(pair, measure, test_set), measure, test_set)
-            lines |= dict.fromkeys(describe_all(judgement, measure.name, list_same(pair)))
-    return [*lines]
+            lines += describe_all(judgement, measure.name, list_same(pair))
+        except EvaluationError as error:  # the others are worth a report
+            lines.append(f"No verdict on {pair[1].name} against {pair[0].name}: {error}")
+    return lines
+
+
+def list_pairs(pipeline: Pipeline, systems: Mapping[str, System]) -> list[tuple[System, System]]:
+    """The systems that are compared, as far as they are evaluated: each other with its first."""
+    names = dict.fromkeys(
+        (first, step.system or step.name)
+        for step in pipeline.steps.values()
+        for first in step.against
+    )
+    return [(systems[a], systems[b]) for a, b in names if {a, b} <= systems.keys()]
 
 
 def list_differences(
     pipeline: Pipeline, systems: Mapping[str, System]
 ) -> dict[str, dict[str, str]]:
     """What else differs between systems that are compared, as the passports of their scores say."""
-    found: dict[str, dict[str, str]] = {}
     sections = "config", "decoding", "backend", "code", "versions"
-    for step in pipeline.steps.values():
-        name = step.system or step.name
-        for first in step.against:
-            if {first, name} <= systems.keys():
-                one, other = (systems[each].passport for each in (first, name))
-                found[f"{first} -> {name}"] = one.diff(other, *sections)
-    return found
+    return {
+        f"{one.name} -> {other.name}": one.passport.diff(other.passport, *sections)
+        for one, other in list_pairs(pipeline, systems)
+    }
 
 
 def describe_cost(work: Work) -> dict[str, Any]:
@@ -174,22 +180,25 @@ def describe_cost(work: Work) -> dict[str, Any]:
 
 def list_origins(pipeline: Pipeline, step: Step) -> Iterator[dict[str, Any]]:
     """Yields the corpora that a training has read, with their pairs, weights and origins."""
+    outputs = {f"{pipeline.find_output(name)}": name for name in pipeline.steps}
+
+    def shorten(name: str) -> str:
+        for output, maker in outputs.items():
+            name = name.replace(f"{output}/", f"{{{maker}}}/")
+        return name
+
     run = pipeline.find_output(step.name)
     starts = (run / "ledger.jsonl").read_text("utf-8").splitlines()
-    corpora = json.loads(starts[-1])["corpora"]["train"]
-    makers = {str(pipeline.find_folder(name)): name for name in step.needs}
-    for corpus in corpora:
-        name, weight = corpus["name"], corpus.get("weight", 1)
-        used = [maker for folder, maker in makers.items() if folder in name]
-        found = {"corpus": name, "pairs": corpus["pairs"], "weight": weight, "made_by": used}
-        for maker in used:
-            name = name.replace(f"{pipeline.find_output(maker)}", f"{{{maker}}}")
-            ledger = pipeline.find_output(maker) / ORIGIN
-            if ledger.exists():
+    for corpus in json.loads(starts[-1])["corpora"]["train"]:
+        name = shorten(corpus["name"])
+        found = {"corpus": name, "pairs": corpus["pairs"], "weight": corpus.get("weight", 1)}
+        for output, maker in outputs.items():
+            ledger = Path(output) / ORIGIN
+            if f"{{{maker}}}/" in name and ledger.exists():
                 lines = ledger.read_text("utf-8").splitlines()
-                counts = Counter(line.split("\t")[0] for line in lines)
+                counts = Counter(shorten(line.split("\t")[0]) for line in lines)
                 found["origin"] = dict(counts.most_common())
-        yield found | {"corpus": name}
+        yield found
 
 
 def _format(content: Mapping[str, Any]) -> Iterator[str]:
@@ -200,15 +209,16 @@ def _format(content: Mapping[str, Any]) -> Iterator[str]:
         rows = [
             (
                 name, format_score(each["value"]), format_interval(each["interval"]),
+                format_score(sum(each["chrf"]) / len(each["chrf"])),
                 len(each["seeds"]), each["engine"],
                 each["tokens_per_second"] and round(each["tokens_per_second"]),
                 show_bytes(each["bytes"], 3),
             )
             for name, each in scores.items()
         ]  # fmt: skip
-        header = ("system", measure, "95%", "seeds", "engine", "tokens/s", "size")
+        header = ("system", measure, "95%", "chrF", "seeds", "engine", "tokens/s", "size")
         yield "## Quality, speed and size"
-        yield format_table(rows, header, "lrlrlrr", markdown=True)
+        yield format_table(rows, header, "lrlrrlrr", markdown=True)
         definitions = dict.fromkeys(each["definition"] for each in scores.values())
         yield f"{measure}: {'; '.join(definitions)}. Intervals are over sentences."
     if content["verdicts"]:

@@ -15,13 +15,14 @@ from t2t.config.fields import ConfigError
 from t2t.pipelines.records import Record, Work
 from t2t.pipelines.steps import OLD, PROGRAMS, Pipeline
 from t2t.runtime.child_programs import find_reason, start_program, stop_programs
+from t2t.runtime.command_line import INTERRUPTED
 from t2t.storage.atomic_files import explain_write_errors, list_files
 from t2t.storage.locks import LockedError, lock_folder
+from t2t.training.early_stopping import STOPPED_EARLY
 
 _log = logging.getLogger(__name__)
 
 LOG = "output.log"
-INTERRUPTED, STOPPED_EARLY = 75, 76  # exit statuses of programs
 _POLL_SECONDS = 0.2
 _SAVE_SECONDS = 10.0  # between two looks at the cost of a running program
 

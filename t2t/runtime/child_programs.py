@@ -2,20 +2,20 @@
 
 import contextlib
 import ctypes
-import functools
 import importlib.util
 import itertools
 import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from t2t.config.fields import ConfigError
 from t2t.runtime.jax_settings import has_tpu
 
+PARENT = "T2T_PARENT"  # variable with the process whose end ends a program
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
 
@@ -35,6 +35,7 @@ def start_program(
     With `ends_with_parent` the program gets SIGTERM if this process is killed (on Linux).
     """
     cores, environment = assign_resources(worker, workers, os.environ)
+    environment |= {PARENT: str(os.getpid())} if ends_with_parent else {}
     with _pinned_to(cores):
         return subprocess.Popen(
             command,
@@ -44,17 +45,20 @@ def start_program(
             env=environment | {"PYTHONUNBUFFERED": "1"},  # keep the order of stdout and stderr
             pass_fds=[lock],
             process_group=0,  # so that Ctrl-C signals only the parent
-            preexec_fn=_find_end_with_parent() if ends_with_parent else None,
         )
 
 
-def _find_end_with_parent() -> Callable[[], object] | None:
-    """Returns a function that makes this process end with its parent; None where there is none."""
-    try:
-        prctl = ctypes.CDLL(None).prctl
-    except (OSError, AttributeError):
-        return None
-    return functools.partial(prctl, _PR_SET_PDEATHSIG, signal.SIGTERM)
+def end_with_parent() -> bool:
+    """Makes this process get SIGTERM when its parent ends, if the parent has asked for it.
+
+    Only on Linux. A function that runs between fork and exec could do it, but not in a parent with
+    threads, which those of JAX are. Returns False if the parent has ended already.
+    """
+    parent = os.environ.pop(PARENT, "")
+    if parent:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    return parent in ("", str(os.getppid()))
 
 
 def stop_programs(processes: Collection[subprocess.Popen[bytes]]) -> None:
