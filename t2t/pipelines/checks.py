@@ -9,7 +9,7 @@ from typing import Any
 
 from t2t.config.fields import Config, ConfigError, describe_unknown_field
 from t2t.config.files import build_config, load_recipe, override, read_saved_config
-from t2t.config.languages import fill_languages
+from t2t.config.languages import fill_languages, normalize_language
 from t2t.config.new_run_rules import check_new_run
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.requests import DECODING, find_request, list_arguments, make_request
@@ -104,31 +104,37 @@ def _read_config(recipe: str, overrides: Mapping[str, Any]) -> Config:
     return config
 
 
-def find_languages(pipeline: Pipeline, run: str, configs: Mapping[str, Config]) -> Languages:
-    """The languages between which a run translates, by its name `{STEP}` or its path."""
+def find_languages(
+    pipeline: Pipeline, run: str, configs: Mapping[str, Config], direction: str = ""
+) -> Languages:
+    """The languages between which a run translates, by its name `{STEP}` or its path.
+
+    `direction` is the one that a program asks a run of several for.
+    """
     step = pipeline.steps.get(run.strip("{}"))
-    if step is None:
+    if direction:
+        src, _, tgt = direction.partition("-")
+    elif step is None:
         path = Path(run).expanduser() / "config.json"
         return _read_languages(read_saved_config(path)) if path.exists() else ("", "")
-    if step.program == "train":
+    elif step.program == "import_model":
+        saved: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            path = Path(step.flags["source"]).expanduser() / "tokenizer_config.json"
+            saved = json.loads(path.read_text("utf-8"))
+        src, _, tgt = str(step.flags.get("directions", "")).partition("-")
+        src = saved.get("source_lang") or src or step.flags.get("src_language", "")
+        tgt = saved.get("target_lang") or tgt or step.flags.get("tgt_language", "")
+    else:
         return _read_languages(configs[step.name]) if step.name in configs else ("", "")
-    if step.program != "import_model":
-        return "", ""
-    settings = Path(str(step.flags["source"])).expanduser() / "tokenizer_config.json"
-    saved: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
-        saved = json.loads(settings.read_text("utf-8"))
-    src, _, tgt = ",".join(step.flags.get("directions", ())).partition("-")
-    src = step.flags.get("src_language") or src or saved.get("source_lang") or ""
-    tgt = step.flags.get("tgt_language") or tgt or saved.get("target_lang") or ""
-    return str(src), "" if "," in tgt else str(tgt)
+    return normalize_language(src), normalize_language(tgt)
 
 
 def _read_languages(config: Config) -> Languages:
     if config.data.directions:
         return "", ""  # several
     data = fill_languages(config.data)
-    return data.src_language, data.tgt_language
+    return normalize_language(data.src_language), normalize_language(data.tgt_language)
 
 
 def check_languages(pipeline: Pipeline, step: Step, configs: Mapping[str, Config]) -> None:
@@ -146,7 +152,8 @@ def check_languages(pipeline: Pipeline, step: Step, configs: Mapping[str, Config
         if name in ("config.data.train_src", "config.data.train_tgt"):
             run = str(maker.flags["workdir"])
             wanted = (src, tgt) if name.endswith("tgt") else (tgt, src)
-            _compare(find_languages(pipeline, run, configs), wanted, run)
+            direction = str(maker.flags.get("direction", ""))
+            _compare(find_languages(pipeline, run, configs, direction), wanted, run)
 
 
 def _compare(found: Languages, wanted: Languages, run: str) -> None:

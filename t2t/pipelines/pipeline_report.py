@@ -4,10 +4,13 @@ It is computed from the files of the steps, any number of times.
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from t2t.config.measure_names import choose_measure
 from t2t.evaluation.measures import Measure, format_interval, format_score
@@ -104,7 +107,10 @@ def describe_system(finished: Mapping[str, Work], system: System) -> dict[str, A
         "interval": own.over_sentences,
         "over_seeds": own.over_seeds,
         "seeds": list(own.seeds),
-        "chrf": [each.value("chrf") for each in system.evaluations],
+        "measures": {
+            name: float(np.mean([each.value(name) for each in system.evaluations]))
+            for name in system.evaluations[0].result["measures"]
+        },
         "engine": f"{backend.get('name', 'jax')} {backend.get('compute_type') or ''}".strip(),
         "tokens_per_second": sum(known) / len(known) if known else None,
         "bytes": measure_model(finished, step),
@@ -209,7 +215,7 @@ def _format(content: Mapping[str, Any]) -> Iterator[str]:
         rows = [
             (
                 name, format_score(each["value"]), format_interval(each["interval"]),
-                format_score(sum(each["chrf"]) / len(each["chrf"])),
+                format_score(each["measures"].get("chrf", math.nan)),
                 len(each["seeds"]), each["engine"],
                 each["tokens_per_second"] and round(each["tokens_per_second"]),
                 show_bytes(each["bytes"], 3),

@@ -108,13 +108,13 @@ def _find_work(pipeline: Pipeline, step: Step, new: Record) -> Work:
 def _find_facts(pipeline: Pipeline, step: Step, keys: Mapping[str, str]) -> dict[str, Any]:
     """Returns all that the output of a step depends on, as JSON reads it back."""
     facts: dict[str, Any] = {"program": step.program, "flags": dict(step.flags), "steps": keys}
-    inputs = step.list_inputs()
-    facts["inputs"] = {
-        f"{name}={path}": _hash_input(path, pipeline.workdir / _FACTS) for name, path in inputs
-    }
     recipe = step.flags.get("config")
-    if recipe and "{" not in recipe:  # it may read a run that is not there yet
-        facts["recipe"] = flatten(load_recipe(recipe))
+    known = recipe and "{" not in recipe  # else it may read a run that is not there yet
+    facts["recipe"] = flatten(load_recipe(recipe)) if known else {}
+    facts["inputs"] = {
+        f"{name}={path}": _hash_input(path, pipeline.workdir / _FACTS)
+        for name, path in step.list_inputs(facts["recipe"])
+    }
     copied: dict[str, Any] = json.loads(json.dumps(facts, default=str))
     return copied
 

@@ -48,7 +48,7 @@ _OF_CONFIG = [f"data.{split}_{side}" for split in _SPLITS for side in ("src", "t
 _OF_CONFIG += ["tokenizer.path", "training.init_from", "plugin.distillation.teacher"]
 _INPUTS = {f"config.{name}" for name in _OF_CONFIG}
 _INPUTS |= {"src", "tgt", "ref", "input", "prefixes", "n_best_list", "hypotheses", "segments"}
-_INPUTS |= {"workdir", "source", "tokenizer", "scores"}
+_INPUTS |= {"workdir", "source", "tokenizer", "scores", "init_from"}
 _PLACEHOLDER = re.compile(r"{(\w[^{}]*)}")
 _LANGUAGES = ("src", "tgt", "pair")  # placeholders of data.directions
 
@@ -67,10 +67,7 @@ class Step(Fields):
 
     def list_texts(self) -> Iterator[tuple[str, str]]:
         """Yields flag and value of each text; of a tuple each value."""
-        for name, given in self.flags.items():
-            for value in given if isinstance(given, tuple | list) else (given,):
-                if isinstance(value, str):
-                    yield name, value
+        return _list_texts(self.flags)
 
     @property
     def needs(self) -> list[str]:
@@ -78,24 +75,40 @@ class Step(Fields):
         found = (name for _, text in self.list_texts() for name in _PLACEHOLDER.findall(text))
         return [name for name in dict.fromkeys(found) if name not in _LANGUAGES]
 
-    def list_inputs(self) -> Iterator[tuple[str, Path]]:
-        """Yields flag and path of each input from outside.
+    def list_inputs(self, recipe: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+        """Yields flag and path of each input from outside, also of those that its recipe names.
 
         Raises:
             ConfigError: there is no such file or folder.
         """
-        for name, text in self.list_texts():
-            is_elsewhere = _PLACEHOLDER.search(text) or re.match("hf:|gs://", text)
-            if name not in _INPUTS or not text or is_elsewhere:
+        fields = {f"config.{name}": value for name, value in recipe.items()}
+        for name, text in _list_texts(fields | dict(self.flags)):
+            if name not in _INPUTS or not text or _PLACEHOLDER.search(text):
                 continue
-            path = Path(text).expanduser().absolute()
+            for each in [text] if Path(text).exists() else text.split(","):
+                if not re.match("hf:|gs://", each):
+                    yield from ((name, path) for path in self._find_input(name, each))
+
+    def _find_input(self, name: str, text: str) -> list[Path]:
+        path = Path(text).expanduser().absolute()
+        found = [path]
+        if name == "input":  # which may be a pattern
             found = [Path(each) for each in sorted(glob.glob(str(path)))]  # noqa: PTH207
-            if not (found := found or [path])[0].exists():
-                raise ConfigError(
-                    f"step {self.name}: --{name}={text} does not exist; name a file or folder, or "
-                    "the output of another step by {NAME}"
-                )
-            yield from ((name, each) for each in found)
+        elif not path.exists() and ":" in text:  # RUN:CHECKPOINT
+            found = [Path(str(path).rpartition(":")[0])]
+        if not found or not found[0].exists():
+            raise ConfigError(
+                f"step {self.name}: --{name}={text} does not exist; name a file or folder, or "
+                "the output of another step by {NAME}"
+            )
+        return found
+
+
+def _list_texts(flags: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, given in flags.items():
+        for value in given if isinstance(given, tuple | list) else (given,):
+            if isinstance(value, str):
+                yield name, value
 
 
 class Pipeline:
