@@ -6,8 +6,8 @@
 #   sbatch --nodes=2 --gpus-per-node=8 --ntasks-per-node=8 launch/slurm.sh \
 #       t2t.train --config=configs/big.py --workdir=/shared/runs/big
 #
-# Submit it from the checkout; all nodes must see the checkout and the run directory. t2t.sweep and
-# others are for one process; in a job array t2t.sweep gets its --index.
+# Submit it from the checkout; all nodes must see the checkout and the run directory. t2t.sweep,
+# t2t.pipeline and others are for one process; in a job array t2t.sweep gets its --index.
 #
 #   PYTHON=FILE     the Python to run; by default that of the environment .venv
 #   T2T_IMAGE=IMAGE runs in a container (enroot and pyxis) with the image's Python, but this checkout

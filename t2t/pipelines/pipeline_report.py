@@ -54,12 +54,12 @@ def write_report(pipeline: Pipeline, works: Mapping[str, Work]) -> str:
     }  # fmt: skip
     write_file(pipeline.workdir / "report.json", json.dumps(content, indent=1) + "\n")
     parts = ["# Report", *_format(content)]
-    if scores:
-        points = {
-            name: (each["tokens_per_second"], each["value"], each["interval"])
-            for name, each in scores.items()
-            if each["tokens_per_second"]
-        }
+    points = {
+        name: (each["tokens_per_second"], each["value"], each["interval"])
+        for name, each in scores.items()
+        if each["tokens_per_second"]
+    }
+    if points:
         measure = next(iter(scores.values()))["measure"]
         plot_by_speed(points, measure, pipeline.workdir / "quality.svg")
         parts.append("![Quality against speed](quality.svg)")
@@ -111,7 +111,7 @@ def describe_system(finished: Mapping[str, Work], system: System) -> dict[str, A
             name: float(np.mean([each.value(name) for each in system.evaluations]))
             for name in system.evaluations[0].result["measures"]
         },
-        "engine": f"{backend.get('name', 'jax')} {backend.get('compute_type') or ''}".strip(),
+        "engine": " ".join(filter(None, (backend.get("name"), backend.get("compute_type")))),
         "tokens_per_second": sum(known) / len(known) if known else None,
         "bytes": measure_model(finished, step),
     }

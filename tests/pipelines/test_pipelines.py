@@ -190,25 +190,40 @@ def test_a_full_disk_is_noticed_before_the_first_step(
         check(steps, tmp_path)
 
 
+@pytest.fixture
+def opus(tmp_path: Path) -> list[str]:
+    """Settings of a recipe: an English-German model that exists, and text."""
+    (folder := tmp_path / "opus").mkdir()
+    write_model(folder)
+    for name in ("train", "validation", "test"):
+        for language in ("en", "de", "fr"):
+            (tmp_path / f"{name}.{language}").write_text("a\n")
+    return [f"teacher={folder}", f"text={tmp_path}"]
+
+
 @pytest.mark.parametrize("recipe", ["distil", "multi30k", "opus_student"])
 def test_recipes_pass_the_checks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opus: list[str], recipe: str
 ) -> None:
     monkeypatch.chdir(ROOT)
-    settings: list[str] = []
-    if recipe == "opus_student":
-        (folder := tmp_path / "opus").mkdir()
-        write_model(folder)
-        for name in ("train", "validation", "test"):
-            for language in ("en", "de"):
-                (tmp_path / f"{name}.{language}").write_text("a\n")
-        settings = [f"teacher={folder}", f"text={tmp_path}"]
-    pipeline = run_pipeline.open_pipeline(
-        f"configs/pipelines/{recipe}.py", settings, tmp_path / "work"
-    )
+    path = f"configs/pipelines/{recipe}.py"
+    settings = opus if recipe == "opus_student" else []
+    pipeline = run_pipeline.open_pipeline(path, settings, tmp_path / "work")
     table = run_pipeline.describe_plan(pipeline)
     assert len(table.splitlines()) == len(pipeline.steps) + 2
     assert not (tmp_path / "work").exists()
+
+
+def test_an_imported_teacher_of_other_languages_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opus: list[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    settings = [*opus, "languages=en-fr"]
+    pipeline = run_pipeline.open_pipeline(
+        "configs/pipelines/opus_student.py", settings, tmp_path / "work"
+    )
+    with pytest.raises(ConfigError, match=r"student-0: its teacher {teacher} translates en-de"):
+        run_pipeline.describe_plan(pipeline)
 
 
 def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
