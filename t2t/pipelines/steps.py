@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t.config.fields import ConfigError, Fields, explain_attribute, show
+from t2t.config.files import check_type
 from t2t.config.recipes import find_recipe
 
 
@@ -194,6 +195,11 @@ class Pipeline:
 
 
 def _check_step(step: Step, known: Mapping[str, Step]) -> None:
+    for name, hint in typing.get_type_hints(Step).items():
+        try:
+            check_type(name, getattr(step, name), hint)
+        except ConfigError as error:
+            raise ConfigError(f"step {step.name}: {error}") from None
     if not re.fullmatch(r"\w[\w.-]*", step.name) or step.name in (OLD, *_LANGUAGES):
         raise ConfigError(
             f"step {step.name!r} cannot name a folder; use letters, digits and _.-, but not "

@@ -106,6 +106,8 @@ WRONG: dict[str, tuple[list[Step], str]] = {
         [Step("a", "train", {"init_from": "{b}"}), Step("b", "train", {"init_from": "{a}"})],
         "steps need each other in a circle: ",
     ),
+    "itself": ([Step("a", "train", {"init_from": "{a}"})], "in a circle: a -> a; let one"),
+    "types": ([Step("a", "evaluate", {}, against="b")], "a: against='b' is not of type"),  # type: ignore[arg-type]
     "step": ([Step("a", "train", {"init_from": "{b}"})], r"a needs \{b\}, which is no step; the"),
     "name": ([Step("a/b", "train")], "'a/b' cannot name a folder"),
     "twice": ([Step("a", "train"), Step("a", "train")], "two steps write the folder a"),
