@@ -12,6 +12,7 @@ from tests.interop.foreign_folders import write_model
 from tests.programs import Program
 from tests.tiny_training import change, make_config, write_recipe
 
+SIDES = ("src", "en"), ("tgt", "de")
 RECIPE = """
 from t2t.pipelines.steps import Step
 
@@ -27,7 +28,7 @@ def get_steps(config: str) -> list[Step]:
         Step("best", "write_pairs", train | {
             "config.data.train_src": ("{pairs}/train.src",), "config.data.train_weights": (),
             "config.data.train_tgt": ("{pairs}/train.tgt",),
-            "scores": "{scores},{scores}", "keep": 0.5}),
+            "scores": ("{scores}", "{scores}"), "keep": 0.5}),
         Step("translated", "translate", {"workdir": "{teacher}", "input": "{best}/train.src"}),
         Step("student", "train", train | {
             "config.data.train_src": ("{best}/train.src",), "config.data.train_weights": (),
@@ -80,14 +81,15 @@ def test_a_pipeline_killed_in_each_step_continues(tmp_path: Path) -> None:
 def test_an_imported_model_teaches_a_student(tmp_path: Path) -> None:
     """Its weights are random, so this shows that the steps fit together, and no quality."""
     config = make_config(tmp_path)
-    for language in ("en", "de"):
+    for _, language in SIDES:
         (tmp_path / f"train.{language}").write_text((tmp_path / f"b.{language}").read_text())
         (tmp_path / f"test.{language}").write_text(
             (tmp_path / f"validation.{language}").read_text()
         )
     (teacher := tmp_path / "opus").mkdir()
     write_model(teacher)
-    data = {"train_src": (), "train_tgt": (), "train_weights": ()}
+    data = {f"train_{side}": (f"{tmp_path}/train.{code}",) for side, code in SIDES}
+    data["train_weights"] = ()
     training = {"steps": 10}
     write_recipe(change(config, data=data, training=training), tmp_path / "config.py")
     work = tmp_path / "work"

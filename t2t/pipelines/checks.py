@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import json
+import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,17 @@ def check_flags(pipeline: Pipeline, step: Step) -> Config | None:
     kind, flags = find_request(module.main), pipeline.resolve(step)
     assert kind is not None
     arguments = [each for each in list_arguments(kind) if each.flag.takes != "rest"]
-    known = {each.flag.name: each.name for each in arguments}
+    known = {each.flag.name for each in arguments}
     own = {name: value for name, value in flags.items() if not name.startswith("config.")}
     for name in own:
         if name not in known:
             raise ConfigError(f"--{name}: {describe_unknown_field(name, [*known])}")
-    given = {known[name]: value for name, value in own.items()}
+    given = {}
+    for each in arguments:
+        if each.flag.name in own:
+            value = own[each.flag.name]
+            is_list = typing.get_origin(each.kind.plain) is tuple and not each.flag.is_repeated
+            given[each.name] = value.split(",") if is_list and isinstance(value, str) else value
     make_request(kind, given, {each.name: f"--{each.flag.name}" for each in arguments})
     build_config({"decoding": {name: flags[name] for name in DECODING if name in flags}})
     engine = flags.get(
