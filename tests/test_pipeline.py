@@ -1,6 +1,7 @@
 """t2t.pipeline as a program: killed in each step, and continued."""
 
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -35,8 +36,7 @@ def get_steps(config: str) -> list[Step]:
             "config.data.train_tgt": ("{translated}/train.src",),
             "config.model.decoder_layers": 1}),
         Step("int8", "export", run | {"quantization": "int8"}),
-        Step("a", "evaluate", run | {"split": "test"}, against=("b",)),
-        Step("b", "evaluate", run | {"split": "test", "workdir": "{teacher}"}),
+        Step("quality", "evaluate", run | {"split": "test"}),
     ]
 """
 
@@ -51,7 +51,7 @@ def test_a_pipeline_killed_in_each_step_continues(tmp_path: Path) -> None:
     work = tmp_path / "work"
     command = ["t2t.pipeline", f"--recipe={tmp_path}/recipe.py", f"--workdir={work}"]
     command.append(f"--set=config={tmp_path}/config.py")
-    names = "pairs teacher scores best translated student int8 b a".split()
+    names = "pairs teacher scores best translated student int8 quality".split()
     for name in names:
         watched = work / name / "record.json"
         if name == "teacher":  # which then has something to continue
@@ -67,10 +67,12 @@ def test_a_pipeline_killed_in_each_step_continues(tmp_path: Path) -> None:
     assert all(record["finished"] for record in records.values())
     assert [name for name in names if len(records[name]["starts"]) < 2] == []
     log = (work / "teacher" / "output.log").read_text()
-    assert "continuing" in log
-    report = (work / "report.md").read_text()
-    assert "| teacher " in report
-    assert "b" in json.loads((work / "report.json").read_text())["systems"]
+    assert re.search("stopped and saved after step .*starting after step [1-9]", log, re.DOTALL)
+    report = json.loads((work / "report.json").read_text())
+    [corpus] = report["training_text"]["student"]
+    assert corpus["corpus"] == "{best}/train.src | {translated}/train.src"
+    assert sum(corpus["origin"].values()) == corpus["pairs"] == 140
+    assert report["steps"]["teacher"]["starts"] == 2
     assert len((work / "best" / "text" / "train.src").read_text().splitlines()) == 140
     assert (work / "quality.svg").exists()
     planned = programs.run(*command, "--plan").stdout.splitlines()[2:]
@@ -104,6 +106,5 @@ def test_an_imported_model_teaches_a_student(tmp_path: Path) -> None:
                                     "student, int8"]  # fmt: skip
     [corpus] = report["training_text"]["student-0"]
     assert corpus["corpus"].endswith("| {translations}/train.en")
-    assert len(report["verdicts"]) == 3
-    sizes = {name: each["bytes"] for name, each in report["systems"].items()}
-    assert 4 * sizes["student, jax"] < sizes["teacher, jax"]
+    assert sum(line.startswith("No verdict on ") for line in report["verdicts"]) == 3
+    assert all(each["bytes"] > 0 for each in report["systems"].values())

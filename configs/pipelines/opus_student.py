@@ -62,9 +62,10 @@ def get_steps(
         own = student | {"config.seed": seed}
         found.append(Step(f"alone-{seed}", "train", own))
         found.append(Step(f"student-{seed}", "train", own | taught))
-        export = {"workdir": f"{{student-{seed}}}", "checkpoint": "last", "quantization": "int8"}
-        found.append(Step(f"student-{seed}-export", "export", export))
-        systems += [("alone", f"alone-{seed}"), ("student", f"student-{seed}")]
+        for kind in ("alone", "student"):
+            systems.append((kind, f"{kind}-{seed}"))
+            export = {"workdir": f"{{{kind}-{seed}}}", "checkpoint": "last", "quantization": "int8"}
+            found.append(Step(f"{kind}-{seed}-export", "export", export))
     for kind, run in systems:
         for engine, own in engines.items():
             if engine == "int8" and kind == "teacher":

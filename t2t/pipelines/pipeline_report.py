@@ -24,7 +24,7 @@ from t2t.evaluation.systems import (
     read_system,
 )
 from t2t.evaluation.verdict import describe_all, list_same
-from t2t.pipelines.records import Work
+from t2t.pipelines.records import Work, measure_files
 from t2t.pipelines.steps import Pipeline, Step
 from t2t.runtime.text_tables import format_table, show_bytes
 from t2t.storage.atomic_files import write_file
@@ -39,7 +39,7 @@ def write_report(pipeline: Pipeline, works: Mapping[str, Work]) -> str:
     """Writes report.md, report.json and quality.svg; returns the text of report.md."""
     finished = {name: work for name, work in works.items() if work.action == "none"}
     systems = read_systems(pipeline, finished)
-    scores = {name: describe_system(finished, system) for name, system in systems.items()}
+    scores = {name: describe_system(pipeline, finished, system) for name, system in systems.items()}
     verdicts = judge_systems(pipeline, systems)
     costs = {name: describe_cost(work) for name, work in works.items()}
     origins = {
@@ -90,7 +90,9 @@ def open_measure(systems: Sequence[System]) -> Measure:
     return first.evaluations[0].open_measure(name)
 
 
-def describe_system(finished: Mapping[str, Work], system: System) -> dict[str, Any]:
+def describe_system(
+    pipeline: Pipeline, finished: Mapping[str, Work], system: System
+) -> dict[str, Any]:
     """Score, speed and size of a system."""
     measure, test_set = open_measure([system]), check_comparable([system])
     score = judge(read_statistics([system], measure, test_set), measure, test_set)
@@ -113,28 +115,24 @@ def describe_system(finished: Mapping[str, Work], system: System) -> dict[str, A
         },
         "engine": " ".join(filter(None, (backend.get("name"), backend.get("compute_type")))),
         "tokens_per_second": sum(known) / len(known) if known else None,
-        "bytes": measure_model(finished, step),
+        "bytes": measure_model(pipeline, finished, step),
     }
 
 
-def measure_model(finished: Mapping[str, Work], step: Step) -> int | None:
+def measure_model(pipeline: Pipeline, finished: Mapping[str, Work], step: Step) -> int | None:
     """The bytes of the parameters that a step evaluates: of CTranslate2 those of an export."""
     run = str(step.flags.get("workdir", ""))
-    exports = (
-        work.record.outputs
-        for work in finished.values()
-        if work.step.program == "export" and work.step.flags.get("workdir") == run
-    )
     if step.flags.get("backend") == "ctranslate2":
-        return next((files.get("model/model.bin") for files in exports), None)
-    name = run.strip("{}")
-    if name not in finished:
-        return None
-    sizes: Counter[str] = Counter()
-    for path, size in finished[name].record.outputs.items():
-        before, params, _ = path.partition("/params/")
-        sizes[before] += size if params else 0
-    return max(sizes.values(), default=0) or None
+        exports = (
+            name
+            for name, work in finished.items()
+            if work.step.program == "export" and work.step.flags.get("workdir") == run
+        )
+        sizes = [measure_files(pipeline.find_output(name) / "model.bin") for name in exports]
+    else:
+        folder = Path(pipeline.resolve(step).get("workdir", "")) / "checkpoints"
+        sizes = [measure_files(path) for path in folder.glob("*/params")]
+    return max(sizes, default=0) or None
 
 
 def judge_systems(pipeline: Pipeline, systems: Mapping[str, System]) -> list[str]:
@@ -166,7 +164,10 @@ def list_differences(
     """What else differs between systems that are compared, as the passports of their scores say."""
     sections = "config", "decoding", "backend", "code", "versions"
     return {
-        f"{one.name} -> {other.name}": one.passport.diff(other.passport, *sections)
+        f"{one.name} -> {other.name}": {
+            name: pipeline.shorten(change)
+            for name, change in one.passport.diff(other.passport, *sections).items()
+        }
         for one, other in list_pairs(pipeline, systems)
     }
 
@@ -180,29 +181,22 @@ def describe_cost(work: Work) -> dict[str, Any]:
         "minutes": record.sum_up("seconds") / 60,
         "core_minutes": record.sum_up("core_seconds") / 60,
         "starts": len(record.starts),
-        "bytes": sum(record.outputs.values()),
+        "bytes": record.bytes,
     }
 
 
 def list_origins(pipeline: Pipeline, step: Step) -> Iterator[dict[str, Any]]:
     """Yields the corpora that a training has read, with their pairs, weights and origins."""
-    outputs = {f"{pipeline.find_output(name)}": name for name in pipeline.steps}
-
-    def shorten(name: str) -> str:
-        for output, maker in outputs.items():
-            name = name.replace(f"{output}/", f"{{{maker}}}/")
-        return name
-
     run = pipeline.find_output(step.name)
     starts = (run / "ledger.jsonl").read_text("utf-8").splitlines()
     for corpus in json.loads(starts[-1])["corpora"]["train"]:
-        name = shorten(corpus["name"])
+        name = pipeline.shorten(corpus["name"])
         found = {"corpus": name, "pairs": corpus["pairs"], "weight": corpus.get("weight", 1)}
-        for output, maker in outputs.items():
-            ledger = Path(output) / ORIGIN
-            if f"{{{maker}}}/" in name and ledger.exists():
+        for maker in pipeline.steps:
+            ledger = pipeline.find_output(maker) / ORIGIN
+            if f"{{{maker}}}" in name and ledger.exists():
                 lines = ledger.read_text("utf-8").splitlines()
-                counts = Counter(shorten(line.split("\t")[0]) for line in lines)
+                counts = Counter(pipeline.shorten(line.split("\t")[0]) for line in lines)
                 found["origin"] = dict(counts.most_common())
         yield found
 

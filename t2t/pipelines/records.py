@@ -15,7 +15,7 @@ from typing import Any
 from t2t.config.fields import ConfigError, flatten
 from t2t.config.files import load_recipe
 from t2t.pipelines.steps import PROGRAMS, Pipeline, Step
-from t2t.storage.atomic_files import write_file
+from t2t.storage.atomic_files import list_files, write_file
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.paths import find_version
 
@@ -35,7 +35,7 @@ class Record:
     # of each start: begun (date), seconds, core_seconds, status (None: it was cut off)
     starts: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     finished: str = ""  # date
-    outputs: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes of each file
+    bytes: int = 0  # of the output
 
     def write(self, folder: Path) -> None:
         """Writes the record into the folder of its step."""
@@ -61,6 +61,12 @@ def read_record(folder: Path) -> Record | None:
         raise ConfigError(
             f"{path} is damaged; remove its folder, and the step runs again"
         ) from None
+
+
+def measure_files(output: Path) -> int:
+    """The bytes of a file, or of all files in a folder; 0 if it does not exist."""
+    files = list_files(output) if output.is_dir() else [output]
+    return sum(each.stat().st_size for each in files if each.exists())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
-from t2t.pipelines.records import Record, Work
+from t2t.pipelines.records import Record, Work, measure_files
 from t2t.pipelines.steps import OLD, PROGRAMS, Pipeline
 from t2t.runtime.child_programs import find_reason, start_program, stop_programs
 from t2t.runtime.command_line import INTERRUPTED
-from t2t.storage.atomic_files import explain_write_errors, list_files
+from t2t.storage.atomic_files import explain_write_errors
 from t2t.storage.locks import LockedError, lock_folder
 from t2t.training.early_stopping import STOPPED_EARLY
 
@@ -120,7 +120,7 @@ class Runner:
             _log.info("%s failed: %s", step.name, reason)
         else:
             record.finished = _now()
-            record.outputs = _measure(output)
+            record.bytes = measure_files(output)
             self._finished.add(step.name)
             _log.info("%s: finished, %s", step.name, describe_cost(record))
         record.write(folder)
@@ -177,12 +177,6 @@ def _remove(output: Path) -> None:
     if output.is_dir():
         shutil.rmtree(output)
     output.unlink(missing_ok=True)
-
-
-def _measure(output: Path) -> dict[str, int]:
-    """The bytes of each file of an output, by its path in the folder of the step."""
-    files = list_files(output) if output.is_dir() else [output]
-    return {str(each.relative_to(output.parent)): each.stat().st_size for each in files}
 
 
 def _now() -> str:

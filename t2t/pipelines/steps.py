@@ -164,6 +164,12 @@ class Pipeline:
         """What a step writes."""
         return self.workdir / name / PROGRAMS[self.steps[name].program].output
 
+    def shorten(self, text: str) -> str:
+        """Returns a text with `{NAME}` in place of the paths of outputs."""
+        for name in self.steps:
+            text = text.replace(f"{self.find_output(name)}", f"{{{name}}}")
+        return text
+
     def resolve(self, step: Step) -> dict[str, Any]:
         """Returns the flags of a step, with paths in place of `{NAME}` and with its output."""
 
@@ -189,7 +195,8 @@ class Pipeline:
             several = isinstance(given, tuple | list)
             for value in (given or ("",)) if several else (given,):
                 # The config reads each value of a tuple as Python.
-                shown = repr(value) if several and name.startswith("config.") else value
+                is_python = given and several and name.startswith("config.")
+                shown = repr(value) if is_python else value
                 flags.append(f"--{name}={shown}")
         return [sys.executable, "-m", f"t2t.{step.program}", *flags]
 
