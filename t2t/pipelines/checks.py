@@ -11,7 +11,7 @@ from typing import Any
 from t2t.config.fields import Config, ConfigError, describe_unknown_field
 from t2t.config.files import build_config, load_recipe, override, read_saved_config
 from t2t.config.languages import fill_languages, normalize_language
-from t2t.config.new_run_rules import check_new_run
+from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.requests import DECODING, find_request, list_arguments, make_request
 from t2t.config.variants import import_plugins
@@ -37,6 +37,7 @@ def check(pipeline: Pipeline, works: Mapping[str, Work]) -> None:
     for step in pipeline.steps.values():
         with _explain(step):
             check_languages(pipeline, step, configs)
+            check_engine(step, configs)
     waiting = [work.step for work in works.values() if work.action != "none"]
     check_disk(
         pipeline.workdir,
@@ -72,11 +73,6 @@ def check_flags(pipeline: Pipeline, step: Step) -> Config | None:
             given[each.name] = value.split(",") if is_list and isinstance(value, str) else value
     make_request(kind, given, {each.name: f"--{each.flag.name}" for each in arguments})
     build_config({"decoding": {name: flags[name] for name in DECODING if name in flags}})
-    engine = flags.get(
-        "backend", flags.get("format", "ctranslate2" if step.program == "export" else "")
-    )
-    if engine == "ctranslate2" and importlib.util.find_spec("ctranslate2") is None:
-        raise ConfigError("CTranslate2 is not installed; pip install ctranslate2")
     overrides = {
         name.removeprefix("config."): value
         for name, value in flags.items()
@@ -87,7 +83,12 @@ def check_flags(pipeline: Pipeline, step: Step) -> Config | None:
         if overrides and recipe is None:
             raise ConfigError(f"--config.{next(iter(overrides))} overrides a field of --config")
         return None
-    return _read_config(recipe, overrides)
+    config = _read_config(recipe, overrides)
+    if step.program in ("prepare", "train") and not isinstance(config, OpenConfig):
+        check_new_run(config)
+        if not flags.get("allow_unused"):
+            check_effect([config], overrides)
+    return config
 
 
 def _read_config(recipe: str, overrides: Mapping[str, Any]) -> Config:
@@ -105,9 +106,20 @@ def _read_config(recipe: str, overrides: Mapping[str, Any]) -> Config:
                 raise ConfigError(f"{name}: {describe_unknown_field(name)}")
             setattr(getattr(config, section) if section else config, field, value)
         return config
-    config = override(config, values)
-    check_new_run(config)
-    return config
+    return override(config, values)
+
+
+def check_engine(step: Step, configs: Mapping[str, Config]) -> None:
+    """Checks that CTranslate2 is installed, and supports the model, if a step needs it."""
+    default = "ctranslate2" if step.program == "export" else ""
+    if step.flags.get("backend", step.flags.get("format", default)) != "ctranslate2":
+        return
+    if importlib.util.find_spec("ctranslate2") is None:
+        raise ConfigError("CTranslate2 is not installed; pip install ctranslate2")
+    if config := configs.get(str(step.flags["workdir"]).strip("{}")):
+        from t2t.interop.ctranslate2_export import check_support
+
+        check_support(config.model)
 
 
 def find_languages(

@@ -131,6 +131,15 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "rule": (
         [Step("a", "train", TRAIN | {"config.model.num_heads": 3})], "a: .*num_heads"
     ),
+    "unused": (
+        [Step("a", "train", TRAIN | {"config.model.feed_forward": "none", "config.model.d_ff": 9})],
+        "a: model.d_ff=9 has no effect with model.feed_forward",
+    ),
+    "engine": (
+        [Step("a", "train", TRAIN | {"config.model.position": "alibi"}),
+         Step("b", "export", {"workdir": "{a}"})],
+        "b: .*position='alibi'",
+    ),
     "config": ([Step("a", "train", {"config": "no.py"})], "config=no.py is no file"),
     "languages": (
         [
