@@ -19,6 +19,7 @@ KINDS = "teacher", "alone", "sequences", "words"
 def get_steps(
     text: str = "",
     languages: str = "en-de",
+    directory: str = "",
     config: str = "configs/quickstart.py",
     teacher_steps: int = 1000,
     student_steps: int = 1000,
@@ -34,6 +35,7 @@ def get_steps(
         text: a folder with train.LANGUAGE, validation.LANGUAGE and test.LANGUAGE for both
             languages; empty: the corpus of `config`.
         languages: source and target.
+        directory: data.directory of `config`, such as the folder of Multi30k.
         config: recipe of the teacher.
         teacher_steps: training steps of the teacher.
         student_steps: training steps of each student.
@@ -47,7 +49,7 @@ def get_steps(
     data = {"config": config} | {
         f"config.data.{side}_language": code for side, code in (("src", src), ("tgt", tgt))
     }
-    source = dict(data)
+    source = data | ({"config.data.directory": directory} if directory else {})
     source |= read_text(text, src, tgt) if text else {}
     data |= read_text("{pairs}", "src", "tgt")
     student = {
