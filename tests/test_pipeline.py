@@ -90,8 +90,8 @@ def test_an_imported_model_teaches_a_student(tmp_path: Path) -> None:
         )
     (teacher := tmp_path / "opus").mkdir()
     write_model(teacher)
-    data = {f"train_{side}": (f"{tmp_path}/train.{code}",) for side, code in SIDES}
-    data["train_weights"] = ()
+    files = {f"train_{side}": (f"{tmp_path}/train.{code}",) for side, code in SIDES}
+    data = files | {"train_weights": ()}
     training = {"steps": 10}
     write_recipe(change(config, data=data, training=training), tmp_path / "config.py")
     work = tmp_path / "work"

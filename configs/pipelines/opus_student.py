@@ -70,8 +70,8 @@ def get_steps(
         for engine, own in engines.items():
             if engine == "int8" and kind == "teacher":
                 continue  # CTranslate2 has a converter of its own for it
-            others = ("alone", "teacher") if kind == "student" else ()
-            others = tuple(f"{other}, {engine}" for other in others[: 2 - (engine == "int8")])
+            better = ["alone"] + ["teacher"] * (engine == "jax") if kind == "student" else []
+            others = tuple(f"{other}, {engine}" for other in better)
             flags = test | {"workdir": f"{{{run}}}"} | own
             name = f"{kind}, {engine}"
             found.append(Step(f"{run}-{engine}", "evaluate", flags, system=name, against=others))

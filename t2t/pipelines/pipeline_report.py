@@ -203,6 +203,8 @@ def list_origins(pipeline: Pipeline, step: Step) -> Iterator[dict[str, Any]]:
 
 def _format(content: Mapping[str, Any]) -> Iterator[str]:
     """Yields the sections of the report."""
+    rows: list[tuple[object, ...]]
+    header: tuple[str, ...]
     scores = content["systems"]
     if scores:
         measure = next(iter(scores.values()))["measure"]

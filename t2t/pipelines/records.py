@@ -114,7 +114,7 @@ def _find_work(pipeline: Pipeline, step: Step, new: Record) -> Work:
 def _find_facts(pipeline: Pipeline, step: Step, keys: Mapping[str, str]) -> dict[str, Any]:
     """Returns all that the output of a step depends on, as JSON reads it back."""
     facts: dict[str, Any] = {"program": step.program, "flags": dict(step.flags), "steps": keys}
-    recipe = step.flags.get("config")
+    recipe = str(step.flags.get("config", ""))
     known = recipe and "{" not in recipe  # else it may read a run that is not there yet
     facts["recipe"] = flatten(load_recipe(recipe)) if known else {}
     facts["inputs"] = {
