@@ -6,7 +6,7 @@ The data are for research and education, not for commercial use.
     python -m t2t.evaluate --workdir=runs/en-de --split=test --checkpoint=ema
 
 Text is lower-cased, as in the literature. The recipe takes 75 to 100 minutes on one x86-64 core.
-It has no test score yet. `experiments/multi30k.sh en-de` also trains on translations of the
+It has no test score yet. `configs/pipelines/multi30k.py` also trains on translations of the
 training text: 41.6 BLEU, the mean of three seeds (docs/results.md), on test_2016_flickr by the
 measure of Wu et al. (2021), whose model of 2.6M parameters has 41.02. Unlike the model of Wu et al.
 and the paper's, this model has pre-norm and rotary positions: its cross-attention learns to use the

@@ -6,8 +6,8 @@
 #   sbatch --nodes=2 --gpus-per-node=8 --ntasks-per-node=8 launch/slurm.sh \
 #       t2t.train --config=configs/big.py --workdir=/shared/runs/big
 #
-# Submit it from the checkout; all nodes must see the checkout and the run directory. t2t.sweep and
-# others are for one process; in a job array t2t.sweep gets its --index.
+# Submit it from the checkout; all nodes must see the checkout and the run directory. t2t.sweep,
+# t2t.pipeline and others are for one process; in a job array t2t.sweep gets its --index.
 #
 #   PYTHON=FILE     the Python to run; by default that of the environment .venv
 #   T2T_IMAGE=IMAGE runs in a container (enroot and pyxis) with the image's Python, but this checkout
@@ -53,7 +53,7 @@ elif [[ $1 == t2t.sweep && ${SLURM_ARRAY_TASK_ID:-} ]]; then
     set -- "$@" --index="$SLURM_ARRAY_TASK_ID"
 fi
 
-# Prints a fingerprint of the checkpoints of --workdir, a run or a sweep; of a bucket it sees none.
+# Prints a fingerprint of the checkpoints of --workdir, a run, a sweep or a pipeline; of a bucket it sees none.
 describe_checkpoints() {
     local argument previous='' workdir=''
     for argument in "$@"; do
@@ -61,7 +61,7 @@ describe_checkpoints() {
         [[ $previous != --workdir ]] || workdir=$argument
         previous=$argument
     done
-    find "${workdir/#\~/$HOME}" -maxdepth 3 -regex '.*/checkpoints/[0-9]+' 2>/dev/null |
+    find "${workdir/#\~/$HOME}" -maxdepth 4 -regex '.*/checkpoints/[0-9]+' 2>/dev/null |
         sort | cksum | cut -d' ' -f1
 }
 

@@ -63,7 +63,8 @@ def main(request: SweepRequest) -> int:
     from t2t.data.corpus_sources import check_paths, open_split
     from t2t.data.parts import choose_direction
     from t2t.data.preparation import fill_tokenizer
-    from t2t.sweeps.scheduler import Programs, assign_resources, sweep
+    from t2t.runtime.child_programs import assign_resources
+    from t2t.sweeps.scheduler import Programs, sweep
     from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol
     from t2t.sweeps.sweep_rows import BASE, check_rows, make_runs, read_rows, select
 

@@ -51,6 +51,7 @@ def test_recipes_import_only_the_config() -> None:
     ours = {name for name in imported if name.startswith("t2t")}
     assert {name for name in ours if not name.startswith("t2t.config")} <= {
         "t2t.sweeps.sweep_rows",
+        "t2t.pipelines.steps",
         "t2t.data.text_facts",  # of a recipe that fits itself to its text
         "t2t.runtime.machine_speed",
     }

@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import os
+import runpy
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,11 +20,13 @@ from t2t.config.fields import (
     DataConfig,
     Fields,
     describe_unknown_field,
+    explain_attribute,
     flatten,
     show,
 )
 from t2t.config.languages import fill_languages
 from t2t.config.open_numbers import Choices, OpenConfig
+from t2t.config.recipes import find_recipe
 from t2t.config.rules import check_fields, validate
 from t2t.config.variants import (
     describe_options,
@@ -281,6 +284,29 @@ def load_config(path: Path) -> Config:
     config = read_saved_config(path)
     open_plugins(config.plugins, path.parent)
     return validate(complete_options(config))
+
+
+def load_recipe(recipe: str) -> Config:
+    """Returns what `get_config` of a recipe returns: `configs/multi30k.py:en-de`; open values stay.
+
+    Raises:
+        ConfigError: the file or the function does not exist, or returns something else.
+    """
+    path, colon, argument = find_recipe(recipe).partition(":")
+    if not Path(path).is_file():
+        raise ConfigError(f"config={recipe} is no file; name a recipe, such as configs/base.py")
+    try:
+        config = runpy.run_path(path)["get_config"](*[argument] * bool(colon))
+    except (KeyError, TypeError) as error:
+        raise ConfigError(
+            f"config={recipe}: the recipe needs a function get_config(), with one argument for "
+            f"what follows a colon: {error}"
+        ) from None
+    except AttributeError as error:
+        raise explain_attribute(error) or error from None
+    if not isinstance(config, Config):
+        raise ConfigError(f"config={recipe}: get_config() returned {show(config)}, not a Config")
+    return config
 
 
 def load_run_config(run: str) -> Config:

@@ -149,7 +149,7 @@ class FilteredCorpus(Corpus):
 
     def read(self, start: int, stop: int) -> list[Pair]:
         """The kept pairs [start, stop)."""
-        numbers = self._kept[start:stop].tolist()
+        numbers = self.kept[start:stop].tolist()
         if not numbers:
             return []
         first = numbers[0]
@@ -166,7 +166,8 @@ class FilteredCorpus(Corpus):
         return [self._corpus[i] for i in np.flatnonzero(self._marks == mark)[:count].tolist()]
 
     @functools.cached_property
-    def _kept(self) -> Int[np.ndarray, "kept"]:
+    def kept(self) -> Int[np.ndarray, "kept"]:
+        """The numbers of the kept pairs in the corpus, from 0."""
         return np.flatnonzero(self._marks == 0).astype(np.int32)
 
 

@@ -112,6 +112,28 @@ def plot_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path
     write_figure(figure, path)
 
 
+def plot_by_speed(
+    points: Mapping[str, tuple[float, float, Interval | None]], measure: str, path: Path
+) -> None:
+    """Plots scores against tokens per second: of each system speed, score and 95% interval."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    figure, axes = _make_axes(7, 5)
+    for number, (name, (speed, value, interval)) in enumerate(points.items()):
+        errors = _find_errors([(value, interval)])
+        axes.errorbar(
+            [speed], [value], yerr=errors, marker="os^Dv"[number // 10 % 5], capsize=3, label=name
+        )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("tokens per second")
+    axes.set_ylabel(measure)
+    figure.legend(loc="outside right upper", fontsize="small")
+    write_figure(figure, path)
+
+
 def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
     """Plots a line for each system with 95% intervals over sentences."""
     figure, axes = _make_axes(7, 4)

@@ -20,6 +20,7 @@ from t2t.config.fields import Config, ConfigError, describe_unknown_field, flatt
 from t2t.config.request_flags import combine_repeated, define_request, read_request
 from t2t.config.requests import HOSTS, Request, find_operands, find_request
 from t2t.config.variants import describe_options, list_option_names, trust_plugins
+from t2t.runtime.child_programs import end_with_parent
 from t2t.runtime.error_messages import explain, is_unanswered
 from t2t.runtime.jax_settings import check_precision, skip_absent_accelerators
 
@@ -52,6 +53,8 @@ def run(main: Callable[..., int | None], alone: str = "one process does its work
     logging.captureWarnings(True)
     skip_absent_accelerators()
     _handle_signals()
+    if not end_with_parent():
+        sys.exit(INTERRUPTED)
     sys.excepthook = _report_fault
     kind = find_request(main)
     define_request(kind or Request)

@@ -3,12 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-import importlib.util
-import itertools
 import logging
-import os
-import re
-import signal
 import subprocess
 import sys
 import threading
@@ -20,10 +15,9 @@ from typing import Any
 
 import tqdm
 
-from t2t.config.fields import ConfigError
 from t2t.config.measure_names import ON_REQUEST
 from t2t.evaluation.saved_evaluations import load_evaluation
-from t2t.runtime.jax_settings import has_tpu
+from t2t.runtime.child_programs import find_reason, start_program, stop_programs
 from t2t.storage.atomic_files import make_folder, write_file
 from t2t.storage.growing_files import GrowingFiles, measure_growth
 from t2t.sweeps.sweep_directory import (
@@ -217,23 +211,12 @@ class Scheduler:
         self, folder: Path, worker: int, progress: Progress, stage: str, command: list[str]
     ) -> str:
         """Runs a program; returns why it failed, or nothing."""
-        cores, environment = assign_resources(worker, self._workers, os.environ)
         logs = GrowingFiles(folder, "output.log")
         log = logs.local / "output.log"
         with log.open("ab") as output, self._starting:
             if self._is_stopped:
                 return "stopped"
-            if cores:
-                os.sched_setaffinity(0, cores)  # of this thread, and of the programs that it starts
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment | {"PYTHONUNBUFFERED": "1"},  # keep the order of stdout and stderr
-                pass_fds=[self._lock],
-                process_group=0,  # so that Ctrl-C signals only the sweep
-            )
+            process = start_program(command, worker, self._workers, output, output, self._lock)
             self._running.add(process)
             offset = output.tell()
         progress.begin(stage)
@@ -243,30 +226,16 @@ class Scheduler:
         self._running.remove(process)
         reason = ""
         if status and (stage, status) != ("training", STOPPED_EARLY):
-            reason = f"{stage} failed: {_find_reason(status, log.read_bytes()[offset:])}"
+            reason = f"{stage} failed: {find_reason(status, log.read_bytes()[offset:])}"
         logs.close()
         return reason
 
     def _stop(self) -> None:
-        """Tells all processes to save and stop, and waits; a second Ctrl-C kills them.
-
-        A second SIGTERM has no effect: launchers may send several.
-        """
-        previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        """Tells all programs to save and stop, and waits for them."""
         with self._starting:
             self._is_stopped = True
             stopped = [*self._running]
-        for process in stopped:
-            process.terminate()
-        try:
-            for process in stopped:
-                process.wait()
-        except KeyboardInterrupt:
-            for process in stopped:
-                process.kill()
-            raise
-        finally:
-            signal.signal(signal.SIGTERM, previous)
+        stop_programs(stopped)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int | None:
@@ -275,59 +244,3 @@ def _wait(process: subprocess.Popen[bytes]) -> int | None:
         return process.wait(_POLL_SECONDS)
     except subprocess.TimeoutExpired:
         return None
-
-
-def _find_reason(status: int, output: bytes) -> str:
-    """Returns the signal that killed a process, else its last exception or last line."""
-    if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
-    text = output.decode(errors="replace")
-    lines = [line.strip() for line in re.split(r"[\r\n]", text) if line.strip()]
-    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
-    return (raised or lines or [f"exit status {status}"])[-1]
-
-
-def assign_resources(
-    worker: int, workers: int, environment: Mapping[str, str]
-) -> tuple[set[int], dict[str, str]]:
-    """Returns the CPU cores (empty: all) and the environment of one of several workers.
-
-    Workers share no NVIDIA GPU, and no core unless there are fewer cores than workers.
-
-    Raises:
-        ConfigError: there are fewer GPUs than workers, or several workers would use a TPU.
-    """
-    if workers == 1:
-        return set(), dict(environment)
-    if uses_tpu(environment):
-        raise ConfigError(
-            f"--workers={workers}: every process claims all TPU chips of this machine, so the "
-            "second one fails; use --workers=1, or JAX_PLATFORMS=cpu to train on the CPU"
-        )
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
-    gpus = find_gpus(environment)
-    if gpus and len(gpus) < workers:
-        raise ConfigError(f"--workers={workers} is more than the {len(gpus)} GPUs; use fewer")
-    mine = {"CUDA_VISIBLE_DEVICES": ",".join(gpus[worker::workers])} if gpus else {}
-    return {*cores[worker::workers]}, {**environment, **mine}
-
-
-def find_gpus(environment: Mapping[str, str]) -> list[str]:
-    """Returns the GPUs that JAX would use, without initialising JAX."""
-    if (environment.get("JAX_PLATFORMS") or "cuda").split(",")[0] not in ("cuda", "gpu"):
-        return []
-    if "CUDA_VISIBLE_DEVICES" in environment:  # CUDA ignores what follows a negative number
-        names = environment["CUDA_VISIBLE_DEVICES"].split(",")
-        return [*itertools.takewhile(lambda name: name and not name.startswith("-"), names)]
-    return [str(n) for n, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]
-
-
-def uses_tpu(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bool:
-    """Returns whether JAX would use a TPU, without initialising JAX.
-
-    JAX_PLATFORMS decides if it is set. Otherwise JAX uses a TPU if libtpu is installed and there
-    are chips.
-    """
-    if platforms := environment.get("JAX_PLATFORMS"):
-        return "tpu" in platforms.split(",")
-    return has_tpu(devices) and importlib.util.find_spec("libtpu") is not None

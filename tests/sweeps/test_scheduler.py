@@ -17,15 +17,9 @@ import pytest
 
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import override, save_config
+from t2t.runtime.child_programs import assign_resources, find_gpus, uses_tpu
 from t2t.storage.atomic_files import make_folder
-from t2t.sweeps.scheduler import (
-    Programs,
-    Progress,
-    Scheduler,
-    assign_resources,
-    find_gpus,
-    uses_tpu,
-)
+from t2t.sweeps.scheduler import Programs, Progress, Scheduler
 from t2t.sweeps.sweep_directory import EvaluationProtocol, lock_sweep
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
 from t2t.training.early_stopping import STOPPED_EARLY

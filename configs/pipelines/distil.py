@@ -1,0 +1,125 @@
+"""A teacher, and students that learn from it, on the embedded phrasebook or on your own text.
+
+    python -m t2t.pipeline --recipe=configs/pipelines/distil.py --workdir=runs/distil
+
+The student is half as wide as the teacher and has one decoder layer, since the decoder takes most
+of the time of translating. It is trained three times: on the text alone, on the teacher's
+translations of it by beam search (sequence-level distillation, Kim and Rush 2016), and with the
+teacher's distribution of each sub-word in the loss (word-level distillation). All models are
+exported to int8, and evaluated by both engines. docs/students.md explains the settings.
+"""
+
+from typing import Any
+
+from t2t.pipelines.steps import Step
+
+KINDS = "teacher", "alone", "sequences", "words"
+
+
+def get_steps(
+    text: str = "",
+    languages: str = "en-de",
+    directory: str = "",
+    config: str = "configs/quickstart.py",
+    teacher_steps: int = 1000,
+    student_steps: int = 1000,
+    student_width: int = 64,
+    pairs: int = 40_000,
+    beam_size: int = 4,
+    checkpoint: str = "last",
+    seeds: tuple[int, ...] = (0,),
+) -> list[Step]:
+    """Returns the steps.
+
+    Args:
+        text: a folder with train.LANGUAGE, validation.LANGUAGE and test.LANGUAGE for both
+            languages; empty: the corpus of `config`.
+        languages: source and target.
+        directory: data.directory of `config`, such as the folder of Multi30k.
+        config: recipe of the teacher.
+        teacher_steps: training steps of the teacher.
+        student_steps: training steps of each student.
+        student_width: d_model of the students.
+        pairs: at most so many training pairs are used.
+        beam_size: beam of the translations that students learn from.
+        checkpoint: that of all models that is used, such as "ema".
+        seeds: with each of them all models are trained.
+    """
+    src, _, tgt = languages.partition("-")
+    data = {"config": config} | {
+        f"config.data.{side}_language": code for side, code in (("src", src), ("tgt", tgt))
+    }
+    source = data | ({"config.data.directory": directory} if directory else {})
+    source |= read_text(text, src, tgt) if text else {}
+    data |= read_text("{pairs}", "src", "tgt")
+    student = {
+        "config.training.steps": student_steps,
+        "config.model.encoder_layers": 3,
+        "config.model.decoder_layers": 1,
+        "config.model.d_model": student_width,
+        "config.model.d_ff": 4 * student_width,
+    }
+    steps = [Step("pairs", "write_pairs", source | {"first": pairs})]
+    for seed in seeds:
+        own = data | {"config.seed": seed}
+        teacher = own | {"config.training.steps": teacher_steps}
+        steps += list_models(teacher, own | student, beam_size, checkpoint, seed)
+        steps += [step for kind in KINDS for step in list_uses(kind, checkpoint, seed)]
+    return steps
+
+
+def read_text(folder: str, src: str, tgt: str) -> dict[str, Any]:
+    """The flags with which a config reads the files of a folder, which end in these names."""
+    flags: dict[str, Any] = {"config.data.source": "text"}
+    for side, name in (("src", src), ("tgt", tgt)):
+        flags[f"config.data.train_{side}"] = (f"{folder}/train.{name}",)
+        flags[f"config.data.validation_{side}"] = f"{folder}/validation.{name}"
+        flags[f"config.data.test_{side}"] = f"{folder}/test.{name}"
+    return flags
+
+
+def list_models(
+    teacher: dict[str, Any], student: dict[str, Any], beam_size: int, checkpoint: str, seed: int
+) -> list[Step]:
+    """The teacher of a seed, its translations and its students."""
+    run, translations = f"{{teacher-{seed}}}", f"{{translations-{seed}}}"
+    student |= {"config.tokenizer.path": f"{run}/vocab"}
+    # The translations keep the name of the file that was translated.
+    sequences = {"config.data.train_tgt": (f"{translations}/train.src",)}
+    words = {
+        "config.plugins": "examples.distillation",
+        "config.training.loss": "distillation",
+        "config.plugin.distillation.teacher": f"{run}:{checkpoint}",
+    }
+    search = {"workdir": run, "checkpoint": checkpoint, "beam_size": beam_size}
+    return [
+        Step(f"teacher-{seed}", "train", teacher),
+        Step(f"translations-{seed}", "translate", search | {"input": "{pairs}/train.src"}),
+        Step(f"alone-{seed}", "train", student),
+        Step(f"sequences-{seed}", "train", student | sequences),
+        Step(f"words-{seed}", "train", student | words),
+    ]
+
+
+def list_uses(kind: str, checkpoint: str, seed: int) -> list[Step]:
+    """The int8 export of a model, and its evaluations by both engines."""
+    run = {"workdir": f"{{{kind}-{seed}}}", "checkpoint": checkpoint}
+    run |= {"plugins": "examples.distillation"} if kind == "words" else {}
+    engines: dict[str, dict[str, str]] = {
+        "jax": {},
+        "int8": {"backend": "ctranslate2", "compute_type": "int8"},
+    }
+    better = KINDS[: min(KINDS.index(kind), 2)]  # with which the kind is compared
+    return [
+        Step(f"{kind}-{seed}-export", "export", run | {"quantization": "int8"}),
+        *(
+            Step(
+                f"{kind}-{seed}-{engine}",
+                "evaluate",
+                run | flags | {"split": "test"},
+                system=f"{kind}, {engine}",
+                against=tuple(f"{other}, {engine}" for other in better),
+            )
+            for engine, flags in engines.items()
+        ),
+    ]

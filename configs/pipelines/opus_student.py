@@ -1,0 +1,92 @@
+r"""A small student of a model that exists, such as OPUS-MT or NLLB, on your own text.
+
+    python -m t2t.pipeline --recipe=configs/pipelines/opus_student.py --workdir=runs/student \
+        --set=teacher=hf:Helsinki-NLP/opus-mt-en-de --set=text=FOLDER
+
+FOLDER has train.en, validation.en, test.en and the same with .de. The teacher translates train.en;
+of train.de only the student without a teacher learns. The students have a vocabulary of their own,
+half of the teacher's width and fewer layers, so less than a quarter of its parameters.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from t2t.pipelines.steps import Step
+
+WIDTH, LAYERS = 512, 6  # of OPUS-MT, for a teacher that is still on the Hub
+
+
+def get_steps(
+    teacher: str,
+    text: str,
+    languages: str = "en-de",
+    directions: str = "",
+    config: str = "configs/text.py",
+    beam_size: int = 4,
+    steps: int = 0,
+    seeds: tuple[int, ...] = (0,),
+) -> list[Step]:
+    """Returns the steps.
+
+    Args:
+        teacher: a folder of transformers, or hf:OWNER/NAME.
+        text: a folder with train.LANGUAGE, validation.LANGUAGE and test.LANGUAGE.
+        languages: source and target.
+        directions: of a teacher with many languages, its codes, such as eng_Latn-deu_Latn.
+        config: recipe of the students.
+        beam_size: beam of the translations that the student learns from.
+        steps: training steps of the students; 0: as the recipe chooses.
+        seeds: with each of them the students are trained.
+    """
+    src, _, tgt = languages.partition("-")
+    source = {"source": teacher, "src_language": src, "tgt_language": tgt}
+    source |= {"directions": directions} if directions else {}
+    search = {"workdir": "{teacher}", "checkpoint": "last", "beam_size": beam_size}
+    student: dict[str, Any] = {"config": config} | find_size(teacher)
+    student |= {"config.data.source": "text"} if "text.py" not in config else {}
+    for side, language in (("src", src), ("tgt", tgt)):
+        student[f"config.data.{side}_language"] = language
+        student[f"config.data.train_{side}"] = (f"{text}/train.{language}",)
+        student[f"config.data.validation_{side}"] = f"{text}/validation.{language}"
+    student |= {"config.training.steps": steps} if steps else {}
+    taught = {"config.data.train_tgt": (f"{{translations}}/train.{src}",)}
+    found = [
+        Step("teacher", "import_model", source),
+        Step("translations", "translate", search | {"input": f"{text}/train.{src}"}),
+    ]
+    test = {"src": f"{text}/test.{src}", "ref": f"{text}/test.{tgt}", "checkpoint": "last"}
+    engines = {"jax": {}, "int8": {"backend": "ctranslate2", "compute_type": "int8"}}
+    systems = [("teacher", "teacher")]
+    for seed in seeds:
+        own = student | {"config.seed": seed}
+        found.append(Step(f"alone-{seed}", "train", own))
+        found.append(Step(f"student-{seed}", "train", own | taught))
+        for kind in ("alone", "student"):
+            systems.append((kind, f"{kind}-{seed}"))
+            export = {"workdir": f"{{{kind}-{seed}}}", "checkpoint": "last", "quantization": "int8"}
+            found.append(Step(f"{kind}-{seed}-export", "export", export))
+    for kind, run in systems:
+        for engine, own in engines.items():
+            if engine == "int8" and kind == "teacher":
+                continue  # CTranslate2 has a converter of its own for it
+            better = ["alone"] + ["teacher"] * (engine == "jax") if kind == "student" else []
+            others = tuple(f"{other}, {engine}" for other in better)
+            flags = test | {"workdir": f"{{{run}}}"} | own
+            name = f"{kind}, {engine}"
+            found.append(Step(f"{run}-{engine}", "evaluate", flags, system=name, against=others))
+    return found
+
+
+def find_size(teacher: str) -> dict[str, Any]:
+    """The size of a student: half of the teacher's width, its encoder, one decoder layer."""
+    path = Path(teacher).expanduser() / "config.json"
+    values = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    width = values.get("d_model", WIDTH) // 2
+    layers = values.get("encoder_layers", values.get("num_layers", LAYERS))
+    return {
+        "config.model.d_model": width,
+        "config.model.d_ff": 4 * width,
+        "config.model.encoder_layers": layers,
+        "config.model.decoder_layers": 1,
+    }

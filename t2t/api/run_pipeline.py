@@ -1,0 +1,93 @@
+"""`run_pipeline`: runs the steps of a recipe that are not finished, and reports on all."""
+
+import logging
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from t2t.config.fields import ConfigError
+from t2t.pipelines.checks import check
+from t2t.pipelines.pipeline_report import write_report
+from t2t.pipelines.records import plan
+from t2t.pipelines.runner import Runner, lock
+from t2t.pipelines.steps import Pipeline, read_steps
+from t2t.runtime.text_tables import format_table
+from t2t.storage.paths import check_new_run_path, make_local_path, make_run_path
+
+_log = logging.getLogger(__name__)
+
+
+def open_pipeline(recipe: str, settings: Sequence[str], workdir: Path) -> Pipeline:
+    """Reads the steps of a recipe, and sorts them; raises `ConfigError` if they are wrong."""
+    local = make_local_path(workdir, "the folder of a pipeline is a local or shared one")
+    make_run_path(local)
+    check_new_run_path(local)
+    return Pipeline(read_steps(recipe, settings), local)
+
+
+def describe_plan(pipeline: Pipeline) -> str:
+    """Says for each step whether it would run, and why; starts nothing."""
+    works = plan(pipeline)
+    check(pipeline, works)
+    rows = [
+        (name, work.step.program, work.action, work.reason, ", ".join(work.step.needs))
+        for name, work in works.items()
+    ]
+    return format_table(rows, ("step", "program", "to do", "why", "needs"))
+
+
+def run_pipeline(pipeline: Pipeline, only: Sequence[str], workers: int) -> Runner:
+    """Runs the steps that are not finished, or those in `only`; the result names those that failed.
+
+    Raises:
+        ConfigError: a step would fail, another process is at work, or a step in `only` needs others
+            that are not finished.
+    """
+    works = plan(pipeline)
+    check(pipeline, works)
+    if unknown := [name for name in only if name not in works]:
+        raise ConfigError(f"--only={unknown[0]} is no step; the steps are {', '.join(works)}")
+    for name in only:
+        needed = [each for each in works[name].step.needs if each not in only]
+        if missing := [each for each in needed if works[each].action != "none"]:
+            raise ConfigError(f"--only={name} needs {missing[0]}, which is not finished; run it")
+    names = list(only or works)
+    with lock(pipeline.workdir, shared=bool(only)) as descriptor:
+        runner = Runner(pipeline, plan(pipeline), workers, descriptor)
+        runner.work(names)
+    return runner
+
+
+def report(pipeline: Pipeline) -> str:
+    """Writes report.md, report.json and the figure, of the steps finished so far; returns it."""
+    return write_report(pipeline, plan(pipeline))
+
+
+def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> list[str]:
+    """Submits a job for each step that is not finished; returns their numbers.
+
+    `command` is one such as "sbatch --gpus-per-node=1 launch/slurm.sh". Each job runs one step, by
+    `--only`, when the jobs of the steps that it needs have ended well.
+
+    Raises:
+        ConfigError: a step would fail, or the command did.
+    """
+    works = plan(pipeline)
+    check(pipeline, works)
+    jobs: dict[str, str] = {}
+    program, *rest = shlex.split(command)
+    for name, work in works.items():
+        if work.action == "none":
+            continue
+        before = ":".join(jobs[each] for each in work.step.needs if each in jobs)
+        flags = ["--parsable", f"--job-name={name}"]
+        flags += [f"--dependency=afterok:{before}", "--kill-on-invalid-dep=yes"] if before else []
+        line = [program, *flags, *rest, "t2t.pipeline", *arguments, f"--only={name}"]
+        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=sys.stderr, text=True)
+        if done.returncode:
+            raise ConfigError(f"--submit: {shlex.join(line)} failed; see above")
+        jobs[name] = done.stdout.strip().partition(";")[0]
+        _log.info("%s: job %s", name, jobs[name])
+    return [*jobs.values()]

@@ -1,0 +1,1 @@
+"""Programs run as the steps of a recipe, each once, and one report about all of them."""

@@ -1,0 +1,259 @@
+"""The report of a pipeline: quality, speed, size, cost, origin of the text, and what differs.
+
+It is computed from the files of the steps, any number of times.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from t2t.config.measure_names import choose_measure
+from t2t.evaluation.measures import Measure, format_interval, format_score
+from t2t.evaluation.plots import plot_by_speed
+from t2t.evaluation.saved_evaluations import EvaluationError
+from t2t.evaluation.significance import judge
+from t2t.evaluation.systems import (
+    System,
+    check_comparable,
+    read_statistics,
+    read_system,
+)
+from t2t.evaluation.verdict import describe_all, list_same
+from t2t.pipelines.records import Work, measure_files
+from t2t.pipelines.steps import Pipeline, Step
+from t2t.runtime.text_tables import format_table, show_bytes
+from t2t.storage.atomic_files import write_file
+
+# Fields in which the seeds of a system may differ: each learns from its own teacher.
+_MAY_DIFFER = ("data.train_src", "data.train_tgt", "tokenizer.path", "training.init_from",
+               "plugin.distillation.teacher")  # fmt: skip
+ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of each pair
+
+
+def write_report(pipeline: Pipeline, works: Mapping[str, Work]) -> str:
+    """Writes report.md, report.json and quality.svg; returns the text of report.md."""
+    finished = {name: work for name, work in works.items() if work.action == "none"}
+    systems = read_systems(pipeline, finished)
+    scores = {name: describe_system(pipeline, finished, system) for name, system in systems.items()}
+    verdicts = judge_systems(pipeline, systems)
+    costs = {name: describe_cost(work) for name, work in works.items()}
+    origins = {
+        name: [*list_origins(pipeline, work.step)]
+        for name, work in finished.items()
+        if work.step.program == "train"
+    }
+    differences = list_differences(pipeline, systems)
+    content = {
+        "systems": scores, "verdicts": verdicts, "steps": costs, "training_text": origins,
+        "differences": differences,
+    }  # fmt: skip
+    write_file(pipeline.workdir / "report.json", json.dumps(content, indent=1) + "\n")
+    parts = ["# Report", *_format(content)]
+    points = {
+        name: (each["tokens_per_second"], each["value"], each["interval"])
+        for name, each in scores.items()
+        if each["tokens_per_second"]
+    }
+    if points:
+        measure = next(iter(scores.values()))["measure"]
+        plot_by_speed(points, measure, pipeline.workdir / "quality.svg")
+        parts.append("![Quality against speed](quality.svg)")
+    text = "\n\n".join(parts)
+    write_file(pipeline.workdir / "report.md", text + "\n")
+    return text
+
+
+def read_systems(pipeline: Pipeline, finished: Mapping[str, Work]) -> dict[str, System]:
+    """Reads the finished evaluations, those of one system together."""
+    places: dict[str, list[str]] = {}
+    for name, work in finished.items():
+        if work.step.program == "evaluate":
+            place = str(pipeline.find_output(name))
+            places.setdefault(work.step.system or name, []).append(place)
+    found = {}
+    for name, files in places.items():
+        system = read_system(",".join(files), "", "", _MAY_DIFFER)
+        found[name] = System(name, system.evaluations)
+    return found
+
+
+def open_measure(systems: Sequence[System]) -> Measure:
+    """The measure by which systems are compared: BLEU, or the one for their text."""
+    first = systems[0]
+    lowercase = any(system.is_lowercase for system in systems)
+    name = choose_measure(None, lowercase=lowercase, kind=first.tokenizer_kind, text_alone=False)
+    return first.evaluations[0].open_measure(name)
+
+
+def describe_system(
+    pipeline: Pipeline, finished: Mapping[str, Work], system: System
+) -> dict[str, Any]:
+    """Score, speed and size of a system."""
+    measure, test_set = open_measure([system]), check_comparable([system])
+    score = judge(read_statistics([system], measure, test_set), measure, test_set)
+    own, backend = score.scores[system.name], system.passport.backend
+    speeds = [each.result.get("tokens_per_second") for each in system.evaluations]
+    known = [speed for speed in speeds if speed]
+    step = next(
+        work.step for name, work in finished.items() if (work.step.system or name) == system.name
+    )
+    return {
+        "measure": measure.name,
+        "definition": measure.definition,
+        "value": own.value,
+        "interval": own.over_sentences,
+        "over_seeds": own.over_seeds,
+        "seeds": list(own.seeds),
+        "measures": {
+            name: float(np.mean([each.value(name) for each in system.evaluations]))
+            for name in system.evaluations[0].result["measures"]
+        },
+        "engine": " ".join(filter(None, (backend.get("name"), backend.get("compute_type")))),
+        "tokens_per_second": sum(known) / len(known) if known else None,
+        "bytes": measure_model(pipeline, finished, step),
+    }
+
+
+def measure_model(pipeline: Pipeline, finished: Mapping[str, Work], step: Step) -> int | None:
+    """The bytes of the parameters that a step evaluates: of CTranslate2 those of an export."""
+    run = str(step.flags.get("workdir", ""))
+    if step.flags.get("backend") == "ctranslate2":
+        exports = (
+            name
+            for name, work in finished.items()
+            if work.step.program == "export" and work.step.flags.get("workdir") == run
+        )
+        sizes = [measure_files(pipeline.find_output(name) / "model.bin") for name in exports]
+    else:
+        folder = Path(pipeline.resolve(step).get("workdir", "")) / "checkpoints"
+        sizes = [measure_files(path) for path in folder.glob("*/params")]
+    return max(sizes, default=0) or None
+
+
+def judge_systems(pipeline: Pipeline, systems: Mapping[str, System]) -> list[str]:
+    """The verdict on each system against each one that it is compared with, in words."""
+    lines = []
+    for pair in list_pairs(pipeline, systems):
+        try:
+            measure, test_set = open_measure(pair), check_comparable(pair)
+            judgement = judge(read_statistics(pair, measure, test_set), measure, test_set)
+            lines += describe_all(judgement, measure.name, list_same(pair))
+        except EvaluationError as error:  # the others are worth a report
+            lines.append(f"No verdict on {pair[1].name} against {pair[0].name}: {error}")
+    return lines
+
+
+def list_pairs(pipeline: Pipeline, systems: Mapping[str, System]) -> list[tuple[System, System]]:
+    """The systems that are compared, as far as they are evaluated: each other with its first."""
+    names = dict.fromkeys(
+        (first, step.system or step.name)
+        for step in pipeline.steps.values()
+        for first in step.against
+    )
+    return [(systems[a], systems[b]) for a, b in names if {a, b} <= systems.keys()]
+
+
+def list_differences(
+    pipeline: Pipeline, systems: Mapping[str, System]
+) -> dict[str, dict[str, str]]:
+    """What else differs between systems that are compared, as the passports of their scores say."""
+    sections = "config", "decoding", "backend", "code", "versions"
+    return {
+        f"{one.name} -> {other.name}": {
+            name: pipeline.shorten(change)
+            for name, change in one.passport.diff(other.passport, *sections).items()
+        }
+        for one, other in list_pairs(pipeline, systems)
+    }
+
+
+def describe_cost(work: Work) -> dict[str, Any]:
+    """What a step has cost so far, in all of its starts."""
+    record = work.record
+    return {
+        "program": work.step.program,
+        "state": "finished" if work.action == "none" else work.reason,
+        "minutes": record.sum_up("seconds") / 60,
+        "core_minutes": record.sum_up("core_seconds") / 60,
+        "starts": len(record.starts),
+        "bytes": record.bytes,
+    }
+
+
+def list_origins(pipeline: Pipeline, step: Step) -> Iterator[dict[str, Any]]:
+    """Yields the corpora that a training has read, with their pairs, weights and origins."""
+    run = pipeline.find_output(step.name)
+    starts = (run / "ledger.jsonl").read_text("utf-8").splitlines()
+    for corpus in json.loads(starts[-1])["corpora"]["train"]:
+        name = pipeline.shorten(corpus["name"])
+        found = {"corpus": name, "pairs": corpus["pairs"], "weight": corpus.get("weight", 1)}
+        for maker in pipeline.steps:
+            ledger = pipeline.find_output(maker) / ORIGIN
+            if f"{{{maker}}}" in name and ledger.exists():
+                lines = ledger.read_text("utf-8").splitlines()
+                counts = Counter(pipeline.shorten(line.split("\t")[0]) for line in lines)
+                found["origin"] = dict(counts.most_common())
+        yield found
+
+
+def _format(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the sections of the report."""
+    rows: list[tuple[object, ...]]
+    header: tuple[str, ...]
+    scores = content["systems"]
+    if scores:
+        measure = next(iter(scores.values()))["measure"]
+        rows = [
+            (
+                name, format_score(each["value"]), format_interval(each["interval"]),
+                format_score(each["measures"].get("chrf", math.nan)),
+                len(each["seeds"]), each["engine"],
+                each["tokens_per_second"] and round(each["tokens_per_second"]),
+                show_bytes(each["bytes"], 3),
+            )
+            for name, each in scores.items()
+        ]  # fmt: skip
+        header = ("system", measure, "95%", "chrF", "seeds", "engine", "tokens/s", "size")
+        yield "## Quality, speed and size"
+        yield format_table(rows, header, "lrlrrlrr", markdown=True)
+        definitions = dict.fromkeys(each["definition"] for each in scores.values())
+        yield f"{measure}: {'; '.join(definitions)}. Intervals are over sentences."
+    if content["verdicts"]:
+        yield "## Verdicts"
+        yield "\n".join(f"- {line}" for line in content["verdicts"])
+    yield "## Cost"
+    rows = [
+        (
+            name, each["program"], each["state"], f"{each['minutes']:.1f}",
+            f"{each['core_minutes']:.1f}", each["starts"], show_bytes(each["bytes"], 3),
+        )
+        for name, each in content["steps"].items()
+    ]  # fmt: skip
+    total = sum(each["core_minutes"] for each in content["steps"].values())
+    rows.append(("all", "", "", "", f"{total:.1f}", "", ""))
+    header = ("step", "program", "state", "minutes", "core-minutes", "starts", "writes")
+    yield format_table(rows, header, "lllrrrr", markdown=True)
+    if content["training_text"]:
+        yield "## Origin of the training text"
+        rows = [
+            (name, each["corpus"], each["pairs"], each["weight"], _format_origin(each))
+            for name, corpora in content["training_text"].items()
+            for each in corpora
+        ]
+        header = ("training", "corpus", "pairs", "weight", "of")
+        yield format_table(rows, header, "llrr", markdown=True)
+    if content["differences"]:
+        yield "## What else differs"
+        yield "\n".join(
+            f"- {pair}: {', '.join(f'{k} {v}' for k, v in each.items()) or 'nothing'}"
+            for pair, each in content["differences"].items()
+        )
+
+
+def _format_origin(corpus: Mapping[str, Any]) -> str:
+    return "; ".join(f"{count} of {name}" for name, count in corpus.get("origin", {}).items())

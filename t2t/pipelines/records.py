@@ -1,0 +1,160 @@
+"""What was done, and what is to be done: the key and the record of each step.
+
+The key of a step is a hash of its program, flags, recipe and inputs; the input of another step
+counts by that one's key. A record with this key, and the output, mean that the step is finished.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from t2t.config.fields import ConfigError, flatten
+from t2t.config.files import load_recipe
+from t2t.pipelines.steps import PROGRAMS, Pipeline, Step
+from t2t.storage.atomic_files import list_files, write_file
+from t2t.storage.file_facts import recall, remember
+from t2t.storage.paths import find_version
+
+RECORD = "record.json"
+_FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
+# Of a run that is an input: what changes when it is used, and not by training.
+_OTHERS = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl")
+
+
+@dataclasses.dataclass
+class Record:
+    """What a step is made of, and each of its starts."""
+
+    key: str
+    facts: dict[str, Any]  # what the key is a hash of
+    command: list[str] = dataclasses.field(default_factory=list)
+    # of each start: begun (date), seconds, core_seconds, status (None: it was cut off)
+    starts: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    finished: str = ""  # date
+    bytes: int = 0  # of the output
+
+    def write(self, folder: Path) -> None:
+        """Writes the record into the folder of its step."""
+        write_file(folder / RECORD, json.dumps(vars(self), indent=1) + "\n")
+
+    def sum_up(self, name: str) -> float:
+        """The sum of "seconds" or "core_seconds" over all starts."""
+        return math.fsum(start[name] for start in self.starts)
+
+
+def read_record(folder: Path) -> Record | None:
+    """Returns the record of a step; None if there is none.
+
+    Raises:
+        ConfigError: it is damaged.
+    """
+    path = folder / RECORD
+    try:
+        return Record(**json.loads(path.read_text("utf-8")))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f"{path} is damaged; remove its folder, and the step runs again"
+        ) from None
+
+
+def measure_files(output: Path) -> int:
+    """The bytes of a file, or of all files in a folder; 0 if it does not exist."""
+    files = list_files(output) if output.is_dir() else [output]
+    return sum(each.stat().st_size for each in files if each.exists())
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What is to be done for a step."""
+
+    step: Step
+    action: str  # "none" (it is finished), "run" or "continue"
+    reason: str
+    record: Record  # the one that is kept from now on
+    is_aside: bool = False  # what is there is of other settings, and is put aside
+
+
+def plan(pipeline: Pipeline) -> dict[str, Work]:
+    """Returns what is to be done for each step, and why.
+
+    Raises:
+        ConfigError: an input does not exist, or a record is damaged.
+    """
+    found: dict[str, Work] = {}
+    for step in pipeline.steps.values():
+        keys = {name: found[name].record.key for name in step.needs}
+        facts = _find_facts(pipeline, step, keys)
+        key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        found[step.name] = _find_work(pipeline, step, Record(key, facts))
+    return found
+
+
+def _find_work(pipeline: Pipeline, step: Step, new: Record) -> Work:
+    """Compares the record of a step with the one that it would get now."""
+    old = read_record(pipeline.find_folder(step.name))
+    if old is None:
+        return Work(step, "run", "not begun", new)
+    if old.key != new.key:
+        return Work(step, "run", "; ".join(_list_changes(old.facts, new.facts)), new, is_aside=True)
+    if not old.finished:
+        action = "continue" if PROGRAMS[step.program].resumes else "run"
+        return Work(step, action, "not finished", old)
+    if not (output := pipeline.find_output(step.name)).exists():
+        old.finished = ""
+        return Work(step, "run", f"{output} is missing", old)
+    return Work(step, "none", "finished", old)
+
+
+def _find_facts(pipeline: Pipeline, step: Step, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Returns all that the output of a step depends on, as JSON reads it back."""
+    facts: dict[str, Any] = {"program": step.program, "flags": dict(step.flags), "steps": keys}
+    recipe = str(step.flags.get("config", ""))
+    known = recipe and "{" not in recipe  # else it may read a run that is not there yet
+    facts["recipe"] = flatten(load_recipe(recipe)) if known else {}
+    facts["inputs"] = {
+        f"{name}={path}": _hash_input(path, pipeline.workdir / _FACTS)
+        for name, path in step.list_inputs(facts["recipe"])
+    }
+    copied: dict[str, Any] = json.loads(json.dumps(facts, default=str))
+    return copied
+
+
+def _hash_input(path: Path, facts: Path) -> str:
+    """The SHA-256 of a file, or of all files in a folder but those of `_OTHERS`."""
+    if path.is_dir():
+        inner = sorted(each for each in path.rglob("*") if each.is_file())
+        parts = [(each.relative_to(path), each) for each in inner]
+        lines = [
+            f"{name} {_hash_input(p, facts)}" for name, p in parts if name.parts[0] not in _OTHERS
+        ]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    if known := recall(facts, path):
+        return str(known["sha256"])
+    version = find_version(path)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if facts.parent.exists():
+        remember(facts, path, {"sha256": digest}, version)
+    return digest
+
+
+def _list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a line for each fact that differs."""
+    if old["program"] != new["program"]:
+        yield f"program: {old['program']} -> {new['program']}"
+    for section, words in (("steps", "step {} changed"), ("inputs", "{} changed")):
+        before, after = old.get(section, {}), new.get(section, {})
+        names = [name for name in after if before.get(name) != after[name]]
+        yield from (words.format(name) for name in names)
+    for section in ("flags", "recipe"):
+        before, after = old.get(section, {}), new.get(section, {})
+        for name in dict.fromkeys([*before, *after]):
+            if before.get(name) != after.get(name):
+                shown = "--" * (section == "flags")
+                yield f"{shown}{name}: {before.get(name)} -> {after.get(name)}"

@@ -1,0 +1,183 @@
+"""Runs the steps of a pipeline, several at the same time if there are workers for them."""
+
+import contextlib
+import logging
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from t2t.config.fields import ConfigError
+from t2t.pipelines.records import Record, Work, measure_files
+from t2t.pipelines.steps import OLD, PROGRAMS, Pipeline
+from t2t.runtime.child_programs import find_reason, start_program, stop_programs
+from t2t.runtime.command_line import INTERRUPTED
+from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.locks import LockedError, lock_folder
+from t2t.training.early_stopping import STOPPED_EARLY
+
+_log = logging.getLogger(__name__)
+
+LOG = "output.log"
+_POLL_SECONDS = 0.2
+_SAVE_SECONDS = 10.0  # between two looks at the cost of a running program
+
+
+@contextlib.contextmanager
+def lock(folder: Path, *, shared: bool = False) -> Iterator[int]:
+    """A context that locks a folder; programs that inherit the descriptor hold it, too.
+
+    Raises:
+        ConfigError: another process holds the lock, or the folder cannot be written.
+    """
+    with contextlib.ExitStack() as held:
+        with explain_write_errors(ConfigError, folder):
+            try:
+                descriptor = held.enter_context(lock_folder(folder, shared=shared))
+            except LockedError as error:
+                raise ConfigError(
+                    f"another pipeline is at work in {folder}, or a program of one that was "
+                    f"killed (the lock is held by {error}); wait until it ends"
+                ) from None
+        yield descriptor
+
+
+class Runner:
+    """Runs a number of workers, each with its share of the cores and GPUs."""
+
+    def __init__(self, pipeline: Pipeline, works: Mapping[str, Work], workers: int, lock: int):
+        """`lock` is the file descriptor of the pipeline's lock, which programs inherit."""
+        self._pipeline, self._works, self._workers, self._lock = pipeline, works, workers, lock
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._finished = {name for name, work in works.items() if work.action == "none"}
+        self.failures: dict[str, str] = {}  # why steps failed, by name
+        self.was_stopped = False  # a signal ended a program, and not this one
+
+    def work(self, names: Sequence[str]) -> None:
+        """Runs the steps of these names, each when those that it needs are finished.
+
+        A step that failed keeps those that need it from starting, and no others. On
+        KeyboardInterrupt all programs are told to save and stop; it is raised again when they have
+        ended.
+        """
+        waiting = [name for name in names if name not in self._finished]
+        jobs: dict[int, Iterator[None]] = {}  # by worker
+        with contextlib.ExitStack() as ending:
+            ending.callback(lambda: stop_programs(self._running))
+            while True:
+                for worker in range(self._workers):
+                    ready = (name for name in waiting if self._is_ready(name))
+                    if worker not in jobs and (name := next(ready, None)):
+                        waiting.remove(name)
+                        jobs[worker] = self._run(self._works[name], worker)
+                    if worker in jobs and next(jobs[worker], "ended") == "ended":
+                        del jobs[worker]
+                if not jobs and not any(map(self._is_ready, waiting)):
+                    return
+                time.sleep(_POLL_SECONDS)
+
+    def _is_ready(self, name: str) -> bool:
+        return self._finished.issuperset(self._pipeline.steps[name].needs)
+
+    def _run(self, work: Work, worker: int) -> Iterator[None]:
+        """Yields while the program of a step works."""
+        step, record = work.step, work.record
+        folder = self._pipeline.find_folder(step.name)
+        if work.is_aside:
+            _put_aside(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        output, prints = self._pipeline.find_output(step.name), not PROGRAMS[step.program].flag
+        if not PROGRAMS[step.program].resumes:
+            _remove(output)
+        record.command = self._pipeline.make_command(step)
+        start: dict[str, Any] = {"begun": _now(), "seconds": 0.0, "core_seconds": 0.0}
+        record.starts.append(start | {"status": None})
+        record.write(folder)
+        _log.info("%s: t2t.%s (%s), log: %s", step.name, step.program, work.reason, folder / LOG)
+        draft = output.with_name(f".{output.name}")
+        with contextlib.ExitStack() as files:
+            log = files.enter_context((folder / LOG).open("ab"))
+            printed = files.enter_context(draft.open("wb")) if prints else log
+            offset = log.tell()
+            process = start_program(
+                record.command, worker, self._workers, printed, log, self._lock,
+                ends_with_parent=True,
+            )  # fmt: skip
+        self._running.append(process)
+        yield from self._watch(process, record, folder)
+        self._running.remove(process)
+        status = process.returncode
+        if prints and not status:
+            draft.replace(output)
+        if status and (step.program, status) != ("train", STOPPED_EARLY):
+            reason = find_reason(status, (folder / LOG).read_bytes()[offset:])
+            self.was_stopped |= status == INTERRUPTED
+            self.failures[step.name] = reason
+            _log.info("%s failed: %s", step.name, reason)
+        else:
+            record.finished = _now()
+            record.bytes = measure_files(output)
+            self._finished.add(step.name)
+            _log.info("%s: finished, %s", step.name, describe_cost(record))
+        record.write(folder)
+
+    def _watch(
+        self, process: subprocess.Popen[bytes], record: Record, folder: Path
+    ) -> Iterator[None]:
+        """Yields until a program ends, and keeps what it costs in the record."""
+        begun = saved = time.monotonic()
+        while True:
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+            now = time.monotonic()
+            cost: dict[str, Any] = {"seconds": round(now - begun, 2)}
+            if ended:
+                process.returncode = os.waitstatus_to_exitcode(status)
+                cost["core_seconds"] = round(usage.ru_utime + usage.ru_stime, 2)
+                record.starts[-1] |= cost | {"status": process.returncode}
+                return
+            if now - saved >= _SAVE_SECONDS:
+                saved = now
+                record.starts[-1] |= cost | {"core_seconds": _measure_cores(process.pid)}
+                record.write(folder)
+            yield
+
+
+def describe_cost(record: Record) -> str:
+    """Describes time and cost of all starts of a step."""
+    minutes = record.sum_up("seconds") / 60
+    return f"{minutes:.1f} minutes, {record.sum_up('core_seconds') / 60:.1f} core-minutes"
+
+
+def _measure_cores(process: int) -> float:
+    """The seconds of all cores that a running process has used; 0 where there is no /proc."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _put_aside(folder: Path) -> None:
+    """Moves a folder to old/NAME.1, or .2, ..."""
+    place = folder.parent / OLD
+    place.mkdir(exist_ok=True)
+    number = 1
+    while (target := place / f"{folder.name}.{number}").exists():
+        number += 1
+    folder.rename(target)
+    _log.info("%s: what other settings gave is in %s", folder.name, target)
+
+
+def _remove(output: Path) -> None:
+    """Removes what a program left that was cut off, and that it would not replace."""
+    if output.is_dir():
+        shutil.rmtree(output)
+    output.unlink(missing_ok=True)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

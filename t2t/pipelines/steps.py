@@ -1,0 +1,277 @@
+"""The steps of a pipeline, which a file such as `configs/pipelines/distil.py` lists.
+
+A step is a program with its flags. `{teacher}` in a flag stands for what the step `teacher` writes:
+a run directory, a folder of text or a file. Files and runs that a flag names by their own paths are
+inputs from outside.
+"""
+
+import dataclasses
+import glob
+import inspect
+import re
+import runpy
+import sys
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from t2t.config.fields import ConfigError, Fields, explain_attribute, show
+from t2t.config.files import check_type
+from t2t.config.recipes import find_recipe
+
+
+class Program(NamedTuple):
+    """How a program of t2t is a step."""
+
+    output: str  # the file or folder that it writes, in the folder of the step
+    flag: str = "output"  # that names it; empty: the program prints its result
+    resumes: bool = False  # the same command continues one that was stopped
+
+
+PROGRAMS = {
+    "prepare": Program("run", "workdir", resumes=True),
+    "train": Program("run", "workdir", resumes=True),
+    "import_model": Program("run", "workdir"),
+    "write_pairs": Program("text"),
+    "translate": Program("text", resumes=True),
+    "score": Program("scores.txt", ""),
+    "evaluate": Program("scores.json"),
+    "compare": Program("comparison.txt", ""),
+    "export": Program("model"),
+}
+OLD = "old"  # the folder of what changed steps had written
+
+# Flags whose values are files, or folders, on whose content a step depends.
+_SPLITS = ("train", "validation", "test")
+_OF_CONFIG = [f"data.{split}_{side}" for split in _SPLITS for side in ("src", "tgt")]
+_OF_CONFIG += ["tokenizer.path", "training.init_from", "plugin.distillation.teacher"]
+_INPUTS = {f"config.{name}" for name in _OF_CONFIG}
+_INPUTS |= {"src", "tgt", "ref", "input", "prefixes", "n_best_list", "hypotheses", "segments"}
+_INPUTS |= {"workdir", "source", "tokenizer", "scores", "init_from"}
+_PLACEHOLDER = re.compile(r"{(\w[^{}]*)}")
+_LANGUAGES = ("src", "tgt", "pair")  # placeholders of data.directions
+
+
+@dataclasses.dataclass(frozen=True)
+class Step(Fields):
+    """A program, its flags, and the place of its result in the report."""
+
+    name: str  # of its folder
+    program: str  # one of PROGRAMS
+    # values by flag, without the flag of the output; a tuple is a flag that is repeated
+    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # of an evaluation: the name of the system, of which it is a seed; empty: that of the step
+    system: str = ""
+    against: tuple[str, ...] = ()  # of an evaluation: the systems with which it is compared
+
+    def list_texts(self) -> Iterator[tuple[str, str]]:
+        """Yields flag and value of each text; of a tuple each value."""
+        return _list_texts(self.flags)
+
+    @property
+    def needs(self) -> list[str]:
+        """The names of the steps whose outputs this one reads."""
+        found = (name for _, text in self.list_texts() for name in _PLACEHOLDER.findall(text))
+        return [name for name in dict.fromkeys(found) if name not in _LANGUAGES]
+
+    def list_inputs(self, recipe: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+        """Yields flag and path of each input from outside, also of those that its recipe names.
+
+        Raises:
+            ConfigError: there is no such file or folder.
+        """
+        fields = {f"config.{name}": value for name, value in recipe.items()}
+        for name, text in _list_texts(fields | dict(self.flags)):
+            if name not in _INPUTS or not text or _PLACEHOLDER.search(text):
+                continue
+            for each in [text] if Path(text).exists() else text.split(","):
+                if not re.match("hf:|gs://", each):
+                    yield from ((name, path) for path in self._find_input(name, each))
+
+    def _find_input(self, name: str, text: str) -> list[Path]:
+        path = Path(text).expanduser().absolute()
+        found = [path]
+        if name == "input":  # which may be a pattern
+            found = [Path(each) for each in sorted(glob.glob(str(path)))]  # noqa: PTH207
+        elif not path.exists() and ":" in text:  # RUN:CHECKPOINT
+            found = [Path(str(path).rpartition(":")[0])]
+        if not found or not found[0].exists():
+            raise ConfigError(
+                f"step {self.name}: --{name}={text} does not exist; name a file or folder, or "
+                "the output of another step by {NAME}"
+            )
+        return found
+
+
+def _list_texts(flags: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, given in flags.items():
+        for value in given if isinstance(given, tuple | list) else (given,):
+            if isinstance(value, str):
+                yield name, value
+
+
+class Pipeline:
+    """Steps in an order in which each follows those that it needs, and the folder for them."""
+
+    def __init__(self, steps: Sequence[Step], workdir: Path):
+        """Sorts the steps.
+
+        Raises:
+            ConfigError: two steps have one name, a name or a program is unknown, or steps need each
+                other in a circle.
+        """
+        self.workdir = workdir.absolute()
+        named: dict[str, Step] = {}
+        for step in steps:
+            _check_step(step, named)
+            named[step.name] = step
+        for step in steps:
+            if unknown := [name for name in step.needs if name not in named]:
+                raise ConfigError(
+                    f"step {step.name} needs {{{unknown[0]}}}, which is no step; the steps are "
+                    f"{', '.join(named)}"
+                )
+        try:
+            order = [*TopologicalSorter({s.name: s.needs for s in steps}).static_order()]
+        except CycleError as error:
+            raise ConfigError(
+                f"steps need each other in a circle: {' -> '.join(reversed(error.args[1]))}; let "
+                "one of them read something else"
+            ) from None
+        self.steps = {name: named[name] for name in order}
+        self._check_systems()
+
+    def _check_systems(self) -> None:
+        systems = {s.system or s.name for s in self.steps.values() if s.program == "evaluate"}
+        for step in self.steps.values():
+            if step.program != "evaluate" and (step.system or step.against):
+                raise ConfigError(
+                    f"step {step.name}: system and against are for evaluations; leave them out"
+                )
+            if unknown := [name for name in step.against if name not in systems]:
+                raise ConfigError(
+                    f"step {step.name} is compared with {unknown[0]!r}, which no step evaluates; "
+                    f"use {', '.join(sorted(systems))}"
+                )
+
+    def find_folder(self, name: str) -> Path:
+        """The folder of a step."""
+        return self.workdir / name
+
+    def find_output(self, name: str) -> Path:
+        """What a step writes."""
+        return self.workdir / name / PROGRAMS[self.steps[name].program].output
+
+    def shorten(self, text: str) -> str:
+        """Returns a text with `{NAME}` in place of the paths of outputs."""
+        for name in self.steps:
+            text = text.replace(f"{self.find_output(name)}", f"{{{name}}}")
+        return text
+
+    def resolve(self, step: Step) -> dict[str, Any]:
+        """Returns the flags of a step, with paths in place of `{NAME}` and with its output."""
+
+        def replace(value: Any) -> Any:
+            if isinstance(value, tuple | list):
+                return tuple(map(replace, value))
+            if not isinstance(value, str):
+                return value
+            return _PLACEHOLDER.sub(
+                lambda found: found[0] if found[1] in _LANGUAGES
+                else str(self.find_output(found[1])), value,
+            )  # fmt: skip
+
+        flags = {name: replace(value) for name, value in step.flags.items()}
+        if flag := PROGRAMS[step.program].flag:
+            flags[flag] = str(self.find_output(step.name))
+        return flags
+
+    def make_command(self, step: Step) -> list[str]:
+        """Returns the command line of a step."""
+        flags = []
+        for name, given in self.resolve(step).items():
+            several = isinstance(given, tuple | list)
+            for value in (given or ("",)) if several else (given,):
+                # The config reads each value of a tuple as Python.
+                is_python = given and several and name.startswith("config.")
+                shown = repr(value) if is_python else value
+                flags.append(f"--{name}={shown}")
+        return [sys.executable, "-m", f"t2t.{step.program}", *flags]
+
+
+def _check_step(step: Step, known: Mapping[str, Step]) -> None:
+    for name, hint in typing.get_type_hints(Step).items():
+        try:
+            check_type(name, getattr(step, name), hint)
+        except ConfigError as error:
+            raise ConfigError(f"step {step.name}: {error}") from None
+    if not re.fullmatch(r"\w[\w.-]*", step.name) or step.name in (OLD, *_LANGUAGES):
+        raise ConfigError(
+            f"step {step.name!r} cannot name a folder; use letters, digits and _.-, but not "
+            f"{', '.join((OLD, *_LANGUAGES))}"
+        )
+    if step.name in known:
+        raise ConfigError(f"two steps write the folder {step.name}; give each a name of its own")
+    if step.program not in PROGRAMS:
+        raise ConfigError(
+            f"step {step.name}: program {step.program!r} is unknown; use {', '.join(PROGRAMS)}"
+        )
+    flag = PROGRAMS[step.program].flag
+    if flag and flag in step.flags:
+        raise ConfigError(
+            f"step {step.name}: leave out --{flag}, which the pipeline chooses; others read it as "
+            f"{{{step.name}}}"
+        )
+
+
+def read_steps(recipe: str, settings: Sequence[str]) -> list[Step]:
+    """Calls `get_steps` of a recipe with settings such as "seeds=0,1,2".
+
+    Raises:
+        ConfigError: the file or the function does not exist, a setting is unknown or has the wrong
+            type, or the function returns something else than steps.
+    """
+    path = Path(find_recipe(recipe)).expanduser()
+    where = f"--recipe={recipe}"
+    if not path.is_file():
+        raise ConfigError(f"{where} is no file; name one such as configs/pipelines/distil.py")
+    if not callable(get_steps := runpy.run_path(str(path)).get("get_steps")):
+        raise ConfigError(f"{where}: there is no function get_steps(); see docs/students.md")
+    given = _read_settings(inspect.signature(get_steps, eval_str=True), settings)
+    try:
+        steps = get_steps(**given)
+    except AttributeError as error:
+        raise explain_attribute(error) or error from None
+    if not isinstance(steps, list) or not all(isinstance(each, Step) for each in steps):
+        raise ConfigError(f"{where}: get_steps() has to return a list of Step, not {show(steps)}")
+    if not steps:
+        raise ConfigError(f"{where}: get_steps() returns no steps")
+    return steps
+
+
+def _read_settings(signature: inspect.Signature, settings: Sequence[str]) -> dict[str, Any]:
+    """Returns the arguments of `get_steps`, each with the type of its parameter."""
+    known, given = signature.parameters, dict[str, Any]()
+    names = ", ".join(known) or "none"
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or name not in known:
+            raise ConfigError(f"--set={setting}: write NAME=VALUE; the recipe's names are {names}")
+        kind = known[name].annotation
+        if name in given:
+            raise ConfigError(f"--set={setting}: {name} is given twice")
+        try:
+            if typing.get_origin(kind) is tuple:
+                given[name] = tuple(map(typing.get_args(kind)[0], filter(None, text.split(","))))
+            else:
+                given[name] = kind(text)
+        except ValueError:
+            shown = getattr(kind, "__name__", str(kind))
+            raise ConfigError(f"--set={setting}: the value must be of type {shown}") from None
+    missing = [name for name, each in known.items() if each.default is each.empty]
+    if missing := [name for name in missing if name not in given]:
+        shown = " ".join(f"--set={name}=VALUE" for name in missing)
+        raise ConfigError(f"the recipe asks for {', '.join(missing)}; add {shown}")
+    return given

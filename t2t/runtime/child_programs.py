@@ -1,0 +1,150 @@
+"""Programs that run as child processes, each with its share of the cores and GPUs."""
+
+import contextlib
+import ctypes
+import importlib.util
+import itertools
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from t2t.config.fields import ConfigError
+from t2t.runtime.jax_settings import has_tpu
+
+PARENT = "T2T_PARENT"  # variable with the process whose end ends a program
+_PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
+
+
+def start_program(
+    command: Sequence[str],
+    worker: int,
+    workers: int,
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    lock: int,
+    *,
+    ends_with_parent: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Starts the program of one of several workers.
+
+    `lock` is the file descriptor of a lock, which the program inherits and holds until it ends.
+    With `ends_with_parent` the program gets SIGTERM if this process is killed (on Linux).
+    """
+    cores, environment = assign_resources(worker, workers, os.environ)
+    environment |= {PARENT: str(os.getpid())} if ends_with_parent else {}
+    with _pinned_to(cores):
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=environment | {"PYTHONUNBUFFERED": "1"},  # keep the order of stdout and stderr
+            pass_fds=[lock],
+            process_group=0,  # so that Ctrl-C signals only the parent
+        )
+
+
+def end_with_parent() -> bool:
+    """Makes this process get SIGTERM when its parent ends, if the parent has asked for it.
+
+    Only on Linux. A function that runs between fork and exec could do it, but not in a parent with
+    threads, which those of JAX are. Returns False if the parent has ended already.
+    """
+    parent = os.environ.pop(PARENT, "")
+    if parent:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    return parent in ("", str(os.getppid()))
+
+
+def stop_programs(processes: Collection[subprocess.Popen[bytes]]) -> None:
+    """Tells all programs to save and stop, and waits; a second Ctrl-C kills them.
+
+    A second SIGTERM has no effect: launchers may send several.
+    """
+    previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for process in processes:
+        process.terminate()
+    try:
+        for process in processes:
+            process.wait()
+    except KeyboardInterrupt:
+        for process in processes:
+            process.kill()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def find_reason(status: int, output: bytes) -> str:
+    """Returns the signal that killed a process, else its last exception or last line."""
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    text = output.decode(errors="replace")
+    lines = [line.strip() for line in re.split(r"[\r\n]", text) if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
+    return (raised or lines or [f"exit status {status}"])[-1]
+
+
+def assign_resources(
+    worker: int, workers: int, environment: Mapping[str, str]
+) -> tuple[set[int], dict[str, str]]:
+    """Returns the CPU cores (empty: all) and the environment of one of several workers.
+
+    Workers share no NVIDIA GPU, and no core unless there are fewer cores than workers.
+
+    Raises:
+        ConfigError: there are fewer GPUs than workers, or several workers would use a TPU.
+    """
+    if workers == 1:
+        return set(), dict(environment)
+    if uses_tpu(environment):
+        raise ConfigError(
+            f"--workers={workers}: every process claims all TPU chips of this machine, so the "
+            "second one fails; use --workers=1, or JAX_PLATFORMS=cpu to train on the CPU"
+        )
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
+    gpus = find_gpus(environment)
+    if gpus and len(gpus) < workers:
+        raise ConfigError(f"--workers={workers} is more than the {len(gpus)} GPUs; use fewer")
+    mine = {"CUDA_VISIBLE_DEVICES": ",".join(gpus[worker::workers])} if gpus else {}
+    return {*cores[worker::workers]}, {**environment, **mine}
+
+
+def find_gpus(environment: Mapping[str, str]) -> list[str]:
+    """Returns the GPUs that JAX would use, without initialising JAX."""
+    if (environment.get("JAX_PLATFORMS") or "cuda").split(",")[0] not in ("cuda", "gpu"):
+        return []
+    if "CUDA_VISIBLE_DEVICES" in environment:  # CUDA ignores what follows a negative number
+        names = environment["CUDA_VISIBLE_DEVICES"].split(",")
+        return [*itertools.takewhile(lambda name: name and not name.startswith("-"), names)]
+    return [str(n) for n, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]
+
+
+def uses_tpu(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bool:
+    """Returns whether JAX would use a TPU, without initialising JAX.
+
+    JAX_PLATFORMS decides if it is set. Otherwise JAX uses a TPU if libtpu is installed and there
+    are chips.
+    """
+    if platforms := environment.get("JAX_PLATFORMS"):
+        return "tpu" in platforms.split(",")
+    return has_tpu(devices) and importlib.util.find_spec("libtpu") is not None
+
+
+@contextlib.contextmanager
+def _pinned_to(cores: set[int]) -> Iterator[None]:
+    """Restricts child processes that are started inside the block to these cores."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

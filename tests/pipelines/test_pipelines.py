@@ -1,0 +1,255 @@
+"""What runs when, with programs that take no time, and what is refused before any runs."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t.api import run_pipeline
+from t2t.config.fields import ConfigError
+from t2t.pipelines import checks
+from t2t.pipelines.records import RECORD, plan
+from t2t.pipelines.runner import Runner, lock
+from t2t.pipelines.steps import Pipeline, Step, read_steps
+from tests.interop.foreign_folders import write_model
+
+ROOT = Path(__file__).parents[2]
+CONFIG = "configs/quickstart.py"
+TRAIN = {"config": CONFIG}
+
+
+class ShortPrograms(Pipeline):
+    """Each program writes its flags to its output, and a line to a file; "fail" fails."""
+
+    def make_command(self, step: Step) -> list[str]:
+        output, log = self.find_output(step.name), self.workdir / "ran"
+        script = f"open({str(log)!r}, 'a').write({step.name + ' '!r})\n"
+        script += "import os, sys\n"
+        script += "print('no space'); sys.exit(2)\n" if "fail" in step.flags else ""
+        script += f"open({str(output)!r}, 'w').write({str(self.resolve(step))!r})"
+        return [sys.executable, "-S", "-c", script]
+
+
+def run(steps: list[Step], workdir: Path, workers: int = 1) -> tuple[str, dict[str, str]]:
+    """Returns the steps that ran, in order, and why steps failed."""
+    pipeline = ShortPrograms(steps, workdir)
+    log = workdir / "ran"
+    log.unlink(missing_ok=True)
+    with lock(workdir) as descriptor:
+        runner = Runner(pipeline, plan(pipeline), workers, descriptor)
+        runner.work([*pipeline.steps])
+    return log.read_text() if log.exists() else "", runner.failures
+
+
+def make_steps(text: Path, beam: int = 4, steps: int = 5) -> list[Step]:
+    """Two chains: a translation needs a teacher, an export needs another run."""
+    return [
+        Step("student", "export", {"workdir": "{translated}"}),
+        Step("translated", "translate", {"workdir": "{teacher}", "input": str(text), "beam": beam}),
+        Step("teacher", "train", TRAIN | {"config.training.steps": steps}),
+        Step("other", "train", TRAIN | {"config.seed": 1}),
+    ]
+
+
+def test_a_changed_step_runs_again_with_what_depends_on_it(tmp_path: Path) -> None:
+    (text := tmp_path / "text").write_text("a\n")
+    work = tmp_path / "work"
+    assert run(make_steps(text), work) == ("teacher other translated student ", {})
+    assert run(make_steps(text), work) == ("", {})
+    assert run(make_steps(text, beam=1), work) == ("translated student ", {})
+    (old,) = (work / "old" / "translated.1").glob("text")
+    assert "'beam': 4" in old.read_text()  # put aside, not deleted
+    text.write_text("b\n")
+    reasons = {
+        name: each.reason for name, each in plan(ShortPrograms(make_steps(text, 1), work)).items()
+    }
+    assert reasons["teacher"] == "finished"
+    assert reasons["translated"] == f"input={text} changed"
+    assert reasons["student"] == "step translated changed"
+    assert run(make_steps(text, 1), work) == ("translated student ", {})
+    (work / "student" / "model").unlink()
+    assert run(make_steps(text, 1, steps=6), work) == ("teacher translated student ", {})
+    [reason] = [
+        each.reason for each in plan(ShortPrograms(make_steps(text, 1), work)).values()
+        if each.step.name == "teacher"
+    ]  # fmt: skip
+    assert reason == "--config.training.steps: 6 -> 5"
+
+
+def test_a_failed_step_keeps_only_its_dependants_from_running(tmp_path: Path) -> None:
+    (text := tmp_path / "text").write_text("a\n")
+    steps = make_steps(text)
+    steps[1] = Step("translated", "translate", {"workdir": "{teacher}", "fail": True})
+    ran, failures = run(steps, tmp_path, workers=2)
+    assert (sorted(ran.split()), failures) == (
+        ["other", "teacher", "translated"],
+        {"translated": "no space"},
+    )
+    record = json.loads((tmp_path / "translated" / RECORD).read_text())
+    assert (record["finished"], record["starts"][0]["status"]) == ("", 2)
+    assert run(make_steps(text), tmp_path)[0] == "translated student "
+    record = json.loads((tmp_path / "other" / RECORD).read_text())
+    assert record["bytes"] > 0
+    assert record["starts"][0]["core_seconds"] > 0
+
+
+def check(steps: list[Step], workdir: Path) -> None:
+    pipeline = Pipeline(steps, workdir)
+    checks.check(pipeline, plan(pipeline))
+
+
+WRONG: dict[str, tuple[list[Step], str]] = {
+    "circle": (
+        [Step("a", "train", {"init_from": "{b}"}), Step("b", "train", {"init_from": "{a}"})],
+        "steps need each other in a circle: ",
+    ),
+    "itself": ([Step("a", "train", {"init_from": "{a}"})], "in a circle: a -> a; let one"),
+    "types": ([Step("a", "evaluate", {}, against="b")], "a: against='b' is not of type"),  # type: ignore[arg-type]
+    "step": ([Step("a", "train", {"init_from": "{b}"})], r"a needs \{b\}, which is no step; the"),
+    "name": ([Step("a/b", "train")], "'a/b' cannot name a folder"),
+    "twice": ([Step("a", "train"), Step("a", "train")], "two steps write the folder a"),
+    "program": ([Step("a", "fly")], "a: program 'fly' is unknown; use prepare, train, "),
+    "output": ([Step("a", "train", {"workdir": "x"})], "a: leave out --workdir, which"),
+    "against": ([Step("a", "evaluate", {}, against=("b",))], "compared with 'b', which no step"),
+    "input": (
+        [Step("a", "translate", {"workdir": "missing/run", "input": "x"})],
+        "a: --workdir=missing/run does not exist",
+    ),
+    "file": (
+        [Step("a", "train", TRAIN | {"config.data.train_src": ("no.en",)})],
+        "a: --config.data.train_src=no.en does not exist",
+    ),
+    "flag": ([Step("a", "train", TRAIN | {"stepz": 1})], "a: --stepz: no such field"),
+    "value": (
+        [Step("a", "train", TRAIN), Step("b", "evaluate", {"workdir": "{a}", "beam_size": "x"})],
+        "b: .*beam_size",
+    ),
+    "field": ([Step("a", "train", TRAIN | {"config.model.heads": 1})], "a: .*no such field"),
+    "rule": (
+        [Step("a", "train", TRAIN | {"config.model.num_heads": 3})], "a: .*num_heads"
+    ),
+    "unused": (
+        [Step("a", "train", TRAIN | {"config.model.feed_forward": "none", "config.model.d_ff": 9})],
+        "a: model.d_ff=9 has no effect with model.feed_forward",
+    ),
+    "engine": (
+        [Step("a", "train", TRAIN | {"config.model.position": "alibi"}),
+         Step("b", "export", {"workdir": "{a}"})],
+        "b: .*position='alibi'",
+    ),
+    "config": ([Step("a", "train", {"config": "no.py"})], "config=no.py is no file"),
+    "languages": (
+        [
+            Step("teacher", "train", TRAIN),
+            Step("texts", "write_pairs", TRAIN),
+            Step("t", "translate", {"workdir": "{teacher}", "input": "{texts}/train.src"}),
+            Step("a", "train", TRAIN | {
+                "config.data.source": "text", "config.data.src_language": "en",
+                "config.data.tgt_language": "fr", "config.data.train_src": ("{texts}/train.src",),
+                "config.data.train_tgt": ("{t}/train.src",)}),
+        ],
+        "a: its teacher {teacher} translates en-de, and this step needs en-fr",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_pipeline_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(ROOT)
+    steps, message = WRONG[name]
+    with pytest.raises(ConfigError, match=message) as error:
+        check(steps, tmp_path)
+    assert "\n" not in str(error.value)
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("", ["seeds=x"], "--set=seeds=x: the value must be of type"),
+        ("", ["seed=1"], "--set=seed=1: write NAME=VALUE; the recipe's names are text, languages"),
+        ("no.py", [], "--recipe=no.py is no file; name one such as"),
+        ("def get_steps(x: int): return 1", [], "the recipe asks for x; add --set=x=VALUE"),
+        ("def get_steps(x: int): return 1", ["x=1"], "has to return a list of Step, not 1"),
+        ("x = 1", [], "there is no function get_steps()"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_in_one_line(
+    tmp_path: Path, recipe: str, settings: list[str], message: str
+) -> None:
+    path = recipe or str(ROOT / "configs" / "pipelines" / "distil.py")
+    if " " in recipe:
+        (tmp_path / "recipe.py").write_text(recipe)
+        path = str(tmp_path / "recipe.py")
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        read_steps(path, settings)
+
+
+def test_a_full_disk_is_noticed_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    steps = [Step("a", "train", TRAIN)]
+    check(steps, tmp_path)
+    monkeypatch.setattr(checks, "measure_free_space", lambda _: 1e6)
+    with pytest.raises(ConfigError, match="has 1 MB free, and the checkpoints of 1 trainings need"):
+        check(steps, tmp_path)
+
+
+@pytest.fixture
+def opus(tmp_path: Path) -> list[str]:
+    """Settings of a recipe: an English-German model that exists, and text."""
+    (folder := tmp_path / "opus").mkdir()
+    write_model(folder)
+    for name in ("train", "validation", "test"):
+        for language in ("en", "de", "fr"):
+            (tmp_path / f"{name}.{language}").write_text("a\n")
+    return [f"teacher={folder}", f"text={tmp_path}"]
+
+
+@pytest.mark.parametrize("recipe", ["distil", "multi30k", "opus_student"])
+def test_recipes_pass_the_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opus: list[str], recipe: str
+) -> None:
+    monkeypatch.chdir(ROOT)
+    path = f"configs/pipelines/{recipe}.py"
+    settings = opus if recipe == "opus_student" else []
+    pipeline = run_pipeline.open_pipeline(path, settings, tmp_path / "work")
+    table = run_pipeline.describe_plan(pipeline)
+    assert len(table.splitlines()) == len(pipeline.steps) + 2
+    assert not (tmp_path / "work").exists()
+
+
+def test_an_imported_teacher_of_other_languages_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opus: list[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    settings = [*opus, "languages=en-fr"]
+    pipeline = run_pipeline.open_pipeline(
+        "configs/pipelines/opus_student.py", settings, tmp_path / "work"
+    )
+    with pytest.raises(ConfigError, match=r"student-0: its teacher {teacher} translates en-de"):
+        run_pipeline.describe_plan(pipeline)
+
+
+def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    log = tmp_path / "jobs"
+    (tmp_path / "sbatch").write_text(f'#!/bin/sh\necho "$@" >>{log}\nwc -l <{log}\n')
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    steps = [Step("a", "train", TRAIN), Step("b", "export", {"workdir": "{a}"})]
+    pipeline = Pipeline(steps, tmp_path / "work")
+    run_pipeline.submit(pipeline, "sbatch --gpus=1 launch/slurm.sh", ["--recipe=x"])
+    assert log.read_text().splitlines() == [
+        "--parsable --job-name=a --gpus=1 launch/slurm.sh t2t.pipeline --recipe=x --only=a",
+        "--parsable --job-name=b --dependency=afterok:1 --kill-on-invalid-dep=yes --gpus=1 "
+        "launch/slurm.sh t2t.pipeline --recipe=x --only=b",
+    ]

@@ -1,0 +1,110 @@
+"""t2t.pipeline as a program: killed in each step, and continued."""
+
+import json
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import programs
+from tests.interop.foreign_folders import write_model
+from tests.programs import Program
+from tests.tiny_training import change, make_config, write_recipe
+
+SIDES = ("src", "en"), ("tgt", "de")
+RECIPE = """
+from t2t.pipelines.steps import Step
+
+
+def get_steps(config: str) -> list[Step]:
+    train = {"config": config}
+    there = {"src": "{pairs}/train.src", "tgt": "{pairs}/train.tgt", "tokens": True}
+    run = {"workdir": "{student}", "checkpoint": "last"}
+    return [
+        Step("pairs", "write_pairs", train),
+        Step("teacher", "train", train),
+        Step("scores", "score", there | {"workdir": "{teacher}"}),
+        Step("best", "write_pairs", train | {
+            "config.data.train_src": ("{pairs}/train.src",), "config.data.train_weights": (),
+            "config.data.train_tgt": ("{pairs}/train.tgt",),
+            "scores": ("{scores}", "{scores}"), "keep": 0.5}),
+        Step("translated", "translate", {"workdir": "{teacher}", "input": "{best}/train.src"}),
+        Step("student", "train", train | {
+            "config.data.train_src": ("{best}/train.src",), "config.data.train_weights": (),
+            "config.data.train_tgt": ("{translated}/train.src",),
+            "config.model.decoder_layers": 1}),
+        Step("int8", "export", run | {"quantization": "int8"}),
+        Step("quality", "evaluate", run | {"split": "test"}),
+    ]
+"""
+
+
+@pytest.mark.slow
+def test_a_pipeline_killed_in_each_step_continues(tmp_path: Path) -> None:
+    """The programs that a killed pipeline leaves save and end, so the next one need not wait."""
+    config = make_config(tmp_path)
+    test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
+    write_recipe(change(config, data=test_set, training={"steps": 20}), tmp_path / "config.py")
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    work = tmp_path / "work"
+    command = ["t2t.pipeline", f"--recipe={tmp_path}/recipe.py", f"--workdir={work}"]
+    command.append(f"--set=config={tmp_path}/config.py")
+    names = "pairs teacher scores best translated student int8 quality".split()
+    for name in names:
+        watched = work / name / "record.json"
+        if name == "teacher":  # which then has something to continue
+            watched = work / name / "run" / "checkpoints" / "5"
+        with Program(*command) as process:
+            while not watched.exists():
+                assert process.poll() is None, process.messages
+                time.sleep(0.02)
+            process.send_signal(signal.SIGKILL)
+    done = programs.run(*command)
+    assert done.returncode == 0, done.stderr
+    records = {name: json.loads((work / name / "record.json").read_text()) for name in names}
+    assert all(record["finished"] for record in records.values())
+    assert [name for name in names if len(records[name]["starts"]) < 2] == []
+    log = (work / "teacher" / "output.log").read_text()
+    assert re.search("stopped and saved after step .*starting after step [1-9]", log, re.DOTALL)
+    report = json.loads((work / "report.json").read_text())
+    [corpus] = report["training_text"]["student"]
+    assert corpus["corpus"] == "{best}/train.src | {translated}/train.src"
+    assert sum(corpus["origin"].values()) == corpus["pairs"] == 140
+    assert report["steps"]["teacher"]["starts"] == 2
+    assert len((work / "best" / "text" / "train.src").read_text().splitlines()) == 140
+    assert (work / "quality.svg").exists()
+    planned = programs.run(*command, "--plan").stdout.splitlines()[2:]
+    assert all(" none " in line for line in planned)
+
+
+@pytest.mark.slow
+def test_an_imported_model_teaches_a_student(tmp_path: Path) -> None:
+    """Its weights are random, so this shows that the steps fit together, and no quality."""
+    config = make_config(tmp_path)
+    for _, language in SIDES:
+        (tmp_path / f"train.{language}").write_text((tmp_path / f"b.{language}").read_text())
+        (tmp_path / f"test.{language}").write_text(
+            (tmp_path / f"validation.{language}").read_text()
+        )
+    (teacher := tmp_path / "opus").mkdir()
+    write_model(teacher)
+    files = {f"train_{side}": (f"{tmp_path}/train.{code}",) for side, code in SIDES}
+    data = files | {"train_weights": ()}
+    training = {"steps": 10}
+    write_recipe(change(config, data=data, training=training), tmp_path / "config.py")
+    work = tmp_path / "work"
+    settings = [f"teacher={teacher}", f"text={tmp_path}", f"config={tmp_path}/config.py"]
+    flags = [f"--set={each}" for each in (*settings, "beam_size=1")]
+    done = programs.run(
+        "t2t.pipeline", "--recipe=configs/pipelines/opus_student.py", f"--workdir={work}", *flags
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads((work / "report.json").read_text())
+    assert [*report["systems"]] == ["teacher, jax", "alone, jax", "alone, int8", "student, jax",
+                                    "student, int8"]  # fmt: skip
+    [corpus] = report["training_text"]["student-0"]
+    assert corpus["corpus"].endswith("| {translations}/train.en")
+    assert sum(line.startswith("No verdict on ") for line in report["verdicts"]) == 3
+    assert all(each["bytes"] > 0 for each in report["systems"].values())
