@@ -17,6 +17,7 @@ import importlib
 import inspect
 import re
 import sys
+import time
 import traceback
 import typing
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -87,6 +88,7 @@ _ARGUMENTS = {
 _CALLED_WITH = {"model.feed_forward": 3, "model.norm": 1}
 
 Variant = TypeVar("Variant", bound=Callable[..., Any])
+BEGAN = time.time()  # when this process imported t2t
 _registered: dict[tuple[str, str], Callable[..., Any]] = {}
 _trusted: set[str] = set()  # modules that a run's config may name (`trust_plugins`)
 _trusts_copies = False

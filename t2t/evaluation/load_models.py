@@ -33,6 +33,7 @@ from t2t.training.provenance import (
     check_plugins,
     find_start,
     find_versions,
+    has_changed,
     hash_code,
     list_code,
 )
@@ -106,9 +107,10 @@ class RunModel:
     def _identify_programs(self) -> str:
         """Returns a hash of what programs of this model depend on; "" if something may be unknown.
 
-        The code of registered variants may be anywhere, as in the cell of a notebook.
+        The code of registered variants may be anywhere, as in the cell of a notebook. A file that
+        has changed since this process began is not what it has imported.
         """
-        if has_registered("model"):
+        if has_registered("model") or has_changed(list_code(*PROGRAMS)):
             return ""
         code = identify_code((), PROGRAMS, TRANSLATING_PACKAGES)
         return hashlib.sha256(

@@ -6,6 +6,7 @@ Only `enable_compilation_cache` imports JAX: the others are called before.
 import contextlib
 import importlib.metadata
 import importlib.util
+import itertools
 import logging
 import os
 import re
@@ -32,6 +33,7 @@ _GENERATOR = {"JAX_DEFAULT_PRNG_IMPL": "threefry2x32", "JAX_THREEFRY_PARTITIONAB
 CACHE_FOLDER = Path("~/.cache/t2t/xla")
 CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 KEPT_DAYS = 30  # programs not used for this many days are removed
+PROGRAM = ".t2t"  # ends the names of programs of `t2t.runtime.saved_programs`
 SHORTEST_COMPILATION = 0.1  # seconds: programs that compile faster are not kept
 
 
@@ -126,10 +128,10 @@ def enable_compilation_cache() -> None:
 
     Call it before anything is compiled.
 
-    If JAX_COMPILATION_CACHE_DIR is set, it names the folder (empty: no cache), and all other
-    settings are JAX's as well. A folder that cannot be written is only a warning. If a process was
-    killed while it wrote an entry, JAX compiles that program again and warns at each start until
-    the entry is deleted.
+    If JAX_COMPILATION_CACHE_DIR is set, it names the folder (empty: no cache), all other settings
+    are JAX's as well, and JAX's own programs are not removed. A folder that cannot be written is
+    only a warning. If a process was killed while it wrote an entry, JAX compiles that program again
+    and warns at each start until the entry is deleted.
 
     This function removes old programs itself: in JAX 0.10 `jax_compilation_cache_max_size` stops
     adding programs once an entry has no access time, which a killed process can leave behind, and
@@ -138,6 +140,8 @@ def enable_compilation_cache() -> None:
     global _program_folder
     if (given := os.environ.get(CACHE_VARIABLE)) is not None:
         _program_folder = Path(given) if given and "://" not in given else None
+        if _program_folder:
+            _remove_old(_program_folder, f"*{PROGRAM}")
         return
     import jax
 
@@ -145,7 +149,7 @@ def enable_compilation_cache() -> None:
     try:
         make_folder(folder)
         check_writable(folder)
-        _remove_old(folder)
+        _remove_old(folder, "*-cache", f"*{PROGRAM}")
     except OSError as error:
         _log.warning(
             "%s cannot be written (%s), so each start compiles again; set %s to another folder",
@@ -162,9 +166,9 @@ def find_program_folder() -> Path | None:
     return _program_folder
 
 
-def _remove_old(folder: Path) -> None:
+def _remove_old(folder: Path, *patterns: str) -> None:
     oldest = time.time() - KEPT_DAYS * 24 * 3600
-    for entry in folder.glob("*-cache"):
+    for entry in itertools.chain.from_iterable(map(folder.glob, patterns)):
         with contextlib.suppress(FileNotFoundError):  # another process may do the same
             stat = entry.stat()
             if max(stat.st_atime, stat.st_mtime) < oldest:

@@ -5,6 +5,7 @@ a search that takes longer than to load the program. Here the key is what the te
 """
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import logging
@@ -12,6 +13,7 @@ import os
 import pickle
 import platform
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -22,26 +24,28 @@ from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
 from t2t.config.variants import explain_shardings
-from t2t.runtime.jax_settings import find_program_folder
+from t2t.runtime.jax_settings import PROGRAM, find_program_folder
 from t2t.runtime.machine_speed import read_cpu
 from t2t.storage.atomic_files import write_file
 
 _log = logging.getLogger(__name__)
+
 _CPU = ("model name", "flags", "Features")  # what Linux says of a CPU on x86 and ARM
+_compiling = threading.Lock()  # of a program that bypasses JAX's cache
 
 
 class SavedPrograms:
     """Compiles pure functions of arrays, each once per combination of shapes and options.
 
     `identity` is a hash of all else that the functions depend on: their code and what they close
-    over. With it, programs for one device are kept in the folder of `enable_compilation_cache`, as
-    long and under the same conditions as JAX's. With "" they are kept in memory alone.
+    over. With it, programs for one CPU device are kept in the folder of `enable_compilation_cache`,
+    if they take as long to compile as those that JAX keeps. With "" they are kept in memory alone.
     """
 
     def __init__(self, identity: str = ""):
         self._identity = identity
         self.loaded: dict[tuple[Any, ...], Any] = {}  # programs in memory
-        self._compiling = threading.Lock()
+        self._loading = threading.Lock()
 
     def run(
         self,
@@ -59,56 +63,75 @@ class SavedPrograms:
         """
         leaves, structure = jax.tree.flatten(arguments)
         options = options or {}
-        types = (*map(jax.typeof, leaves),)
-        key = function.__qualname__, closure, (*options.items(),), structure, types
+        settings = tuple(each for each in jax.config.values.items() if "cache" not in each[0])
+        shapes = structure, *map(jax.typeof, leaves)
+        key = function.__qualname__, closure, (*options.items(),), shapes, settings
         if key not in self.loaded:
-            with waiting(), self._compiling:
+            with waiting(), self._loading:
                 if key not in self.loaded:  # no other thread has compiled it meanwhile
-                    self.loaded[key] = self._load(key) or self._compile(
-                        key, function, arguments, options
-                    )
+                    self.loaded[key] = self._load(function, key, arguments, options)
         return self.loaded[key](*arguments)
 
-    def _load(self, key: tuple[Any, ...]) -> Any:
-        """Reads a program from disk; returns None if there is none that can be read."""
-        file = self._find_file(key)
-        if file is None or not file.exists():
-            return None
-        try:
-            # The folder is this user's own, as that of JAX's cache.
-            found = serialize_executable.deserialize_and_load(*pickle.loads(file.read_bytes()))
-        except Exception as error:  # which ones a damaged program raises is not documented
-            _log.warning("%s cannot be loaded (%s) and is compiled again", file, error)
-            return None
-        with contextlib.suppress(OSError):
-            os.utime(file)  # programs that are used are kept
-        return found
-
-    def _compile(
+    def _load(
         self,
-        key: tuple[Any, ...],
         function: Callable[..., Any],
+        key: tuple[Any, ...],
         arguments: tuple[Any, ...],
         options: dict[str, Hashable],
     ) -> Any:
+        """Reads a program from disk, or compiles and saves it."""
+        file = self._find_file(key)
+        if file and (found := _read(file)):
+            return found
         with explain_shardings():
             lowered = jax.jit(function, static_argnames=(*options,)).lower(*arguments, **options)
-        file = self._find_file(key)
-        with _bypass_jax_cache() if file else contextlib.nullcontext():
+        if file is None:
+            return lowered.compile()
+        began = time.perf_counter()
+        with _bypass_jax_cache():
             compiled = lowered.compile()
-        if file:
-            try:
-                write_file(file, pickle.dumps(serialize_executable.serialize(compiled)))
-            except (OSError, ValueError, RuntimeError) as error:
-                _log.warning("%s is compiled again at the next start: %s", file, error)
+        shortest = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
+        if time.perf_counter() - began >= shortest:
+            _write(file, compiled)
         return compiled
 
     def _find_file(self, key: tuple[Any, ...]) -> Path | None:
         folder = find_program_folder()
-        if folder is None or not self._identity or jax.device_count() > 1:
+        # On GPUs and TPUs it was never run, and programs may depend on more, such as cuDNN.
+        is_used = jax.config.values["jax_enable_compilation_cache"] and self._identity
+        if folder is None or not is_used or jax.device_count() > 1:
             return None
-        parts = self._identity, key, _describe_compiler()
-        return folder / f"t2t-{hashlib.sha256(repr(parts).encode()).hexdigest()}-cache"
+        if jax.default_backend() != "cpu":
+            return None
+        parts = self._identity, key, jax.sharding.get_mesh(), _describe_compiler()
+        return folder / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}{PROGRAM}"
+
+
+def _read(file: Path) -> Any:
+    """Reads a program; returns None if there is none, or it is damaged."""
+    try:
+        found = serialize_executable.deserialize_and_load(*pickle.loads(file.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # which ones a damaged program raises is not documented
+        _warn(f"{file} cannot be loaded ({error}) and is compiled again")
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(file)  # programs that are used are kept
+    return found
+
+
+def _write(file: Path, compiled: Any) -> None:
+    try:
+        write_file(file, pickle.dumps(serialize_executable.serialize(compiled)))
+    except (OSError, ValueError, RuntimeError) as error:
+        _warn(f"{file.parent}: programs cannot be saved there and are compiled again ({error})")
+
+
+@functools.cache
+def _warn(message: str) -> None:
+    """Warns once."""
+    _log.warning("%s", message)
 
 
 @contextlib.contextmanager
@@ -117,24 +140,19 @@ def _bypass_jax_cache() -> Iterator[None]:
 
     What another thread compiles meanwhile is not cached either.
     """
-    before = jax.config.values["jax_enable_compilation_cache"]
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_compilation_cache", before)
+    with _compiling:
+        jax.config.update("jax_enable_compilation_cache", False)
         compilation_cache.reset_cache()
+        try:
+            yield
+        finally:
+            jax.config.update("jax_enable_compilation_cache", True)
+            compilation_cache.reset_cache()
 
 
 def _describe_compiler() -> tuple[Any, ...]:
-    """Returns what a program depends on besides the functions: versions, settings, devices."""
-    [device] = jax.devices()
-    processor = platform.processor(), *map(read_cpu, _CPU)  # whose own instructions are used
-    libraries = jax.__version__, importlib.metadata.version("jaxlib")
-    settings = sorted(each for each in jax.config.values.items() if "cache" not in each[0])
-    return (
-        libraries, device.client.platform_version, device.device_kind,
-        processor, os.environ.get("XLA_FLAGS"), os.environ.get("LIBTPU_INIT_ARGS"),
-        jax.sharding.get_mesh(), settings,
-    )  # fmt: skip
+    """Returns what a program on a CPU depends on besides the function: versions, CPU and cores."""
+    versions = jax.__version__, importlib.metadata.version("jaxlib")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    processor = platform.machine(), *map(read_cpu, _CPU)
+    return versions, os.environ.get("XLA_FLAGS"), processor, cores

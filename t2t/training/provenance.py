@@ -29,7 +29,7 @@ import jax
 
 from t2t.config.fields import Config
 from t2t.config.files import overrides
-from t2t.config.variants import COPIES
+from t2t.config.variants import BEGAN, COPIES
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.ops.select_kernels import choose_policy, describe_kernels
@@ -252,6 +252,14 @@ def list_code(*modules: str) -> tuple[str, ...]:
             found[name] = path
             left += _list_imports(path)
     return tuple(sorted(path.relative_to(SOURCE_ROOT).as_posix() for path in found.values()))
+
+
+def has_changed(files: Iterable[str]) -> bool:
+    """Returns whether one of these files, as `list_code` returns them, is newer than the process.
+
+    Then it may differ from what this process has imported.
+    """
+    return any((SOURCE_ROOT / file).stat().st_mtime > BEGAN for file in files)
 
 
 def _find_module(name: str) -> Path | None:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from t2t.evaluation.load_models import RunModel
+from t2t.evaluation.requests import ModelRequest
 from t2t.runtime.jax_settings import CACHE_VARIABLE
+from t2t.training import provenance
 
 # Calls the function in the first argument, which says when it is traced; the second is an identity.
 SCRIPT = """
@@ -22,6 +25,7 @@ def double(x, *, times=1):
     return jax.lax.fori_loop(0, times, lambda _, x: 2 * x, x)
 
 enable_compilation_cache()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 options = {"times": int(sys.argv[2])}
 print(SavedPrograms(sys.argv[1]).run(double, np.arange(3.0), options=options))
 """
@@ -55,12 +59,24 @@ def test_program_is_traced_again_only_if_it_may_be_another_one(tmp_path: Path) -
     assert compute("", cache="") == compute("a", cache="") == (True, "[ 0.  8. 16.]")
     other = str(tmp_path / "other")
     assert [compute(cache=other)[0] for _ in range(2)] == [True, False]
-    for file in tmp_path.glob(".cache/t2t/xla/t2t-*-cache"):
+    for file in tmp_path.glob(".cache/t2t/xla/*.t2t"):
         file.write_bytes(file.read_bytes()[:-100])
     is_damaged = True
     assert compute() == (True, "[ 0.  8. 16.]")
     is_damaged = False
     assert compute() == (False, "[ 0.  8. 16.]")
+
+
+def test_code_that_is_newer_than_the_process_is_not_taken_for_what_it_runs(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def identify() -> str:
+        return RunModel(ModelRequest((run,)))._identify_programs()
+
+    monkeypatch.setattr(provenance, "BEGAN", 2.0**40)
+    assert identify()
+    monkeypatch.setattr(provenance, "BEGAN", 0.0)
+    assert not identify()
 
 
 @pytest.mark.slow
@@ -77,4 +93,4 @@ def test_loaded_search_and_score_are_those_of_fresh_programs(tmp_path: Path, run
 
     uncached, cold, warm = evaluate("none", ""), evaluate("cold", None), evaluate("warm", None)
     assert uncached == cold == warm
-    assert [*tmp_path.glob(".cache/t2t/xla/t2t-*-cache")]
+    assert [*tmp_path.glob(".cache/t2t/xla/*.t2t")]
