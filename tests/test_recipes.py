@@ -151,9 +151,10 @@ def test_every_program_that_reads_a_recipe_reads_all_of_it(
     program: str, field: str, message: str, tmp_path: Path
 ) -> None:
     own = {"plan": ["--topology=cpu:1"], "sweep": ["--sweep=configs/sweeps/modern.py"]}
+    place = "output" if program == "write_pairs" else "workdir"
     done = programs.run(
         f"t2t.{program}", "--config=configs/quickstart.py", f"--config.{field}=gone",
-        *([] if program in ("inspect_data", "plan") else [f"--workdir={tmp_path}/run"]),
+        *([] if program in ("inspect_data", "plan") else [f"--{place}={tmp_path}/run"]),
         *own.get(program, ()),
     )  # fmt: skip
     assert done.returncode
