@@ -175,7 +175,7 @@ def check_languages(pipeline: Pipeline, step: Step, configs: Mapping[str, Config
         if maker is None or maker.program != "translate":
             continue
         if name in ("config.data.train_src", "config.data.train_tgt"):
-            run = str(maker.flags["workdir"])
+            run = str(maker.flags.get("workdir"))
             wanted = (src, tgt) if name.endswith("tgt") else (tgt, src)
             direction = str(maker.flags.get("direction", ""))
             _compare(find_languages(pipeline, run, configs, direction), wanted, run)

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 LOG = "output.log"
 _POLL_SECONDS = 0.2
-_SAVE_SECONDS = 10.0  # between two looks at the cost of a running program
+_SAVE_SECONDS = 10.0  # between two writes of the cost of a running program
 _LOCKS = ".locks"  # the folder of the locks of steps, beside which steps are put aside
 
 
@@ -78,11 +78,12 @@ class Runner:
             while True:
                 for worker in range(self._workers):
                     ready = (name for name in waiting if self._is_ready(name))
-                    if worker not in jobs and (name := next(ready, None)):
+                    job = jobs.pop(worker, None)
+                    if not job and (name := next(ready, None)):
                         waiting.remove(name)
-                        jobs[worker] = self._run(name, worker)
-                    if worker in jobs and next(jobs[worker], "ended") == "ended":
-                        del jobs[worker]
+                        job = self._run(name, worker)
+                    if job and next(job, "ended") != "ended":
+                        jobs[worker] = job
                 if not jobs and not any(map(self._is_ready, waiting)):
                     return
                 time.sleep(_POLL_SECONDS)
@@ -108,7 +109,8 @@ class Runner:
         if name not in self.failures:
             self._finished.add(name)
 
-    def _run_program(self, work: Work, worker: int, descriptor: int) -> Iterator[None]:
+    def _run_program(self, work: Work, worker: int, lock: int) -> Iterator[None]:
+        """Does the same; the program inherits the descriptor of the step's lock."""
         step, record = work.step, work.record
         folder = self._pipeline.find_folder(step.name)
         if work.is_aside:
@@ -127,7 +129,7 @@ class Runner:
             printed = files.enter_context(draft.open("wb")) if prints else log
             offset = log.tell()
             process = start_program(
-                record.command, worker, self._workers, printed, log, descriptor,
+                record.command, worker, self._workers, printed, log, lock,
                 ends_with_parent=True,
             )  # fmt: skip
         self._running.append(process)
@@ -160,10 +162,10 @@ class Runner:
                 process.returncode = os.waitstatus_to_exitcode(status)
                 start["core_seconds"] = round(usage.ru_utime + usage.ru_stime, 2)
                 break
+            start["core_seconds"] = _measure_cores(process.pid)
             if (now := time.monotonic()) - saved >= _SAVE_SECONDS:
                 saved = now
                 start["seconds"] = round(now - begun, 2)
-                start["core_seconds"] = _measure_cores(process.pid)
                 record.write(folder)
             yield
         start |= {"seconds": round(time.monotonic() - begun, 2), "status": process.returncode}
@@ -192,7 +194,7 @@ def _put_aside(folder: Path) -> None:
     while (target := place / f"{folder.name}.{number}").exists():
         number += 1
     folder.rename(target)
-    _log.info("%s: what other settings gave is in %s", folder.name, target)
+    _log.info("%s: what it had written is in %s", folder.name, target)
 
 
 def _empty(folder: Path) -> None:

@@ -45,8 +45,7 @@ PROGRAMS = {
     "export": Program("model"),
 }
 OLD = "old"  # the folder of what changed steps had written
-REPORT = ("report.md", "report.json", "quality.svg")
-_TAKEN = (OLD, "lock", *REPORT)  # other names in the folder of the steps
+_TAKEN = (OLD, "lock", "report.md", "report.json", "quality.svg")  # in the folder of the steps
 
 # Flags whose values are files, or folders, on whose content a step depends.
 _SPLITS = ("train", "validation", "test")
