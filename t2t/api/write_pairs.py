@@ -46,11 +46,10 @@ def write_pairs(
     """
     if output.exists():
         raise ConfigError(f"--output={output} exists already; choose a new folder")
-    if config.data.directions:
-        shown = ", ".join(config.data.directions)
+    if directions := ", ".join(config.data.directions):
         raise ConfigError(
-            f"data.directions={shown}: the files of pairs have one direction and no tags; leave it "
-            "empty, and name the languages in data.src_language and data.tgt_language"
+            f"data.directions={directions}: the files of pairs have one direction and no tags; "
+            "leave it empty, and name the languages in data.src_language and data.tgt_language"
         )
     corpus_sources.check_paths(config.data)
     corpus_sources.prepare(config.data)

@@ -12,7 +12,7 @@ import re
 import runpy
 import sys
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import GenericAlias
@@ -59,7 +59,9 @@ _NAMED = ("config.data.hf_files", "segment_scores")  # whose values are NAME=FIL
 _PLACEHOLDER = re.compile(r"{(\w[^{}]*)}")
 _LANGUAGES = ("src", "tgt", "pair")  # placeholders of data.directions
 # How a text becomes a setting of a recipe, by its type.
-_READERS = {str: str, int: int, float: float, bool: BooleanParser().parse}
+_READERS: dict[type, Callable[[str], Any]] = {
+    str: str, int: int, float: float, bool: BooleanParser().parse,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -155,25 +155,24 @@ def test_a_step_is_run_by_one_pipeline_at_a_time(
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
-        ("config.data.hf_files", ("train={}/file",)),
+        ("config.data.hf_files", "train={}/file"),
         ("config.data.hf_name", "{}"),
         ("config.data.directory", "{}"),
-        ("segment_scores", ("mine={}/file",)),
+        ("segment_scores", "mine={}/file"),
         ("metricx", "{}"),
         ("plugins", "file"),
-        ("config.plugins", ("file",)),
+        ("config.plugins", "file"),
     ],
 )
 def test_a_step_depends_on_the_content_of_its_inputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, value: str | tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, value: str
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "file", raising=False)
-    several = isinstance(value, tuple)
-    given = tuple(each.format(tmp_path) for each in value) if several else value.format(tmp_path)
-    pipeline = Pipeline([Step("a", "evaluate", {flag: given})], tmp_path / "work")
+    steps = [Step("a", "evaluate", {flag: value.format(tmp_path)})]
+    pipeline = Pipeline(steps, tmp_path / "work")
     name = "file.py" if "plugins" in flag else "file"
-    keys = []
+    keys = list[str]()
     for text in ("1", "1", "2"):
         (tmp_path / name).write_text(text)
         (tmp_path / "__pycache__").mkdir(exist_ok=True)
