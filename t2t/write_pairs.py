@@ -41,6 +41,10 @@ class PairsRequest(Request):
         yield from super().list_problems()
         if len(self.scores) not in (0, 2):
             yield f"--scores={','.join(self.scores)}: name two files, of both directions"
+        if self.keep < 1 and not self.scores:
+            yield f"--keep={self.keep:g} keeps the pairs with the best --scores; add them"
+        if {*"\r\n"} & {*self.src_tag}:
+            yield f"--src_tag={self.src_tag!r} has a line break; write one line"
 
 
 def main(request: PairsRequest) -> None:

@@ -3,7 +3,6 @@
 import logging
 import shlex
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,17 +45,16 @@ def run_pipeline(pipeline: Pipeline, only: Sequence[str], workers: int) -> Runne
             that are not finished.
     """
     works = plan(pipeline)
-    check(pipeline, works)
     if unknown := [name for name in only if name not in works]:
         raise ConfigError(f"--only={unknown[0]} is no step; the steps are {', '.join(works)}")
     for name in only:
         needed = [each for each in works[name].step.needs if each not in only]
         if missing := [each for each in needed if works[each].action != "none"]:
             raise ConfigError(f"--only={name} needs {missing[0]}, which is not finished; run it")
-    names = list(only or works)
-    with lock(pipeline.workdir, shared=bool(only)) as descriptor:
-        runner = Runner(pipeline, plan(pipeline), workers, descriptor)
-        runner.work(names)
+    check(pipeline, works, only)
+    with lock(pipeline.workdir, shared=bool(only)):
+        runner = Runner(pipeline, plan(pipeline), workers)
+        runner.work([*dict.fromkeys(only or works)])
     return runner
 
 
@@ -65,8 +63,8 @@ def report(pipeline: Pipeline) -> str:
     return write_report(pipeline, plan(pipeline))
 
 
-def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> list[str]:
-    """Submits a job for each step that is not finished; returns their numbers.
+def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> None:
+    """Submits a job for each step that is not finished.
 
     `command` is one such as "sbatch --gpus-per-node=1 launch/slurm.sh". Each job runs one step, by
     `--only`, when the jobs of the steps that it needs have ended well.
@@ -74,10 +72,15 @@ def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> list[s
     Raises:
         ConfigError: a step would fail, or the command did.
     """
+    try:
+        program, *rest = shlex.split(command)
+    except ValueError:
+        raise ConfigError(
+            f"--submit={command!r} is no command; write one such as 'sbatch launch/slurm.sh'"
+        ) from None
     works = plan(pipeline)
     check(pipeline, works)
     jobs: dict[str, str] = {}
-    program, *rest = shlex.split(command)
     for name, work in works.items():
         if work.action == "none":
             continue
@@ -85,9 +88,12 @@ def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> list[s
         flags = ["--parsable", f"--job-name={name}"]
         flags += [f"--dependency=afterok:{before}", "--kill-on-invalid-dep=yes"] if before else []
         line = [program, *flags, *rest, "t2t.pipeline", *arguments, f"--only={name}"]
-        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=sys.stderr, text=True)
-        if done.returncode:
-            raise ConfigError(f"--submit: {shlex.join(line)} failed; see above")
+        try:
+            done = subprocess.run(line, stdout=subprocess.PIPE, check=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            reason = getattr(error, "strerror", "see above")
+            there = ", ".join(f"{job} ({step})" for step, job in jobs.items())
+            remedy = f"; cancel the jobs that are submitted: {there}" if jobs else ""
+            raise ConfigError(f"--submit: {shlex.join(line)} failed ({reason}){remedy}") from None
         jobs[name] = done.stdout.strip().partition(";")[0]
         _log.info("%s: job %s", name, jobs[name])
-    return [*jobs.values()]

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from t2t.config.fields import Config, ConfigError
 from t2t.data import corpus_sources
 from t2t.data.corpus import Corpus, DataError, Pair
@@ -39,7 +37,7 @@ def write_pairs(
         output: a new folder; it appears when it is complete.
         scores: what t2t.score --tokens printed of the pairs, for both directions; by these the
             best are kept.
-        keep: share of the pairs that is kept.
+        keep: share of the pairs that is kept by their scores.
         first: only so many pairs of each corpus are read.
         src_tag: a word that is put in front of each source.
 
@@ -48,6 +46,11 @@ def write_pairs(
     """
     if output.exists():
         raise ConfigError(f"--output={output} exists already; choose a new folder")
+    if directions := ", ".join(config.data.directions):
+        raise ConfigError(
+            f"data.directions={directions}: the files of pairs have one direction and no tags; "
+            "leave it empty, and name the languages in data.src_language and data.tgt_language"
+        )
     corpus_sources.check_paths(config.data)
     corpus_sources.prepare(config.data)
     tokenizer = fill_tokenizer(config).tokenizer
@@ -57,8 +60,10 @@ def write_pairs(
     if scores:
         found = score_pairs(*(read_entropies(path, len(pairs)) for path in scores))
         kept, shown = select_best(found, keep), [f"\t{score:.6g}" for score in found]
-    elif keep < 1:
-        kept = select_best(np.zeros(len(pairs)), keep)
+    others = {}
+    for split in corpus_sources.list_splits(config.data):
+        if split != "train":
+            others[split] = [*corpus_sources.open_split(config.data, split, tokenizer)]
     tag = f"{src_tag} " if src_tag else ""
     with explain_write_errors(DataError, f"--output={output}"), atomic_path(output) as draft:
         draft.mkdir()
@@ -66,11 +71,9 @@ def write_pairs(
         _write(draft / "train.tgt", (pairs[i].pair[1] for i in kept))
         lines = (f"{pairs[i].corpus}\t{pairs[i].line}{shown[i]}" for i in kept)
         _write(draft / "origin.tsv", lines)
-        for split in corpus_sources.list_splits(config.data):
-            if split != "train":
-                corpus = corpus_sources.open_split(config.data, split, tokenizer)
-                for side, name in enumerate(("src", "tgt")):
-                    _write(draft / f"{split}.{name}", (_join(pair[side]) for pair in corpus))
+        for split, rows in others.items():
+            for side, name in enumerate(("src", "tgt")):
+                _write(draft / f"{split}.{name}", (_join(row[side]) for row in rows))
     return len(kept), len(pairs)
 
 

@@ -21,10 +21,11 @@ def score_pairs(
     forward: Float[np.ndarray, "pairs"], backward: Float[np.ndarray, "pairs"]
 ) -> Float[np.ndarray, "pairs"]:
     """Returns the score of each pair from the two cross-entropies; NaN counts as infinite."""
-    entropies = np.nan_to_num(np.stack([forward, backward]), nan=np.inf)
+    entropies = np.stack([forward, backward])
+    entropies = np.where(np.isnan(entropies), np.inf, entropies)
     with np.errstate(invalid="ignore"):  # inf - inf
         distance = np.abs(entropies[0] - entropies[1]) + entropies.mean(axis=0)
-    return np.exp(-np.nan_to_num(distance, nan=np.inf))
+    return np.exp(-np.where(np.isnan(distance), np.inf, distance))
 
 
 def read_entropies(path: Path, count: int) -> Float[np.ndarray, "pairs"]:

@@ -1,10 +1,11 @@
 """Errors that steps would meet, found before the first one starts."""
 
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +17,35 @@ from t2t.config.open_numbers import OpenConfig
 from t2t.config.requests import DECODING, find_request, list_arguments, make_request
 from t2t.config.variants import import_plugins
 from t2t.pipelines.records import Work
-from t2t.pipelines.steps import Pipeline, Step
+from t2t.pipelines.steps import Pipeline, Step, list_texts
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import check_writable, explain_write_errors, measure_free_space
 
 Languages = tuple[str, str]  # source and target; empty if they are not known
 
 
-def check(pipeline: Pipeline, works: Mapping[str, Work]) -> None:
+def check(pipeline: Pipeline, works: Mapping[str, Work], only: Collection[str] = ()) -> None:
     """Checks flags, languages, packages and disk of the steps that are to run.
 
     Raises:
         ConfigError: a step would fail; the message names it.
     """
     configs: dict[str, Config] = {}
-    for step in pipeline.steps.values():
-        with _explain(step):
-            if config := check_flags(pipeline, step):
-                configs[step.name] = config
-    for step in pipeline.steps.values():
-        with _explain(step):
-            check_languages(pipeline, step, configs)
-            check_engine(step, configs)
-    waiting = [work.step for work in works.values() if work.action != "none"]
-    check_disk(
-        pipeline.workdir,
-        [configs[s.name] for s in waiting if s.program == "train" and s.name in configs],
-    )
+    waiting = [
+        work for name, work in works.items() if work.action != "none" and name in (only or works)
+    ]
+    for name in works.keys() - {work.step.name for work in waiting}:
+        with contextlib.suppress(ConfigError):  # it is for the checks of others alone
+            configs[name] = read_saved_config(pipeline.find_output(name) / "config.json")
+    for work in waiting:
+        with _explain(work.step):
+            if config := check_flags(pipeline, work.step):
+                configs[work.step.name] = config
+    for work in waiting:
+        with _explain(work.step):
+            check_languages(pipeline, work.step, configs)
+            check_engine(work.step, configs)
+    check_disk(pipeline, [work for work in waiting if work.step.program == "train"], configs)
 
 
 @contextlib.contextmanager
@@ -67,11 +70,15 @@ def check_flags(pipeline: Pipeline, step: Step) -> Config | None:
             raise ConfigError(f"--{name}: {describe_unknown_field(name, [*known])}")
     given = {}
     for each in arguments:
+        if each.default is dataclasses.MISSING and each.flag.name not in own:
+            raise ConfigError(f"--{each.flag.name} is missing; add it to the flags of the step")
         if each.flag.name in own:
             value = own[each.flag.name]
             is_list = typing.get_origin(each.kind.plain) is tuple and not each.flag.is_repeated
             given[each.name] = value.split(",") if is_list and isinstance(value, str) else value
     make_request(kind, given, {each.name: f"--{each.flag.name}" for each in arguments})
+    plugins = flags.get("plugins", ())
+    import_plugins(plugins.split(",") if isinstance(plugins, str) else plugins)
     build_config({"decoding": {name: flags[name] for name in DECODING if name in flags}})
     overrides = {
         name.removeprefix("config."): value
@@ -116,7 +123,7 @@ def check_engine(step: Step, configs: Mapping[str, Config]) -> None:
         return
     if importlib.util.find_spec("ctranslate2") is None:
         raise ConfigError("CTranslate2 is not installed; pip install ctranslate2")
-    if config := configs.get(str(step.flags["workdir"]).strip("{}")):
+    if config := configs.get(str(step.flags.get("workdir")).strip("{}")):
         from t2t.interop.ctranslate2_export import check_support
 
         check_support(config.model)
@@ -163,12 +170,12 @@ def check_languages(pipeline: Pipeline, step: Step, configs: Mapping[str, Config
     teacher = step.flags.get("config.plugin.distillation.teacher")
     if teacher:
         _compare(find_languages(pipeline, teacher.partition(":")[0], configs), (src, tgt), teacher)
-    for name, text in step.list_texts():
+    for name, text in list_texts(step.flags):
         maker = pipeline.steps.get(text.partition("}")[0].removeprefix("{"))
         if maker is None or maker.program != "translate":
             continue
         if name in ("config.data.train_src", "config.data.train_tgt"):
-            run = str(maker.flags["workdir"])
+            run = str(maker.flags.get("workdir"))
             wanted = (src, tgt) if name.endswith("tgt") else (tgt, src)
             direction = str(maker.flags.get("direction", ""))
             _compare(find_languages(pipeline, run, configs, direction), wanted, run)
@@ -182,26 +189,33 @@ def _compare(found: Languages, wanted: Languages, run: str) -> None:
         )
 
 
-def check_disk(workdir: Path, configs: list[Config]) -> None:
+def check_disk(pipeline: Pipeline, works: list[Work], configs: Mapping[str, Config]) -> None:
     """Checks that the folder can be written, and has space for the checkpoints of trainings.
 
     A recipe that fits itself to its text is not counted, since its size is not known yet.
     """
+    workdir = pipeline.workdir
     place = next(each for each in (workdir, *workdir.parents) if each.exists())
     with explain_write_errors(ConfigError, f"--workdir={workdir}"):
         check_writable(place)
-    known = [config for config in configs if not isinstance(config, OpenConfig)]
+    known = [
+        (work, config)
+        for work in works
+        if (config := configs.get(work.step.name)) and not isinstance(config, OpenConfig)
+    ]
     if not known:
         return
     from t2t.ops.flops import count_parameters
     from t2t.training.disk_space import count_bytes_per_parameter, count_kept
+    from t2t.training.run_directory import list_steps
 
-    needed = sum(
-        count_kept(config)
-        * count_bytes_per_parameter(config)
-        * count_parameters(config.model, *[config.tokenizer.vocab_size] * 2)
-        for config in known
-    )
+    needed = 0
+    for work, config in known:
+        run = pipeline.find_output(work.step.name)
+        there = 0 if work.is_aside else len(list_steps(run))
+        size = count_bytes_per_parameter(config)
+        size *= count_parameters(config.model, *[config.tokenizer.vocab_size] * 2)
+        needed += max(count_kept(config) - there, 0) * size
     if needed > (free := measure_free_space(place)):
         raise ConfigError(
             f"--workdir={workdir} has {show_bytes(free, 3)} free, and the checkpoints of "

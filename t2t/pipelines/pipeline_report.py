@@ -28,6 +28,7 @@ from t2t.pipelines.records import Work, measure_files
 from t2t.pipelines.steps import Pipeline, Step
 from t2t.runtime.text_tables import format_table, show_bytes
 from t2t.storage.atomic_files import write_file
+from t2t.training.provenance import read_ledger
 
 # Fields in which the seeds of a system may differ: each learns from its own teacher.
 _MAY_DIFFER = ("data.train_src", "data.train_tgt", "tokenizer.path", "training.init_from",
@@ -38,9 +39,21 @@ ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of 
 def write_report(pipeline: Pipeline, works: Mapping[str, Work]) -> str:
     """Writes report.md, report.json and quality.svg; returns the text of report.md."""
     finished = {name: work for name, work in works.items() if work.action == "none"}
-    systems = read_systems(pipeline, finished)
-    scores = {name: describe_system(pipeline, finished, system) for name, system in systems.items()}
-    verdicts = judge_systems(pipeline, systems)
+    systems, scores, faults = dict[str, System](), dict[str, dict[str, Any]](), list[str]()
+    for name, steps in list_systems(finished).items():
+        try:
+            system = read_system(
+                ",".join(str(pipeline.find_output(each.name)) for each in steps),
+                "",
+                "",
+                _MAY_DIFFER,
+            )
+            system = System(name, system.evaluations)
+            scores[name] = describe_system(pipeline, finished, system, steps[0])
+            systems[name] = system
+        except EvaluationError as error:  # the others are worth a report
+            faults.append(f"No scores of {name}: {error}")
+    verdicts = [*faults, *judge_systems(pipeline, systems)]
     costs = {name: describe_cost(work) for name, work in works.items()}
     origins = {
         name: [*list_origins(pipeline, work.step)]
@@ -68,17 +81,12 @@ def write_report(pipeline: Pipeline, works: Mapping[str, Work]) -> str:
     return text
 
 
-def read_systems(pipeline: Pipeline, finished: Mapping[str, Work]) -> dict[str, System]:
-    """Reads the finished evaluations, those of one system together."""
-    places: dict[str, list[str]] = {}
+def list_systems(finished: Mapping[str, Work]) -> dict[str, list[Step]]:
+    """The finished evaluations of each system."""
+    found: dict[str, list[Step]] = {}
     for name, work in finished.items():
         if work.step.program == "evaluate":
-            place = str(pipeline.find_output(name))
-            places.setdefault(work.step.system or name, []).append(place)
-    found = {}
-    for name, files in places.items():
-        system = read_system(",".join(files), "", "", _MAY_DIFFER)
-        found[name] = System(name, system.evaluations)
+            found.setdefault(work.step.system or name, []).append(work.step)
     return found
 
 
@@ -91,17 +99,14 @@ def open_measure(systems: Sequence[System]) -> Measure:
 
 
 def describe_system(
-    pipeline: Pipeline, finished: Mapping[str, Work], system: System
+    pipeline: Pipeline, finished: Mapping[str, Work], system: System, step: Step
 ) -> dict[str, Any]:
-    """Score, speed and size of a system."""
+    """Score, speed and size of a system, the size that of one step."""
     measure, test_set = open_measure([system]), check_comparable([system])
     score = judge(read_statistics([system], measure, test_set), measure, test_set)
     own, backend = score.scores[system.name], system.passport.backend
     speeds = [each.result.get("tokens_per_second") for each in system.evaluations]
     known = [speed for speed in speeds if speed]
-    step = next(
-        work.step for name, work in finished.items() if (work.step.system or name) == system.name
-    )
     return {
         "measure": measure.name,
         "definition": measure.definition,
@@ -188,8 +193,8 @@ def describe_cost(work: Work) -> dict[str, Any]:
 def list_origins(pipeline: Pipeline, step: Step) -> Iterator[dict[str, Any]]:
     """Yields the corpora that a training has read, with their pairs, weights and origins."""
     run = pipeline.find_output(step.name)
-    starts = (run / "ledger.jsonl").read_text("utf-8").splitlines()
-    for corpus in json.loads(starts[-1])["corpora"]["train"]:
+    starts = read_ledger(run)
+    for corpus in starts[-1]["corpora"]["train"] if starts else ():
         name = pipeline.shorten(corpus["name"])
         found = {"corpus": name, "pairs": corpus["pairs"], "weight": corpus.get("weight", 1)}
         for maker in pipeline.steps:

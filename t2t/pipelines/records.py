@@ -5,19 +5,23 @@ counts by that one's key. A record with this key, and the output, mean that the 
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError, flatten
 from t2t.config.files import load_recipe
+from t2t.config.variants import import_plugins
+from t2t.evaluation.load_models import TRANSLATING_PACKAGES, identify_code
 from t2t.pipelines.steps import PROGRAMS, Pipeline, Step
 from t2t.storage.atomic_files import list_files, write_file
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.paths import find_version
+from t2t.training.provenance import hash_code
 
 RECORD = "record.json"
 _FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
@@ -36,6 +40,8 @@ class Record:
     starts: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     finished: str = ""  # date
     bytes: int = 0  # of the output
+    # the code with which it began; it is no part of the key, which a new version does not change
+    code: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Writes the record into the folder of its step."""
@@ -89,13 +95,14 @@ def plan(pipeline: Pipeline) -> dict[str, Work]:
     found: dict[str, Work] = {}
     for step in pipeline.steps.values():
         keys = {name: found[name].record.key for name in step.needs}
-        facts = _find_facts(pipeline, step, keys)
+        facts = _find_facts(pipeline, step, keys, read_record(pipeline.find_folder(step.name)))
         key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        found[step.name] = _find_work(pipeline, step, Record(key, facts))
+        new = Record(key, facts, code=_find_code(step.program))
+        found[step.name] = find_work(pipeline, step, new)
     return found
 
 
-def _find_work(pipeline: Pipeline, step: Step, new: Record) -> Work:
+def find_work(pipeline: Pipeline, step: Step, new: Record) -> Work:
     """Compares the record of a step with the one that it would get now."""
     old = read_record(pipeline.find_folder(step.name))
     if old is None:
@@ -103,15 +110,25 @@ def _find_work(pipeline: Pipeline, step: Step, new: Record) -> Work:
     if old.key != new.key:
         return Work(step, "run", "; ".join(_list_changes(old.facts, new.facts)), new, is_aside=True)
     if not old.finished:
-        action = "continue" if PROGRAMS[step.program].resumes else "run"
-        return Work(step, action, "not finished", old)
+        resumes = PROGRAMS[step.program].resumes
+        if resumes and step.program != "train" and old.code != new.code:  # training decides itself
+            reason = "not finished, and t2t or a package has another version"
+            return Work(step, "run", reason, new, is_aside=True)
+        return Work(step, "continue" if resumes else "run", "not finished", old)
     if not (output := pipeline.find_output(step.name)).exists():
-        old.finished = ""
-        return Work(step, "run", f"{output} is missing", old)
+        reason = f"{output} is missing"
+        return Work(step, "run", reason, dataclasses.replace(old, finished="", code=new.code))
     return Work(step, "none", "finished", old)
 
 
-def _find_facts(pipeline: Pipeline, step: Step, keys: Mapping[str, str]) -> dict[str, Any]:
+@functools.cache
+def _find_code(program: str) -> dict[str, Any]:
+    return identify_code((), [f"t2t.{program}"], TRANSLATING_PACKAGES)
+
+
+def _find_facts(
+    pipeline: Pipeline, step: Step, keys: Mapping[str, str], old: Record | None
+) -> dict[str, Any]:
     """Returns all that the output of a step depends on, as JSON reads it back."""
     facts: dict[str, Any] = {"program": step.program, "flags": dict(step.flags), "steps": keys}
     recipe = str(step.flags.get("config", ""))
@@ -120,9 +137,21 @@ def _find_facts(pipeline: Pipeline, step: Step, keys: Mapping[str, str]) -> dict
     facts["inputs"] = {
         f"{name}={path}": _hash_input(path, pipeline.workdir / _FACTS)
         for name, path in step.list_inputs(facts["recipe"])
-    }
+    } | _hash_plugins(step.list_plugins(facts["recipe"]), old)
     copied: dict[str, Any] = json.loads(json.dumps(facts, default=str))
     return copied
+
+
+def _hash_plugins(modules: Iterable[str], old: Record | None) -> dict[str, str]:
+    """The SHA-256 of each plugin's source; of one that is not here that of the record."""
+    found = {}
+    for name in modules:
+        try:
+            import_plugins([name])
+            found[f"plugins={name}"] = hash_code([name], ())
+        except ConfigError:  # the checks refuse it if the step has to run
+            found[f"plugins={name}"] = old.facts["inputs"].get(f"plugins={name}", "") if old else ""
+    return found
 
 
 def _hash_input(path: Path, facts: Path) -> str:
@@ -131,7 +160,9 @@ def _hash_input(path: Path, facts: Path) -> str:
         inner = sorted(each for each in path.rglob("*") if each.is_file())
         parts = [(each.relative_to(path), each) for each in inner]
         lines = [
-            f"{name} {_hash_input(p, facts)}" for name, p in parts if name.parts[0] not in _OTHERS
+            f"{name} {_hash_input(p, facts)}"
+            for name, p in parts
+            if name.parts[0] not in _OTHERS and "__pycache__" not in name.parts
         ]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
     if known := recall(facts, path):

@@ -1,18 +1,18 @@
 """Runs the steps of a pipeline, several at the same time if there are workers for them."""
 
 import contextlib
+import itertools
 import logging
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from t2t.config.fields import ConfigError
-from t2t.pipelines.records import Record, Work, measure_files
+from t2t.pipelines.records import RECORD, Record, Work, find_work, measure_files
 from t2t.pipelines.steps import OLD, PROGRAMS, Pipeline
 from t2t.runtime.child_programs import find_reason, start_program, stop_programs
 from t2t.runtime.command_line import INTERRUPTED
@@ -24,24 +24,29 @@ _log = logging.getLogger(__name__)
 
 LOG = "output.log"
 _POLL_SECONDS = 0.2
-_SAVE_SECONDS = 10.0  # between two looks at the cost of a running program
+_SAVE_SECONDS = 10.0  # between two writes of the cost of a running program
+_LOCKS = ".locks"  # the folder of the locks of steps, beside which steps are put aside
 
 
 @contextlib.contextmanager
-def lock(folder: Path, *, shared: bool = False) -> Iterator[int]:
-    """A context that locks a folder; programs that inherit the descriptor hold it, too.
+def lock(workdir: Path, step: str = "", *, shared: bool = False) -> Iterator[int]:
+    """A context that locks the folder of a pipeline, or a step.
+
+    Programs that inherit the descriptor hold the lock, too.
 
     Raises:
         ConfigError: another process holds the lock, or the folder cannot be written.
     """
     with contextlib.ExitStack() as held:
-        with explain_write_errors(ConfigError, folder):
+        with explain_write_errors(ConfigError, workdir):
             try:
-                descriptor = held.enter_context(lock_folder(folder, shared=shared))
+                place = workdir / _LOCKS / step if step else workdir
+                descriptor = held.enter_context(lock_folder(place, shared=shared))
             except LockedError as error:
                 raise ConfigError(
-                    f"another pipeline is at work in {folder}, or a program of one that was "
-                    f"killed (the lock is held by {error}); wait until it ends"
+                    f"another pipeline is at work {f'on step {step} ' * bool(step)}in {workdir}, "
+                    f"or a program of one that was killed (the lock is held by {error}); wait "
+                    "until it ends"
                 ) from None
         yield descriptor
 
@@ -49,9 +54,8 @@ def lock(folder: Path, *, shared: bool = False) -> Iterator[int]:
 class Runner:
     """Runs a number of workers, each with its share of the cores and GPUs."""
 
-    def __init__(self, pipeline: Pipeline, works: Mapping[str, Work], workers: int, lock: int):
-        """`lock` is the file descriptor of the pipeline's lock, which programs inherit."""
-        self._pipeline, self._works, self._workers, self._lock = pipeline, works, workers, lock
+    def __init__(self, pipeline: Pipeline, works: Mapping[str, Work], workers: int):
+        self._pipeline, self._works, self._workers = pipeline, works, workers
         self._running: list[subprocess.Popen[bytes]] = []
         self._finished = {name for name, work in works.items() if work.action == "none"}
         self.failures: dict[str, str] = {}  # why steps failed, by name
@@ -62,29 +66,51 @@ class Runner:
 
         A step that failed keeps those that need it from starting, and no others. On
         KeyboardInterrupt all programs are told to save and stop; it is raised again when they have
-        ended.
+        ended and their records are written.
+
+        Raises:
+            ConfigError: another process is at work on a step.
         """
         waiting = [name for name in names if name not in self._finished]
         jobs: dict[int, Iterator[None]] = {}  # by worker
         with contextlib.ExitStack() as ending:
-            ending.callback(lambda: stop_programs(self._running))
+            ending.callback(lambda: self._stop(jobs.values()))
             while True:
                 for worker in range(self._workers):
                     ready = (name for name in waiting if self._is_ready(name))
-                    if worker not in jobs and (name := next(ready, None)):
+                    job = jobs.pop(worker, None)
+                    if not job and (name := next(ready, None)):
                         waiting.remove(name)
-                        jobs[worker] = self._run(self._works[name], worker)
-                    if worker in jobs and next(jobs[worker], "ended") == "ended":
-                        del jobs[worker]
+                        job = self._run(name, worker)
+                    if job and next(job, "ended") != "ended":
+                        jobs[worker] = job
                 if not jobs and not any(map(self._is_ready, waiting)):
                     return
+                time.sleep(_POLL_SECONDS)
+
+    def _stop(self, jobs: Iterable[Iterator[None]]) -> None:
+        """Stops all programs, and lets their jobs write the records."""
+        try:
+            stop_programs(self._running)
+        finally:
+            for _ in itertools.chain(*jobs):
                 time.sleep(_POLL_SECONDS)
 
     def _is_ready(self, name: str) -> bool:
         return self._finished.issuperset(self._pipeline.steps[name].needs)
 
-    def _run(self, work: Work, worker: int) -> Iterator[None]:
-        """Yields while the program of a step works."""
+    def _run(self, name: str, worker: int) -> Iterator[None]:
+        """Yields while the program of a step works; another process may have finished the step."""
+        with lock(self._pipeline.workdir, name) as descriptor:
+            planned = self._works[name]
+            work = find_work(self._pipeline, planned.step, planned.record)
+            if work.action != "none":
+                yield from self._run_program(work, worker, descriptor)
+        if name not in self.failures:
+            self._finished.add(name)
+
+    def _run_program(self, work: Work, worker: int, lock: int) -> Iterator[None]:
+        """Does the same; the program inherits the descriptor of the step's lock."""
         step, record = work.step, work.record
         folder = self._pipeline.find_folder(step.name)
         if work.is_aside:
@@ -92,10 +118,9 @@ class Runner:
         folder.mkdir(parents=True, exist_ok=True)
         output, prints = self._pipeline.find_output(step.name), not PROGRAMS[step.program].flag
         if not PROGRAMS[step.program].resumes:
-            _remove(output)
+            _empty(folder)
         record.command = self._pipeline.make_command(step)
-        start: dict[str, Any] = {"begun": _now(), "seconds": 0.0, "core_seconds": 0.0}
-        record.starts.append(start | {"status": None})
+        record.starts.append({"begun": _now(), "seconds": 0.0, "core_seconds": 0.0, "status": None})
         record.write(folder)
         _log.info("%s: t2t.%s (%s), log: %s", step.name, step.program, work.reason, folder / LOG)
         draft = output.with_name(f".{output.name}")
@@ -104,7 +129,7 @@ class Runner:
             printed = files.enter_context(draft.open("wb")) if prints else log
             offset = log.tell()
             process = start_program(
-                record.command, worker, self._workers, printed, log, self._lock,
+                record.command, worker, self._workers, printed, log, lock,
                 ends_with_parent=True,
             )  # fmt: skip
         self._running.append(process)
@@ -117,11 +142,11 @@ class Runner:
             reason = find_reason(status, (folder / LOG).read_bytes()[offset:])
             self.was_stopped |= status == INTERRUPTED
             self.failures[step.name] = reason
-            _log.info("%s failed: %s", step.name, reason)
+            ended = "was stopped" if status == INTERRUPTED else "failed"
+            _log.info("%s %s: %s", step.name, ended, reason)
         else:
             record.finished = _now()
             record.bytes = measure_files(output)
-            self._finished.add(step.name)
             _log.info("%s: finished, %s", step.name, describe_cost(record))
         record.write(folder)
 
@@ -130,20 +155,20 @@ class Runner:
     ) -> Iterator[None]:
         """Yields until a program ends, and keeps what it costs in the record."""
         begun = saved = time.monotonic()
-        while True:
+        start = record.starts[-1]
+        while process.returncode is None:  # else `_stop` has waited for it
             ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-            now = time.monotonic()
-            cost: dict[str, Any] = {"seconds": round(now - begun, 2)}
             if ended:
                 process.returncode = os.waitstatus_to_exitcode(status)
-                cost["core_seconds"] = round(usage.ru_utime + usage.ru_stime, 2)
-                record.starts[-1] |= cost | {"status": process.returncode}
-                return
-            if now - saved >= _SAVE_SECONDS:
+                start["core_seconds"] = round(usage.ru_utime + usage.ru_stime, 2)
+                break
+            start["core_seconds"] = _measure_cores(process.pid)
+            if (now := time.monotonic()) - saved >= _SAVE_SECONDS:
                 saved = now
-                record.starts[-1] |= cost | {"core_seconds": _measure_cores(process.pid)}
+                start["seconds"] = round(now - begun, 2)
                 record.write(folder)
             yield
+        start |= {"seconds": round(time.monotonic() - begun, 2), "status": process.returncode}
 
 
 def describe_cost(record: Record) -> str:
@@ -169,14 +194,16 @@ def _put_aside(folder: Path) -> None:
     while (target := place / f"{folder.name}.{number}").exists():
         number += 1
     folder.rename(target)
-    _log.info("%s: what other settings gave is in %s", folder.name, target)
+    _log.info("%s: what it had written is in %s", folder.name, target)
 
 
-def _remove(output: Path) -> None:
+def _empty(folder: Path) -> None:
     """Removes what a program left that was cut off, and that it would not replace."""
-    if output.is_dir():
-        shutil.rmtree(output)
-    output.unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name not in (RECORD, LOG):
+            path.unlink()
 
 
 def _now() -> str:

@@ -12,11 +12,15 @@ import re
 import runpy
 import sys
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from types import GenericAlias
 from typing import Any, NamedTuple
 
+from absl.flags import BooleanParser
+
+from t2t.config.field_types import FieldType
 from t2t.config.fields import ConfigError, Fields, explain_attribute, show
 from t2t.config.files import check_type
 from t2t.config.recipes import find_recipe
@@ -38,20 +42,26 @@ PROGRAMS = {
     "translate": Program("text", resumes=True),
     "score": Program("scores.txt", ""),
     "evaluate": Program("scores.json"),
-    "compare": Program("comparison.txt", ""),
     "export": Program("model"),
 }
 OLD = "old"  # the folder of what changed steps had written
+_TAKEN = (OLD, "lock", "report.md", "report.json", "quality.svg")  # in the folder of the steps
 
 # Flags whose values are files, or folders, on whose content a step depends.
 _SPLITS = ("train", "validation", "test")
 _OF_CONFIG = [f"data.{split}_{side}" for split in _SPLITS for side in ("src", "tgt")]
 _OF_CONFIG += ["tokenizer.path", "training.init_from", "plugin.distillation.teacher"]
+_OF_CONFIG += ["data.hf_files", "data.hf_name", "data.directory"]
 _INPUTS = {f"config.{name}" for name in _OF_CONFIG}
 _INPUTS |= {"src", "tgt", "ref", "input", "prefixes", "n_best_list", "hypotheses", "segments"}
-_INPUTS |= {"workdir", "source", "tokenizer", "scores", "init_from"}
+_INPUTS |= {"workdir", "source", "tokenizer", "scores", "init_from", "metricx", "segment_scores"}
+_NAMED = ("config.data.hf_files", "segment_scores")  # whose values are NAME=FILE
 _PLACEHOLDER = re.compile(r"{(\w[^{}]*)}")
 _LANGUAGES = ("src", "tgt", "pair")  # placeholders of data.directions
+# How a text becomes a setting of a recipe, by its type.
+_READERS: dict[type, Callable[[str], Any]] = {
+    str: str, int: int, float: float, bool: BooleanParser().parse,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,14 +76,10 @@ class Step(Fields):
     system: str = ""
     against: tuple[str, ...] = ()  # of an evaluation: the systems with which it is compared
 
-    def list_texts(self) -> Iterator[tuple[str, str]]:
-        """Yields flag and value of each text; of a tuple each value."""
-        return _list_texts(self.flags)
-
     @property
     def needs(self) -> list[str]:
         """The names of the steps whose outputs this one reads."""
-        found = (name for _, text in self.list_texts() for name in _PLACEHOLDER.findall(text))
+        found = (name for _, text in list_texts(self.flags) for name in _PLACEHOLDER.findall(text))
         return [name for name in dict.fromkeys(found) if name not in _LANGUAGES]
 
     def list_inputs(self, recipe: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
@@ -82,13 +88,25 @@ class Step(Fields):
         Raises:
             ConfigError: there is no such file or folder.
         """
-        fields = {f"config.{name}": value for name, value in recipe.items()}
-        for name, text in _list_texts(fields | dict(self.flags)):
+        fields = {f"config.{name}": value for name, value in recipe.items()} | dict(self.flags)
+        sources = str(fields.get("config.data.source"))
+        for name, given in list_texts(fields):
+            text = given.partition("=")[2] if name in _NAMED else given
             if name not in _INPUTS or not text or _PLACEHOLDER.search(text):
                 continue
+            if name == "config.data.hf_name" and not Path(text).expanduser().exists():
+                continue  # it is on the Hub
+            if name == "config.data.directory" and "tfds" in sources:
+                continue  # TFDS writes there
             for each in [text] if Path(text).exists() else text.split(","):
                 if not re.match("hf:|gs://", each):
                     yield from ((name, path) for path in self._find_input(name, each))
+
+    def list_plugins(self, recipe: Mapping[str, Any]) -> Iterator[str]:
+        """Yields the modules of plugins of the config and of the program."""
+        for name, text in list_texts({"config.plugins": recipe.get("plugins"), **self.flags}):
+            if name in ("config.plugins", "plugins"):
+                yield from filter(None, text.split(","))
 
     def _find_input(self, name: str, text: str) -> list[Path]:
         path = Path(text).expanduser().absolute()
@@ -105,7 +123,8 @@ class Step(Fields):
         return found
 
 
-def _list_texts(flags: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def list_texts(flags: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields flag and value of each text; of a tuple each value."""
     for name, given in flags.items():
         for value in given if isinstance(given, tuple | list) else (given,):
             if isinstance(value, str):
@@ -207,10 +226,10 @@ def _check_step(step: Step, known: Mapping[str, Step]) -> None:
             check_type(name, getattr(step, name), hint)
         except ConfigError as error:
             raise ConfigError(f"step {step.name}: {error}") from None
-    if not re.fullmatch(r"\w[\w.-]*", step.name) or step.name in (OLD, *_LANGUAGES):
+    if not re.fullmatch(r"\w[\w.-]*", step.name) or step.name in (*_TAKEN, *_LANGUAGES):
         raise ConfigError(
             f"step {step.name!r} cannot name a folder; use letters, digits and _.-, but not "
-            f"{', '.join((OLD, *_LANGUAGES))}"
+            f"{', '.join((*_TAKEN, *_LANGUAGES))}"
         )
     if step.name in known:
         raise ConfigError(f"two steps write the folder {step.name}; give each a name of its own")
@@ -259,19 +278,28 @@ def _read_settings(signature: inspect.Signature, settings: Sequence[str]) -> dic
         name, equals, text = setting.partition("=")
         if not equals or name not in known:
             raise ConfigError(f"--set={setting}: write NAME=VALUE; the recipe's names are {names}")
-        kind = known[name].annotation
         if name in given:
             raise ConfigError(f"--set={setting}: {name} is given twice")
-        try:
-            if typing.get_origin(kind) is tuple:
-                given[name] = tuple(map(typing.get_args(kind)[0], filter(None, text.split(","))))
-            else:
-                given[name] = kind(text)
-        except ValueError:
-            shown = getattr(kind, "__name__", str(kind))
-            raise ConfigError(f"--set={setting}: the value must be of type {shown}") from None
+        given[name] = _read_setting(f"--set={setting}", text, known[name].annotation)
     missing = [name for name, each in known.items() if each.default is each.empty]
     if missing := [name for name in missing if name not in given]:
         shown = " ".join(f"--set={name}=VALUE" for name in missing)
         raise ConfigError(f"the recipe asks for {', '.join(missing)}; add {shown}")
     return given
+
+
+def _read_setting(shown: str, text: str, kind: Any) -> Any:
+    """Returns a setting with the type of its parameter; `shown` is how it was given."""
+    for plain, read in _READERS.items():
+        try:
+            if kind in (plain, plain | None):
+                return None if kind != plain and text == "None" else read(text)
+            if kind == GenericAlias(tuple, (plain, ...)):
+                return tuple(map(read, filter(None, text.split(","))))
+        except ValueError:
+            raise ConfigError(f"{shown}: the value must be of type {FieldType.of(kind)}") from None
+    raise ConfigError(
+        f"{shown}: the recipe gives this parameter no type that a setting can have; annotate it "
+        f"with {', '.join(each.__name__ for each in _READERS)}, one of these with | None, or a "
+        "tuple such as tuple[int, ...]"
+    )

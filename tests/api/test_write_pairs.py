@@ -2,12 +2,16 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from t2t.api.write_pairs import write_pairs
-from t2t.config.fields import Config, DataConfig
-from t2t.data.corpus import DataError
+from t2t.config.fields import Config, ConfigError, DataConfig
+from t2t.data.corpus import DataError, TextCorpus
+from t2t.data.dual_cross_entropy import score_pairs
+from t2t.write_pairs import PairsRequest
 
 PAIRS = [("a dog", "ein Hund"), ("same", "same"), ("two", "zwei"), ("three", "drei")]
 # Of the pairs that the filter keeps: log-probability, and that of each sub-word.
@@ -58,3 +62,41 @@ def test_scores_of_other_text_are_refused(
     with pytest.raises(DataError, match=message):
         write_pairs(config, tmp_path / "best", scores=[tmp_path / "other"] * 2, keep=0.5)
     assert not (tmp_path / "best").exists()
+
+
+def test_pairs_that_a_model_finds_impossible_are_worst() -> None:
+    scores = score_pairs(np.array([np.inf, np.inf, 1]), np.array([1, np.inf, 1]))
+    assert scores.tolist() == [0, 0, math.exp(-1)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"keep": 0.5}, "--keep=0.5 keeps the pairs with the best --scores; add them"),
+        ({"src_tag": "<bt>\n"}, r"--src_tag='<bt>\\n' has a line break"),
+    ],
+)
+def test_flags_that_would_change_other_pairs_are_refused(
+    tmp_path: Path, flags: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PairsRequest(config="recipe", output=tmp_path, **flags)
+
+
+def test_several_directions_are_refused(tmp_path: Path, config: Config) -> None:
+    config.data.directions = "en-de", "de-en"
+    with pytest.raises(
+        ConfigError, match=r"data.directions=en-de, de-en: .* name the languages in"
+    ):
+        write_pairs(config, tmp_path / "best")
+
+
+def test_text_that_cannot_be_read_is_not_output_that_cannot_be_written(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_: TextCorpus) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(TextCorpus, "__iter__", read)
+    with pytest.raises(OSError, match=r"^the disk is gone$"):
+        write_pairs(config, tmp_path / "best")

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,9 @@ from t2t.api import run_pipeline
 from t2t.config.fields import ConfigError
 from t2t.pipelines import checks
 from t2t.pipelines.records import RECORD, plan
-from t2t.pipelines.runner import Runner, lock
+from t2t.pipelines.runner import LOG, Runner, lock
 from t2t.pipelines.steps import Pipeline, Step, read_steps
+from t2t.storage import locks
 from tests.interop.foreign_folders import write_model
 
 ROOT = Path(__file__).parents[2]
@@ -22,13 +25,17 @@ TRAIN = {"config": CONFIG}
 
 
 class ShortPrograms(Pipeline):
-    """Each program writes its flags to its output, and a line to a file; "fail" fails."""
+    """Each program writes its flags to its output, and a line to a file; "fail" fails.
+
+    "wait" waits until it is stopped.
+    """
 
     def make_command(self, step: Step) -> list[str]:
         output, log = self.find_output(step.name), self.workdir / "ran"
         script = f"open({str(log)!r}, 'a').write({step.name + ' '!r})\n"
         script += "import os, sys\n"
         script += "print('no space'); sys.exit(2)\n" if "fail" in step.flags else ""
+        script += "import time; time.sleep(60)\n" if "wait" in step.flags else ""
         script += f"open({str(output)!r}, 'w').write({str(self.resolve(step))!r})"
         return [sys.executable, "-S", "-c", script]
 
@@ -38,8 +45,8 @@ def run(steps: list[Step], workdir: Path, workers: int = 1) -> tuple[str, dict[s
     pipeline = ShortPrograms(steps, workdir)
     log = workdir / "ran"
     log.unlink(missing_ok=True)
-    with lock(workdir) as descriptor:
-        runner = Runner(pipeline, plan(pipeline), workers, descriptor)
+    with lock(workdir):
+        runner = Runner(pipeline, plan(pipeline), workers)
         runner.work([*pipeline.steps])
     return log.read_text() if log.exists() else "", runner.failures
 
@@ -96,9 +103,99 @@ def test_a_failed_step_keeps_only_its_dependants_from_running(tmp_path: Path) ->
     assert record["starts"][0]["core_seconds"] > 0
 
 
-def check(steps: list[Step], workdir: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "updated", "left"),
+    [
+        ("evaluate", False, set()),
+        ("translate", False, {"part"}),
+        ("translate", True, set()),
+        ("train", True, {"part"}),
+    ],
+)
+def test_what_was_cut_off_continues_if_its_program_can(
+    tmp_path: Path, program: str, updated: bool, left: set[str]
+) -> None:
+    """A training decides itself if it continues after an update of t2t."""
+    steps = [Step("a", program, {"fail": True})]
+    run(steps, tmp_path)
+    folder = tmp_path / "a"
+    (folder / "part").write_text("")
+    if updated:
+        record = json.loads((folder / RECORD).read_text())
+        (folder / RECORD).write_text(json.dumps(record | {"code": {"code": "older"}}))
+    assert run(steps, tmp_path)[0] == "a "
+    assert {path.name for path in folder.iterdir()} - {RECORD, LOG} == left
+    is_aside = (tmp_path / "old" / "a.1" / "part").exists()
+    assert is_aside == (updated and not left)
+
+
+def test_a_stopped_step_keeps_its_cost(tmp_path: Path) -> None:
+    threading.Timer(0.6, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        run([Step("a", "train", {"wait": True})], tmp_path)
+    [start] = json.loads((tmp_path / "a" / RECORD).read_text())["starts"]
+    assert start["status"] == -signal.SIGTERM
+    assert start["seconds"] > 0
+
+
+def test_a_step_is_run_by_one_pipeline_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "WAIT", 0.0)
+    pipeline = ShortPrograms([Step("a", "train", TRAIN)], tmp_path)
+    second = Runner(pipeline, plan(pipeline), 1)
+    with lock(tmp_path, "a"), pytest.raises(ConfigError, match="is at work on step a in "):
+        second.work(["a"])
+    monkeypatch.chdir(ROOT)
+    run_pipeline.run_pipeline(pipeline, ["a", "a"], 1)
+    second.work(["a"])
+    assert (tmp_path / "ran").read_text() == "a "
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("config.data.hf_files", "train={}/file"),
+        ("config.data.hf_name", "{}"),
+        ("config.data.directory", "{}"),
+        ("segment_scores", "mine={}/file"),
+        ("metricx", "{}"),
+        ("plugins", "file"),
+        ("config.plugins", "file"),
+    ],
+)
+def test_a_step_depends_on_the_content_of_its_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, value: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "file", raising=False)
+    steps = [Step("a", "evaluate", {flag: value.format(tmp_path)})]
+    pipeline = Pipeline(steps, tmp_path / "work")
+    name = "file.py" if "plugins" in flag else "file"
+    keys = list[str]()
+    for text in ("1", "1", "2"):
+        (tmp_path / name).write_text(text)
+        (tmp_path / "__pycache__").mkdir(exist_ok=True)
+        (tmp_path / "__pycache__" / "file.pyc").write_text(str(len(keys)))
+        keys.append(plan(pipeline)["a"].record.key)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_a_report_needs_no_undamaged_files(tmp_path: Path) -> None:
+    steps = [Step("a", "train", TRAIN), Step("b", "evaluate", {"workdir": "{a}"})]
+    run(steps, tmp_path)
+    (ledger := tmp_path / "a" / "run").unlink()
+    ledger.mkdir()
+    corpora = {"corpora": {"train": [{"name": "my corpus", "pairs": 3}]}}
+    (ledger / "ledger.jsonl").write_text(f"{json.dumps(corpora)}\n{{")
+    report = run_pipeline.report(ShortPrograms(steps, tmp_path))
+    assert "my corpus" in report
+    assert f"No scores of b: {tmp_path}/b/scores.json" in report
+
+
+def check(steps: list[Step], workdir: Path, *only: str) -> None:
     pipeline = Pipeline(steps, workdir)
-    checks.check(pipeline, plan(pipeline))
+    checks.check(pipeline, plan(pipeline), only)
 
 
 WRONG: dict[str, tuple[list[Step], str]] = {
@@ -112,6 +209,16 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "name": ([Step("a/b", "train")], "'a/b' cannot name a folder"),
     "twice": ([Step("a", "train"), Step("a", "train")], "two steps write the folder a"),
     "program": ([Step("a", "fly")], "a: program 'fly' is unknown; use prepare, train, "),
+    "operands": ([Step("a", "compare")], "a: program 'compare' is unknown"),
+    "taken": ([Step("report.md", "train")], "'report.md' cannot name a folder"),
+    "lock": ([Step("lock", "train")], "'lock' cannot name a folder"),
+    "missing": ([Step("a", "export")], "a: --workdir is missing; add it"),
+    "no_config": ([Step("a", "write_pairs")], "a: --config is missing; add it"),
+    "no_run": ([Step("a", "evaluate", {"backend": "ctranslate2"})], "a: --workdir is missing"),
+    "plugins": (
+        [Step("a", "export", {"workdir": "{b}", "plugins": "no_such"}), Step("b", "train", TRAIN)],
+        "a: plugins: the module no_such cannot be imported",
+    ),
     "output": ([Step("a", "train", {"workdir": "x"})], "a: leave out --workdir, which"),
     "against": ([Step("a", "evaluate", {}, against=("b",))], "compared with 'b', which no step"),
     "input": (
@@ -121,6 +228,10 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "file": (
         [Step("a", "train", TRAIN | {"config.data.train_src": ("no.en",)})],
         "a: --config.data.train_src=no.en does not exist",
+    ),
+    "hf_files": (
+        [Step("a", "train", TRAIN | {"config.data.hf_files": ("train=no.tsv",)})],
+        "a: --config.data.hf_files=no.tsv does not exist",
     ),
     "flag": ([Step("a", "train", TRAIN | {"stepz": 1})], "a: --stepz: no such field"),
     "value": (
@@ -177,6 +288,16 @@ def test_a_wrong_pipeline_is_refused_in_one_line(
         ("def get_steps(x: int): return 1", [], "the recipe asks for x; add --set=x=VALUE"),
         ("def get_steps(x: int): return 1", ["x=1"], "has to return a list of Step, not 1"),
         ("x = 1", [], "there is no function get_steps()"),
+        (
+            "def get_steps(x: bool): return x",
+            ["x=off"],
+            "--set=x=off: the value must be of type bo",
+        ),
+        ("def get_steps(x: bool = True): return x", ["x=False"], "a list of Step, not False"),
+        ("def get_steps(x: int | None): return x", ["x=3"], "a list of Step, not 3"),
+        ("def get_steps(x: int | None): return x", ["x=None"], "a list of Step, not None"),
+        ("def get_steps(x): return x", ["x=1"], "annotate it with str, int, float, bool, one of"),
+        ("def get_steps(x: list[int]): return x", ["x=1"], "--set=x=1: the recipe gives this"),
     ],
 )
 def test_a_wrong_recipe_is_refused_in_one_line(
@@ -199,6 +320,21 @@ def test_a_full_disk_is_noticed_before_the_first_step(
     monkeypatch.setattr(checks, "measure_free_space", lambda _: 1e6)
     with pytest.raises(ConfigError, match="has 1 MB free, and the checkpoints of 1 trainings need"):
         check(steps, tmp_path)
+    for number in range(5):  # a training that continues
+        (tmp_path / "a" / "run" / "checkpoints" / f"{number}").mkdir(parents=True)
+    check(steps, tmp_path)
+
+
+def test_only_steps_that_will_run_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    steps, message = WRONG["engine"]
+    check(steps, tmp_path, "a")
+    with pytest.raises(ConfigError, match=message):
+        check(steps, tmp_path)
+    run(steps, tmp_path)
+    check(steps, tmp_path)
 
 
 @pytest.fixture
@@ -253,3 +389,13 @@ def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
         "--parsable --job-name=b --dependency=afterok:1 --kill-on-invalid-dep=yes --gpus=1 "
         "launch/slurm.sh t2t.pipeline --recipe=x --only=b",
     ]
+    for command, message in (
+        ('sbatch "', "is no command; write one such as"),
+        (" ", "is no command; write one such as"),
+        ("no_sbatch", "failed (No such file or directory)"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            run_pipeline.submit(pipeline, command, [])
+    (tmp_path / "sbatch").write_text("#!/bin/sh\n[ $2 = --job-name=a ] && echo 7\n")
+    with pytest.raises(ConfigError, match=r"failed \(see above\); cancel .* submitted: 7 \(a\)"):
+        run_pipeline.submit(pipeline, "sbatch", [])
