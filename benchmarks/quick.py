@@ -32,7 +32,7 @@ SENTENCES = {"tiny": 300, "small": 150}
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is measured, and against what."""
+    """A measurement of t2t, and the peers that it is compared with."""
 
     name: str
     figure: str  # more is better

@@ -166,7 +166,7 @@ def list_pairs(pipeline: Pipeline, systems: Mapping[str, System]) -> list[tuple[
 def list_differences(
     pipeline: Pipeline, systems: Mapping[str, System]
 ) -> dict[str, dict[str, str]]:
-    """What else differs between systems that are compared, as the passports of their scores say."""
+    """Describes how the passports of compared systems differ."""
     sections = "config", "decoding", "backend", "code", "versions"
     return {
         f"{one.name} -> {other.name}": {
@@ -178,7 +178,7 @@ def list_differences(
 
 
 def describe_cost(work: Work) -> dict[str, Any]:
-    """What a step has cost so far, in all of its starts."""
+    """The cost of a step, summed over its starts."""
     record = work.record
     return {
         "program": work.step.program,

@@ -1,4 +1,4 @@
-"""What was done, and what is to be done: the key and the record of each step.
+"""Records of the steps of a pipeline, and the plan that follows from them.
 
 The key of a step is a hash of its program, flags, recipe and inputs; the input of another step
 counts by that one's key. A record with this key, and the output, mean that the step is finished.
@@ -31,7 +31,7 @@ _OTHERS = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl"
 
 @dataclasses.dataclass
 class Record:
-    """What a step is made of, and each of its starts."""
+    """The inputs, starts and cost of a step, as its record.json holds them."""
 
     key: str
     facts: dict[str, Any]  # what the key is a hash of
@@ -77,7 +77,7 @@ def measure_files(output: Path) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What is to be done for a step."""
+    """The plan for a step: skip, run or continue it, and why."""
 
     step: Step
     action: str  # "none" (it is finished), "run" or "continue"

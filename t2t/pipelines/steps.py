@@ -180,7 +180,7 @@ class Pipeline:
         return self.workdir / name
 
     def find_output(self, name: str) -> Path:
-        """What a step writes."""
+        """The output of a step: a file or a folder."""
         return self.workdir / name / PROGRAMS[self.steps[name].program].output
 
     def shorten(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""What kind of CPU this is, and a rough figure of its speed to plan with; without JAX."""
+"""The CPU's kind, and a rough figure of its speed for plans; without JAX."""
 
 import functools
 import os
