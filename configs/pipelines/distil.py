@@ -21,6 +21,7 @@ def get_steps(
     languages: str = "en-de",
     directory: str = "",
     config: str = "configs/quickstart.py",
+    dtype: str = "auto",
     teacher_steps: int = 1000,
     student_steps: int = 1000,
     student_width: int = 64,
@@ -37,6 +38,7 @@ def get_steps(
         languages: source and target.
         directory: data.directory of `config`, such as the folder of Multi30k.
         config: recipe of the teacher.
+        dtype: model.dtype of all models.
         teacher_steps: training steps of the teacher.
         student_steps: training steps of each student.
         student_width: d_model of the students.
@@ -46,7 +48,7 @@ def get_steps(
         seeds: with each of them all models are trained.
     """
     src, _, tgt = languages.partition("-")
-    data = {"config": config} | {
+    data = {"config": config, "config.model.dtype": dtype} | {
         f"config.data.{side}_language": code for side, code in (("src", src), ("tgt", tgt))
     }
     source = data | ({"config.data.directory": directory} if directory else {})
