@@ -24,6 +24,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 # generator is the quicker one. T2T_TEST_FLAGS=user keeps XLA's defaults, which users have, for
 # tests that are marked `equality`.
 flags = ["--xla_force_host_platform_device_count=8"]
+# Without bfloat16 instructions, `model.dtype=auto` is float32 on any CPU.
+flags.append("--xla_cpu_max_isa=AVX512")
 if os.environ.get("T2T_TEST_FLAGS") != "user":
     flags += ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
     flags.append("--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters")

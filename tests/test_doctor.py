@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 from configs import base
 from t2t.api import machine_checks as checks
 from t2t.config.fields import Config
+from t2t.training import resume
 from tests import programs
 
 
@@ -161,11 +162,9 @@ def test_processes_with_fewer_devices_are_noticed(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("has_products", [True, False])
-def test_bfloat16_that_the_default_leaves_unused_is_named(
-    monkeypatch: pytest.MonkeyPatch, has_products: bool
-) -> None:
-    monkeypatch.setattr(checks, "multiplies_bfloat16", lambda: has_products)
-    assert ("mixed" in checks.find_dtype().value) == has_products
+def test_dtype_of_a_new_run_is_named(monkeypatch: pytest.MonkeyPatch, has_products: bool) -> None:
+    monkeypatch.setattr(resume, "multiplies_bfloat16", lambda: has_products)
+    assert checks.find_dtype().value == ("mixed" if has_products else "float32")
 
 
 @pytest.mark.parametrize(

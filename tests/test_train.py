@@ -21,6 +21,7 @@ from t2t.config.files import load_config
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import VocabularyError
 from t2t.runtime import command_line
+from t2t.training import resume
 from t2t.training.checkpoint import restore_params
 from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.provenance import read_ledger
@@ -140,6 +141,17 @@ def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
     assert averages[0][1] == averages[1][1] == f"avg2-{STEPS}"
     for one, other in zip(*(jax.tree.leaves(params) for params, _ in averages), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_run_keeps_the_precision_that_its_first_machine_chose(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: bool
+) -> None:
+    for steps, multiplies in ((5, began), (10, not began)):
+        monkeypatch.setattr(resume, "multiplies_bfloat16", lambda found=multiplies: found)
+        assert train_run.train(change(config, training={"steps": steps}), tmp_path)
+        dtype = load_config(tmp_path / "config.json").model.dtype
+        assert dtype == ("mixed" if began else "auto")
 
 
 @pytest.mark.slow

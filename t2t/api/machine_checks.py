@@ -28,7 +28,6 @@ from t2t.ops.flops import count_parameters
 from t2t.ops.select_kernels import fast_attention
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.jax_settings import has_gpu, has_tpu
-from t2t.runtime.machine_speed import MIXED_SPEED, multiplies_bfloat16
 from t2t.runtime.mesh import make_mesh, split_into_slices
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import (
@@ -41,6 +40,7 @@ from t2t.storage.atomic_files import (
 )
 from t2t.storage.paths import describe_error, storage_errors
 from t2t.training.disk_space import count_bytes_per_parameter, measure_space
+from t2t.training.resume import trains_in_mixed
 from t2t.training.run_directory import RunError
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
@@ -198,11 +198,10 @@ def find_cores() -> Finding:
 
 
 def find_dtype() -> Finding:
-    """Names the dtype of `model.dtype=auto`, and what it leaves unused."""
+    """Names the dtype with which `model.dtype=auto` trains a new run."""
     if jax.default_backend() != "cpu":
         return Finding("model.dtype=auto", "bfloat16")
-    unused = f"; mixed is {MIXED_SPEED} here" if multiplies_bfloat16() else ""
-    return Finding("model.dtype=auto", f"float32{unused}")
+    return Finding("model.dtype=auto", "mixed" if trains_in_mixed() else "float32")
 
 
 def find_collective() -> Finding:

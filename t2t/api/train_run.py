@@ -35,8 +35,7 @@ from t2t.ops.build_model import describe_model
 from t2t.ops.select_kernels import describe_kernels
 from t2t.runtime.distributed import process_0_first
 from t2t.runtime.jax_settings import check_precision
-from t2t.runtime.machine_speed import MIXED_SPEED, multiplies_bfloat16
-from t2t.runtime.mesh import check_divisibility, make_mesh, platform
+from t2t.runtime.mesh import check_divisibility, make_mesh
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.paths import check_new_run_path
@@ -52,7 +51,7 @@ from t2t.training.metrics import Report
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor
 from t2t.training.provenance import record_start
-from t2t.training.resume import check_vocabulary, keep_source, open_run
+from t2t.training.resume import check_vocabulary, keep_source, open_run, settle_dtype
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
 from t2t.training.state import TrainState, describe_state, init_params, init_state, init_training
 from t2t.training.step import make_train_step
@@ -86,6 +85,7 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     check_prepared(config, workdir, directions)
     data = open_data(directions, config.tokenizer)
     with lock_run(workdir), jax.set_mesh(mesh):
+        config = settle_dtype(workdir, config)
         open_run(workdir, config, data.corpora)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
@@ -206,8 +206,6 @@ def train_on_mesh(
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_kernels(config.model).items():
             _log.info("  %-23s %s", operation, module)
-        if config.model.dtype == "auto" and platform() == "cpu" and multiplies_bfloat16():
-            _log.info("  model.dtype=auto         float32; mixed is %s on this CPU", MIXED_SPEED)
         for line in describe_optimizer(config, described.params):
             _log.info("%s", line)
         warn_of_missing_space(workdir, config, size)

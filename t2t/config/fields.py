@@ -143,9 +143,9 @@ class ModelConfig(Fields):
     attention_dropout: Probability = 0.0  # dropout rate of the attention weights
     # dropout rate of the feed-forward's hidden layer
     feed_forward_dropout: Probability = 0.0
-    # dtype of activations and products: auto (bfloat16 on GPU and TPU, float32 on CPU) |
-    # float32 | bfloat16 | mixed (float32, but products with weights have bfloat16 operands: 1.4 to
-    # 1.6 times as fast on CPUs with bfloat16 instructions); parameters are always float32
+    # dtype of activations and products: auto (bfloat16 on GPU and TPU, float32 on CPU; a new run on
+    # a CPU with bfloat16 instructions gets mixed) | float32 | bfloat16 | mixed (float32, but
+    # products with weights have bfloat16 operands); parameters are always float32
     dtype: Annotated[str, Literal["auto", "float32", "bfloat16", "mixed"]] = "auto"
     # auto: the fast implementations in t2t/ops | textbook: the plain formulas in t2t/model
     kernels: Annotated[str, Literal["auto", "textbook"]] = "auto"

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import time
 from pathlib import Path
 
@@ -13,10 +14,9 @@ from t2t.runtime.jax_settings import has_gpu
 # GFLOP/s on a core with AVX-512, and less on two.
 _SHARE = 0.25
 _GPU = 250e12, 0.005  # an H100 (docs/gpu.md)
-# Of mixed against float32, on a CPU with bfloat16 (docs/results-archive.md).
-MIXED_SPEED = "1.4 to 1.6 times as fast"
 _CPU = Path("/proc/cpuinfo")
 _BFLOAT16 = {"avx512_bf16", "amx_bf16"}  # instructions that multiply in bfloat16
+_MOST = re.compile(r"--xla_cpu_max_isa=(\w+)")  # the newest instructions that XLA may use
 
 
 @functools.cache
@@ -40,5 +40,7 @@ def read_cpu(field: str) -> str:
 
 
 def multiplies_bfloat16() -> bool:
-    """Returns whether this CPU has instructions for products of bfloat16."""
-    return not _BFLOAT16.isdisjoint(read_cpu("flags").split())
+    """Returns whether this CPU has instructions for products of bfloat16, and XLA may use them."""
+    most = _MOST.search(os.environ.get("XLA_FLAGS", ""))
+    is_allowed = most is None or most[1].startswith(("AVX512_BF16", "AMX"))
+    return is_allowed and not _BFLOAT16.isdisjoint(read_cpu("flags").split())

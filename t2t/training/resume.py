@@ -14,8 +14,10 @@ from t2t.config.rules import OPEN_ENDED_SCHEDULES
 from t2t.config.variants import CHOICES
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.runtime.distributed import is_first
+from t2t.runtime.distributed import broadcast_from_process_0, is_first
 from t2t.runtime.jax_settings import read_generator
+from t2t.runtime.machine_speed import multiplies_bfloat16
+from t2t.runtime.mesh import platform
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.training.checkpoint import list_scored_measures
 from t2t.training.provenance import describe_corpora, read_ledger
@@ -175,6 +177,31 @@ def keep_source(workdir: Path, config: Config) -> Config:
     return dataclasses.replace(
         config, training=dataclasses.replace(config.training, init_from=source)
     )
+
+
+def trains_in_mixed() -> bool:
+    """Returns whether `model.dtype=auto` stands for `mixed` in a new run on this machine."""
+    return platform() == "cpu" and multiplies_bfloat16()
+
+
+def settle_dtype(workdir: Path, config: Config) -> Config:
+    """Returns the config with the dtype that `model.dtype=auto` stands for in this run.
+
+    A run with checkpoints goes on as it began, wherever it is continued. A new run of a Transformer
+    computes in `mixed` on a CPU that multiplies in bfloat16. All other runs keep auto: bfloat16 on
+    GPUs and TPUs, float32 on CPUs. Call it with the mesh set.
+    """
+    model = config.model
+    if model.dtype != "auto":
+        return config
+    if list_steps(workdir):
+        dtype = read_saved_config(workdir / "config.json").model.dtype
+    elif model.kind != "rnn" and broadcast_from_process_0(trains_in_mixed()):
+        dtype = "mixed"
+        _log.info("model.dtype=mixed, since this CPU multiplies in bfloat16")
+    else:
+        return config
+    return dataclasses.replace(config, model=dataclasses.replace(model, dtype=dtype))
 
 
 def _fill(config: Config) -> Config:
