@@ -3,7 +3,9 @@
 One dimension varies at a time; the others are those of `MODEL`. The time of a training step, on
 rows without padding, is compared with the closed form of its FLOPs. The time of a beam search is
 compared with beam size, length and number of sentences; every hypothesis is as long as its limit.
-Times are CPU seconds of the process, on a GPU or TPU wall-clock seconds.
+Times are CPU seconds of the process, on a GPU or TPU wall-clock seconds. Memory is what the largest
+compiled program needs beside its arguments, by XLA's account. Long rows, deep stacks and large
+vocabularies are tried with the narrower `NARROW`.
 """
 
 import argparse
@@ -39,6 +41,7 @@ from t2t.training.step import make_train_step
 
 VOCAB_SIZE = 4_000
 MODEL = ModelConfig(d_model=256, d_ff=1024, num_heads=4, num_layers=3)
+NARROW = dataclasses.replace(MODEL, d_model=64, d_ff=256, num_layers=1)
 POSITIONS, LENGTH = 2_048, 64  # positions of a batch per side, and of a row
 
 STEPS: dict[str, list[int]] = {
@@ -46,11 +49,15 @@ STEPS: dict[str, list[int]] = {
     "length of a row": [16, 32, 64, 128, 256],
     "d_model": [64, 128, 256, 512],
     "layers of each stack": [1, 2, 4, 8],
+    "length of a long row": [512, 1024, 2048, 4096, 8192],  # as many positions in each batch
+    "layers in a scan": [6, 12, 24, 48],
+    "vocabulary": [4_000, 32_000, 256_000],
 }
 SEARCHES: dict[str, list[int]] = {
     "beam": [1, 2, 4, 8],
     "length": [8, 16, 32, 64, 128],
     "sentences": [32, 64, 128, 256, 512],
+    "vocabulary": [4_000, 32_000, 256_000],
 }
 
 
@@ -68,21 +75,32 @@ def time_once(run: Callable[[], Any], repeats: int) -> float:
 
 def measure_step(dimension: str, value: int, repeats: int) -> dict[str, float]:
     """Measures one training step."""
-    positions = value if dimension == "positions of a batch" else POSITIONS
-    length = value if dimension == "length of a row" else LENGTH
-    model = MODEL
-    if dimension == "d_model":
-        model = dataclasses.replace(model, d_model=value, d_ff=4 * value)
-    elif dimension == "layers of each stack":
-        model = dataclasses.replace(model, num_layers=value)
-    config = Config(model=model, tokenizer=TokenizerConfig(vocab_size=VOCAB_SIZE))
+    model, positions, length, vocabulary = MODEL, POSITIONS, LENGTH, VOCAB_SIZE
+    match dimension:
+        case "positions of a batch":
+            positions = value
+        case "length of a row":
+            length = value
+        case "d_model":
+            model = dataclasses.replace(model, d_model=value, d_ff=4 * value)
+        case "layers of each stack":
+            model = dataclasses.replace(model, num_layers=value)
+        case "length of a long row":
+            model, positions, length = NARROW, STEPS[dimension][-1], value
+        case "layers in a scan":
+            model = dataclasses.replace(NARROW, num_layers=value, scan_layers=True)
+        case "vocabulary":
+            model, vocabulary = NARROW, value
+    config = Config(model=model, tokenizer=TokenizerConfig(vocab_size=vocabulary))
     shape = positions // length, length
-    ids = np.random.default_rng(0).integers(FIRST_WORD, VOCAB_SIZE, shape).astype(np.int32)
+    ids = np.random.default_rng(0).integers(FIRST_WORD, vocabulary, shape).astype(np.int32)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        structure, state = init_state(config, VOCAB_SIZE, VOCAB_SIZE)
-        step = make_train_step(structure, config)
+        structure, state = init_state(config, vocabulary, vocabulary)
         batch = put_batch(Batch(ids, ids, ids, np.ones(shape, np.float32)), mesh)
+        began = time.perf_counter()
+        step = make_train_step(structure, config).lower(state, batch).compile()
+        compile_seconds = time.perf_counter() - began
 
         def train() -> None:
             nonlocal state
@@ -91,13 +109,19 @@ def measure_step(dimension: str, value: int, repeats: int) -> dict[str, float]:
 
         seconds = time_once(train, repeats)
     lengths = np.full(shape[0], length)
-    return {"seconds": seconds, "flops": train_flops(model, VOCAB_SIZE, lengths, lengths)}
+    return {
+        "seconds": seconds,
+        "flops": train_flops(model, vocabulary, lengths, lengths),
+        "compile_seconds": compile_seconds,
+        "bytes": step.memory_analysis().temp_size_in_bytes,
+    }
 
 
 def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]:
     """Measures one beam search."""
+    model, vocabulary = (NARROW, value) if dimension == "vocabulary" else (MODEL, VOCAB_SIZE)
     size = Size(
-        MODEL.d_model, MODEL.d_ff, MODEL.num_heads, MODEL.num_layers, VOCAB_SIZE, "multi30k"
+        model.d_model, model.d_ff, model.num_heads, model.num_layers, vocabulary, "multi30k"
     )
     beam, length, sentences = (
         value if dimension == name else usual
@@ -106,7 +130,7 @@ def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]
     translator = ForcedTranslator(make_config(size, beam), make_vocabulary(size))
     params = draw_params(size)
     shape = sentences, length
-    rows = np.random.default_rng(0).integers(FIRST_WORD, VOCAB_SIZE, shape)
+    rows = np.random.default_rng(0).integers(FIRST_WORD, vocabulary, shape)
     pieces = [Piece(ForcedSource(ids, length)) for ids in rows]
 
     def search() -> None:

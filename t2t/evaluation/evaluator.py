@@ -107,14 +107,18 @@ class Evaluator:
         params = self._model.place(params)
         with jax.set_mesh(self._model.mesh):
             found, timing = self._translate(params, [c.decoding.alpha for c in configs])
-            perplexities, losses = self._perplexity.measure(params)
+            wait = self._perplexity.start(params)
+        texts = [[translation.text for translation in translations] for translations in found]
+        counts = [*map(self.scores.count, texts)]  # while the device computes
+        perplexities, losses = wait()
         if not self.scores.spaces:
             perplexities.pop("perplexity_word", None)
         log_probs = [f"{-nats:.6f} {tokens:.0f}" for nats, tokens in losses]
         return [
             self.scores.save(
                 output,
-                [translation.text for translation in translations],
+                text,
+                counted,
                 passport,
                 {
                     # Sentences that were translated in pieces, and those whose translation was
@@ -127,7 +131,9 @@ class Evaluator:
                 perplexities,
                 {"log_probs": log_probs},
             )
-            for passport, translations, output in zip(passports, found, outputs, strict=True)
+            for passport, translations, text, counted, output in zip(
+                passports, found, texts, counts, outputs, strict=True
+            )
         ]
 
     def prepare_output(self, label: str, alpha: float | None = None) -> Path:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -101,15 +101,25 @@ class PairScorer:
 
         The parameters are on the current mesh. A pair with a side longer than `limit` has NaN.
         """
-        scores = [np.full(len(tgt), np.nan, np.float32) for _, tgt in pairs]
+        return self.start(params, pairs)()
+
+    def start(
+        self, params: Params, pairs: Sequence[tuple[list[int], list[int]]]
+    ) -> Callable[[], list[Float[np.ndarray, "T"]]]:
+        """Lets the device compute `score`; the function that is returned waits for it."""
         started = []
         for chosen, batch in batch_pairs(pairs, self.limit, self._batch_size):
             placed = (jax.device_put(x, spec("batch", None)) for x in batch)
             started.append((chosen, self._programs.run(self._score, params, *placed)))
-        for chosen, found in started:
-            for n, row in zip(chosen, np.asarray(found), strict=False):
-                scores[n] = row[: len(scores[n])]
-        return scores
+
+        def wait() -> list[Float[np.ndarray, "T"]]:
+            scores = [np.full(len(tgt), np.nan, np.float32) for _, tgt in pairs]
+            for chosen, found in started:
+                for n, row in zip(chosen, np.asarray(found), strict=False):
+                    scores[n] = row[: len(scores[n])]
+            return scores
+
+        return wait
 
 
 class MaskedScorer:
@@ -216,16 +226,22 @@ class ReferencePerplexity:
         if not self._num_words:
             _log.warning("no perplexity: no pair of at most %d sub-words has a word", scorer.limit)
 
-    def measure(self, params: Params) -> tuple[dict[str, Score], NatsAndTokens]:
-        """Computes the references' perplexity, per sub-word and per word, and each one's loss.
+    def start(self, params: Params) -> Callable[[], tuple[dict[str, Score], NatsAndTokens]]:
+        """Lets the device compute the losses of the references.
 
-        A pair that was left out has NaN and 0. There is no perplexity if the models can take none
-        of them or their loss is not finite.
+        The function that is returned waits for them. It returns the perplexity of all, per sub-word
+        and per word, and the loss of each. A pair that was left out has NaN and 0. There is no
+        perplexity if the models can take none of them or their loss is not finite.
         """
+        found = self._scorer.start(params, self._pairs if self._num_words else [])
+        return lambda: self._measure(found())
+
+    def _measure(
+        self, found: Sequence[Float[np.ndarray, "T"]]
+    ) -> tuple[dict[str, Score], NatsAndTokens]:
         sentences = np.full((len(self._pairs), 2), (math.nan, 0.0))
         if not self._num_words:
             return {}, sentences
-        found = self._scorer.score(params, self._pairs)
         for number in np.flatnonzero(self._fits):
             log_probs = found[number]
             sentences[number] = -log_probs.sum(dtype=np.float64), len(log_probs)

@@ -59,4 +59,4 @@ def evaluate_output(request: OutputRequest) -> Evaluation:
         versions=find_versions(PACKAGES),
         **scores.describe(),
     )
-    return scores.save(path, lines, passport, facts={}, scores={}, texts={})
+    return scores.save(path, lines, scores.count(lines), passport, facts={}, scores={}, texts={})

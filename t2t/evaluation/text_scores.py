@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.languages import normalize_language
 from t2t.config.measure_names import (
@@ -151,10 +154,15 @@ class TextScores:
             "measures": {name: measure.definition for name, measure in self.measures.items()},
         }
 
+    def count(self, hypotheses: Sequence[str]) -> dict[str, Float[np.ndarray, "n _"]]:
+        """Returns the statistics of each sentence, by measure."""
+        return {name: each.collect(hypotheses, self._saved) for name, each in self.measures.items()}
+
     def save(
         self,
         path: Path,
         hypotheses: Sequence[str],
+        counts: Mapping[str, Float[np.ndarray, "n _"]],
         passport: Passport,
         facts: Mapping[str, Any],
         scores: Mapping[str, Score],
@@ -162,13 +170,13 @@ class TextScores:
     ) -> Evaluation:
         """Scores translations, and saves the scores and texts.
 
-        `facts` are recorded as well; `scores` and `texts` are those of the model.
+        `counts` are those of `count`, and `facts` are recorded as well; `scores` and `texts` are
+        those of the model.
 
         Raises:
             RunError: they cannot be written.
         """
         test_set, documents = self._saved, self._saved.documents
-        counts = {name: each.collect(hypotheses, test_set) for name, each in self.measures.items()}
         found = {
             name: measure.score_counts(counts[name], test_set, with_interval=True)
             for name, measure in self.measures.items()

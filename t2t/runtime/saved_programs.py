@@ -45,7 +45,7 @@ class SavedPrograms:
     def __init__(self, identity: str = ""):
         self._identity = identity
         self.loaded: dict[tuple[Any, ...], Any] = {}  # programs in memory
-        self._loading = threading.Lock()
+        self._loading: dict[tuple[Any, ...], threading.Lock] = {}
 
     def run(
         self,
@@ -67,8 +67,9 @@ class SavedPrograms:
         shapes = structure, *map(jax.typeof, leaves)
         key = function.__qualname__, closure, (*options.items(),), shapes, settings
         if key not in self.loaded:
-            with waiting(), self._loading:
-                if key not in self.loaded:  # no other thread has compiled it meanwhile
+            # Threads load and compile different programs at the same time, and each one once.
+            with waiting(), self._loading.setdefault(key, threading.Lock()):
+                if key not in self.loaded:
                     self.loaded[key] = self._load(function, key, arguments, options)
         return self.loaded[key](*arguments)
 
