@@ -27,6 +27,7 @@ def get_steps(
     student_width: int = 64,
     pairs: int = 40_000,
     beam_size: int = 4,
+    samples: int = 1,
     checkpoint: str = "last",
     seeds: tuple[int, ...] = (0,),
 ) -> list[Step]:
@@ -44,6 +45,8 @@ def get_steps(
         student_width: d_model of the students.
         pairs: at most so many training pairs are used.
         beam_size: beam of the translations that students learn from.
+        samples: if more than one, students learn from the best of so many samples by minimum Bayes
+            risk with chrF instead.
         checkpoint: that of all models that is used, such as "ema".
         seeds: with each of them all models are trained.
     """
@@ -61,11 +64,14 @@ def get_steps(
         "config.model.d_model": student_width,
         "config.model.d_ff": 4 * student_width,
     }
+    search = {"beam_size": beam_size, "checkpoint": checkpoint}
+    if samples > 1:
+        search |= {"beam_size": 1, "strategy": "sampling", "num_samples": samples, "mbr": "chrf"}
     steps = [Step("pairs", "write_pairs", source | {"first": pairs})]
     for seed in seeds:
         own = data | {"config.seed": seed}
         teacher = own | {"config.training.steps": teacher_steps}
-        steps += list_models(teacher, own | student, beam_size, checkpoint, seed)
+        steps += list_models(teacher, own | student, search, seed)
         steps += [step for kind in KINDS for step in list_uses(kind, checkpoint, seed)]
     return steps
 
@@ -81,7 +87,7 @@ def read_text(folder: str, src: str, tgt: str) -> dict[str, Any]:
 
 
 def list_models(
-    teacher: dict[str, Any], student: dict[str, Any], beam_size: int, checkpoint: str, seed: int
+    teacher: dict[str, Any], student: dict[str, Any], search: dict[str, Any], seed: int
 ) -> list[Step]:
     """The teacher of a seed, its translations and its students."""
     run, translations = f"{{teacher-{seed}}}", f"{{translations-{seed}}}"
@@ -91,12 +97,12 @@ def list_models(
     words = {
         "config.plugins": "examples.distillation",
         "config.training.loss": "distillation",
-        "config.plugin.distillation.teacher": f"{run}:{checkpoint}",
+        "config.plugin.distillation.teacher": f"{run}:{search['checkpoint']}",
     }
-    search = {"workdir": run, "checkpoint": checkpoint, "beam_size": beam_size}
+    search = search | {"workdir": run, "input": "{pairs}/train.src"}
     return [
         Step(f"teacher-{seed}", "train", teacher),
-        Step(f"translations-{seed}", "translate", search | {"input": "{pairs}/train.src"}),
+        Step(f"translations-{seed}", "translate", search),
         Step(f"alone-{seed}", "train", student),
         Step(f"sequences-{seed}", "train", student | sequences),
         Step(f"words-{seed}", "train", student | words),

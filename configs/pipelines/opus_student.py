@@ -24,6 +24,7 @@ def get_steps(
     directions: str = "",
     config: str = "configs/text.py",
     beam_size: int = 4,
+    samples: int = 1,
     steps: int = 0,
     seeds: tuple[int, ...] = (0,),
 ) -> list[Step]:
@@ -36,6 +37,8 @@ def get_steps(
         directions: of a teacher with many languages, its codes, such as eng_Latn-deu_Latn.
         config: recipe of the students.
         beam_size: beam of the translations that the student learns from.
+        samples: if more than one, it learns from the best of so many samples by minimum Bayes risk
+            with chrF instead.
         steps: training steps of the students; 0: as the recipe chooses.
         seeds: with each of them the students are trained.
     """
@@ -43,6 +46,8 @@ def get_steps(
     source = {"source": teacher, "src_language": src, "tgt_language": tgt}
     source |= {"directions": directions} if directions else {}
     search = {"workdir": "{teacher}", "checkpoint": "last", "beam_size": beam_size}
+    if samples > 1:
+        search |= {"beam_size": 1, "strategy": "sampling", "num_samples": samples, "mbr": "chrf"}
     student: dict[str, Any] = {"config": config} | find_size(teacher)
     student |= {"config.data.source": "text"} if "text.py" not in config else {}
     for side, language in (("src", src), ("tgt", tgt)):

@@ -354,7 +354,7 @@ def test_recipes_pass_the_checks(
 ) -> None:
     monkeypatch.chdir(ROOT)
     path = f"configs/pipelines/{recipe}.py"
-    settings = opus if recipe == "opus_student" else []
+    settings = {"distil": ["samples=4"], "opus_student": [*opus, "samples=4"]}.get(recipe, [])
     pipeline = run_pipeline.open_pipeline(path, settings, tmp_path / "work")
     table = run_pipeline.describe_plan(pipeline)
     assert len(table.splitlines()) == len(pipeline.steps) + 2
