@@ -6,7 +6,8 @@
     model.kernels=textbook  the formulas of t2t/model
     model.kernels=auto      their faster versions in t2t/ops ("twins")
 
-    model.dtype=auto        bfloat16, but float32 on CPUs
+    model.dtype=auto        bfloat16, but float32 on CPUs; on some CPUs a new run has `mixed` in its
+                            place (t2t/training/resume.py)
     model.dtype=mixed       float32 activations; products with weights have bfloat16 operands
 """
 
