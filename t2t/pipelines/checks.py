@@ -218,7 +218,7 @@ def check_disk(pipeline: Pipeline, works: list[Work], configs: Mapping[str, Conf
         needed += max(count_kept(config) - there, 0) * size
     if needed > (free := measure_free_space(place)):
         raise ConfigError(
-            f"--workdir={workdir} has {show_bytes(free, 3)} free, and the checkpoints of "
-            f"{len(known)} trainings need {show_bytes(needed, 3)}; free some space, or lower "
+            f"--workdir={workdir} has {show_bytes(free, 3)} free, and the checkpoints of the "
+            f"trainings that are left need {show_bytes(needed, 3)}; free some space, or lower "
             "checkpoints.keep_last"
         )
