@@ -114,15 +114,18 @@ def _report(workdir: Path, runs: "Sequence[Run]", measure: str) -> str:
 
     Returns the report.
     """
+    from t2t.storage.atomic_files import explain_write_errors
     from t2t.sweeps.sweep_directory import check_protocol, list_recorded, read_protocol
     from t2t.sweeps.sweep_report import write_report
+    from t2t.training.run_directory import RunError
 
     protocol = read_protocol(workdir)
     protocol = dataclasses.replace(protocol, measure=measure or protocol.measure)
     known = *choices(MEASURE_FIELD), *PREDICTION_MEASURES
     if protocol.measure in known:  # others are stored with the evaluations
         check_protocol(protocol, runs)
-    return write_report(workdir, list_recorded(workdir, runs), protocol.measure)
+    with explain_write_errors(RunError, workdir):
+        return write_report(workdir, list_recorded(workdir, runs), protocol.measure)
 
 
 if __name__ == "__main__":

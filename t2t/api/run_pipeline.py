@@ -13,6 +13,7 @@ from t2t.pipelines.records import plan
 from t2t.pipelines.runner import Runner, lock
 from t2t.pipelines.steps import Pipeline, read_steps
 from t2t.runtime.text_tables import format_table
+from t2t.storage.atomic_files import explain_write_errors
 from t2t.storage.paths import check_new_run_path, make_local_path, make_run_path
 
 _log = logging.getLogger(__name__)
@@ -41,8 +42,8 @@ def run_pipeline(pipeline: Pipeline, only: Sequence[str], workers: int) -> Runne
     """Runs the steps that are not finished, or those in `only`; the result names those that failed.
 
     Raises:
-        ConfigError: a step would fail, another process is at work, or a step in `only` needs others
-            that are not finished.
+        ConfigError: a step would fail, another process is at work, a step in `only` needs others
+            that are not finished, or the records cannot be written.
     """
     works = plan(pipeline)
     if unknown := [name for name in only if name not in works]:
@@ -60,7 +61,9 @@ def run_pipeline(pipeline: Pipeline, only: Sequence[str], workers: int) -> Runne
 
 def report(pipeline: Pipeline) -> str:
     """Writes report.md, report.json and the figure, of the steps finished so far; returns it."""
-    return write_report(pipeline, plan(pipeline))
+    works = plan(pipeline)
+    with explain_write_errors(ConfigError, pipeline.workdir):
+        return write_report(pipeline, works)
 
 
 def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> None:

@@ -69,11 +69,14 @@ class Runner:
         ended and their records are written.
 
         Raises:
-            ConfigError: another process is at work on a step.
+            ConfigError: another process is at work on a step, or a record cannot be written. Then
+                all programs are told to stop, too.
         """
+        place, remedy = self._pipeline.workdir, "the same command continues"
         waiting = [name for name in names if name not in self._finished]
         jobs: dict[int, Iterator[None]] = {}  # by worker
         with contextlib.ExitStack() as ending:
+            ending.enter_context(explain_write_errors(ConfigError, place, remedy))
             ending.callback(lambda: self._stop(jobs.values()))
             while True:
                 for worker in range(self._workers):

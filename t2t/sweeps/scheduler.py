@@ -18,7 +18,7 @@ import tqdm
 from t2t.config.measure_names import ON_REQUEST
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.runtime.child_programs import find_reason, start_program, stop_programs
-from t2t.storage.atomic_files import make_folder, write_file
+from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.growing_files import GrowingFiles, measure_growth
 from t2t.sweeps.sweep_directory import (
     EvaluationProtocol,
@@ -28,7 +28,7 @@ from t2t.sweeps.sweep_directory import (
 )
 from t2t.sweeps.sweep_rows import Run, count_flops
 from t2t.training.early_stopping import STOPPED_EARLY
-from t2t.training.run_directory import read_metrics
+from t2t.training.run_directory import RunError, read_metrics
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,8 @@ def sweep(
     with lock_sweep(workdir, shared=index is not None) as lock:
         open_sweep(workdir, runs, programs.protocol)
         _log.info("the output of each run is in %s/RUN/output.log", workdir)
-        Scheduler(programs, workers, lock).work(chosen)
+        with explain_write_errors(RunError, workdir, "the same command continues"):
+            Scheduler(programs, workers, lock).work(chosen)
     return not any(run.failure.exists() for run in chosen)
 
 

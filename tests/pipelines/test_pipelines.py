@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from t2t.pipelines.records import RECORD, plan
 from t2t.pipelines.runner import LOG, Runner, lock
 from t2t.pipelines.steps import Pipeline, Step, read_steps
 from t2t.storage import locks
+from tests.full_disk import full_disk
 from tests.interop.foreign_folders import write_model
 
 ROOT = Path(__file__).parents[2]
@@ -130,7 +132,13 @@ def test_what_was_cut_off_continues_if_its_program_can(
 
 
 def test_a_stopped_step_keeps_its_cost(tmp_path: Path) -> None:
-    threading.Timer(0.6, os.kill, [os.getpid(), signal.SIGINT]).start()
+    def stop() -> None:
+        while not (tmp_path / "a" / RECORD).exists():
+            time.sleep(0.02)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=stop).start()
     with pytest.raises(KeyboardInterrupt):
         run([Step("a", "train", {"wait": True})], tmp_path)
     [start] = json.loads((tmp_path / "a" / RECORD).read_text())["starts"]
@@ -323,6 +331,14 @@ def test_a_full_disk_is_noticed_before_the_first_step(
     for number in range(5):  # a training that continues
         (tmp_path / "a" / "run" / "checkpoints" / f"{number}").mkdir(parents=True)
     check(steps, tmp_path)
+
+
+def test_a_disk_that_fills_up_is_named_and_what_is_finished_stays(tmp_path: Path) -> None:
+    steps = [Step("a", "train", {}), Step("b", "export", {"workdir": "{a}", "long": "x" * 9000})]
+    written = f"{re.escape(str(tmp_path))} cannot be written: .*; the same command continues"
+    with full_disk(9000), pytest.raises(ConfigError, match=written):
+        run(steps, tmp_path)
+    assert run(steps, tmp_path)[0] == "b "
 
 
 def test_only_steps_that_will_run_are_checked(
