@@ -4,6 +4,7 @@ All jobs are submitted at the start, since each of them mostly waits. Where T2T_
 a SLURM that does not run is a failure.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -72,16 +73,19 @@ def call(*command: str | Path) -> str:
 def submit(folder: Path, *command: str, python: str = sys.executable, cwd: Path = ROOT) -> Job:
     """Submits launch/slurm.sh, with flags of sbatch before it and a program behind it."""
     flags = ["--parsable", f"--job-name={JOB_NAME}", "--cpus-per-task=1", f"--output={folder}/log"]
-    one_device = os.environ["XLA_FLAGS"].replace("=8", "=1")
-    done = subprocess.run(
-        ["sbatch", *flags, *command],
-        cwd=cwd,
-        env=os.environ | {"PYTHON": python, "XLA_FLAGS": one_device},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    done = start(["sbatch", *flags, *command], cwd, python)
     return Job(done.stdout.strip(), folder / "log")
+
+
+def start(
+    command: list[str], cwd: Path = ROOT, python: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command that submits jobs, which then run `python`."""
+    one_device = os.environ["XLA_FLAGS"].replace("=8", "=1")
+    environment = os.environ | {"PYTHON": python, "XLA_FLAGS": one_device}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def submit_stub(folder: Path, text: str, *flags: str) -> Job:
@@ -133,6 +137,14 @@ from t2t.sweeps.sweep_rows import Row
 def get_rows(base):
     return [Row("base"), Row("one_head", {"model.num_heads": 1})]
 """
+PIPELINE = """
+from t2t.pipelines.steps import Step
+
+
+def get_steps(config: str) -> list[Step]:
+    test = {"workdir": "{run}", "checkpoint": "last", "split": "test"}
+    return [Step("run", "train", {"config": config}), Step("scores", "evaluate", test)]
+"""
 # What stubs of Python do. The first ends in another way after each restart.
 END_BY_RESTARTS = """
 statuses=({statuses})
@@ -166,6 +178,7 @@ class Jobs(NamedTuple):
 
     training: dict[str, Future[Training]]
     sweep: list[Job]
+    pipeline: list[Job]
     array: list[Job]
     by_name: dict[str, Job]
 
@@ -232,7 +245,8 @@ def jobs(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs
                 "lost process": threads.submit(lose_process, make_folder("killed")),
             }
             sweep = submit_sweep(make_folder("sweep"))
-            yield Jobs(training, sweep, split(array, 3, 4, 5), stubs)
+            pipeline = submit_pipeline(make_folder("pipeline"))
+            yield Jobs(training, sweep, pipeline, split(array, 3, 4, 5), stubs)
         finally:  # also ends the threads
             call("scancel", f"--name={JOB_NAME}")
 
@@ -253,11 +267,31 @@ def submit_training(folder: Path, *flags: str) -> tuple[Job, Path]:
     return job, run
 
 
-def submit_sweep(folder: Path) -> list[Job]:
-    """Submits a job array with a run of a sweep in each of its two tasks."""
+def write_short_recipe(folder: Path) -> None:
+    """Writes recipe.py, of a training that takes seconds and has a test set."""
     config = make_config(folder)
     test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
     write_recipe(change(config, data=test_set, training={"steps": 10}), folder / "recipe.py")
+
+
+def submit_pipeline(folder: Path) -> list[Job]:
+    """Submits a job for each step of a pipeline."""
+    write_short_recipe(folder)
+    (folder / "pipeline.py").write_text(PIPELINE)
+    flags = f"--job-name={JOB_NAME} --cpus-per-task=1 --output={folder}/%j"
+    submission = f"--submit=sbatch {flags} launch/slurm.sh"
+    done = start([sys.executable, "-m", *pipeline_command(folder), submission])
+    return [Job(number, folder / number) for number in re.findall(r": job (\d+)", done.stderr)]
+
+
+def pipeline_command(folder: Path) -> list[str]:
+    flags = [f"--recipe={folder}/pipeline.py", f"--set=config={folder}/recipe.py"]
+    return ["t2t.pipeline", *flags, f"--workdir={folder}/pipeline"]
+
+
+def submit_sweep(folder: Path) -> list[Job]:
+    """Submits a job array with a run of a sweep in each of its two tasks."""
+    write_short_recipe(folder)
     (folder / "rows.py").write_text(SWEEP)
     job = submit(
         folder, "--array=0-1", f"--output={folder}/log%a", "launch/slurm.sh", *sweep_command(folder)
@@ -350,6 +384,19 @@ def test_array_trains_one_run_of_a_sweep_per_task(jobs: Jobs) -> None:
     assert re.search(
         "one_head is (better|worse|not distinguishable)|No verdict on one_head", report
     )
+
+
+def test_steps_of_a_pipeline_are_jobs_that_wait_for_those_they_need(jobs: Jobs) -> None:
+    assert len(jobs.pipeline) == 2
+    for job in jobs.pipeline:
+        assert job.wait_for_end() == State("COMPLETED", 0, restarts=0), job.read_log()
+    folder = jobs.pipeline[0].log.parent
+    call(sys.executable, "-m", *pipeline_command(folder), "--report")
+    report = json.loads((folder / "pipeline" / "report.json").read_text())
+    assert {name: step["state"] for name, step in report["steps"].items()} == {
+        "run": "finished", "scores": "finished",
+    }  # fmt: skip
+    assert report["systems"]["scores"]["measure"] == "bleu"
 
 
 def test_task_of_an_array_is_requeued_alone(jobs: Jobs) -> None:
