@@ -128,17 +128,6 @@ def test_translations_and_scores_are_those_of_jax(
     assert at_limit == {False, True}
 
 
-def test_long_sentence_is_translated_in_pieces(vocabulary: Vocabulary) -> None:
-    config = make_config(position="learned", max_positions=12)
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, params = init_model(config.model, *sizes, jax.random.key(1))
-    translator = make_translator("ctranslate2", None, config, vocabulary)
-    found = translator.translate(params, ["Dogs run.", "Dogs run. " * 10])
-    assert found[0].num_pieces == 1
-    assert found[1].num_pieces > 1
-    assert max(x.length / x.num_pieces for x in found) <= 12
-
-
 def test_other_parameters_are_another_model(vocabulary: Vocabulary, params: Params) -> None:
     translator = make_translator("ctranslate2", None, make_config(), vocabulary)
     first = translator.translate(params, SENTENCES)
