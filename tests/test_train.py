@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import jax
-import numpy as np
 import pytest
 
 from t2t.api import notebook, train_run
@@ -21,12 +19,9 @@ from t2t.config.files import load_config
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import VocabularyError
 from t2t.runtime import command_line
-from t2t.training.checkpoint import restore_params
-from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import open_run
 from t2t.training.run_directory import RunError, list_steps
-from t2t.training.signals import Interruption
 from tests import programs
 from tests.moments import Moment, signal_at
 from tests.tiny_training import (
@@ -121,28 +116,6 @@ def test_run_in_stages_that_stops_around_a_border_is_the_same_bit_for_bit(
 
 
 @pytest.mark.slow
-def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
-    uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Naively, checkpoint 38 would push 35 out of the last two, and enter averages of two."""
-    workdir = tmp_path / "run"
-    for preempted_at in (13, STEPS - 2):
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                Interruption, "reached", lambda self, step, at=preempted_at: bool(step == at)
-            )
-            assert not train_run.train(config, workdir)
-        assert list_steps(workdir)[-1] == preempted_at
-    assert train_run.train(config, workdir)
-    assert_same_training(workdir, uninterrupted, STEPS, "validation/")
-    assert list_steps(workdir) == list_steps(uninterrupted)
-    averages = [restore_params(run, "avg:2") for run in (workdir, uninterrupted)]
-    assert averages[0][1] == averages[1][1] == f"avg2-{STEPS}"
-    for one, other in zip(*(jax.tree.leaves(params) for params, _ in averages), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_recurrent_model_trains_and_continues(config: Config, tmp_path: Path, cell: str) -> None:
     """Stops and continues training, with validation and BLEU."""
@@ -163,25 +136,6 @@ def test_finished_run_is_left_as_it_is(uninterrupted: Path, config: Config) -> N
     assert len(read_ledger(uninterrupted)) == 1
     again = {path: path.stat().st_mtime_ns for path in (uninterrupted / "checkpoints").rglob("*")}
     assert again == files
-
-
-@pytest.mark.slow
-def test_stopped_run_goes_on_when_the_request_is_removed(
-    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    workdir, short = tmp_path / "run", change(config, training={"steps": 5})
-    assert train_run.train(short, workdir)
-    request_stop(workdir, "enough")
-    assert train_run.train(short, workdir)  # was already finished
-    with caplog.at_level("INFO"):
-        assert not train_run.train(change(config, training={"steps": 10}), workdir)
-    assert f"after step 5: enough; to continue, remove {workdir}/stop.json" in caplog.text
-    request = read_stop_request(workdir)
-    assert request
-    assert request.obeyed_at == 5
-    (workdir / "stop.json").unlink()
-    assert train_run.train(change(config, training={"steps": 10}), workdir)
-    assert list_steps(workdir)[-1] == 10
 
 
 WRONG = {
