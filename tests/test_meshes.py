@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import Mesh
 
 from t2t.api import evaluate_run, train_run
-from t2t.config.fields import Config, MeshConfig
+from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
@@ -117,3 +117,11 @@ def test_checkpoints_of_a_mesh_are_averaged_and_evaluated_on_one_device(
     src, ref = config.data.validation_src, config.data.validation_tgt
     result = evaluate_run.evaluate(EvaluationRequest(run, "avg:2", src=src, ref=(ref,))).result
     assert result["num_sentences"] == 8
+
+
+def test_model_that_the_mesh_cannot_cut_is_refused_before_any_work(
+    config: Config, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"model.num_heads=4 cannot be split into mesh.tensor=8"):
+        train_on(8, MeshConfig(data=1, tensor=8), config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

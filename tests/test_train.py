@@ -19,6 +19,7 @@ from t2t.config.files import load_config
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import VocabularyError
 from t2t.runtime import command_line
+from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import open_run
 from t2t.training.run_directory import RunError, list_steps
@@ -136,6 +137,25 @@ def test_finished_run_is_left_as_it_is(uninterrupted: Path, config: Config) -> N
     assert len(read_ledger(uninterrupted)) == 1
     again = {path: path.stat().st_mtime_ns for path in (uninterrupted / "checkpoints").rglob("*")}
     assert again == files
+
+
+@pytest.mark.slow
+def test_stopped_run_goes_on_when_the_request_is_removed(
+    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    workdir, short = tmp_path / "run", change(config, training={"steps": 5})
+    assert train_run.train(short, workdir)
+    request_stop(workdir, "enough")
+    assert train_run.train(short, workdir)  # was already finished
+    with caplog.at_level("INFO"):
+        assert not train_run.train(change(config, training={"steps": 10}), workdir)
+    assert f"after step 5: enough; to continue, remove {workdir}/stop.json" in caplog.text
+    request = read_stop_request(workdir)
+    assert request
+    assert request.obeyed_at == 5
+    (workdir / "stop.json").unlink()
+    assert train_run.train(change(config, training={"steps": 10}), workdir)
+    assert list_steps(workdir)[-1] == 10
 
 
 WRONG = {

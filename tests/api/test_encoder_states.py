@@ -110,6 +110,16 @@ def test_states_are_padded_with_zeros_and_a_mask(loaded: Run) -> None:
     assert [x.shape for x in none.pad()] == [(0, 0, 16), (0, 0)]
 
 
+def test_states_have_the_dtype_asked_for(loaded: Run) -> None:
+    assert loaded.encode_states(SENTENCES).states.dtype == np.float32
+    expected = loaded.encode_states(SENTENCES, "float32").states
+    found = loaded.encode_states(SENTENCES, "bfloat16").states
+    assert found.dtype == ml_dtypes.bfloat16
+    assert np.corrcoef(found.astype(np.float32).ravel(), expected.ravel())[0, 1] > 0.99
+    with pytest.raises(ConfigError, match=r"model\.dtype='float16' "):
+        loaded.encode_states(SENTENCES, "float16")
+
+
 def test_models_without_one_encoder_and_sentences_that_are_too_long_are_refused(run: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.kind='decoder_only' has no encoder"):
         StateEncoder(make_model(run, kind="decoder_only")[0])

@@ -78,13 +78,6 @@ def test_tfds_refuses_languages_that_it_has_not(prepared: DataConfig) -> None:
         corpus_sources.open_split(data, "train")
 
 
-@pytest.mark.parametrize("name", ["wmt14_translate/xx-yy", "no_such_dataset"])
-def test_unknown_tfds_is_refused(tmp_path: Path, name: str) -> None:
-    data = DataConfig("tfds", directory=str(tmp_path), tfds_name=name)
-    with pytest.raises(DataError, match=rf"data\.tfds_name='{name}': .*catalog"):
-        corpus_sources.open_split(data, "train")
-
-
 def test_failed_download_is_one_line(
     prepared: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

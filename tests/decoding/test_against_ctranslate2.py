@@ -136,18 +136,6 @@ def test_other_parameters_are_another_model(vocabulary: Vocabulary, params: Para
     assert translator.translate(params, SENTENCES) == first
 
 
-def test_description_says_how_it_computes(vocabulary: Vocabulary) -> None:
-    translator = make_translator("ctranslate2", "int8", make_config(), vocabulary)
-    found = translator.describe()
-    assert (found["name"], found["compute_type"]) == ("ctranslate2", "int8")
-    assert str(found["version"]).startswith("4.")
-    assert isinstance(found["threads"], int)
-    assert found["threads"] > 0
-    jax_found = make_translator("jax", None, make_config(), vocabulary).describe()
-    expected = {"name": "jax", "version": jax.__version__, "compute_type": "float32"}
-    assert jax_found == expected | {"products": "float32 operands at full precision"}
-
-
 @pytest.mark.parametrize(
     ("name", "compute_type", "model", "message"),
     [

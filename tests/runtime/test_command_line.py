@@ -342,6 +342,13 @@ def test_program_without_a_recipe_says_what_to_write(flag: str, message: str) ->
     assert programs.refuse("t2t.evaluate", "--workdir=run", flag).startswith(message)
 
 
+def test_new_run_is_refused_a_factor_of_noam_as_a_peak(folder: Path) -> None:
+    flags = "--config=recipe.py", "--workdir=new", "--config.training.schedule=cosine"
+    for name in ("t2t.train", "t2t.prepare"):
+        message = programs.refuse(name, *flags, folder=folder)
+        assert message.startswith("training.learning_rate=1 is a factor only with")
+
+
 def test_flags_allow_modules_that_a_run_names(folder: Path) -> None:
     run = folder / "plugged"
     run.mkdir()
