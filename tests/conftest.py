@@ -165,6 +165,12 @@ def shared_programs() -> Iterator[dict[Any, Any]]:
 
 
 @pytest.fixture
+def own_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removes what a test registers after the test."""
+    monkeypatch.setattr("t2t.config.variants._registered", {})
+
+
+@pytest.fixture
 def nothing_cached() -> Iterator[None]:
     """JAX keeps programs for devices that are not here, and cannot read them back."""
     import jax

@@ -329,6 +329,7 @@ def test_invalid_request_is_refused(
         evaluate(EvaluationRequest(run, **request_))
 
 
+@pytest.mark.usefixtures("own_variants")
 def test_output_that_cannot_be_written_is_found_out_first(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,7 +342,6 @@ def test_output_that_cannot_be_written_is_found_out_first(
     for names in ({"output": f"{'b' * 230}.json"}, {"src": str(long), "ref": (str(long),)}):
         with pytest.raises(RunError, match=r"[ab]{230}\S* cannot be written: File name too"):
             evaluate(EvaluationRequest(run, **names))
-    monkeypatch.setattr(variants, "_registered", {})
     variants.register(MEASURE_FIELD, "a/b")(lambda *_: make_measure("chrf", "de"))
     with pytest.raises(ConfigError, match="measure 'a/b' is a part of file names, which have no /"):
         scan_averages(EvaluationRequest(run), [1], "a/b")

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import jax
-import numpy as np
 import pytest
 
 from t2t.api import notebook, train_run
@@ -22,12 +20,10 @@ from t2t.data.corpus import DataError
 from t2t.data.tokenizer import VocabularyError
 from t2t.runtime import command_line
 from t2t.training import resume
-from t2t.training.checkpoint import restore_params
 from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import open_run
 from t2t.training.run_directory import RunError, list_steps
-from t2t.training.signals import Interruption
 from tests import programs
 from tests.moments import Moment, signal_at
 from tests.tiny_training import (
@@ -119,28 +115,6 @@ def test_run_in_stages_that_stops_around_a_border_is_the_same_bit_for_bit(
     open_run(tmp_path / "whole", other)  # without a checkpoint
     shown, a = " ".join(describe_run(tmp_path / "run").split()), config.data.train_src[0]
     assert f"steps 7 to 16: 0.0% of pairs 0.0% of sub-words each 0 times {a}" in shown
-
-
-@pytest.mark.slow
-def test_preempted_run_has_the_checkpoints_and_averages_of_an_uninterrupted_one(
-    uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Naively, checkpoint 38 would push 35 out of the last two, and enter averages of two."""
-    workdir = tmp_path / "run"
-    for preempted_at in (13, STEPS - 2):
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                Interruption, "reached", lambda self, step, at=preempted_at: bool(step == at)
-            )
-            assert not train_run.train(config, workdir)
-        assert list_steps(workdir)[-1] == preempted_at
-    assert train_run.train(config, workdir)
-    assert_same_training(workdir, uninterrupted, STEPS, "validation/")
-    assert list_steps(workdir) == list_steps(uninterrupted)
-    averages = [restore_params(run, "avg:2") for run in (workdir, uninterrupted)]
-    assert averages[0][1] == averages[1][1] == f"avg2-{STEPS}"
-    for one, other in zip(*(jax.tree.leaves(params) for params, _ in averages), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("began", [True, False])

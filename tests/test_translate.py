@@ -65,15 +65,6 @@ def test_each_line_gives_a_line_however_many_are_read_ahead(run: Path) -> None:
     assert [bool(text) for text in together] == [True, False, True, True, True]
 
 
-@pytest.mark.parametrize("checkpoint", ["last", "avg:2"])
-def test_other_engine_gives_the_same_lines(run: Path, checkpoint: str) -> None:
-    expected, found = (
-        [best.text for best, *_ in translate(run, checkpoint, backend=backend)]
-        for backend in ("jax", "ctranslate2")
-    )
-    assert found == expected
-
-
 def test_damaged_lines_are_read_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     text = list(decode_lines(iter([*LINES, b"\xc3\n"])))
     assert text[0] == "Two dogs run."

@@ -19,7 +19,6 @@ from jaxtyping import Array, Float, Int
 
 from t2t.api import prepare_run, train_run
 from t2t.api.evaluate_run import evaluate
-from t2t.config import variants
 from t2t.config.fields import (
     Config,
     ConfigError,
@@ -68,10 +67,7 @@ from tests.training.test_step_pairs import place, trace
 STEPS = 6
 
 
-@pytest.fixture(autouse=True)
-def _own_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removes what a test registers after the test."""
-    monkeypatch.setattr(variants, "_registered", {})
+pytestmark = pytest.mark.usefixtures("own_variants")
 
 
 def use_example(name: str) -> ModuleType:

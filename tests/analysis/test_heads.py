@@ -66,12 +66,6 @@ def test_head_that_looks_at_marks_or_at_rare_tokens_is_told(stack: str) -> None:
     assert judge(stack, np.tile(np.eye(LENGTH)[5], (LENGTH, 1)), keys).role == "rare token"
 
 
-def test_score_is_the_share_of_weight_in_its_places() -> None:
-    profile = judge("encoder", look_at(-1, share=0.7), AttendedTokens(NO_MARKS))
-    assert profile.scores["previous token"] == pytest.approx(0.7 + 0.3 / LENGTH)
-    assert profile.scores["next token"] == pytest.approx(0.3 / LENGTH, abs=0.15)
-
-
 def test_queries_without_a_choice_do_not_count() -> None:
     """The decoder's first query sees one key, and only later ones see the separator."""
     weights = np.eye(LENGTH)

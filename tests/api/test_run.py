@@ -26,7 +26,6 @@ from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import merge
 from t2t.ops.build_model import Members, init_model
-from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 from tests import programs
 from tests.tiny_run import PAIRS, make_run
@@ -45,17 +44,6 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(workdir: Path) -> Run:
     return t2t.load(str(workdir), "last")
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "label"),
-    [("last", "300"), ("best", "best-200"), (100, "100"), ("avg:2", "avg2-300")],
-)
-def test_checkpoint_is_the_one_asked_for(workdir: Path, checkpoint: str | int, label: str) -> None:
-    run = t2t.load(workdir, checkpoint)
-    params, _ = restore_params(workdir, str(checkpoint))
-    assert (run.checkpoint, run.workdir) == (label, workdir)
-    jax.tree.map(np.testing.assert_array_equal, run.params, params)
 
 
 def test_programs_and_python_have_the_same_default_checkpoint(workdir: Path) -> None:

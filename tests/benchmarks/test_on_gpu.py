@@ -75,28 +75,6 @@ def test_time_limit_kills_a_program_and_all_that_it_started(tmp_path: Path) -> N
         time.sleep(0.01)
 
 
-@pytest.mark.usefixtures("steps")
-@pytest.mark.parametrize(
-    ("flag", "message"),
-    [
-        ("--steps=fast,wrong", "--steps=wrong is unknown; use some of fast,slow"),
-        ("--seconds=1", "--seconds=1 is too short"),
-        ("--checkout=absent", "--checkout=absent is no folder"),
-        ("--wheels=absent", "benchmarks/fetch_gpu_wheels.sh"),
-    ],
-)
-def test_wrong_flags_are_refused(
-    flag: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit):
-        call(monkeypatch, tmp_path, flag)
-    assert message in capsys.readouterr().err
-
-
 def test_every_operation_with_a_twin_is_compared() -> None:
     cases: dict[str, Case] = {}
     jax.eval_shape(lambda: cases.update(make_cases(TOY)))  # compiles nothing

@@ -58,10 +58,7 @@ def linear(training, d_model):
 """
 
 
-@pytest.fixture(autouse=True)
-def _own_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removes what a test registers after the test."""
-    monkeypatch.setattr(variants, "_registered", {})
+pytestmark = pytest.mark.usefixtures("own_variants")
 
 
 def test_unknown_value_is_refused_with_the_registered_ones_too() -> None:

@@ -123,17 +123,6 @@ def test_small_weights_come_true_over_epochs(weight: float, packed_length: int) 
         make_packed_plan(corpora, DataConfig(packed_length=packed_length), 0, [1, 0.01])
 
 
-def test_seeking_equals_iterating() -> None:
-    corpora = [draw_lengths(200)]
-    plan = make_plan(corpora)
-    steps = range(3 * plan.steps_per_epoch)
-    iterated = [plan.batch(step) for step in steps]
-    for step in np.random.default_rng(0).permutation(steps):
-        sought = make_plan(corpora).batch(int(step))
-        assert sought.shape == iterated[step].shape
-        np.testing.assert_array_equal(sought.indices, iterated[step].indices)
-
-
 def test_blocks_of_the_work_do_not_change_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what needs much memory for a moment works on blocks."""
     corpora, fields = [draw_lengths(500), draw_lengths(83)], {"max_length": 30}

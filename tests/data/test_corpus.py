@@ -90,12 +90,6 @@ def test_packed_text_is_known_by_its_first_bytes(tmp_path: Path, name: str, suff
     assert TextFile(path).read(0, 2) == ["ä", "日本"]
 
 
-def test_files_of_different_length_are_refused_with_both_counts(tmp_path: Path) -> None:
-    src, tgt = write(tmp_path / "a.en", "1\n2\n3\n"), write(tmp_path / "a.de", "1\n2\n")
-    with pytest.raises(DataError, match=r"a\.en has 3 lines, but .*a\.de has 2"):
-        TextCorpus(src, tgt)
-
-
 def test_concatenation_reads_across_its_parts() -> None:
     pairs = [(f"s{i}", f"t{i}") for i in range(10)]
     corpus = ConcatenatedCorpus(

@@ -136,10 +136,8 @@ def write(folder: Path, **lines: list[str]) -> None:
         (folder / f"{stem}.{language}").write_text("".join(f"{line}\n" for line in text))
 
 
-def test_each_source_is_opened_once_for_each_direction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(variants, "_registered", {})
+@pytest.mark.usefixtures("own_variants")
+def test_each_source_is_opened_once_for_each_direction(tmp_path: Path) -> None:
     same = ListCorpus("toy", [("one", "for all")])
     variants.register("data.source", "toy")(lambda data, split: same if split == "train" else None)
     write(tmp_path, a_en=["e1", "e2"], a_de=["d1", "d2"], a_fr=["f1", "f2"], v_de=["v"], v_en=["w"])

@@ -193,18 +193,6 @@ def test_rows_of_all_processes_are_the_whole_batch(
         assert_same(Batch(*map(np.concatenate, together)), whole.batch(step))
 
 
-@pytest.mark.parametrize("start", [0, 3, 31])
-def test_iterating_from_anywhere_continues_the_whole(
-    corpora: list[TokenizedCorpus], start: int
-) -> None:
-    loader = make_loader(corpora)
-    stop = start + loader.plan.steps_per_epoch
-    batches = list(loader.iterate(start, stop))
-    assert len(batches) == stop - start
-    for step, batch in enumerate(batches, start=start):
-        assert_same(batch, loader.batch(step))
-
-
 def test_batch_that_fails_raises_in_its_turn(
     corpora: list[TokenizedCorpus], monkeypatch: pytest.MonkeyPatch
 ) -> None:

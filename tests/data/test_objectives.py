@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t.config import variants
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.objective_rules import count_noise, count_sentinels
 from t2t.config.variants import register
@@ -197,10 +196,8 @@ def test_vocabulary_without_enough_sentinels_is_refused(tokenizer: Tokenizer) ->
     assert type(make_objective(DataConfig(objective="lm"), tokenizer)) is Objective
 
 
-def test_registered_objective_that_breaks_its_plan_is_refused(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(variants, "_registered", {})
+@pytest.mark.usefixtures("own_variants")
+def test_registered_objective_that_breaks_its_plan_is_refused(tokenizer: Tokenizer) -> None:
 
     @register("data.objective", "copy")
     class Copy(Corruption):

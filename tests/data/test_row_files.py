@@ -87,11 +87,9 @@ def change_row(number: int, line: bytes) -> bytes:
 
 
 GOOD = {"en": "a", "de": "b"}
-NESTED = [{"translation": {"en": "a", "de": "b"}}, {"translation": {"en": "a"}}]
 BAD_FILES = [  # name, content, what the message says after the name
     ("a.tsv", change_row(10_000, b"caf\xe9\tx\n"),
      r", line 10001: byte 0xe9 is not UTF-8; convert .* iconv -f ENCODING"),
-    ("a.TSV.gz", to_tsv(PAIRS) + b"caf\xe9\tx\n", f", line {len(PAIRS) + 2}: byte 0xe9 is not UTF"),
     ("a.tsv", change_row(10_000, b"a\tb\tc\n"),
      ", line 10001 has 3 fields instead of 2; correct the line or remove it"),
     ("a.tsv", b"en\tde\na b\tx y\rz\nc\td\n",
@@ -101,7 +99,6 @@ BAD_FILES = [  # name, content, what the message says after the name
      ", line 3: a quote that opens in this row is never closed, .* in line 4; close it"),
     ("a.csv", b'en,de\na,"b" c\n', ", line 2: .* row that begins in line 2, double each quote"),
     ("a.csv", b"en;de\na;b\n", "has no column 'en'; it has en;de; .* by semicolons, but"),
-    ("a.tsv", b"en,de\na,b\n", "has no column 'en'; it has en,de; .* by commas, but"),
     ("a.tsv", to_tsv([("a", "b")], "A dog.\tEin Hund.\n"),
      r".*has A dog\., Ein Hund\.; if that is no line of names, number .*src_column=0; set"),
     ("a.csv", b"en,de,en\na,b,c\n", "has several columns 'en'; rename them"),
@@ -119,8 +116,6 @@ BAD_FILES = [  # name, content, what the message says after the name
     ("a.json", b'[\n{"en": "a"},\n{"en": }]', " is not JSON: Expecting value: line 3 column 8"),
     ("a.json", to_json([{"data": [GOOD], "version": 1}]),
      "is one object, not a list of rows; it has data, version: write the rows alone, as"),
-    ("a.json", to_json([{"english": "a", "de": "b"}]), "has no column 'en'; it has english, de"),
-    ("a.json", json.dumps({"en": ["a"], "de": ["b"]}, indent=1).encode(), "is one object, not a"),
     ("a.jsonl", to_json([GOOD, {"en": ["a"] * 99, "de": "b"}]),
      r", line 2, column 'en': \['a', .*\.\.\. is a list; set data\.src_column .* as en\.0"),
     ("a.jsonl", to_json([GOOD, {"translation": {"language": ["en", "de"]}}]),
@@ -129,7 +124,6 @@ BAD_FILES = [  # name, content, what the message says after the name
     ("a.json", b" \n\n", r"has no rows; remove it from data\.hf_files"),
     ("a.jsonl", to_json([GOOD] * 1500 + [{"en": "a"}]),
      ", line 1501, column 'de': there is no value; correct the row or remove it"),
-    ("a.jsonl", to_json(NESTED), r", line 2, column 'translation\.de': there is no value"),
     ("a.jsonl", to_json([{"en": 1, "de": "b"}]),
      r", line 1, column 'en': 1 is no text but int; set data\.src_column"),
     ("a.jsonl", to_json([{"translation": "text", "de": "b"}]),

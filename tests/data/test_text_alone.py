@@ -51,11 +51,9 @@ def test_files_of_text_need_no_other_side(tmp_path: Path) -> None:
     assert opened[0].fingerprint() not in (pairs, opened[1].fingerprint())
 
 
-def test_sources_of_pairs_give_their_targets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("own_variants")
+def test_sources_of_pairs_give_their_targets(tmp_path: Path) -> None:
     """Files of rows need no column of sources."""
-    monkeypatch.setattr(variants, "_registered", {})
 
     def open_toy(_: DataConfig, split: str) -> Corpus | None:
         return ListCorpus("toy", [("a", "b")]) if split == "train" else None

@@ -218,12 +218,6 @@ def test_sentence_with_the_mark_of_unknown_text_is_trained_on(tmp_path: Path) ->
     assert marked.src.decode(marked.src.encode([mark])) == [mark]
 
 
-@pytest.mark.parametrize("end", [0, 100, -1])
-def test_truncated_model_is_refused(vocabulary: Vocabulary, end: int) -> None:
-    with pytest.raises(VocabularyError, match=r"joint\.model"):
-        Tokenizer(vocabulary.src.model[:end], "joint.model")
-
-
 def test_missing_vocabulary_is_named(vocabulary: Vocabulary, tmp_path: Path) -> None:
     with pytest.raises(VocabularyError, match=r"nowhere holds no vocabulary"):
         Vocabulary.load(tmp_path / "nowhere")

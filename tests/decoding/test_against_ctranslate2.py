@@ -128,35 +128,12 @@ def test_translations_and_scores_are_those_of_jax(
     assert at_limit == {False, True}
 
 
-def test_long_sentence_is_translated_in_pieces(vocabulary: Vocabulary) -> None:
-    config = make_config(position="learned", max_positions=12)
-    sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, params = init_model(config.model, *sizes, jax.random.key(1))
-    translator = make_translator("ctranslate2", None, config, vocabulary)
-    found = translator.translate(params, ["Dogs run.", "Dogs run. " * 10])
-    assert found[0].num_pieces == 1
-    assert found[1].num_pieces > 1
-    assert max(x.length / x.num_pieces for x in found) <= 12
-
-
 def test_other_parameters_are_another_model(vocabulary: Vocabulary, params: Params) -> None:
     translator = make_translator("ctranslate2", None, make_config(), vocabulary)
     first = translator.translate(params, SENTENCES)
     other = jax.tree.map(lambda x: -x, params)
     assert translator.translate(other, SENTENCES) != first
     assert translator.translate(params, SENTENCES) == first
-
-
-def test_description_says_how_it_computes(vocabulary: Vocabulary) -> None:
-    translator = make_translator("ctranslate2", "int8", make_config(), vocabulary)
-    found = translator.describe()
-    assert (found["name"], found["compute_type"]) == ("ctranslate2", "int8")
-    assert str(found["version"]).startswith("4.")
-    assert isinstance(found["threads"], int)
-    assert found["threads"] > 0
-    jax_found = make_translator("jax", None, make_config(), vocabulary).describe()
-    expected = {"name": "jax", "version": jax.__version__, "compute_type": "float32"}
-    assert jax_found == expected | {"products": "float32 operands at full precision"}
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,8 @@ def test_most_frequent_sample_wins_over_an_outlier_and_of_equals_the_first() -> 
     assert choose_by_utility([*[make("")] * 5, make("x")], utility, True).text == ""
 
 
-def test_measure_of_a_plugin_is_a_utility_that_knows_the_source(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(variants, "_registered", {})
+@pytest.mark.usefixtures("own_variants")
+def test_measure_of_a_plugin_is_a_utility_that_knows_the_source() -> None:
 
     @variants.register("evaluation.measure", "closest")
     def make_closest(tgt_language: str, num_references: int) -> Measure:

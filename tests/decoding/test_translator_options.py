@@ -47,19 +47,6 @@ def test_samples_depend_on_the_seed_and_not_on_their_number(
     assert sample(vocabulary, params, 3, sampling_seed=1) != samples
 
 
-@pytest.mark.parametrize(
-    "most_probable",
-    [{"top_k": 1}, pytest.param({"top_k": 0, "top_p": 1e-6}, marks=pytest.mark.slow)],
-    ids=str,
-)
-def test_sample_of_the_most_probable_token_is_greedy(
-    vocabulary: Vocabulary, params: Params, most_probable: dict[str, Any]
-) -> None:
-    greedy = Translator(make_config(beam_size=1), vocabulary).translate(params, SENTENCES)
-    expected = [[translation.text] for translation in greedy]
-    assert sample(vocabulary, params, 1, **most_probable) == expected
-
-
 def test_parts_of_a_long_sentence_have_samples_of_their_own(vocabulary: Vocabulary) -> None:
     config = make_config(**SAMPLING, split_sentences="no")
     config.model = dataclasses.replace(config.model, position="learned", max_positions=12)
@@ -109,22 +96,6 @@ def test_outputs_have_the_minimum_length(vocabulary: Vocabulary, params: Params)
     )
     assert 2 <= min(found.length for found in short) < 7  # EOS included
     assert min(found.length for found in long) >= 7
-
-
-@pytest.mark.equality
-@pytest.mark.parametrize(
-    ("mean", "count"),
-    [("probabilities", 3), pytest.param("log_probs", 2, marks=pytest.mark.slow)],
-)
-def test_ensemble_of_a_model_with_itself_gives_its_output_bit_for_bit(
-    vocabulary: Vocabulary, params: Params, mean: str, count: int
-) -> None:
-    config = make_config()
-    expected = Translator(config, vocabulary).translate_n_best(params, SENTENCES, 4)
-    members = Members((config.model,) * count, (1 / count,) * count, mean)
-    ensemble = Translator(config, vocabulary, members)
-    joined = members.join([params] * count)
-    assert ensemble.translate_n_best(joined, SENTENCES, 4) == expected
 
 
 @pytest.mark.slow

@@ -26,6 +26,11 @@ REFERENCES = [
 ]
 
 
+def write(path: Path, *lines: object) -> str:
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return str(path)
+
+
 def pair(references: Sequence[str], *others: Sequence[str]) -> TestSet:
     """A test set of these references, whose sources count for nothing."""
     return TestSet([""] * len(references), [references, *others])

@@ -17,7 +17,6 @@ from t2t.model.interface import Params
 from t2t.training.checkpoint import average_params, restore_params
 from t2t.training.early_stopping import read_stop_request, record_stop
 from t2t.training.run_directory import RunError, lock
-from tests.tiny_run import make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -63,15 +62,10 @@ class FakeScorer(Evaluator):
         return [Evaluation(path, result)]
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
-
-
 @pytest.fixture
-def run(original: Path, tmp_path: Path) -> Path:
+def run(run: Path, tmp_path: Path) -> Path:
     """A run at its end, with checkpoints of `STEPS`."""
-    workdir = shutil.copytree(original, tmp_path / "run")
+    workdir = shutil.copytree(run, tmp_path / "run")
     set_last_step(workdir, 300)
     return workdir
 

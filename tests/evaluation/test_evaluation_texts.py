@@ -13,13 +13,9 @@ from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.corpus import DataError, TextCorpus
 from t2t.evaluation import evaluation_texts
 from t2t.evaluation.evaluation_texts import find_test_set, open_texts, read_documents
+from tests.evaluation.saved_evaluations import write
 
 DATA = DataConfig(source="text", src_language="en", tgt_language="de")
-
-
-def write(path: Path, *lines: str) -> str:
-    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return str(path)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from t2t.config import variants
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.config.measure_names import MEASURE_FIELD, MEASURES
 from t2t.config.variants import register
@@ -50,26 +49,6 @@ def naive_bleu(hypotheses: list[str], references: list[str]) -> float:
     length = sum(len(line.split()) for line in hypotheses)
     reference_length = sum(len(line.split()) for line in references)
     return 100 * math.exp(log_precision + min(0.0, 1 - reference_length / length))
-
-
-def test_papers_bleu_counts_as_multi_bleu_does() -> None:
-    """By hand: counts of both sentences are summed, and a word is found as often as it is there."""
-    hypotheses = [
-        "two dogs run fast over the green green grass",  # 7/9, 5/8, 2/7, 0/6
-        "a man in a red hat climbs a tree",  # 8/9, 5/8, 3/7, 2/6
-    ]
-    references = [
-        "two dogs run over the green grass near a lake",  # 10 words
-        "a man in a red coat climbs a tall tree today",  # 11 words
-    ]
-    score = score_corpus(hypotheses, pair(references), "en", TEXT)["bleu_paper"]
-    brevity = math.exp(1 - 21 / 18)
-    assert score.value == pytest.approx(
-        100 * brevity * (15 / 18 * 10 / 16 * 5 / 14 * 2 / 12) ** (1 / 4)
-    )
-    assert score.detail == (
-        "BLEU = 35.52 83.3/62.5/35.7/16.7 (BP = 0.846 ratio = 0.857 hyp_len = 18 ref_len = 21)"
-    )
 
 
 def test_case_counts_only_where_the_definition_says_so() -> None:
@@ -262,6 +241,7 @@ def test_spbleu_counts_sub_words_and_says_where_their_model_belongs(
     assert 0 < measure.score(HYPOTHESES, pair(REFERENCES)).value < 100
 
 
+@pytest.mark.usefixtures("own_variants")
 @pytest.mark.parametrize(
     ("function", "fault"),
     [
@@ -275,10 +255,7 @@ def test_spbleu_counts_sub_words_and_says_where_their_model_belongs(
         (lambda *_: Measure("", "", lambda *_: np.full((1, 1), math.nan)), "all finite: False"),
     ],
 )
-def test_wrong_measure_is_refused_with_what_is_expected(
-    function: Any, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(variants, "_registered", {})
+def test_wrong_measure_is_refused_with_what_is_expected(function: Any, fault: str) -> None:
 
     def register_and_score() -> None:
         register(MEASURE_FIELD, "own")(function)

@@ -149,6 +149,7 @@ def test_measure_counts_errors_and_takes_the_mean_over_references(
     assert fake == ["source:  candidate: a"]
 
 
+@pytest.mark.usefixtures("own_variants")
 def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
     run: Path, fake: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +174,6 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
     stored = [float(line) for line in saved[1].read_lines("scores.metricx")]
     assert saved[1].result["measures"]["metricx"]["value"] == pytest.approx(np.mean(stored))
     assert {"bleu", "metricx"} < saved[0].result["measures"].keys()
-    monkeypatch.setattr(variants, "_registered", {})
     measure = saved[0].open_measure("metricx")
     assert (measure.higher_is_better, measure.limits) == (False, (0, 25))
     paths = [str(each.path) for each in saved]

@@ -24,12 +24,7 @@ from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.evaluation.significance import judge
 from t2t.evaluation.text_measures import make_measure
 from tests import programs
-from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save
-
-
-def write(path: Path, lines: list[str]) -> str:
-    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return str(path)
+from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, write
 
 
 def translate(share: float, seed: int) -> list[str]:
@@ -42,12 +37,12 @@ def translate(share: float, seed: int) -> list[str]:
 @pytest.fixture
 def texts(tmp_path: Path) -> dict[str, Any]:
     """A test set, for requests."""
-    src, ref = write(tmp_path / "news.en", SOURCES), write(tmp_path / "news.de", REFERENCES)
+    src, ref = write(tmp_path / "news.en", *SOURCES), write(tmp_path / "news.de", *REFERENCES)
     return {"src": src, "ref": (ref,), "tgt_language": "de"}
 
 
 def score(folder: Path, name: str, lines: list[str], texts: Mapping[str, Any]) -> Evaluation:
-    hypotheses = write(folder / name, lines)
+    hypotheses = write(folder / name, *lines)
     output = str(folder / f"{name}.json")
     return evaluate_output(OutputRequest(hypotheses=hypotheses, output=output, **texts))
 
@@ -84,11 +79,11 @@ SHARES = {"first": 0.10, "near": 0.11, "worse": 0.14, "far": 0.2}
 def test_outputs_and_runs_are_compared_over_documents_and_by_learned_scores(
     tmp_path: Path, texts: dict[str, Any]
 ) -> None:
-    documents = write(tmp_path / "documents", [str(number // 2) for number in range(48)])
+    documents = write(tmp_path / "documents", *(number // 2 for number in range(48)))
     by_document = texts | {"segments": documents}
     for name, share in (("one", 0.1), ("two", 0.3), ("three", 0.1)):
         evaluation = score(tmp_path, name, translate(share, 1), by_document)
-        scores = write(tmp_path / f"{name}.scores", [str(share + n % 7) for n in range(48)])
+        scores = write(tmp_path / f"{name}.scores", *(share + n % 7 for n in range(48)))
         store_segment_scores(evaluation, f"comet={scores}")
     places = [str(tmp_path / f"{name}.json") for name in ("one", "two", "three")]
     assert json.loads(Path(places[0]).read_text())["passport"]["origin"]["file"] == "one"
@@ -114,7 +109,7 @@ def test_text_beside_the_scores_is_not_replaced(
     tmp_path: Path, texts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    hypotheses, kept = write(tmp_path / "mt.de", translate(0.1, 0)), Path("test.txt")
+    hypotheses, kept = write(tmp_path / "mt.de", *translate(0.1, 0)), Path("test.txt")
     kept.write_text("mine")
     with pytest.raises(ConfigError, match=r"test\.txt exists, and the hypotheses would replace it"):
         evaluate_output(OutputRequest(hypotheses=hypotheses, output="test.json", **texts))
@@ -125,7 +120,7 @@ def test_text_beside_the_scores_is_not_replaced(
 
 
 def test_program_and_notebook_score_an_output(tmp_path: Path, texts: dict[str, Any]) -> None:
-    hypotheses = write(tmp_path / "out", translate(0.1, 1))
+    hypotheses = write(tmp_path / "out", *translate(0.1, 1))
     found = notebook.evaluate(hypotheses=hypotheses, output=tmp_path / "a.json", **texts)
     command = [f"--hypotheses={hypotheses}", f"--src={texts['src']}", f"--ref={texts['ref'][0]}"]
     done = programs.run(
@@ -160,7 +155,7 @@ def test_output_that_cannot_be_scored_is_refused_in_a_line(
     message: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    hypotheses, chinese = write(tmp_path / "out", lines), write(tmp_path / "zh", ["狗在爬山。"])
+    hypotheses, chinese = write(tmp_path / "out", *lines), write(tmp_path / "zh", "狗在爬山。")
     if changes.get("ref"):
         changes = {**changes, "ref": (chinese,), "src": chinese}
     given = {"hypotheses": hypotheses, "output": str(tmp_path / "out.json"), **texts, **changes}

@@ -10,14 +10,9 @@ from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.evaluation.saved_evaluations import EvaluationError, load_evaluation
 from t2t.evaluation.segment_scores import NO_DEFINITION, read_segment_scores, store_segment_scores
-from tests.evaluation.saved_evaluations import REFERENCES, save, spoil
+from tests.evaluation.saved_evaluations import REFERENCES, save, spoil, write
 
 COUNT = len(REFERENCES)
-
-
-def write(path: Path, *lines: object) -> str:
-    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return str(path)
 
 
 def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(

@@ -9,9 +9,9 @@ import pytest
 from flax import nnx
 from jaxtyping import Array, Float
 
-from t2t.model.layers import FeedForward, Identity, LayerNorm, dropout
+from t2t.model.layers import FeedForward, dropout
 from t2t.model.rnn import RNN
-from t2t.model.stack import Residual, make_final_norm
+from t2t.model.stack import Residual
 from t2t.model.transformer import Transformer
 from t2t.ops.select_kernels import TEXTBOOK
 from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN, draw
@@ -85,9 +85,3 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
     jax.effects_barrier()
     assert rates == wanted
     assert len(set(keys)) == len(keys) == len(rates)
-
-
-def test_only_pre_norm_ends_a_stack_with_a_norm() -> None:
-    pre = dataclasses.replace(SMALL, norm_position="pre")
-    assert type(make_final_norm(pre, POLICY)) is LayerNorm
-    assert type(make_final_norm(SMALL, POLICY)) is Identity

@@ -309,20 +309,6 @@ def test_decoder_may_start_with_another_embedding(start: str, id_: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tables"),
-    [
-        ("paper", {"tgt_embedding"}),
-        ("source table of its own", {"tgt_embedding", "src_embedding"}),
-        ("output table of its own", {"tgt_embedding", "own_output_embedding"}),
-        ("no tables shared", {"tgt_embedding", "src_embedding", "own_output_embedding"}),
-    ],
-)
-def test_tables_are_shared_as_asked(name: str, tables: set[str]) -> None:
-    _, params = draw_model(name)
-    assert {own for own in params if own.endswith("embedding")} == tables
-
-
-@pytest.mark.parametrize(
     ("name", "in_float32", "dtype"),
     [
         ("bfloat16", "paper", jnp.bfloat16),

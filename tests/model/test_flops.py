@@ -125,16 +125,3 @@ def test_only_recurrence_takes_more_sequential_operations_for_longer_sentences()
         for config in (base, dataclasses.replace(base, feed_forward="none"), rnn)
     ]
     assert counts == [[6 * 2 + 6 * 3] * 2, [6 + 6 * 2] * 2, [2 * 10 + 15, 2 * 20 + 25]]
-
-
-@pytest.mark.parametrize("name", ["paper", "deep GRU"])
-def test_sequential_operations_of_recurrence_are_the_rounds_of_its_loops(name: str) -> None:
-    structure, params = draw_model(name)
-    program = jax.make_jaxpr(lambda params: merge(structure, params)(SRC, TGT_IN))(params)
-    rounds = sum(
-        equation.params["length"]
-        for equation in program.jaxpr.eqns
-        if equation.primitive.name == "scan"
-    )
-    counted = count_sequential_operations(vary(name), SRC.shape[1], TGT_IN.shape[1])
-    assert rounds == (counted if vary(name).kind == "rnn" else 0)

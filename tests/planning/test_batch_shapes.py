@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from t2t.config.fields import Config, ConfigError, DataConfig, TrainingConfig
+from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.ops.flops import train_flops
 from t2t.planning.batch_shapes import draw_lengths, plan_shapes
 
@@ -44,24 +44,10 @@ def test_packed_rows_are_one_shape_and_hardly_padded() -> None:
     assert 0.7 < shape.model_flops / shape.padded_flops < 1
 
 
-def test_parts_of_a_batch_have_the_same_rows() -> None:
-    training = TrainingConfig(accumulation_steps=8)
-    config = dataclasses.replace(CONFIG, training=training)
-    assert all(s.rows % 64 == 0 for s in plan_shapes(config, row_shards=8, mean_length=27))
-
-
 def test_limits_that_drop_every_pair_are_refused() -> None:
     data = dataclasses.replace(CONFIG.data, max_length=1)
     with pytest.raises(ConfigError, match=r"data\.max_length=1 .* would drop every pair"):
         plan_shapes(dataclasses.replace(CONFIG, data=data), row_shards=8, mean_length=27)
-
-
-def test_r_drop_takes_the_flops_of_two_passes() -> None:
-    twice = dataclasses.replace(CONFIG, training=TrainingConfig(r_drop=5.0))
-    plain, doubled = (plan_shapes(config, 8, mean_length=27)[0] for config in (CONFIG, twice))
-    assert doubled.padded_flops == 2 * plain.padded_flops
-    assert doubled.model_flops == 2 * plain.model_flops
-    assert doubled.tgt_tokens == plain.tgt_tokens
 
 
 def test_flops_of_a_shape_are_the_closed_form() -> None:

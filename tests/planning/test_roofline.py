@@ -7,7 +7,7 @@ import pytest
 from t2t.planning.chips import CHIPS, Chip, Gpu, Tpu
 from t2t.planning.compile_step import CompiledStep, DeviceMemory
 from t2t.planning.hlo_traffic import Collective
-from t2t.planning.roofline import Roofline, compute_roofline, find_axes, find_link
+from t2t.planning.roofline import Roofline, compute_roofline, find_link
 
 PROGRAM = """HloModule test, num_partitions=4
 
@@ -67,21 +67,6 @@ def test_cycles_are_the_compilers_and_collectives_have_none() -> None:
 def test_compiler_that_computes_much_more_than_the_closed_form_is_reported() -> None:
     (remark,) = run(flops=2.0 * FLOPS).remarks
     assert remark.startswith("the compiler counts 2.00 times the closed form's FLOPs")
-
-
-@pytest.mark.parametrize(
-    ("groups", "axes"),
-    [
-        (((0, 1), (2, 3), (4, 5), (6, 7)), "tensor"),
-        (((0, 4), (1, 5), (2, 6), (3, 7)), "data"),
-        (((0, 2, 4, 6), (1, 3, 5, 7)), "data+fsdp"),
-        (((1, 2), (2, 4)), "data+fsdp+tensor"),  # pairs that send
-    ],
-)
-def test_axes_are_those_along_which_members_differ(
-    groups: tuple[tuple[int, ...], ...], axes: str
-) -> None:
-    assert find_axes(groups, {"data": 2, "fsdp": 2, "tensor": 2}) == axes
 
 
 HOSTS = [host for host in range(4) for _ in range(8)]  # h100:8x4

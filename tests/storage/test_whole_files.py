@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config.fields import TokenizerConfig
 from t2t.data.corpus import ListCorpus, TextFile
 from t2t.data.token_cache import tokenize_corpus
-from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.data.tokenizer import Vocabulary
 from t2t.storage import growing_files
 from t2t.storage.atomic_files import (
     atomic_path,
@@ -212,22 +211,14 @@ def test_damaged_copy_is_fetched_again(bucket: Path) -> None:
         assert stage_file(path).read_text() == "one\n"
 
 
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    corpus = ListCorpus("toy", PAIRS)
-    return train_vocabulary(
-        [corpus], TokenizerConfig(vocab_size=400), tmp_path_factory.mktemp("vocab")
-    )
-
-
 def test_token_cache_is_uploaded_once_and_fetched_by_others(
+    run: Path,
     bucket: Path,
-    vocabulary: Vocabulary,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    corpus = ListCorpus("toy", PAIRS)
+    corpus, vocabulary = ListCorpus("toy", PAIRS), Vocabulary.load(run / "vocab")
     written = tokenize_corpus(corpus, vocabulary, bucket / "cache")
     [name] = [path.name for path in (bucket / "cache").iterdir()]
     monkeypatch.setenv("HOME", str(tmp_path))  # another host

@@ -25,7 +25,7 @@ from t2t.training.fine_tuning import (
 )
 from t2t.training.run_directory import RunError
 from t2t.training.run_names import split_name
-from tests.tiny_run import PAIRS, make_run
+from tests.tiny_run import PAIRS
 
 RANDOM = np.random.default_rng(0)
 WIDTH = 8
@@ -33,12 +33,6 @@ WIDTH = 8
 
 def draw(*shape: int) -> np.ndarray:
     return RANDOM.normal(size=shape).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with checkpoints 100, 200 and 300, of which 200 is the best."""
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture(scope="module")

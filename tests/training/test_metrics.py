@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import pytest
 from tensorboardX.proto import event_pb2
 
-from t2t.config import Config, ConfigError, TrainingConfig, variants
+from t2t.config import Config, ConfigError, TrainingConfig
 from t2t.config.variants import register
 from t2t.storage import growing_files
 from t2t.training.metric_writers import MetricWriter, check_writers, open_writers
@@ -286,14 +286,14 @@ def test_registered_writer_waits_until_a_bucket_has_the_line(
     assert [line["step"] for line in read_lines(tmp_path / "bucket")] == [1, 1]
 
 
+@pytest.mark.usefixtures("own_variants")
 @pytest.mark.parametrize("error", [ConnectionError("no route"), SystemExit("no route")])
 def test_writer_that_cannot_be_opened_is_left_out_with_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: BaseException
+    caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(variants, "_registered", {})
     register("training.writer", "away")(fail)
     register("training.writer", "memory")(lambda config, workdir: Memory())
     assert [*open_writers(["away", "memory"], Config(), Path("run"))] == ["memory"]
@@ -302,8 +302,8 @@ def test_writer_that_cannot_be_opened_is_left_out_with_a_warning(
     ]
 
 
-def test_writers_are_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "_registered", {})
+@pytest.mark.usefixtures("own_variants")
+def test_writers_are_opened_by_name() -> None:
     register("training.writer", "memory")(lambda config, workdir: Memory())
     register("training.writer", "list")(lambda config, workdir: [])
     opened = open_writers(["memory", "memory"], Config(), Path("run"))

@@ -185,8 +185,8 @@ def test_pattern_without_effect_is_refused(fields: dict[str, Any], message: str)
         init_training(config, PARAMS)
 
 
-def test_factors_on_a_rate_that_is_not_used_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("t2t.config.variants._registered", {})
+@pytest.mark.usefixtures("own_variants")
+def test_factors_on_a_rate_that_is_not_used_are_refused() -> None:
     register("training.optimizer", "constant rate")(lambda *_: optax.sgd(0.1))
     training = TrainingConfig(optimizer="constant rate", rate_factors=("encoder.*=0.1",))
     config = Config(training=training)

@@ -26,14 +26,13 @@ from t2t.training.provenance import (
 )
 from t2t.training.resume import check_run, check_vocabulary
 from t2t.training.run_directory import RunError
-from tests.tiny_run import PAIRS, make_run
+from tests.tiny_run import PAIRS
 
 CORPUS = ListCorpus("toy", PAIRS)
 
 
 @pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    run = make_run(tmp_path_factory.mktemp("ledger") / "run")
+def vocabulary(run: Path) -> Vocabulary:
     return Vocabulary.load(run / "vocab")
 
 

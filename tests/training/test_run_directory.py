@@ -75,14 +75,6 @@ def test_each_file_cut_short_is_noticed_or_does_no_harm(run: Path, names: set[st
         assert message.endswith(f"move {folder} elsewhere to go on with the one before it, 20")
 
 
-def test_damaged_parameters_are_an_error_that_offers_the_one_before(run: Path) -> None:
-    shutil.rmtree(run / "checkpoints" / "30" / "params" / "d")
-    for which in ("last", "30", "avg:2"):
-        with pytest.raises(RunError, match=r"checkpoint 30 .* cannot be read .* before it, 20"):
-            restore_params(run, which)
-    restore_params(run, "20")
-
-
 def test_damage_of_the_only_checkpoint_is_an_error(tmp_path: Path) -> None:
     workdir = write_run(tmp_path / "run", {5: None})
     shutil.rmtree(workdir / "checkpoints" / "5" / "params")
