@@ -14,7 +14,6 @@ from t2t.config.fields import Config
 from t2t.data.batch import batch_pairs, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translator import splits_sentences
 from t2t.evaluation.measures import Score
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import Members
@@ -32,7 +31,7 @@ NatsAndTokens = Float[np.ndarray, "n 2"]
 
 def count_several(config: Config, vocabulary: Vocabulary, sources: Sequence[str]) -> int:
     """Counts the sources whose sentences a search translates one by one."""
-    if not splits_sentences(config.decoding, vocabulary):
+    if not vocabulary.splits_sentences(config.decoding):
         return 0
     return sum(len(split_sentences(source)) > 1 for source in sources)
 

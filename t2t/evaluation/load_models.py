@@ -311,13 +311,3 @@ def describe_run(
         },
         "versions": find_versions(packages),
     }
-
-
-def hash_params(params: Params) -> str:
-    """Returns a SHA-256 of all parameters: their names, shapes and values."""
-    digest = hashlib.sha256()
-    for path, leaf in jax.tree.leaves_with_path(params):
-        array = np.asarray(leaf)
-        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype}{array.shape}\n".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()

@@ -1,4 +1,7 @@
-"""`Validation`: computes loss, BLEU and chrF on the validation corpora."""
+"""`Validation`: computes the loss on the validation corpora, and what the sources are worth.
+
+BLEU and chrF are in `validation_translations`.
+"""
 
 import dataclasses
 import logging
@@ -17,13 +20,10 @@ from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
 from t2t.data.loader import Loader, find_row_shards, prefetch, put_batch
 from t2t.data.objectives import make_objective
-from t2t.data.parts import list_directions
 from t2t.data.preparation import tokenize
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import DTYPE, CorpusLoss, sum_losses
-from t2t.evaluation.measures import MeasureError, TestSet, have_spaces
 from t2t.evaluation.source_use import (
     HARDLY,
     HELPFUL,
@@ -31,7 +31,6 @@ from t2t.evaluation.source_use import (
     estimate_source_use,
     rotate_sources,
 )
-from t2t.evaluation.text_measures import make_measure
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 from t2t.training.step import make_eval_step
@@ -69,43 +68,26 @@ class Validation:
                 "training.bleu_every scores the best output of beam search: use the defaults of "
                 "decoding.strategy and decoding.mbr, and give --strategy or --mbr to t2t.evaluate"
             )
-        self._lowercase = config.tokenizer.lowercase
         self._scorers = {
             name: make_scorer(config, vocabulary, corpus, mesh) for name, corpus in corpora.items()
         }
-        self._pairs = {
-            name: [*zip(*corpus, strict=True)] for name, corpus in corpora.items() if self._every
-        }
-        self._languages = {
-            "".join(each.directions): each.tgt_language for each in list_directions(config.data)
-        }
-        self._translators: dict[str, Translator] = {}
-        self._measures: dict[str, list[str]] = {}
-        for name in self._pairs:
-            self._measures[name] = self._list_measures(name, config.checkpoints.best_metric)
-            have_spaces(self._languages[name], self._pairs[name][1])  # warns
-            tagged = vocabulary.with_tag(corpora[name].tag)
-            first = next(iter(self._translators.values()), None)
-            self._translators[name] = (
-                first.with_vocabulary(tagged) if first else Translator(config, tagged)
-            )
+        self._translations = None
+        if self._every and corpora:
+            from t2t.evaluation.validation_translations import ValidationTranslations
+
+            self._translations = ValidationTranslations(config, vocabulary, corpora)
 
     def compile(self, params: Params) -> None:
         """Compiles what scoring runs, so that its errors come early."""
         started = time.perf_counter()
         for scorer in self._scorers.values():
             scorer.compile(params)
-        for name, translator in self._translators.items():
-            translator.compile(params, self._pairs[name][0])
+        if self._translations:
+            self._translations.compile(params)
         if self._scorers:
             _log.info("compiled validation in %.0f s", time.perf_counter() - started)
-        if any("bleu" in names for names in self._measures.values()):
-            suffix = "_lowercase" if self._lowercase else ""
-            _log.info(
-                "validation BLEU and chrF are bleu%s and chrf%s of t2t.evaluate, with the "
-                "parameters of their step, not a moving average",
-                suffix, suffix,
-            )  # fmt: skip
+        if self._translations:
+            self._translations.explain()
 
     def __call__(self, params: Params, step: int) -> dict[str, float]:
         """Returns the scores of these parameters by name.
@@ -124,9 +106,9 @@ class Validation:
             if use:
                 scores[name] |= {"source_use": use.nats, "source_use_margin": use.margin}
                 self._warn_of_little_use(step, name, use)
-        if self._every and (step % self._every == 0 or step == self._last):
+        if self._translations and (step % self._every == 0 or step == self._last):
             for name in scores:
-                scores[name] |= self._translate(params, name)
+                scores[name] |= self._translations.score(params, name)
         nats, tokens = map(sum, zip(*losses.values(), strict=True))
         first = next(iter(scores.values()))
         shared = [key for key in first if all(key in each for each in scores.values())]
@@ -145,32 +127,6 @@ class Validation:
                 step, f" {name}:" if name else "", use.nats, use.margin,
                 ", ".join(helped) or "more pairs, or more steps",
             )  # fmt: skip
-
-    def _translate(self, params: Params, name: str) -> dict[str, float]:
-        """Returns BLEU and chrF of a direction."""
-        sources, references = self._pairs[name]
-        found = [best.text for best in self._translators[name].translate(params, sources)]
-        suffix = "_lowercase" if self._lowercase else ""
-        test_set, language = TestSet(sources, [references]), self._languages[name]
-        return {
-            each: make_measure(f"{each}{suffix}", language).score(found, test_set).value
-            for each in self._measures[name]
-        }
-
-    def _list_measures(self, name: str, best: str) -> list[str]:
-        """Names the measures of a direction's translations.
-
-        Raises:
-            MeasureError: a package is missing without which checkpoints cannot be ranked.
-        """
-        try:
-            make_measure("bleu", self._languages[name])
-        except MeasureError as error:
-            if best != "chrf":
-                raise
-            _log.warning("validation has chrF, but no BLEU: %s", error)
-            return ["chrf"]
-        return ["bleu", "chrf"]
 
 
 class CorpusScorer:

@@ -26,12 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from t2t.config.fields import Config
 from t2t.config.files import overrides
 from t2t.config.variants import BEGAN, COPIES
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
+from t2t.model.interface import Params
 from t2t.ops.select_kernels import choose_policy, describe_kernels
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import explain_write_errors, list_files, write_file
@@ -235,6 +237,16 @@ def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
     for name, content in sources.items():
         digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
+    return digest.hexdigest()
+
+
+def hash_params(params: Params) -> str:
+    """Returns a SHA-256 of all parameters: their names, shapes and values."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree.leaves_with_path(params):
+        array = np.asarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype}{array.shape}\n".encode())
+        digest.update(array.tobytes())
     return digest.hexdigest()
 
 
