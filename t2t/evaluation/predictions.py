@@ -16,7 +16,7 @@ from jaxtyping import Float
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.corpus_sources import open_split
 from t2t.data.objectives import make_objective
-from t2t.evaluation.likelihood import DTYPE
+from t2t.evaluation.corpus_loss import DTYPE
 from t2t.evaluation.load_models import TRANSLATING_PACKAGES, RunModel, describe_run
 from t2t.evaluation.measures import (
     LEFT_OUT,
