@@ -15,7 +15,7 @@ from t2t.config.files import load_config
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.config.objective_rules import is_text_alone
 from t2t.evaluation.evaluator import Evaluator
-from t2t.evaluation.load_models import RunModel, override_decoding
+from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.measures import MIN_SENTENCES, format_score
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import (
@@ -236,7 +236,7 @@ def scan_search(
     Raises:
         ConfigError, RunError: as in `Evaluator`, before the first search.
     """
-    config = override_decoding(load_config(request.workdir / "config.json"), request.decoding)
+    config = load_config(request.workdir / "config.json", request.decoding)
     if config.decoding.strategy != "beam":
         raise ConfigError("--beam_sizes and --alphas are for beam search; add --strategy=beam")
     alphas = sorted(set(alphas)) or [config.decoding.alpha]

@@ -207,7 +207,9 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row up to its first EOS, without special pieces."""
-        return [self._processor.decode(_strip_special(row)) for row in ids]
+        special = _SPECIAL_IDS.values()
+        rows = (itertools.takewhile(lambda i: i != EOS_ID, map(int, row)) for row in ids)
+        return [self._processor.decode([i for i in row if i not in special]) for row in rows]
 
     def split_words(self, sentences: Sequence[str]) -> list[list[str]]:
         """The words between spaces, as the vocabulary spells them: lower-case, if it is."""
@@ -255,11 +257,6 @@ def split_words(
     """The words of each sentence, as a model or its rules of normalisation spell them."""
     normalized: list[str] = rules.normalize([*map(clean_sentence, sentences)])
     return [[*filter(None, text.split(SPACE))] for text in normalized]
-
-
-def _strip_special(row: Sequence[int]) -> list[int]:
-    ids = itertools.takewhile(lambda i: i != EOS_ID, map(int, row))
-    return [i for i in ids if i not in _SPECIAL_IDS.values()]
 
 
 @dataclasses.dataclass(frozen=True)
