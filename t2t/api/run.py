@@ -23,12 +23,7 @@ from t2t.data.tokenizer import Tokenizer
 from t2t.decoding.continuation import Continuer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import (
-    MaskedScorer,
-    PairScorer,
-    count_several,
-    warn_of_whole_pairs,
-)
+from t2t.evaluation.likelihood import MaskedScorer, PairScorer, count_several, warn_of_whole_pairs
 from t2t.evaluation.load_models import RunModel, override_decoding
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.plots import draw_by_step, embed_figure

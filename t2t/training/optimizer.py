@@ -27,12 +27,7 @@ from t2t.model.interface import Params, find_name, name_leaves
 from t2t.ops.build_model import describe_parameters
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
-from t2t.training.parameter_groups import (
-    combine,
-    find_factor,
-    generalize,
-    select,
-)
+from t2t.training.parameter_groups import combine, find_factor, generalize, select
 from t2t.training.schedule import make_schedule
 
 
