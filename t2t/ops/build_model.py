@@ -7,7 +7,7 @@ shapes instead of arrays.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
@@ -51,10 +51,13 @@ def make_model(
     """Creates the model that `model.kind` names, on the current mesh, with random parameters."""
     policy = choose_policy(config)
     arguments = config, policy, src_vocab_size, tgt_vocab_size, key
-    if family := import_family(config.kind):
-        return family(*arguments)
-    model: Model = call_variant(
-        "model.kind", config.kind, *arguments, is_valid=lambda value: isinstance(value, Model)
+    family: Any = import_family(config.kind)
+    model: Model = (
+        family(*arguments)
+        if family
+        else call_variant(
+            "model.kind", config.kind, *arguments, is_valid=lambda value: isinstance(value, Model)
+        )
     )
     return model
 
@@ -68,7 +71,7 @@ def find_family(config: ModelConfig) -> type[Model]:
     family: Any = import_family(config.kind) or find_variant("model.kind", config.kind)
     own = (*filter(None, map(import_family, CHOICES["model.kind"])),)
     if isinstance(family, type) and issubclass(family, own):
-        return cast(type[Model], family)
+        return family
     raise ConfigError(
         f"model.kind={config.kind!r} is a subclass of no family of t2t, so that its operations "
         "cannot be counted; derive it from one in t2t/model, such as Transformer"
