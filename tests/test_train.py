@@ -6,18 +6,23 @@ import runpy
 import shutil
 import signal
 import time
+from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import pytest
 
 from t2t.api import notebook, train_run
+from t2t.api.evaluate_run import evaluate
 from t2t.api.run_summary import describe_run
+from t2t.config import files, rules
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import VocabularyError
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.runtime import command_line
 from t2t.training import resume
 from t2t.training.early_stopping import read_stop_request, request_stop
@@ -55,6 +60,36 @@ def uninterrupted(config: Config, folder: Path) -> Path:
     """A run that was never stopped."""
     assert train_run.train(config, folder / "uninterrupted")
     return folder / "uninterrupted"
+
+
+def test_config_is_read_once_and_checked_once(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By training of a recipe, and by an evaluation with another search than the run's."""
+    called = Counter[str]()
+
+    def count(module: ModuleType, name: str) -> None:
+        original = getattr(module, name)
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            called[name] += 1
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(files, "build_config")
+    count(rules, "check_fields")
+    recipe = change(config, training={"steps": 5, "warmup_steps": 1})
+    called.clear()
+    assert train_run.train(files.check_config(recipe), tmp_path / "run")
+    assert called == {"build_config": 1, "check_fields": 1}
+    called.clear()
+    for checkpoint in ("best", "avg:1"):
+        request = EvaluationRequest(
+            tmp_path / "run", checkpoint, "validation", decoding={"beam_size": 1}
+        )
+        assert evaluate(request).passport.decoding["beam_size"] == 1
+    assert called == {"build_config": 2, "check_fields": 2}
 
 
 def test_run_directory_holds_the_whole_run(uninterrupted: Path, config: Config) -> None:

@@ -11,7 +11,7 @@ import pytest
 from t2t.api import train_run
 from t2t.config.fields import Config
 from t2t.decoding.staged_search import BatchSearch
-from t2t.evaluation import validation_scores
+from t2t.evaluation import validation_translations
 from t2t.evaluation.measures import MeasureError
 from t2t.evaluation.text_measures import make_measure
 from t2t.training.checkpoint import find_best_step
@@ -65,7 +65,7 @@ def test_checkpoints_are_ranked_by_chrf_where_bleu_has_no_tokeniser(
             raise MeasureError("pip install 'sacrebleu[ja]'")
         return make_measure(name, *given)
 
-    monkeypatch.setattr(validation_scores, "make_measure", make)
+    monkeypatch.setattr(validation_translations, "make_measure", make)
     short = change(
         config,
         training={"steps": 2, "validate_every": 2, "bleu_every": 2},

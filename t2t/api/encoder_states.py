@@ -17,12 +17,7 @@ from t2t.config.files import override
 from t2t.data.batch import find_limit, group_by_length, pad_sentences
 from t2t.data.corpus import DataError
 from t2t.decoding.bulk import Part, process_files
-from t2t.evaluation.load_models import (
-    TRANSLATING_PACKAGES,
-    RunModel,
-    hash_params,
-    identify_code,
-)
+from t2t.evaluation.load_models import TRANSLATING_PACKAGES, RunModel, identify_code
 from t2t.evaluation.requests import ModelRequest
 from t2t.interop.hugging_face_folder import format_safetensors
 from t2t.model.interface import Params, check_params, merge
@@ -30,6 +25,7 @@ from t2t.ops.build_model import describe_model
 from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.mesh import put_like, reshard, spec
 from t2t.storage.open_text import open_text
+from t2t.training.provenance import hash_params
 
 _log = logging.getLogger(__name__)
 

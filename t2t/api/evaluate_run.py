@@ -10,19 +10,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t2t.config.fields import ConfigError
+from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
 from t2t.config.measure_names import CASED_MEASURES, choose_measure
 from t2t.config.objective_rules import is_text_alone
 from t2t.evaluation.evaluator import Evaluator
-from t2t.evaluation.load_models import RunModel, override_decoding
+from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.measures import MIN_SENTENCES, format_score
 from t2t.evaluation.requests import EvaluationRequest
-from t2t.evaluation.saved_evaluations import (
-    Evaluation,
-    format_measures,
-    report_reuse,
-)
+from t2t.evaluation.saved_evaluations import Evaluation, format_measures, report_reuse
 from t2t.evaluation.text_measures import is_higher_better
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
@@ -157,8 +153,10 @@ def watch(
     if not wait_for_checkpoint(request.workdir, timeout):
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return False, ""
-    measure, request = add_measure(dataclasses.replace(request, checkpoint="last"), measure)
-    evaluator = Evaluator(request)
+    request = dataclasses.replace(request, checkpoint="last")
+    model = RunModel(request.models, request.decoding)
+    measure, request = add_measure(request, model.config, measure)
+    evaluator = Evaluator(request, model)
     keeping = evaluator.config.checkpoints
     if max(counts) > keeping.keep_last and keeping.keep_every != keeping.every:
         raise ConfigError(
@@ -176,9 +174,11 @@ def watch(
     return finished, following.describe()
 
 
-def add_measure(request: EvaluationRequest, measure: str | None) -> tuple[str, EvaluationRequest]:
+def add_measure(
+    request: EvaluationRequest, config: Config, measure: str | None
+) -> tuple[str, EvaluationRequest]:
     """Returns the measure that chooses, by default that of `choose_measure`; and adds it."""
-    tokenizer = load_config(request.workdir / "config.json").tokenizer
+    tokenizer = config.tokenizer
     measure = choose_measure(measure, lowercase=tokenizer.lowercase, kind=tokenizer.kind)
     return measure, dataclasses.replace(request, measures=(*request.measures, measure))
 
@@ -196,9 +196,10 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
     from t2t.evaluation.checkpoint_watcher import make_label
     from t2t.evaluation.plots import draw_by_setting, write_figure
 
-    measure, request = add_measure(request, measure)
-    evaluator = Evaluator(request)
-    steps = find_average_steps(request.workdir, max(counts))
+    model = RunModel(request.models, request.decoding)
+    measure, request = add_measure(request, model.config, measure)
+    evaluator = Evaluator(request, model)
+    steps = find_average_steps(request.workdir, max(counts), model.config)
     plot = evaluator.prepare_output(f"averages-{steps[-1]}").with_suffix(f".{measure}.svg")
     with explain_write_errors(RunError, plot):
         check_writable(plot.parent, plot.name)
@@ -236,17 +237,17 @@ def scan_search(
     Raises:
         ConfigError, RunError: as in `Evaluator`, before the first search.
     """
-    config = override_decoding(load_config(request.workdir / "config.json"), request.decoding)
+    config = load_config(request.workdir / "config.json", request.decoding)
     if config.decoding.strategy != "beam":
         raise ConfigError("--beam_sizes and --alphas are for beam search; add --strategy=beam")
     alphas = sorted(set(alphas)) or [config.decoding.alpha]
     sizes = sorted(set(beam_sizes)) or [config.decoding.beam_size]
-    measure, request = add_measure(request, measure)
+    measure, request = add_measure(request, config, measure)
     evaluators = [
         Evaluator(dataclasses.replace(request, decoding={**request.decoding, "beam_size": size}))
         for size in sizes
     ]
-    params, label = restore_params(request.workdir, request.checkpoint)
+    params, label = restore_params(request.workdir, request.checkpoint, config)
     found: dict[tuple[int, float], Evaluation] = {}
     for size, evaluator in zip(sizes, evaluators, strict=True):
         saved = {alpha: evaluator.list_saved(alpha).get(label) for alpha in alphas}

@@ -49,7 +49,7 @@ def export(
     config = load_config(workdir / "config.json")
     check_support(config.model)
     vocabulary = Vocabulary.load(workdir / "vocab")
-    params, _ = restore_params(workdir, checkpoint)
+    params, _ = restore_params(workdir, checkpoint, config)
     src, tgt = vocabulary.src, vocabulary.tgt
     pieces = src.pieces(range(src.vocab_size)), tgt.pieces(range(tgt.vocab_size))
     with _draft_new(output) as draft:
@@ -72,7 +72,7 @@ def _export_hugging_face(
     has_original = (workdir / "vocab" / ORIGINAL_IDS).exists()
     rows = Rows.load(workdir / "vocab") if has_original else None
     planned = plan_export(config, vocabulary, rows)
-    params, _ = restore_params(workdir, checkpoint)
+    params, _ = restore_params(workdir, checkpoint, config)
     with _draft_new(output) as draft:
         notes = write_hugging_face(planned, config, params, vocabulary, draft)
     for note in notes:

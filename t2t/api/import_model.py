@@ -19,9 +19,9 @@ from t2t.interop.foreign_config import START_IDS
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.foreign_search import ForeignSearch, list_unknown, read_search
 from t2t.interop.hugging_face_folder import find_folder, hash_file, open_tensors, read_json
-from t2t.interop.import_report import describe_import
 from t2t.interop.t5_family import METRICX_ARCHITECTURES
 from t2t.interop.verify_import import check_installed, compare_with_original
+from t2t.ops.flops import count_parameters
 from t2t.runtime.mesh import make_mesh
 from t2t.storage.atomic_files import explain_write_errors
 from t2t.storage.paths import check_new_run_path
@@ -44,6 +44,7 @@ _log = logging.getLogger(__name__)
 def import_model(
     source: str,
     workdir: Path,
+    *,
     src_language: str = "",
     tgt_language: str = "",
     directions: Sequence[str] = (),
@@ -106,7 +107,7 @@ def import_model(
             origin["tokenizer"] = {"source": tokenizer, "files": _hash_files(vocabulary)}
         origin["ignored_fields"] = {name: values[name] for name in ignore_fields}
         origin["warnings"] = warnings
-        origin["understood"] = describe_import(config, model, search)
+        origin["understood"] = _describe_import(config, model, search)
         if verify:
             origin["verified"] = compare_with_original(folder, vocabulary, config, model, params)
         with explain_write_errors(RunError, f"--workdir={workdir}"):
@@ -199,6 +200,42 @@ def _describe_source(source: str, folder: Path, values: Mapping[str, Any]) -> di
         "config": values,
         **find_revision(()),
         "versions": find_versions(PACKAGES),
+    }
+
+
+def _describe_import(config: Config, model: ForeignModel, search: ForeignSearch) -> dict[str, str]:
+    """Returns what was understood of the source: parts of the model, with a line for each."""
+    own, given, rows = config.model, model.given, model.vocabulary.rows
+    architectures = ", ".join(given.get("architectures") or [])
+    decoding = config.decoding
+    beam = f"beam of {decoding.beam_size}"
+    if decoding.strategy == "sampling":
+        beam = (
+            f"samples, temperature {decoding.temperature:g}, top_k {decoding.top_k}, top_p "
+            f"{decoding.top_p:g}"
+        )
+    elif decoding.beam_size > 1:
+        beam += f", log P divided by length ** {decoding.alpha:g}"
+    if decoding.min_length:
+        beam += f", at least {decoding.min_length} sub-words"
+    encoder, decoder = own.depth
+    size = len(rows.row)
+    limit = f", {own.max_positions} at most" if own.position_limit else ""
+    return {
+        "family": f"{given.get('model_type')} {architectures}".strip(),
+        "layers": f"{encoder} of the encoder, {decoder} of the decoder",
+        "widths": f"d_model {own.d_model}, d_ff {own.d_ff}, {own.num_heads} heads of "
+        f"{own.key_width}",
+        "parameters": f"{count_parameters(own, size, size):,}",
+        "positions": own.position + limit,
+        "vocabulary": ", ".join(
+            f"{n:,} {name}" for name, n in model.vocabulary.count_pieces().items()
+        ),
+        "search": beam,
+        "longest output": f"its source and {decoding.max_extra_length} sub-words; generate() of "
+        f"transformers: {search.max_length}",
+        "without effect": ", ".join(given.list_without_effect()) or "none",
+        "not known": ", ".join(model.unknown) or "none",
     }
 
 

@@ -14,14 +14,10 @@ from t2t.decoding.bulk import BATCHES_TOGETHER, Part, process_files
 from t2t.decoding.translation import Translation, format_lines
 from t2t.decoding.translator import Translator
 from t2t.decoding.word_alignments import WordAligner, format_links
-from t2t.evaluation.load_models import (
-    TRANSLATING_PACKAGES,
-    RunModel,
-    hash_params,
-    identify_code,
-)
+from t2t.evaluation.load_models import TRANSLATING_PACKAGES, RunModel, identify_code
 from t2t.evaluation.requests import ModelRequest
 from t2t.storage.open_text import unpack
+from t2t.training.provenance import hash_params
 
 _log = logging.getLogger(__name__)
 

@@ -23,18 +23,14 @@ from t2t.data.tokenizer import Tokenizer
 from t2t.decoding.continuation import Continuer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import (
-    MaskedScorer,
-    PairScorer,
-    count_several,
-    warn_of_whole_pairs,
-)
-from t2t.evaluation.load_models import RunModel, hash_params, override_decoding
+from t2t.evaluation.likelihood import MaskedScorer, PairScorer, count_several, warn_of_whole_pairs
+from t2t.evaluation.load_models import RunModel, override_decoding
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.plots import draw_by_step, embed_figure
 from t2t.evaluation.requests import ModelRequest
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, list_evaluations
 from t2t.model.interface import Params
+from t2t.training.provenance import hash_params
 from t2t.training.run_directory import RunError, read_curve
 
 

@@ -17,18 +17,16 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from t2t.config.fields import Config
 from t2t.config.files import differences
 from t2t.config.stages import Stage
-from t2t.data.batch import DeviceBatch
+from t2t.data.batch import DeviceBatch, HostBatch
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import Data, check_paths, open_data
 from t2t.data.loader import Loader, find_row_shards, prefetch
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize
-from t2t.data.sampled_epochs import SampledEpochs
 from t2t.data.stages import StagedLoader, format_stage, list_stages, measure_stages
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.load_models import hash_params
 from t2t.evaluation.validation_scores import Validation
 from t2t.model.interface import name_leaves
 from t2t.ops.build_model import describe_model
@@ -50,7 +48,7 @@ from t2t.training.metric_writers import check_writers, open_writers
 from t2t.training.metrics import Report
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor
-from t2t.training.provenance import record_start
+from t2t.training.provenance import hash_params, record_start
 from t2t.training.resume import check_vocabulary, keep_source, open_run, settle_dtype
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
 from t2t.training.state import TrainState, describe_state, init_params, init_state, init_training
@@ -194,9 +192,7 @@ def train_on_mesh(
             state, initial = start_from(source, config, vocabulary)
         state = state._replace(teachers=place_teachers(teachers, vocabulary))
         first = int(state.step)
-        loader, shares = make_training_loader(
-            config, workdir, vocabulary, mesh, data.training, first
-        )
+        batches, shares = plan_batches(config, workdir, vocabulary, mesh, data.training, first)
         checkpoints.check_space(state)
         read = [identify(teacher) for teacher in teachers]
         for each in read:
@@ -217,9 +213,7 @@ def train_on_mesh(
                 config.training,
                 state,
                 make_train_step(structure, config),
-                announce(
-                    prefetch(loader.iterate(first, config.training.steps), mesh), first, shares
-                ),
+                announce(prefetch(batches, mesh), first, shares),
                 validate,
                 checkpoints,
                 report,
@@ -276,18 +270,18 @@ def describe_end(workdir: Path, config: Config, step: int, splits: Collection[st
     )
 
 
-def make_training_loader(
+def plan_batches(
     config: Config,
     workdir: Path,
     vocabulary: Vocabulary,
     mesh: Mesh,
     corpora: Sequence[Corpus],
     first: int,
-) -> tuple[StagedLoader | SampledEpochs, list[dict[str, Any]]]:
+) -> tuple[Iterator[HostBatch], list[dict[str, Any]]]:
     """Plans the batches of the training corpora from step `first` on.
 
     Returns:
-        Their loader, and what each stage reads (`measure_stages`).
+        These batches, and what each stage reads (`measure_stages`).
     """
     stages = list_stages(config.data, corpora)
     objective = make_objective(config.data, vocabulary.tgt)
@@ -300,17 +294,21 @@ def make_training_loader(
             parts=config.training.accumulation_steps, objective=objective,
         )  # fmt: skip
 
-    loader: StagedLoader | SampledEpochs
+    last = config.training.steps
     if config.data.subword_sampling:
+        from t2t.data.sampled_epochs import SampledEpochs
+
         for corpus in corpora:
             corpus.read(0, 1)  # each epoch needs the text: an error, if it is not here
-        loader = SampledEpochs(config, workdir, corpora, vocabulary, make)
+        epochs = SampledEpochs(config, workdir, corpora, vocabulary, make)
         with process_0_first():
-            plan = loader.open_step(first).plan
+            plan = epochs.open_step(first).plan
+        batches = epochs.iterate(first, last)
     else:
         tokenized = [tokenize(corpus, vocabulary, config.data) for corpus in corpora]
         loader = StagedLoader(stages, functools.partial(make, tokenized))
         plan = loader.open_step(first).plan
+        batches = loader.iterate(first, last)
     shapes = f"{len(plan.shapes)} batch shapes" if len(plan.shapes) > 1 else "one batch shape"
     _log.info(
         "%d pairs, %d batches per epoch, %s, %.1f%% of target positions are padding; dropped: %s",
@@ -324,4 +322,4 @@ def make_training_loader(
     pieces = sum(vocabulary.sizes) / (1 + vocabulary.shared)
     for doubt in list_doubts(config, subwords / pieces):
         _log.warning("%s", doubt)
-    return loader, measure_stages(stages, plan, corpora)
+    return batches, measure_stages(stages, plan, corpora)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from t2t.config.data_rules import text_problems
 from t2t.config.field_types import FieldType
 from t2t.config.fields import (
+    FIELD_TYPES,
     Config,
     ConfigError,
     DataConfig,
@@ -274,8 +275,10 @@ def save_config(config: Config, path: Path) -> None:
     write_file(path, json.dumps(dataclasses.asdict(config), indent=2) + "\n")
 
 
-def load_config(path: Path) -> Config:
+def load_config(path: Path, decoding: Mapping[str, Any] | None = None) -> Config:
     """Reads the config of a run, which `save_config` wrote, and imports its plugins if allowed.
+
+    `decoding` has other values for fields of `config.decoding`; None keeps the config's value.
 
     Raises:
         ConfigError: the file is missing or no JSON, a field is unknown or breaks a rule, or the
@@ -283,7 +286,14 @@ def load_config(path: Path) -> Config:
     """
     config = read_saved_config(path)
     open_plugins(config.plugins, path.parent)
-    return validate(complete_options(config))
+    config = complete_options(config)
+    for name, value in (decoding or {}).items():
+        whole = f"decoding.{name}"
+        if whole not in FIELD_TYPES:
+            raise ConfigError(f"{whole}={show(value)}: {describe_unknown_field(whole)}")
+        if value is not None:
+            setattr(config.decoding, name, check_type(whole, value, FIELD_TYPES[whole]))
+    return validate(config)
 
 
 def load_recipe(recipe: str) -> Config:

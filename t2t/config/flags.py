@@ -16,14 +16,7 @@ from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 from ml_collections.config_flags.tuple_parser import TupleParser
 
 from t2t.config.field_types import FieldType
-from t2t.config.fields import (
-    Config,
-    ConfigError,
-    DataConfig,
-    Fields,
-    explain_attribute,
-    flatten,
-)
+from t2t.config.fields import Config, ConfigError, DataConfig, Fields, explain_attribute, flatten
 from t2t.config.files import check_config, complete_options
 from t2t.config.open_numbers import Choices, OpenConfig
 from t2t.config.recipes import find_recipe

@@ -20,13 +20,6 @@ KINDS = {  # objective -> values of model.kind that can be trained with it
 TEXT_MODELS = ("lm", "masked_lm")  # whose models give a text by itself a score
 
 
-def find_kinds(objective: str) -> tuple[str, ...]:
-    """Returns the library's kinds of model that an objective trains, registered ones included."""
-    if objective in KINDS:
-        return KINDS[objective]
-    return tuple(getattr(find_variant("data.objective", objective), "kinds", TEXT_PAIR_KINDS))
-
-
 def is_text_alone(data: DataConfig) -> bool:
     """Returns whether the objective reads text alone, the target side of its sources."""
     return data.objective != "translation"
@@ -111,7 +104,11 @@ def check_scores(config: Config) -> None:
 def objective_problems(config: Config) -> Iterator[str]:
     """Yields one line for each rule about the objective that the config breaks."""
     data, objective, kind = config.data, config.data.objective, config.model.kind
-    trained = find_kinds(objective)
+    if objective in KINDS:
+        trained = KINDS[objective]
+    else:
+        registered = find_variant("data.objective", objective)
+        trained = tuple(getattr(registered, "kinds", TEXT_PAIR_KINDS))
     if kind in CHOICES["model.kind"] and kind not in trained:  # not a registered one
         objectives = ", ".join(name for name, kinds in KINDS.items() if kind in kinds)
         yield (

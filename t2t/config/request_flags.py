@@ -8,14 +8,7 @@ from typing import Any
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.config.requests import (
-    NO_RUN,
-    Made,
-    Request,
-    find_operands,
-    list_arguments,
-    make_request,
-)
+from t2t.config.requests import NO_RUN, Made, Request, find_operands, list_arguments, make_request
 from t2t.storage.paths import make_path
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions

@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -94,25 +94,19 @@ class Argument(NamedTuple):
 def list_arguments(kind: type[Request]) -> Iterator[Argument]:
     """Yields the fields of a request that are flags."""
     hints, texts = typing.get_type_hints(kind, include_extras=True), read_help(kind)
+    searches = read_help(DecodingConfig)
     for field in dataclasses.fields(kind):
         flag, shown = find_flag(hints[field.name]), FieldType.of(hints[field.name])
-        if flag.overrides:
-            yield from _list_overrides(flag.overrides)
+        if flag.overrides:  # of fields of `config.decoding`
+            for own in dataclasses.fields(DecodingConfig):
+                if own.name in flag.overrides:
+                    text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", searches[own.name])
+                    text = _describe(FieldType.of(own.type), f"{text}. Default: the config's")
+                    yield Argument(own.name, Flag(own.name), FieldType.of(own.type), None, text)
         elif not flag.operands:
             flag = flag._replace(name=flag.name or field.name)
             text = _describe(shown, texts.get(field.name, ""))
             yield Argument(field.name, flag, shown, field.default, text)
-
-
-def _list_overrides(names: Collection[str]) -> Iterator[Argument]:
-    """Yields flags that override fields of `config.decoding`."""
-    texts = read_help(DecodingConfig)
-    for field in dataclasses.fields(DecodingConfig):
-        if field.name in names:
-            kind = FieldType.of(field.type)
-            text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", texts[field.name])
-            text = _describe(kind, f"{text}. Default: the config's")
-            yield Argument(field.name, Flag(field.name), kind, None, text)
 
 
 def _describe(kind: FieldType, text: str) -> str:

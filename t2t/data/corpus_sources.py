@@ -10,7 +10,6 @@ from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import call_variant
 from t2t.data import hugging_face, multi30k, phrasebook, tfds_corpus
 from t2t.data.corpus import ConcatenatedCorpus, Corpus, DataError, TargetsAlone, TextCorpus
-from t2t.data.filters import filter_corpora
 from t2t.data.parts import Direction, Part, choose_direction, find_tag, resolve
 from t2t.runtime.distributed import process_0_first
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
@@ -106,6 +105,8 @@ def _open_direction(direction: Direction, tokenizer: TokenizerConfig) -> list[Co
         corpora.append(corpus)
     if not data.filters:
         return corpora
+    from t2t.data.filters import filter_corpora
+
     held_out = []
     if "overlap" in data.filters:
         others = [split for split in _list_splits(direction.parts) if split != "train"]

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 
 import sentencepiece
 
-from t2t.config.fields import ConfigError, TokenizerConfig
+from t2t.config.fields import ConfigError, DecodingConfig, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import Corpus, DataError, sample_pairs
 from t2t.data.piece_table import SPACE, PieceTable, TableProcessor
@@ -35,6 +35,9 @@ from t2t.storage.paths import describe_error, make_path
 SENTINEL = "<extra_id_{}>"  # as T5 names them; control symbols, which no text is tokenised to
 _MAX_TRAINING_PAIRS = 5_000_000  # of a larger corpus, only every second, third, ... pair is used
 _SAMPLED_LINES = 20_000  # whose sentences are counted
+# With split_sentences=auto, lines stay whole if at least this share of the source lines of training
+# holds several sentences (docs/decoding.md has the measurement).
+SEVERAL = 0.1
 _MODEL, _TABLE = ".model", ".pieces.json"  # ends of a tokenizer's files
 _FILES = {name + end for name in ("joint", "src", "tgt") for end in (_MODEL, _TABLE)}
 # In the vocab/ of an imported model: the original's ids, for the way out (t2t/interop).
@@ -204,7 +207,9 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row up to its first EOS, without special pieces."""
-        return [self._processor.decode(_strip_special(row)) for row in ids]
+        special = _SPECIAL_IDS.values()
+        rows = (itertools.takewhile(lambda i: i != EOS_ID, map(int, row)) for row in ids)
+        return [self._processor.decode([i for i in row if i not in special]) for row in rows]
 
     def split_words(self, sentences: Sequence[str]) -> list[list[str]]:
         """The words between spaces, as the vocabulary spells them: lower-case, if it is."""
@@ -252,11 +257,6 @@ def split_words(
     """The words of each sentence, as a model or its rules of normalisation spell them."""
     normalized: list[str] = rules.normalize([*map(clean_sentence, sentences)])
     return [[*filter(None, text.split(SPACE))] for text in normalized]
-
-
-def _strip_special(row: Sequence[int]) -> list[int]:
-    ids = itertools.takewhile(lambda i: i != EOS_ID, map(int, row))
-    return [i for i in ids if i not in _SPECIAL_IDS.values()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -310,6 +310,12 @@ class Vocabulary:
         src = self.src.encode([src for src, _ in texts])
         tgt = self.tgt.encode([tgt for _, tgt in texts])
         return list(zip(src, tgt, strict=True))
+
+    def splits_sentences(self, decoding: DecodingConfig) -> bool:
+        """Returns whether a search translates the sentences of a line one by one."""
+        if decoding.split_sentences != "auto":
+            return decoding.split_sentences == "yes"
+        return self.several_sentences is not None and self.several_sentences < SEVERAL
 
     def fingerprint(self) -> str:
         """SHA-256 of the SentencePiece models, of how text is sampled, and of a tag."""

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import tqdm
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig
+from t2t.config.fields import Config, ConfigError
 from t2t.config.objective_rules import check_translates
 from t2t.data.batch import BOS_ID, EOS_ID, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
@@ -32,19 +32,7 @@ from t2t.ops.build_model import Members
 from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.saved_programs import SavedPrograms
 
-# With split_sentences=auto, lines stay whole if at least this share of the source lines of training
-# holds several sentences (docs/decoding.md has the measurement).
-SEVERAL = 0.1
-
 _MIN_PREFIX_LENGTH = 8  # prefixes are padded to 8, 16, 32, ...
-
-
-def splits_sentences(config: DecodingConfig, vocabulary: Vocabulary) -> bool:
-    """Returns whether the sentences of a line are translated one by one."""
-    if config.split_sentences != "auto":
-        return config.split_sentences == "yes"
-    share = vocabulary.several_sentences
-    return share is not None and share < SEVERAL
 
 
 class Translator:
@@ -91,7 +79,7 @@ class Translator:
                 )
             self.max_source_length = min(self.max_source_length, longest)
             self._max_hypothesis_length = longest
-        self.splits_sentences = splits_sentences(config.decoding, vocabulary)
+        self.splits_sentences = vocabulary.splits_sentences(config.decoding)
         self.length_report = LengthReport(self.max_source_length, self.config.max_extra_length)
         self.logs_lengths = True  # after each call; else the caller does it, with `length_report`
         self.shows_progress = False  # a bar of the sentences

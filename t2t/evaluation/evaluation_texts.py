@@ -17,8 +17,7 @@ from sacrebleu.utils import SACREBLEU_DIR
 
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.languages import normalize_language
-from t2t.data.corpus import TextCorpus, TextFile, hash_strings
-from t2t.data.corpus_sources import open_split
+from t2t.data.corpus import Corpus, TextCorpus, TextFile, hash_strings
 from t2t.evaluation.measures import TestSet
 
 OWN_DOCUMENTS = "testset"  # value of --segments: the documents that the test set itself names
@@ -74,9 +73,13 @@ def open_texts(
         raise ConfigError(f"--segments={OWN_DOCUMENTS} is for --testset; name a file")
     if bool(src) != bool(ref):
         raise ConfigError(f"--src={src!r} and --ref={','.join(ref)!r} go together; give both")
-    corpora = (
-        [TextCorpus(src, each) for each in ref] if src else [open_split(data, split, tokenizer)]
-    )
+    corpora: list[Corpus]
+    if src:
+        corpora = [TextCorpus(src, each) for each in ref]
+    else:
+        from t2t.data.corpus_sources import open_split
+
+        corpora = [open_split(data, split, tokenizer)]
     fingerprints = [each.fingerprint() for each in corpora]
     fingerprint = hash_strings("references", *fingerprints) if corpora[1:] else fingerprints[0]
     sources = [text for text, _ in corpora[0]]

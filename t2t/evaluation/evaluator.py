@@ -21,7 +21,6 @@ from t2t.evaluation.load_models import (
     TRANSLATING_PACKAGES,
     RunModel,
     describe_run,
-    hash_params,
     override_decoding,
 )
 from t2t.evaluation.passport import Passport
@@ -31,7 +30,7 @@ from t2t.evaluation.text_measures import make_measure
 from t2t.evaluation.text_scores import TextScores, prepare_output
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
-from t2t.training.provenance import summarize_ledger
+from t2t.training.provenance import hash_params, summarize_ledger
 
 # On which scores depend; programs import metricx if it is asked for.
 MODULES = (__name__, "t2t.evaluation.metricx")

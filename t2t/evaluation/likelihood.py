@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from t2t.config.fields import Config
 from t2t.data.batch import batch_pairs, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translator import splits_sentences
+from t2t.evaluation.corpus_loss import DTYPE, NatsAndTokens, sum_losses
 from t2t.evaluation.measures import Score
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import Members
@@ -23,16 +23,13 @@ from t2t.runtime.saved_programs import SavedPrograms
 
 _log = logging.getLogger(__name__)
 
-DTYPE = "float32"  # of the computation, so that scores can be compared between devices
 _MAX_LOGITS = 2**26  # elements of a batch's logits: 256 MiB
 _LENGTH = 64  # padded length up to which batches have all their rows
-
-NatsAndTokens = Float[np.ndarray, "n 2"]
 
 
 def count_several(config: Config, vocabulary: Vocabulary, sources: Sequence[str]) -> int:
     """Counts the sources whose sentences a search translates one by one."""
-    if not splits_sentences(config.decoding, vocabulary):
+    if not vocabulary.splits_sentences(config.decoding):
         return 0
     return sum(len(split_sentences(source)) > 1 for source in sources)
 
@@ -178,29 +175,6 @@ class MaskedScorer:
             n, place = masks[index]
             scores[n][place] = log_probs[texts[n][place]]
         return scores
-
-
-class CorpusLoss(NamedTuple):
-    """The loss of a corpus."""
-
-    nats: float  # sum of the negative log-likelihoods, without smoothing
-    tokens: int  # target sub-words, EOS included
-
-    @property
-    def mean(self) -> float:
-        """Nats per token."""
-        return self.nats / self.tokens
-
-    def perplexity(self, count: float) -> float:
-        """Returns exp(nats / count), where `count` is the number of tokens or of words."""
-        with np.errstate(over="ignore"):  # a diverging model's perplexity is infinite
-            return float(np.exp(self.nats / count))
-
-
-def sum_losses(sentences: NatsAndTokens) -> CorpusLoss:
-    """Sums the losses of all pairs that were not left out."""
-    nats, tokens = sentences[sentences[:, 1] > 0].sum(axis=0)
-    return CorpusLoss(float(nats), int(tokens))
 
 
 class ReferencePerplexity:

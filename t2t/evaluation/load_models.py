@@ -71,12 +71,12 @@ class RunModel:
         """
         self.request = request
         folders = [workdir for workdir, _ in request.members]
-        configs = [load_config(folder / "config.json") for folder in folders]
+        config = load_config(folders[0] / "config.json", decoding)
+        configs = [config, *(load_config(folder / "config.json") for folder in folders[1:])]
         for folder, each in zip(folders, configs, strict=True):
             check_plugins(folder, each.plugins)
-        config = override_decoding(configs[0], decoding or {})
         vocabulary = Vocabulary.load(folders[0] / "vocab")
-        for folder in dict.fromkeys(folders):
+        for folder in dict.fromkeys(folders[1:]):
             if Vocabulary.load(folder / "vocab").fingerprint() != vocabulary.fingerprint():
                 raise ConfigError(
                     f"{folder}/vocab is not the vocabulary of {folders[0]}; an ensemble needs "
@@ -95,6 +95,7 @@ class RunModel:
         weights = request.weights or (1.0,) * len(folders)
         shares = tuple(weight / sum(weights) for weight in weights)
         self.config, self.vocabulary = config, vocabulary.with_tag(tags[0])
+        self._configs = configs  # of all members, as they were loaded
         self.members = Members(tuple(each.model for each in configs), shares, request.mean)
         self.mesh = make_mesh(MeshConfig())
         self._programs = SavedPrograms(self._identify_programs())
@@ -123,7 +124,8 @@ class RunModel:
         Raises:
             RunError: a checkpoint does not exist or cannot be read.
         """
-        restored = [restore_params(workdir, which) for workdir, which in self.request.members]
+        members = zip(self.request.members, self._configs, strict=True)
+        restored = [restore_params(*member, config) for member, config in members]
         params = self.members.join([params for params, _ in restored])
         return params, [label for _, label in restored]
 
@@ -311,13 +313,3 @@ def describe_run(
         },
         "versions": find_versions(packages),
     }
-
-
-def hash_params(params: Params) -> str:
-    """Returns a SHA-256 of all parameters: their names, shapes and values."""
-    digest = hashlib.sha256()
-    for path, leaf in jax.tree.leaves_with_path(params):
-        array = np.asarray(leaf)
-        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype}{array.shape}\n".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()

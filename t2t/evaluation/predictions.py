@@ -16,13 +16,8 @@ from jaxtyping import Float
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.corpus_sources import open_split
 from t2t.data.objectives import make_objective
-from t2t.evaluation.likelihood import DTYPE
-from t2t.evaluation.load_models import (
-    TRANSLATING_PACKAGES,
-    RunModel,
-    describe_run,
-    hash_params,
-)
+from t2t.evaluation.corpus_loss import DTYPE
+from t2t.evaluation.load_models import TRANSLATING_PACKAGES, RunModel, describe_run
 from t2t.evaluation.measures import (
     LEFT_OUT,
     Score,
@@ -38,7 +33,7 @@ from t2t.evaluation.validation_scores import make_scorer
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import explain_write_errors
-from t2t.training.provenance import find_commit, now, summarize_ledger
+from t2t.training.provenance import find_commit, hash_params, now, summarize_ledger
 from t2t.training.run_directory import RunError
 
 Counts = Float[np.ndarray, "n 3"]  # nats, predicted tokens and right ones of each text

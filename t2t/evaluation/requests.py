@@ -8,15 +8,7 @@ from typing import Annotated, Literal
 
 from t2t.config.field_types import NonNegativeInt, Variants
 from t2t.config.fields import ConfigError
-from t2t.config.requests import (
-    DECODING,
-    Direction,
-    Flag,
-    OneCheckpoint,
-    Request,
-    RunPath,
-    RunPaths,
-)
+from t2t.config.requests import DECODING, Direction, Flag, OneCheckpoint, Request, RunPath, RunPaths
 from t2t.config.variants import CHOICES
 
 

@@ -1,42 +1,58 @@
-"""`Validation`: computes loss, BLEU and chrF on the validation corpora."""
+"""`Validation`: computes the loss on the validation corpora, and what the sources are worth.
+
+BLEU and chrF are in `validation_translations`.
+
+A translator gives a reference a higher probability with its own source than with another one. The
+difference, the source use, is 0 for a language model of the target, which is what a translator is
+until its cross-attention has learned to find words. Its loss falls, too, so the loss alone does not
+tell.
+"""
 
 import dataclasses
 import logging
 import math
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Float
+from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.objective_rules import is_text_alone
+from t2t.data.batch import PAD_ID, DeviceBatch
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
 from t2t.data.loader import Loader, find_row_shards, prefetch, put_batch
 from t2t.data.objectives import make_objective
-from t2t.data.parts import list_directions
 from t2t.data.preparation import tokenize
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translator import Translator
-from t2t.evaluation.likelihood import DTYPE, CorpusLoss, sum_losses
-from t2t.evaluation.measures import MeasureError, TestSet, have_spaces
-from t2t.evaluation.source_use import (
-    HARDLY,
-    HELPFUL,
-    SourceUse,
-    estimate_source_use,
-    rotate_sources,
-)
-from t2t.evaluation.text_measures import make_measure
+from t2t.evaluation.corpus_loss import DTYPE, CorpusLoss, sum_losses
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
+from t2t.runtime.mesh import reshard
 from t2t.training.step import make_eval_step
 
 _log = logging.getLogger(__name__)
+
+# Nats per token below which a model hardly uses its source. On the phrasebook a model that stayed
+# at perplexity 344 reached 0.2 in 200 steps; one that learned had 0.7 after 50 steps and 5.3 after
+# 300 (benchmarks/results/source_use/phrasebook.json).
+HARDLY = 0.5
+# With these a model learned to use it in the measurements of benchmarks/LOG.md.
+HELPFUL = {"model.norm_position": "pre", "model.position": "rotary", "training.optimizer": "muon"}
+_NORMAL_97_5 = 1.959964  # quantile of the normal distribution
+
+
+class SourceUse(NamedTuple):
+    """What the true source is worth, as estimated from some pairs."""
+
+    nats: float  # per target token
+    margin: float  # half the width of the 95% interval over pairs
 
 
 class Validation:
@@ -69,43 +85,26 @@ class Validation:
                 "training.bleu_every scores the best output of beam search: use the defaults of "
                 "decoding.strategy and decoding.mbr, and give --strategy or --mbr to t2t.evaluate"
             )
-        self._lowercase = config.tokenizer.lowercase
         self._scorers = {
             name: make_scorer(config, vocabulary, corpus, mesh) for name, corpus in corpora.items()
         }
-        self._pairs = {
-            name: [*zip(*corpus, strict=True)] for name, corpus in corpora.items() if self._every
-        }
-        self._languages = {
-            "".join(each.directions): each.tgt_language for each in list_directions(config.data)
-        }
-        self._translators: dict[str, Translator] = {}
-        self._measures: dict[str, list[str]] = {}
-        for name in self._pairs:
-            self._measures[name] = self._list_measures(name, config.checkpoints.best_metric)
-            have_spaces(self._languages[name], self._pairs[name][1])  # warns
-            tagged = vocabulary.with_tag(corpora[name].tag)
-            first = next(iter(self._translators.values()), None)
-            self._translators[name] = (
-                first.with_vocabulary(tagged) if first else Translator(config, tagged)
-            )
+        self._translations = None
+        if self._every and corpora:
+            from t2t.evaluation.validation_translations import ValidationTranslations
+
+            self._translations = ValidationTranslations(config, vocabulary, corpora)
 
     def compile(self, params: Params) -> None:
         """Compiles what scoring runs, so that its errors come early."""
         started = time.perf_counter()
         for scorer in self._scorers.values():
             scorer.compile(params)
-        for name, translator in self._translators.items():
-            translator.compile(params, self._pairs[name][0])
+        if self._translations:
+            self._translations.compile(params)
         if self._scorers:
             _log.info("compiled validation in %.0f s", time.perf_counter() - started)
-        if any("bleu" in names for names in self._measures.values()):
-            suffix = "_lowercase" if self._lowercase else ""
-            _log.info(
-                "validation BLEU and chrF are bleu%s and chrf%s of t2t.evaluate, with the "
-                "parameters of their step, not a moving average",
-                suffix, suffix,
-            )  # fmt: skip
+        if self._translations:
+            self._translations.explain()
 
     def __call__(self, params: Params, step: int) -> dict[str, float]:
         """Returns the scores of these parameters by name.
@@ -124,9 +123,9 @@ class Validation:
             if use:
                 scores[name] |= {"source_use": use.nats, "source_use_margin": use.margin}
                 self._warn_of_little_use(step, name, use)
-        if self._every and (step % self._every == 0 or step == self._last):
+        if self._translations and (step % self._every == 0 or step == self._last):
             for name in scores:
-                scores[name] |= self._translate(params, name)
+                scores[name] |= self._translations.score(params, name)
         nats, tokens = map(sum, zip(*losses.values(), strict=True))
         first = next(iter(scores.values()))
         shared = [key for key in first if all(key in each for each in scores.values())]
@@ -145,32 +144,6 @@ class Validation:
                 step, f" {name}:" if name else "", use.nats, use.margin,
                 ", ".join(helped) or "more pairs, or more steps",
             )  # fmt: skip
-
-    def _translate(self, params: Params, name: str) -> dict[str, float]:
-        """Returns BLEU and chrF of a direction."""
-        sources, references = self._pairs[name]
-        found = [best.text for best in self._translators[name].translate(params, sources)]
-        suffix = "_lowercase" if self._lowercase else ""
-        test_set, language = TestSet(sources, [references]), self._languages[name]
-        return {
-            each: make_measure(f"{each}{suffix}", language).score(found, test_set).value
-            for each in self._measures[name]
-        }
-
-    def _list_measures(self, name: str, best: str) -> list[str]:
-        """Names the measures of a direction's translations.
-
-        Raises:
-            MeasureError: a package is missing without which checkpoints cannot be ranked.
-        """
-        try:
-            make_measure("bleu", self._languages[name])
-        except MeasureError as error:
-            if best != "chrf":
-                raise
-            _log.warning("validation has chrF, but no BLEU: %s", error)
-            return ["chrf"]
-        return ["bleu", "chrf"]
 
 
 class CorpusScorer:
@@ -302,3 +275,32 @@ def make_scorer(
 def describe_loss(loss: CorpusLoss) -> dict[str, float]:
     """Returns a corpus's mean loss and its perplexity."""
     return {"loss": loss.mean, "perplexity": loss.perplexity(loss.tokens)}
+
+
+def rotate_sources(batch: DeviceBatch) -> tuple[DeviceBatch, Bool[Array, "B"]]:
+    """Gives each row the source of the row before it, and the first row that of the last one.
+
+    The rows of a batch have similar lengths, so the other source says as much about the length of
+    the target as the true one. Empty rows, which are the last ones, stay empty.
+
+    Returns:
+        The batch, and the rows whose source is another one than before.
+    """
+    src = reshard(batch.src, None, None)
+    rows, count = jnp.arange(len(src)), jnp.sum(src[:, 0] != PAD_ID)
+    rotated = src[jnp.where(rows < count, (rows - 1) % jnp.maximum(count, 1), rows)]
+    is_other = jnp.any(rotated != src, axis=-1)
+    return batch._replace(src=reshard(rotated, "batch", None)), is_other
+
+
+def estimate_source_use(
+    true: Float[np.ndarray, "n 2"], other: Float[np.ndarray, "n 2"]
+) -> SourceUse:
+    """Estimates the use from the nats and tokens of pairs with their true and with other sources.
+
+    The interval is that of a ratio of two means, from the variance of n pairs; at least two.
+    """
+    gains, tokens = other[:, 0] - true[:, 0], true[:, 1]
+    nats = gains.sum() / tokens.sum()
+    spread = np.var(gains - nats * tokens, ddof=1) * len(gains)
+    return SourceUse(float(nats), float(_NORMAL_97_5 * np.sqrt(spread) / tokens.sum()))

@@ -12,20 +12,9 @@ from t2t.model.compute_policy import Policy
 from t2t.model.interface import Model, multiplications_per_pair
 from t2t.model.kv_cache import BlockCache, DecodingCache, KVCache
 from t2t.model.layers import split
-from t2t.model.masks import (
-    causal_mask,
-    positions_in_segments,
-    source_mask,
-    target_segment_ids,
-)
+from t2t.model.masks import causal_mask, positions_in_segments, source_mask, target_segment_ids
 from t2t.model.position import make_position
-from t2t.model.stack import (
-    Auxiliary,
-    Block,
-    Stack,
-    make_embedding_norm,
-    make_final_norm,
-)
+from t2t.model.stack import Auxiliary, Block, Stack, make_embedding_norm, make_final_norm
 
 
 class Transformer(Model):

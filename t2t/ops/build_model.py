@@ -7,33 +7,41 @@ shapes instead of arrays.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
 
 from t2t.config.fields import ConfigError, ModelConfig
-from t2t.config.variants import (
-    call_variant,
-    explain_shardings,
-    find_variant,
-)
-from t2t.model.decoder_only import DecoderOnly
-from t2t.model.encoder_only import EncoderOnly
-from t2t.model.ensemble import Ensemble
+from t2t.config.variants import CHOICES, call_variant, explain_shardings, find_variant
 from t2t.model.interface import Model, Params, check_params
-from t2t.model.rnn import RNN
-from t2t.model.transformer import Transformer
 from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.mesh import LOGICAL_MESH, put_like
 
-# Families of models, created as family(config, policy, src_vocab_size, tgt_vocab_size, key).
-FAMILIES: dict[str, type[Transformer | DecoderOnly | EncoderOnly | RNN]] = {
-    "transformer": Transformer,
-    "decoder_only": DecoderOnly,
-    "encoder_only": EncoderOnly,
-    "rnn": RNN,
-}
+
+def import_family(kind: str) -> type[Model] | None:
+    """Returns one of the library's families of models, or None; imports no other one.
+
+    A family is created as family(config, policy, src_vocab_size, tgt_vocab_size, key).
+    """
+    match kind:
+        case "transformer":
+            from t2t.model.transformer import Transformer
+
+            return Transformer
+        case "decoder_only":
+            from t2t.model.decoder_only import DecoderOnly
+
+            return DecoderOnly
+        case "encoder_only":
+            from t2t.model.encoder_only import EncoderOnly
+
+            return EncoderOnly
+        case "rnn":
+            from t2t.model.rnn import RNN
+
+            return RNN
+    return None
 
 
 @explain_shardings()
@@ -43,10 +51,13 @@ def make_model(
     """Creates the model that `model.kind` names, on the current mesh, with random parameters."""
     policy = choose_policy(config)
     arguments = config, policy, src_vocab_size, tgt_vocab_size, key
-    if config.kind in FAMILIES:
-        return FAMILIES[config.kind](*arguments)
-    model: Model = call_variant(
-        "model.kind", config.kind, *arguments, is_valid=lambda value: isinstance(value, Model)
+    family: Any = import_family(config.kind)
+    model: Model = (
+        family(*arguments)
+        if family
+        else call_variant(
+            "model.kind", config.kind, *arguments, is_valid=lambda value: isinstance(value, Model)
+        )
     )
     return model
 
@@ -57,10 +68,10 @@ def find_family(config: ModelConfig) -> type[Model]:
     Raises:
         ConfigError: it does not, since it is derived from no family of the library.
     """
-    family: Any = FAMILIES.get(config.kind) or find_variant("model.kind", config.kind)
-    own = (*FAMILIES.values(),)
+    family: Any = import_family(config.kind) or find_variant("model.kind", config.kind)
+    own = (*filter(None, map(import_family, CHOICES["model.kind"])),)
     if isinstance(family, type) and issubclass(family, own):
-        return cast(type[Model], family)
+        return family
     raise ConfigError(
         f"model.kind={config.kind!r} is a subclass of no family of t2t, so that its operations "
         "cannot be counted; derive it from one in t2t/model, such as Transformer"
@@ -149,6 +160,8 @@ class Members(NamedTuple):
         sizes = src_vocab_size, tgt_vocab_size
         if len(self.configs) == 1:
             return describe_model(self.configs[0], *sizes)
+
+        from t2t.model.ensemble import Ensemble
 
         def make() -> Ensemble:
             key = jax.random.key(0)

@@ -48,8 +48,7 @@ def run(main: Callable[..., int | None], alone: str = "one process does its work
     `INTERRUPTED`. Any other exception is a bug and keeps its traceback, with status 1. One of
     several processes ends `LEAVING` seconds later at the latest, whatever the others do.
     """
-    _replace_missing_streams()
-    _write_utf8()
+    _prepare_streams()
     logging.captureWarnings(True)
     skip_absent_accelerators()
     _handle_signals()
@@ -88,16 +87,6 @@ def run(main: Callable[..., int | None], alone: str = "one process does its work
     app.run(call, flags_parser=functools.partial(_parse, alone=alone))
 
 
-def _write_utf8() -> None:
-    """Makes the standard streams UTF-8 in every locale: what is written to files is read as UTF-8.
-
-    PYTHONIOENCODING is overruled, too. Names of files that are no UTF-8 are written as they are.
-    """
-    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors=errors)
-
-
 def _end(error: KeyboardInterrupt | Exception) -> int | None:
     """Reports what ended the program; returns the exit status, or None if it is a bug."""
     _settle_output()
@@ -117,11 +106,15 @@ def _end(error: KeyboardInterrupt | Exception) -> int | None:
     return None if message is None else status
 
 
-def _replace_missing_streams() -> None:
-    """Opens the standard streams that the process was started without (`>&-`).
+def _prepare_streams() -> None:
+    """Opens the standard streams that are missing, and makes those of output UTF-8.
 
-    Otherwise a checkpoint that is opened could be number 1, and receive what is printed. Input and
-    output that are missing are errors when they are used; messages then go nowhere.
+    Without a stream (`>&-`) a checkpoint that is opened could be number 1, and receive what is
+    printed. Input and output that are missing are errors when they are used; messages then go
+    nowhere.
+
+    Output is UTF-8 in every locale, since what is written to files is read as UTF-8. It overrules
+    PYTHONIOENCODING, too. Names of files that are no UTF-8 are written as they are.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -129,6 +122,9 @@ def _replace_missing_streams() -> None:
             found = os.open(os.devnull, opposite)  # the lowest that is free: mostly this number
             os.set_inheritable(found, found == number)
             setattr(sys, name, open(found, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
 
 
 def _settle_output() -> None:

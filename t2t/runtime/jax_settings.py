@@ -39,12 +39,13 @@ SHORTEST_COMPILATION = 0.1  # seconds: programs that compile faster are not kept
 
 def has_gpu(devices: Path = Path("/dev")) -> bool:
     """Returns whether this machine has an NVIDIA GPU or its driver."""
-    return _any(devices, _GPUS) or shutil.which("nvidia-smi") is not None
+    found = any(any(devices.glob(pattern)) for pattern in _GPUS)
+    return found or shutil.which("nvidia-smi") is not None
 
 
 def has_tpu(devices: Path = Path("/dev")) -> bool:
     """Returns whether this machine has TPU chips."""
-    return _any(devices, _TPUS)
+    return any(any(devices.glob(pattern)) for pattern in _TPUS)
 
 
 def list_plugins() -> list[str]:
@@ -69,10 +70,6 @@ def skip_absent_accelerators() -> None:
     if unknown or not useless or has_gpu() or has_tpu():
         return
     os.environ["JAX_PLATFORMS"] = "cpu"
-
-
-def _any(folder: Path, patterns: tuple[str, ...]) -> bool:
-    return any(any(folder.glob(pattern)) for pattern in patterns)
 
 
 def check_precision(enabled: bool | None = None) -> None:

@@ -104,7 +104,11 @@ class SavedPrograms:
             return None
         if jax.default_backend() != "cpu":
             return None
-        parts = self._identity, key, jax.sharding.get_mesh(), _describe_compiler()
+        versions = jax.__version__, importlib.metadata.version("jaxlib")
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        processor = platform.machine(), *map(read_cpu, _CPU)
+        compiler = versions, os.environ.get("XLA_FLAGS"), processor, cores
+        parts = self._identity, key, jax.sharding.get_mesh(), compiler
         return folder / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}{PROGRAM}"
 
 
@@ -149,11 +153,3 @@ def _bypass_jax_cache() -> Iterator[None]:
         finally:
             jax.config.update("jax_enable_compilation_cache", True)
             compilation_cache.reset_cache()
-
-
-def _describe_compiler() -> tuple[Any, ...]:
-    """Returns what a program on a CPU depends on besides the function: versions, CPU and cores."""
-    versions = jax.__version__, importlib.metadata.version("jaxlib")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    processor = platform.machine(), *map(read_cpu, _CPU)
-    return versions, os.environ.get("XLA_FLAGS"), processor, cores

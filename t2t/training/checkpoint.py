@@ -12,6 +12,7 @@ import jax
 import orbax.checkpoint as ocp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from t2t.config.fields import Config
 from t2t.config.files import read_saved_config
 from t2t.config.variants import COPIES
 from t2t.model.interface import Params
@@ -37,12 +38,13 @@ from t2t.training.signals import hold_signals
 Scored = TypeVar("Scored", int, tuple[int, int], tuple[int, float])
 
 
-def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
+def restore_params(workdir: Path, which: str, config: Config | None = None) -> tuple[Params, str]:
     """Restores parameters for evaluation onto the first local device.
 
     `which` is "last", "best" (by `checkpoints.best_metric`), a step, "avg:5", the mean of the last
     5 regular checkpoints (section 6.1), or "ema", the exponential moving average
-    (`training.ema_decay`) in the last checkpoint; "ema:3000": in that of step 3000.
+    (`training.ema_decay`) in the last checkpoint; "ema:3000": in that of step 3000. `config` is
+    that of the run, if it has been read.
 
     Returns the parameters, and their name in files and records, for example "best-3000".
 
@@ -60,10 +62,10 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
         case ["last"]:
             return _restore_step(workdir, steps[-1]), str(steps[-1])
         case ["best"]:
-            best = find_best_step(workdir)
+            best = find_best_step(workdir, config)
             return _restore_step(workdir, best), f"best-{best}"
         case ["avg", count] if count.isdecimal() and int(count) > 0:
-            averaged = find_average_steps(workdir, int(count))
+            averaged = find_average_steps(workdir, int(count), config)
             return average_params(workdir, averaged), f"avg{count}-{averaged[-1]}"
         case ["ema"]:
             return _restore_step(workdir, steps[-1], "ema"), f"ema-{steps[-1]}"
@@ -75,13 +77,13 @@ def restore_params(workdir: Path, which: str) -> tuple[Params, str]:
             raise RunError(f"checkpoint {which!r} is unknown; use {CHECKPOINT_NAMES}")
 
 
-def find_average_steps(workdir: Path, count: int) -> list[int]:
+def find_average_steps(workdir: Path, count: int, config: Config | None = None) -> list[int]:
     """Returns the steps of the last `count` consecutive regular checkpoints, for an average.
 
     Raises:
         RunError: there are fewer.
     """
-    steps = list_last_steps(workdir, count)
+    steps = list_last_steps(workdir, count, config=config)
     if len(steps) < count:
         remedy = f"ask for at most {len(steps)}" if steps else "use last"
         raise RunError(
@@ -91,9 +93,10 @@ def find_average_steps(workdir: Path, count: int) -> list[int]:
     return steps
 
 
-def find_best_step(workdir: Path) -> int:
+def find_best_step(workdir: Path, config: Config | None = None) -> int:
     """Returns the step with the best score in `checkpoints.best_metric`, or raises `RunError`."""
-    metric = read_saved_config(workdir / "config.json").checkpoints.best_metric
+    config = config or read_saved_config(workdir / "config.json")
+    metric = config.checkpoints.best_metric
     scores = {step: own[metric] for step, own in _read_scores(workdir).items() if metric in own}
     if not scores:
         raise RunError(f"{workdir} holds no checkpoint with a validation {metric}; use last")

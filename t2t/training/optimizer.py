@@ -14,7 +14,7 @@ stage 1 of ZeRO):
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import optax
@@ -24,15 +24,10 @@ from jaxtyping import Array, Bool
 from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.variants import CHOICES, call_variant, explain_shardings
 from t2t.model.interface import Params, find_name, name_leaves
-from t2t.ops.build_model import Parameter, describe_parameters
+from t2t.ops.build_model import describe_parameters
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
-from t2t.training.parameter_groups import (
-    combine,
-    find_factor,
-    generalize,
-    select,
-)
+from t2t.training.parameter_groups import combine, find_factor, generalize, select
 from t2t.training.schedule import make_schedule
 
 
@@ -200,7 +195,11 @@ def _describe_groups(config: Config, params: Params) -> list[str]:
         others = [n for n in own - matrices if leaves[n].ndim >= 2 and not n.endswith("bias")]
         line = f"{start}{label} updates {sum(leaves[name].size for name in own)} parameters"
         if matrices:
-            line += f", {sum(_count_matrices(leaves[n], declared[n]) for n in matrices)} matrices"
+            count = 0
+            for name in matrices:  # dimensions that are none of a matrix's count matrices
+                shape, sides = leaves[name].shape, declared[name].matrix or ()
+                count += math.prod(size for i, size in enumerate(shape) if i not in sides)
+            line += f", {count} matrices"
         if others:
             line += "; arrays of two or more dimensions that are no matrices: " + list_sizes(others)
         lines.append(line)
@@ -221,11 +220,6 @@ def _find_groups(state: optax.OptState) -> dict[str, set[str]]:
                     name = find_name(path[max(outer, default=-1) + 1 :])
                     members.setdefault(label, set()).add(name)
     return members
-
-
-def _count_matrices(leaf: Any, parameter: Parameter) -> int:
-    others = {*range(leaf.ndim)} - {*(parameter.matrix or ())}
-    return math.prod(leaf.shape[i] for i in others)
 
 
 @explain_shardings()

@@ -26,12 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from t2t.config.fields import Config
 from t2t.config.files import overrides
 from t2t.config.variants import BEGAN, COPIES
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
+from t2t.model.interface import Params
 from t2t.ops.select_kernels import choose_policy, describe_kernels
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import explain_write_errors, list_files, write_file
@@ -238,6 +240,16 @@ def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
     return digest.hexdigest()
 
 
+def hash_params(params: Params) -> str:
+    """Returns a SHA-256 of all parameters: their names, shapes and values."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree.leaves_with_path(params):
+        array = np.asarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype}{array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
 @functools.cache
 def list_code(*modules: str) -> tuple[str, ...]:
     """Returns the files of these modules and of all modules of t2t that they import, for `parts`.
@@ -248,9 +260,18 @@ def list_code(*modules: str) -> tuple[str, ...]:
     left = [*modules]
     while left:
         name = left.pop()
-        if name not in found and (path := _find_module(name)):
-            found[name] = path
-            left += _list_imports(path)
+        if name in found or not name.startswith("t2t."):
+            continue
+        place = SOURCE_ROOT / name.replace(".", "/")
+        files = place.with_suffix(".py"), place / "__init__.py"
+        path = next(filter(Path.exists, files), None)
+        if path is None:  # it is the name of a function
+            continue
+        found[name] = path
+        # The lines are read as ruff formats them; a parser would take ten times as long.
+        for module, listed, rest in _IMPORT.findall(path.read_text("utf-8")):
+            names = re.findall(r"\w+", listed or rest)
+            left += [module, *(f"{module}.{each}" for each in names)]
     return tuple(sorted(path.relative_to(SOURCE_ROOT).as_posix() for path in found.values()))
 
 
@@ -260,24 +281,6 @@ def has_changed(files: Iterable[str]) -> bool:
     Then it may differ from what this process has imported.
     """
     return any((SOURCE_ROOT / file).stat().st_mtime > BEGAN for file in files)
-
-
-def _find_module(name: str) -> Path | None:
-    """Returns the file of a module of t2t; None if the name is another one's, or a function's."""
-    path = SOURCE_ROOT / name.replace(".", "/")
-    files = path.with_suffix(".py"), path / "__init__.py"
-    return next(filter(Path.exists, files), None) if name.startswith("t2t.") else None
-
-
-def _list_imports(path: Path) -> list[str]:
-    """Returns the names in a file that may be modules of t2t.
-
-    The lines are read as ruff formats them; a parser would take ten times as long.
-    """
-    names = []
-    for module, listed, rest in _IMPORT.findall(path.read_text("utf-8")):
-        names += [module, *(f"{module}.{name}" for name in re.findall(r"\w+", listed or rest))]
-    return names
 
 
 def _read_shipped_revision() -> str | None:

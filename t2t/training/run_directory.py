@@ -106,21 +106,28 @@ def is_regular(step: int, config: Config) -> bool:
     return step % config.checkpoints.every == 0 or step == config.training.steps
 
 
-def list_regular_steps(workdir: Path) -> list[int]:
-    """Returns the steps of the complete regular checkpoints (`is_regular`), in order."""
-    config = load_config(workdir / "config.json")
+def list_regular_steps(workdir: Path, config: Config | None = None) -> list[int]:
+    """Returns the steps of the complete regular checkpoints (`is_regular`), in order.
+
+    `config` is that of the run, if it has been read.
+    """
+    config = config or load_config(workdir / "config.json")
     return [step for step in list_steps(workdir) if is_regular(step, config)]
 
 
-def list_last_steps(workdir: Path, count: int, until: int | None = None) -> list[int]:
+def list_last_steps(
+    workdir: Path, count: int, until: int | None = None, config: Config | None = None
+) -> list[int]:
     """Returns the steps of the last `count` consecutive regular checkpoints up to step `until`.
 
     The oldest is first. Consecutive ones are at most `checkpoints.every` steps apart: if one was
     deleted, the list begins after it and is shorter. So an average never includes much older
-    checkpoints, which `keep_every` or `keep_best` has kept.
+    checkpoints, which `keep_every` or `keep_best` has kept. `config` is that of the run, if it has
+    been read.
     """
-    every = load_config(workdir / "config.json").checkpoints.every
-    steps = [step for step in list_regular_steps(workdir) if until is None or step <= until]
+    config = config or load_config(workdir / "config.json")
+    regular, every = list_regular_steps(workdir, config), config.checkpoints.every
+    steps = [step for step in regular if until is None or step <= until]
     last = steps[-1:]
     for step in reversed(steps[:-1]):
         if len(last) == count or last[0] - step > every:

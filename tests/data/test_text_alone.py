@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from t2t.api.inspect_corpus import inspect_data
-from t2t.api.train_run import make_training_loader
+from t2t.api.train_run import plan_batches
 from t2t.config import variants
 from t2t.config.fields import Config, DataConfig, MeshConfig, TokenizerConfig
 from t2t.data import corpus_sources
@@ -109,12 +109,13 @@ def test_training_reads_the_pairs_of_the_objective(tmp_path: Path, kind: str) ->
         subword_sampling=0.3 if kind == "sampled" else 0.0,
     )  # fmt: skip
     config = Config(data=data, tokenizer=TokenizerConfig(vocab_size=330, sentinels=3))
+    config.training.steps = 1
     [corpus] = corpus_sources.open_training(data)
     vocabulary = train_vocabulary([corpus], config.tokenizer, tmp_path / "vocab")
     mesh = make_small_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        loader, _ = make_training_loader(config, tmp_path, vocabulary, mesh, [corpus], first=0)
-        batch = loader.open_step(0).batch(0)
+        batches, _ = plan_batches(config, tmp_path, vocabulary, mesh, [corpus], first=0)
+        batch = next(batches)
     first, *_ = vocabulary.tgt.sentinel_ids
     assert (batch.src == first).sum() == (batch.tgt_out == first).sum() > 5
     assert vocabulary.several_sentences == 0

@@ -23,7 +23,8 @@ from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.evaluation.likelihood import CorpusLoss, PairScorer
+from t2t.evaluation.corpus_loss import CorpusLoss
+from t2t.evaluation.likelihood import PairScorer
 from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import Members, describe_model, init_model
