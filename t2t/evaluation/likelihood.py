@@ -211,7 +211,7 @@ class ReferencePerplexity:
         return lambda: self._measure(found())
 
     def _measure(
-        self, found: Sequence[Float[np.ndarray, "T"]]
+        self, found: list[Float[np.ndarray, "T"]]
     ) -> tuple[dict[str, Score], NatsAndTokens]:
         sentences = np.full((len(self._pairs), 2), (math.nan, 0.0))
         if not self._num_words:
