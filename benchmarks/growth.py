@@ -109,12 +109,13 @@ def measure_step(dimension: str, value: int, repeats: int) -> dict[str, float]:
             jax.block_until_ready(metrics)
 
         seconds = time_once(train, repeats)
-    lengths = np.full(shape[0], length)
+    lengths, memory = np.full(shape[0], length), step.memory_analysis()
+    assert memory  # CPUs, GPUs and TPUs have it
     return {
         "seconds": seconds,
         "flops": train_flops(model, vocabulary, lengths, lengths),
         "compile_seconds": compile_seconds,
-        "bytes": step.memory_analysis().temp_size_in_bytes,
+        "bytes": memory.temp_size_in_bytes,
     }
 
 
