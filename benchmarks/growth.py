@@ -3,8 +3,8 @@
 One dimension varies at a time; the others are those of `MODEL`. The time of a training step, on
 rows without padding, is compared with the closed form of its FLOPs. The time of a beam search is
 compared with beam size, length and number of sentences; every hypothesis is as long as its limit.
-Times are CPU seconds of the process, on a GPU or TPU wall-clock seconds. Memory is what the largest
-compiled program needs beside its arguments, by XLA's account. Long rows, deep stacks and large
+Times are CPU seconds of the process, on a GPU or TPU wall-clock seconds. Memory is what a training
+step needs beside its arguments, by XLA's account. Long rows, deep stacks and large
 vocabularies are tried with the narrower `NARROW`.
 """
 
