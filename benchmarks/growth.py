@@ -10,6 +10,7 @@ vocabularies are tried with the narrower `NARROW`.
 
 import argparse
 import dataclasses
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -144,9 +145,14 @@ def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]
 
 def draw(result: dict[str, Any], path: Path) -> None:
     """Plots a panel per dimension, both axes logarithmic; a dashed line is proportional growth."""
-    panels = {**result["training"], **result["decoding"]}
-    figure = Figure(figsize=(14, 6), layout="constrained")
-    for axes, (dimension, points) in zip(figure.subplots(2, 4).flat, panels.items(), strict=False):
+    panels = [
+        (kind, dimension, points)
+        for kind, name in (("step", "training"), ("search", "decoding"))
+        for dimension, points in result[name].items()
+    ]
+    figure = Figure(figsize=(14, 3 * -(-len(panels) // 4)), layout="constrained")
+    grid = figure.subplots(-(-len(panels) // 4), 4, squeeze=False).flat
+    for axes, (kind, dimension, points) in zip(grid, panels, strict=False):
         values = [point["value"] for point in points]
         seconds = [point["seconds"] for point in points]
         axes.loglog(values, seconds, "o-", label="measured")
@@ -154,12 +160,12 @@ def draw(result: dict[str, Any], path: Path) -> None:
         ideal = [seconds[-1] * amount / work[-1] for amount in work]
         label = "proportional to FLOPs" if "flops" in points[0] else "proportional"
         axes.loglog(values, ideal, "--", label=label)
-        kind = "step" if dimension in result["training"] else "search"
         axes.set(xlabel=dimension, ylabel=f"seconds per {kind}")
         axes.set_xticks(values, [str(value) for value in values])
         axes.minorticks_off()
         axes.legend(fontsize="small")
-    figure.axes[-1].set_visible(False)
+    for axes in figure.axes[len(panels) :]:
+        axes.set_visible(False)
     figure.savefig(path)
 
 
@@ -168,6 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/growth.json"))
+    parser.add_argument("--only", default="", help="only dimensions that match this expression")
     flags = parser.parse_args()
     result: dict[str, Any] = {
         "device": jax.devices()[0].device_kind,
@@ -179,6 +186,8 @@ def main() -> None:
     ):
         result[name] = {}
         for dimension, values in dimensions.items():
+            if not re.search(flags.only, dimension):
+                continue
             result[name][dimension] = []
             for value in values:
                 point = {"value": value, **measure(dimension, value, flags.repeats)}
@@ -188,7 +197,9 @@ def main() -> None:
                     if "flops" in point
                     else f"{point['tokens'] / point['seconds']:6.0f} tokens/s"
                 )
-                print(f"{dimension:20} {value:5} {point['seconds']:8.3f} s {rate}", flush=True)
+                if "bytes" in point:
+                    rate += f", {point['bytes'] / 1e6:7.1f} MB"
+                print(f"{dimension:20} {value:6} {point['seconds']:8.3f} s {rate}", flush=True)
     write(flags.output, result)
     draw(result, flags.output.with_suffix(".png"))
 

@@ -46,6 +46,8 @@ def write_pairs(
     """
     if output.exists():
         raise ConfigError(f"--output={output} exists already; choose a new folder")
+    if keep < 1 and not scores:
+        raise ConfigError(f"keep={keep:g} keeps the pairs with the best scores; add scores")
     if directions := ", ".join(config.data.directions):
         raise ConfigError(
             f"data.directions={directions}: the files of pairs have one direction and no tags; "

@@ -46,6 +46,8 @@ def test_pairs_are_kept_by_the_scores_of_both_directions(tmp_path: Path, config:
     second = abs(1 - 3) + (1 + 3) / 2
     expected = [math.exp(-first), math.exp(-second)]
     assert [float(score) for *_, score in origins] == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ConfigError, match=r"^keep=0\.5 keeps the pairs with the best scores; add"):
+        write_pairs(config, tmp_path / "none", keep=0.5)
 
 
 @pytest.mark.parametrize(
