@@ -28,6 +28,7 @@ def get_steps(
     pairs: int = 40_000,
     beam_size: int = 4,
     samples: int = 1,
+    alpha: float | None = None,
     checkpoint: str = "last",
     seeds: tuple[int, ...] = (0,),
 ) -> list[Step]:
@@ -47,6 +48,7 @@ def get_steps(
         beam_size: beam of the translations that students learn from.
         samples: if more than one, students learn from the best of so many samples by minimum Bayes
             risk with chrF instead.
+        alpha: length penalty of the evaluations; None: that of `config`.
         checkpoint: that of all models that is used, such as "ema".
         seeds: with each of them all models are trained.
     """
@@ -72,7 +74,7 @@ def get_steps(
         own = data | {"config.seed": seed}
         teacher = own | {"config.training.steps": teacher_steps}
         steps += list_models(teacher, own | student, search, seed)
-        steps += [step for kind in KINDS for step in list_uses(kind, checkpoint, seed)]
+        steps += [step for kind in KINDS for step in list_uses(kind, checkpoint, alpha, seed)]
     return steps
 
 
@@ -109,10 +111,12 @@ def list_models(
     ]
 
 
-def list_uses(kind: str, checkpoint: str, seed: int) -> list[Step]:
+def list_uses(kind: str, checkpoint: str, alpha: float | None, seed: int) -> list[Step]:
     """The int8 export of a model, and its evaluations by both engines."""
     run = {"workdir": f"{{{kind}-{seed}}}", "checkpoint": checkpoint}
     run |= {"plugins": "examples.distillation"} if kind == "words" else {}
+    test: dict[str, Any] = run | {"split": "test"}
+    test |= {} if alpha is None else {"alpha": alpha}
     engines: dict[str, dict[str, str]] = {
         "jax": {},
         "int8": {"backend": "ctranslate2", "compute_type": "int8"},
@@ -124,7 +128,7 @@ def list_uses(kind: str, checkpoint: str, seed: int) -> list[Step]:
             Step(
                 f"{kind}-{seed}-{engine}",
                 "evaluate",
-                run | flags | {"split": "test"},
+                test | flags,
                 system=f"{kind}, {engine}",
                 against=tuple(f"{other}, {engine}" for other in better),
             )
