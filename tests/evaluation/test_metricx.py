@@ -161,7 +161,7 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
         lambda *_: ([[Translation(text, 0.0, 0.0, 1) for text in next(texts)]], {}),
     )
     losses = [(1.0, 1.0)] * len(PAIRS)
-    found = mock.Mock(**{"measure.return_value": ({}, losses)})
+    found = mock.Mock(**{"start.return_value": lambda: ({}, losses)})
     monkeypatch.setattr(Evaluator, "_perplexity", found)
     with pytest.raises(ConfigError, match="measure metricx needs --metricx=RUN"):
         evaluate(EvaluationRequest(workdir, measures=("metricx",)))
