@@ -158,7 +158,9 @@ def main() -> None:
             if arguments.before:
                 peers.append(move(subject.ours, arguments.before.resolve()))
             if arguments.only in subject.name and peers:
-                found |= measure(dataclasses.replace(subject, peers=peers), arguments.rounds)
+                new = measure(dataclasses.replace(subject, peers=peers), arguments.rounds)
+                print(describe(new, {}, colours=False), flush=True)  # if a later one fails
+                found |= new
     recorded = json.loads(RECORDED.read_text("utf-8"))["ratios"] if RECORDED.exists() else {}
     print(describe(found, recorded, colours=sys.stdout.isatty()))
     if arguments.record:

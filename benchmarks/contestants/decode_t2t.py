@@ -84,7 +84,7 @@ def make_vocabulary(size: Size) -> Vocabulary:
         src=tokenizer,
         tgt=tokenizer,
         sizes=(size.vocab_size, size.vocab_size),
-        several_sentences=None,
+        splits_sentences=lambda decoding: False,
     )
     return cast(Vocabulary, vocabulary)
 
