@@ -99,7 +99,8 @@ class SavedPrograms:
     def _find_file(self, key: tuple[Any, ...]) -> Path | None:
         folder = find_program_folder()
         # On GPUs and TPUs it was never run, and programs may depend on more, such as cuDNN.
-        is_used = jax.config.values["jax_enable_compilation_cache"] and self._identity
+        with _compiling:  # another thread, which has switched the cache off meanwhile
+            is_used = jax.config.values["jax_enable_compilation_cache"] and self._identity
         if folder is None or not is_used or jax.device_count() > 1:
             return None
         if jax.default_backend() != "cpu":

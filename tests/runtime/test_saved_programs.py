@@ -26,9 +26,27 @@ def double(x, *, times=1):
 
 enable_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-options = {"times": int(sys.argv[2])}
-print(SavedPrograms(sys.argv[1]).run(double, np.arange(3.0), options=options))
+
+def run(times):
+    return programs.run(double, np.arange(3.0), options={"times": times})
+
+programs = SavedPrograms(sys.argv[1])
 """
+ONE = SCRIPT + "print(run(int(sys.argv[2])))"
+TWO = (
+    SCRIPT
+    + """
+from pathlib import Path
+from threading import Thread
+first = Thread(target=run, args=[1])
+first.start()
+while first.is_alive() and jax.config.values["jax_enable_compilation_cache"]:
+    pass  # until it compiles
+run(2)
+first.join()
+print(len([*Path.home().glob(".cache/t2t/xla/*.t2t")]))
+"""
+)
 
 
 def call(home: Path, *arguments: str, cache: str | None = None) -> tuple[bool, str, str]:
@@ -45,9 +63,7 @@ def call(home: Path, *arguments: str, cache: str | None = None) -> tuple[bool, s
 
 def test_program_is_traced_again_only_if_it_may_be_another_one(tmp_path: Path) -> None:
     def compute(identity: str = "a", times: int = 3, cache: str | None = None) -> tuple[bool, str]:
-        is_traced, result, messages = call(
-            tmp_path, "-c", SCRIPT, identity, str(times), cache=cache
-        )
+        is_traced, result, messages = call(tmp_path, "-c", ONE, identity, str(times), cache=cache)
         assert ("cannot be loaded" in messages) == is_damaged
         return is_traced, result
 
@@ -65,6 +81,10 @@ def test_program_is_traced_again_only_if_it_may_be_another_one(tmp_path: Path) -
     assert compute() == (True, "[ 0.  8. 16.]")
     is_damaged = False
     assert compute() == (False, "[ 0.  8. 16.]")
+
+
+def test_programs_that_threads_compile_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    assert call(tmp_path, "-c", TWO, "a")[1] == "2"
 
 
 def test_code_that_is_newer_than_the_process_is_not_taken_for_what_it_runs(
