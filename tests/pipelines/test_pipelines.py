@@ -369,6 +369,8 @@ def test_recipes_pass_the_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opus: list[str], recipe: str
 ) -> None:
     monkeypatch.chdir(ROOT)
+    # Another test may have imported it, and removed what it registered.
+    monkeypatch.delitem(sys.modules, "examples.distillation", raising=False)
     path = f"configs/pipelines/{recipe}.py"
     settings = {"distil": ["samples=4"], "opus_student": [*opus, "samples=4"]}.get(recipe, [])
     pipeline = run_pipeline.open_pipeline(path, settings, tmp_path / "work")
