@@ -49,7 +49,7 @@ _NORMAL_97_5 = 1.959964  # quantile of the normal distribution
 
 
 class SourceUse(NamedTuple):
-    """What the true source is worth, as estimated from some pairs."""
+    """The source use of a model, as estimated from some pairs."""
 
     nats: float  # per target token
     margin: float  # half the width of the 95% interval over pairs

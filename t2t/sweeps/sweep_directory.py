@@ -109,10 +109,12 @@ def _check_objective(protocol: EvaluationProtocol, run: Run, first: Run) -> None
 def find_other_fields(run: Run) -> list[str]:
     """Returns the fields in which a trained run's config is not the row's, but for locations.
 
-    Training reads the recipe itself, which somebody may have edited since the sweep began.
+    Training reads the recipe itself, which somebody may have edited since the sweep began. For
+    `model.dtype=auto` it chooses a value (`resume.settle_dtype`).
     """
     found = differences(run.config, load_config(run.workdir / "config.json"))
-    return [line for line in found if not line.startswith(LOCATION_FIELDS)]
+    free = (*LOCATION_FIELDS, "model.dtype: 'auto'")
+    return [line for line in found if not line.startswith(free)]
 
 
 def lock_sweep(workdir: Path, *, shared: bool) -> AbstractContextManager[int]:

@@ -194,8 +194,9 @@ def settle_dtype(workdir: Path, config: Config) -> Config:
     model = config.model
     if model.dtype != "auto":
         return config
-    if list_steps(workdir):
-        dtype = read_saved_config(workdir / "config.json").model.dtype
+    path = workdir / "config.json"
+    if list_steps(workdir) and path.exists():  # `check_run` refuses steps without it
+        dtype = read_saved_config(path).model.dtype
     elif model.kind != "rnn" and broadcast_from_process_0(trains_in_mixed()):
         dtype = "mixed"
         _log.info("model.dtype=mixed, since this CPU multiplies in bfloat16")
