@@ -46,7 +46,7 @@ class EncoderStates:
     offsets: Int[np.ndarray, "_"]
     ids: Int[np.ndarray, "P"]
 
-    def split(self) -> list[Float[np.ndarray, "S D"]]:
+    def split(self) -> list[Float[np.ndarray, "_ D"]]:
         """Returns the states of each sentence."""
         return [self.states[start:end] for start, end in itertools.pairwise(self.offsets)]
 

@@ -330,7 +330,7 @@ class Run:
         tokens = self.score_tokens(pairs)
         return np.array([np.sum(each, dtype=np.float64) for each in tokens])
 
-    def score_tokens(self, pairs: Iterable[Iterable[str]]) -> list[Float[np.ndarray, "T"]]:
+    def score_tokens(self, pairs: Iterable[Iterable[str]]) -> list[Float[np.ndarray, "_"]]:
         """Computes the log-probability of each sub-word of the targets, EOS included, in nats.
 
         Raises:

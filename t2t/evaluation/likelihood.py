@@ -93,7 +93,7 @@ class PairScorer:
 
     def score(
         self, params: Params, pairs: Sequence[tuple[list[int], list[int]]]
-    ) -> list[Float[np.ndarray, "T"]]:
+    ) -> list[Float[np.ndarray, "_"]]:
         """Computes log P of each target token, for pairs (source, target) of ids ending in EOS.
 
         The parameters are on the current mesh. A pair with a side longer than `limit` has NaN.
@@ -102,14 +102,14 @@ class PairScorer:
 
     def start(
         self, params: Params, pairs: Sequence[tuple[list[int], list[int]]]
-    ) -> Callable[[], list[Float[np.ndarray, "T"]]]:
+    ) -> Callable[[], list[Float[np.ndarray, "_"]]]:
         """Lets the device compute `score`; the function that is returned waits for it."""
         started = []
         for chosen, batch in batch_pairs(pairs, self.limit, self._batch_size):
             placed = (jax.device_put(x, spec("batch", None)) for x in batch)
             started.append((chosen, self._programs.run(self._score, params, *placed)))
 
-        def wait() -> list[Float[np.ndarray, "T"]]:
+        def wait() -> list[Float[np.ndarray, "_"]]:
             scores = [np.full(len(tgt), np.nan, np.float32) for _, tgt in pairs]
             for chosen, found in started:
                 for n, row in zip(chosen, np.asarray(found), strict=False):
@@ -161,7 +161,7 @@ class MaskedScorer:
 
     def score(
         self, params: Params, pairs: Sequence[tuple[list[int], list[int]]]
-    ) -> list[Float[np.ndarray, "T"]]:
+    ) -> list[Float[np.ndarray, "_"]]:
         """Computes the terms of the pseudo-log-likelihood of the targets (Salazar et al. 2020).
 
         They are log P of each sub-word where it alone is masked. EOS has none, since no training
@@ -211,7 +211,7 @@ class ReferencePerplexity:
         return lambda: self._measure(found())
 
     def _measure(
-        self, found: list[Float[np.ndarray, "T"]]
+        self, found: list[Float[np.ndarray, "_"]]
     ) -> tuple[dict[str, Score], NatsAndTokens]:
         sentences = np.full((len(self._pairs), 2), (math.nan, 0.0))
         if not self._num_words:
