@@ -5,8 +5,12 @@ logarithm of the softmax's denominator (Dao et al. 2022), which rounds them by a
 largest logit: 3e-5 at 1,000. The queries of the R heads that share a key/value head are
 concatenated along T: Q = R * T queries for each of the G key/value heads. In shapes, Q is this
 number; in formulas it is the matrix of queries.
+
+Of a long row, blocks of queries are computed one after another, so that memory grows with the
+length of a row and not with its square. Masks and biases [Q, S] are still whole.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +28,8 @@ from t2t.runtime.mesh import platform, reshard_like, spec
 Grouped = Float[Array, "B G Q _"]  # queries or their results
 Weights = Float[Array, "B G Q S"]
 Mask = Bool[Array, "#B 1 #Q S"]
+
+BLOCK = 2**18  # attention weights of a block for each row and head: those of 512 x 512 positions
 
 
 def recomputed_attention(
@@ -46,8 +52,37 @@ def recomputed_attention(
         mask = jax.lax.optimization_barrier(mask)
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
     attend = _make_attend(divisor, dropout_rate)
-    results = attend(group_queries(query, groups), keys, values, bias, mask, key)
+    queries = group_queries(query, groups)
+    blocks = _count_blocks(queries.shape[2], keys.shape[2])
+    if blocks == 1:
+        results = attend(queries, keys, values, bias, mask, key)
+        return ungroup_results(results, query.shape)
+    split = functools.partial(_split_queries, blocks=blocks)
+    masks = split(mask) if mask.shape[2] > 1 else None
+    biases = None if bias is None else split(bias)
+    block_keys = None if key is None else jax.random.split(key, blocks)
+
+    def attend_block(block: tuple[Any, ...]) -> Grouped:
+        queries, bias, own_mask, key = block
+        return attend(queries, keys, values, bias, mask if masks is None else own_mask, key)
+
+    results = jax.lax.map(attend_block, (split(queries), biases, masks, block_keys))
+    results = reshape_heads(
+        jnp.moveaxis(results, 0, 2), *queries.shape[:3], values.shape[3], axis=1
+    )
     return ungroup_results(results, query.shape)
+
+
+def _count_blocks(queries: int, keys: int) -> int:
+    """The smallest number of equal blocks of queries that have at most `BLOCK` weights."""
+    sizes = (n for n in range(1, queries) if queries % n == 0 and queries // n * keys <= BLOCK)
+    return next(sizes, queries)
+
+
+def _split_queries(x: Array, blocks: int) -> Array:
+    """Splits [..., Q, X] into blocks of queries: [blocks, ..., Q / blocks, X]."""
+    parts = jnp.reshape(x, (*x.shape[:-2], blocks, -1, x.shape[-1]))
+    return jnp.moveaxis(parts, -3, 0)
 
 
 def group_queries(query: Float[Array, "B T H K"], groups: int) -> Grouped:

@@ -13,6 +13,7 @@ from t2t.runtime.jax_settings import has_gpu
 # Share of the speed of a large float32 product by NumPy that steps of small models reach: 50 of 170
 # GFLOP/s on a core with AVX-512, and less on two.
 _SHARE = 0.25
+_SHARE_MIXED = 0.4  # of the same product, on CPUs whose new runs compute in `mixed`
 _GPU = 250e12, 0.005  # an H100 (docs/gpu.md)
 _CPU = Path("/proc/cpuinfo")
 _BFLOAT16 = {"avx512_bf16", "amx_bf16"}  # instructions that multiply in bfloat16
@@ -30,7 +31,8 @@ def measure_speed() -> tuple[float, float]:
         started = time.perf_counter()
         left @ right
         seconds.append(time.perf_counter() - started)
-    return _SHARE * 2 * left.size * len(right) / min(seconds), 0.0
+    share = _SHARE_MIXED if multiplies_bfloat16() else _SHARE
+    return share * 2 * left.size * len(right) / min(seconds), 0.0
 
 
 def read_cpu(field: str) -> str:

@@ -49,6 +49,7 @@ class Case:
     arguments: tuple[Any, ...] = ()  # behind the arrays, and not differentiated
     platform: str = "cpu"
     chunk: int = 512  # positions of a chunk of the loss
+    block: int = recomputed_attention.BLOCK
 
 
 def draw_mask(rows: int = BATCH) -> jax.Array:
@@ -126,6 +127,27 @@ def mix(function: Function, x: Array, inner: Array, outer: Array, dtype: Any = N
     return found
 
 
+def in_blocks(case: Case) -> Case:
+    """The twin in blocks of two queries."""
+    return dataclasses.replace(case, block=2 * KEYS)
+
+
+def attend_in_blocks(query: Array, memory: KeyValue, mask: Array, *others: Any) -> Array:
+    """The formula for blocks of two queries, each with a key of its own for dropout."""
+    bias, rate, key = others
+    keys = jax.random.split(key, QUERIES // 2)
+    parts = [slice(2 * n, 2 * n + 2) for n in range(len(keys))]
+    return jnp.concatenate(
+        [
+            attention.dot_product_attention(
+                query[:, part], memory, mask[:, :, part], bias[:, part], rate, own
+            )
+            for part, own in zip(parts, keys, strict=True)
+        ],
+        axis=1,
+    )
+
+
 BIAS = HEADS, QUERIES, KEYS
 RECOMPUTED = recomputed_attention.recomputed_attention
 CACHED = store_first(cached_attention.cached_attention)
@@ -183,6 +205,14 @@ CASES = {
     },
     "attention with dropout": attention_case(RECOMPUTED, 2, rate=0.5),
     "attention with bias and dropout": attention_case(RECOMPUTED, HEADS, bias=BIAS, rate=0.5),
+    "attention in blocks, shared heads": in_blocks(attention_case(RECOMPUTED, 2)),
+    "attention in blocks with biases of rows": in_blocks(
+        attention_case(RECOMPUTED, HEADS, bias=(BATCH, HEADS, QUERIES, KEYS))
+    ),
+    "attention in blocks with bias and dropout": dataclasses.replace(
+        in_blocks(attention_case(RECOMPUTED, HEADS, bias=BIAS, rate=0.5)),
+        formula=attend(attend_in_blocks, 0.5, {}),
+    ),
     "attention on accelerators": attention_case(RECOMPUTED, 2, "tpu", bias=BIAS),
     "attention on TPUs": attention_case(tpu_attention.tpu_attention, HEADS),
     "attention on TPUs, shared heads": attention_case(tpu_attention.tpu_attention, 2),
@@ -303,6 +333,7 @@ def case(name: str, monkeypatch: pytest.MonkeyPatch) -> Case:
     for module in (recomputed_attention, chunked_loss):
         monkeypatch.setattr(module, "platform", lambda: own.platform)
     monkeypatch.setitem(chunked_loss._CHUNK_TOKENS, "cpu", own.chunk)
+    monkeypatch.setattr(recomputed_attention, "BLOCK", own.block)
     return own
 
 
