@@ -43,5 +43,5 @@ def get_config() -> Config:
             validate_every=250,
         ),
         checkpoints=CheckpointConfig(every=250, keep_last=3),
-        decoding=DecodingConfig(beam_size=4, alpha=0.6, batch_size=512),
+        decoding=DecodingConfig(beam_size=4, alpha=0.6),
     )

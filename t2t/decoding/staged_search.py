@@ -38,6 +38,8 @@ StageResult = tuple[Search, Bool[Array, "B"], Hypotheses]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+# Most outputs of short sources fit into it, so that fewer programs have to be compiled.
+_LEAST_CAPACITY = 32
 _SHRUNK_ROWS = 16  # of a batch whose unfinished sentences fit into so many
 _WATCHED_STEPS = 4  # of a search that is watched, between two looks
 _NUM_THREADS = 2  # three are no faster on two cores (benchmarks/LOG.md)
@@ -122,10 +124,11 @@ class BatchSearch:
         n_best * len(penalties) hypotheses: those for the first penalty, then for the second, etc.
 
         The search runs in stages, because the cost of a step grows with the capacity and with the
-        batch size. The capacity starts at the padded source length and doubles whenever it is full.
-        A stage pauses as soon as the unfinished sentences fit into a smaller batch, in which they
-        continue. The only host syncs are those between stages. `max_length` is an upper bound of
-        the limits of the sources, and `n_best` at most the beam size, or 1 if the search samples.
+        batch size. The capacity starts at the padded source length, or 32, and doubles whenever it
+        is full. A stage pauses as soon as the unfinished sentences fit into a smaller batch, in
+        which they continue. The only host syncs are those between stages. `max_length` is an upper
+        bound of the limits of the sources, and `n_best` at most the beam size, or 1 if the search
+        samples.
         `watch` is called every few steps with the tokens of the alive hypotheses.
         """
         src = sources.ids
@@ -137,7 +140,7 @@ class BatchSearch:
             np.full(shape, -np.inf, np.float32),
         ]
         found = Hypotheses(*arrays)
-        capacity = min(src.shape[1], max_length)
+        capacity = min(max(src.shape[1], _LEAST_CAPACITY), max_length)
         placed = jax.tree.map(_place, sources)
         src_rows = np.arange(len(src))  # src_rows[i]: row of `src` that batch row i searches
         # The search pauses once so many sentences are unfinished. An array, not an int: another
