@@ -58,11 +58,14 @@ class Contestant:
 
 
 def take_turns(contestants: Sequence[Contestant], rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """Runs all contestants in turns; returns name -> figures, one entry per round."""
+    """Runs all contestants in turns; returns name -> figures, one entry per round.
+
+    Every other round has the opposite order, since a program may be slowed by the one before it.
+    """
     results: dict[str, list[dict[str, Any]]] = {one.name: [] for one in contestants}
     with tqdm.tqdm(total=rounds * len(contestants), disable=not sys.stderr.isatty()) as bar:
-        for _ in range(rounds):
-            for one in contestants:
+        for number in range(rounds):
+            for one in contestants[:: -1 if number % 2 else 1]:
                 bar.set_description(one.name)
                 results[one.name].append(one.run())
                 bar.update()

@@ -1,10 +1,11 @@
-"""The ratios that matter, in ten minutes: `python -m benchmarks.quick --peer_python=PYTHON`.
+"""The ratios that matter, on one page: `python -m benchmarks.quick --peer_python=PYTHON`.
 
 It measures training of two sizes, search, the whole evaluation of the quickstart's test set, and
 one line. Each is a ratio of t2t to a peer that is installed, or to --before=CHECKOUT, an earlier
 revision of t2t, in turns. The table compares these ratios with the last recorded run. A ratio that
 fell by more than its noise is red: the noise is how far the ratios of single rounds lie apart, in
-this run or in the recorded one. --record replaces the recorded run.
+this run or in the recorded one. --record replaces the recorded run. It takes twelve minutes, with
+--before twenty.
 """
 
 import argparse
@@ -38,6 +39,7 @@ class Subject:
     figure: str  # more is better
     ours: Contestant
     peers: Sequence[Contestant]
+    warm_up: int = 0  # rounds that do not count, in which programs are compiled
 
 
 def list_subjects(run: Path, seconds: float, peer_python: str) -> list[Subject]:
@@ -46,22 +48,16 @@ def list_subjects(run: Path, seconds: float, peer_python: str) -> list[Subject]:
     subjects = []
     for size in SENTENCES:
         turn = [f"--size={size}", f"--seconds={seconds:g}"]
-        for dtype, program, precision in (
-            ("mixed", "nn", "bfloat16"),
-            ("float32", "hand", "float32"),
-        ):
-            ours = [*own, "benchmarks.contestants.train_t2t", *turn, f"--dtype={dtype}"]
+        pytorch = []  # its fastest programs: which one is depends on the machine
+        for program, precision in (("hand", "float32"), ("nn", "bfloat16")):
             peer = [peer_python, "-m", "benchmarks.contestants.train_pytorch", *turn]
             peer += [f"--program={program}", f"--precision={precision}"]
-            name = f"PyTorch {program} {precision}"
-            subjects.append(
-                Subject(
-                    f"training {size} {dtype}",
-                    "tokens_per_second",
-                    Contestant(dtype, ours, LARGE_PAGES),
-                    [Contestant(name, peer, LARGE_PAGES)] if peer_python else [],
-                )
-            )
+            pytorch.append(Contestant(f"PyTorch {program} {precision}", peer, LARGE_PAGES))
+        for dtype, peers in (("mixed", pytorch), ("float32", pytorch[:1])):
+            command = [*own, "benchmarks.contestants.train_t2t", *turn, f"--dtype={dtype}"]
+            ours = Contestant(dtype, command, LARGE_PAGES)
+            name = f"training {size} {dtype}"
+            subjects.append(Subject(name, "tokens_per_second", ours, peers if peer_python else []))
     has_engine = importlib.util.find_spec("ctranslate2") is not None
     for size, sentences in SENTENCES.items():
         turn = [f"--size={size}", f"--sentences={sentences}"]
@@ -84,7 +80,7 @@ def list_subjects(run: Path, seconds: float, peer_python: str) -> list[Subject]:
     for name, command in (("evaluation", evaluate), ("one line", line)):
         engine = Contestant("CTranslate2", [*command, "--backend=ctranslate2"])
         peers = [engine] if has_engine else []
-        subjects.append(Subject(name, "per_minute", Contestant("jax", command), peers))
+        subjects.append(Subject(name, "per_minute", Contestant("jax", command), peers, warm_up=1))
     return subjects
 
 
@@ -98,11 +94,15 @@ def move(contestant: Contestant, checkout: Path) -> Contestant:
 
 def measure(subject: Subject, rounds: int) -> dict[str, dict[str, Any]]:
     """Returns figures and ratios by name; a ratio has those of its rounds."""
-    turns = take_turns([subject.ours, *subject.peers], rounds)
-    ours = [each[subject.figure] for each in turns[subject.ours.name]]
+    turns = take_turns([subject.ours, *subject.peers], subject.warm_up + rounds)
+    figures = {
+        name: [each[subject.figure] for each in found[subject.warm_up :]]
+        for name, found in turns.items()
+    }
+    ours = figures[subject.ours.name]
     found = {}
     for peer in subject.peers:
-        theirs = [each[subject.figure] for each in turns[peer.name]]
+        theirs = figures[peer.name]
         ratios = [own / other for own, other in zip(ours, theirs, strict=True)]
         found[f"{subject.name} / {peer.name}"] = {
             "ratio": statistics.median(ratios),
