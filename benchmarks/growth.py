@@ -58,6 +58,8 @@ SEARCHES: dict[str, list[int]] = {
     "beam": [1, 2, 4, 8],
     "length": [8, 16, 32, 64, 128],
     "sentences": [32, 64, 128, 256, 512],
+    "long output": [512, 1024, 2048, 4096, 8192],  # of two sentences
+    "layers in a scan": [6, 12, 24, 48],
     "vocabulary": [4_000, 32_000, 256_000],
 }
 
@@ -122,25 +124,35 @@ def measure_step(dimension: str, value: int, repeats: int) -> dict[str, float]:
 
 def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]:
     """Measures one beam search."""
-    model, vocabulary = (NARROW, value) if dimension == "vocabulary" else (MODEL, VOCAB_SIZE)
+    usual = {"beam": 4, "length": 16, "sentences": 64, "vocabulary": VOCAB_SIZE}
+    beam, length, sentences, vocabulary = (
+        value if dimension == name else number for name, number in usual.items()
+    )
+    model = MODEL if dimension in ("beam", "length", "sentences") else NARROW
+    rows = np.random.default_rng(0).integers(FIRST_WORD, vocabulary, (sentences, length))
+    match dimension:
+        case "long output":
+            length, rows = value, rows[:2]
+        case "layers in a scan":
+            model = dataclasses.replace(NARROW, num_layers=value, scan_layers=True)
     size = Size(
         model.d_model, model.d_ff, model.num_heads, model.num_layers, vocabulary, "multi30k"
     )
-    beam, length, sentences = (
-        value if dimension == name else usual
-        for name, usual in {"beam": 4, "length": 16, "sentences": 64}.items()
-    )
-    translator = ForcedTranslator(make_config(size, beam), make_vocabulary(size))
+    config = make_config(size, beam)
+    config.model.scan_layers, config.decoding.max_extra_length = model.scan_layers, length
+    translator = ForcedTranslator(config, make_vocabulary(size))
     params = draw_params(size)
-    shape = sentences, length
-    rows = np.random.default_rng(0).integers(FIRST_WORD, vocabulary, shape)
     pieces = [Piece(ForcedSource(ids, length)) for ids in rows]
 
     def search() -> None:
         translator.search(params, pieces, 1, (PENALTY,))
 
     seconds = time_once(search, repeats)
-    return {"seconds": seconds, "tokens": sentences * length}
+    return {
+        "seconds": seconds,
+        "tokens": len(rows) * length,
+        "compile_seconds": translator.compile_seconds,
+    }
 
 
 def draw(result: dict[str, Any], path: Path) -> None:

@@ -55,9 +55,14 @@ def list_subjects(run: Path, seconds: float, peer_python: str) -> list[Subject]:
             pytorch.append(Contestant(f"PyTorch {program} {precision}", peer, LARGE_PAGES))
         for dtype, peers in (("mixed", pytorch), ("float32", pytorch[:1])):
             command = [*own, "benchmarks.contestants.train_t2t", *turn, f"--dtype={dtype}"]
-            ours = Contestant(dtype, command, LARGE_PAGES)
-            name = f"training {size} {dtype}"
-            subjects.append(Subject(name, "tokens_per_second", ours, peers if peer_python else []))
+            subjects.append(
+                Subject(
+                    f"training {size} {dtype}",
+                    "tokens_per_second",
+                    Contestant(dtype, command, LARGE_PAGES),
+                    peers if peer_python else [],
+                )
+            )
     has_engine = importlib.util.find_spec("ctranslate2") is not None
     for size, sentences in SENTENCES.items():
         turn = [f"--size={size}", f"--sentences={sentences}"]
