@@ -28,7 +28,6 @@ sys.path.insert(0, os.getcwd())  # as Python does for a program
 from t2t.config.flags import read_config
 from t2t.config.requests import OneRun
 from t2t.runtime import command_line
-from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +93,6 @@ ACTIONS = {
     "long": lambda: print("output" * 100_000),
     "streams": use_streams,
     "interrupted run": lambda: command_line.INTERRUPTED,
-    "data": lambda: fail(DataError("a.en, line 3: not UTF-8")),
     "lost": lose,
     "device": lambda: exhaust("RESOURCE_EXHAUSTED: Out of memory allocating 25 bytes."),
     "fault": lambda: fail(ValueError("a fault")),
@@ -180,8 +178,7 @@ def test_output_is_utf8_in_every_locale(folder: Path) -> None:
     flags = "program.py", "--config=recipe.py", "--workdir=words"
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = programs.run_python(*flags, folder=folder, environment=environment)
-    assert done.stdout == "Bär 熊…\n"
-    assert done.stderr.endswith("Bär 熊\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "Bär 熊…\n", "Bär 熊\n")
 
 
 def test_flags_reach_the_program(folder: Path) -> None:
@@ -302,7 +299,6 @@ def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
     ("action", "status", "message"),
     [
         ("interrupted run", INTERRUPTED, ""),
-        ("data", 2, "a.en, line 3: not UTF-8\n"),
         ("lost", LOST, "checkpoint 5 could not be written\n"),
         ("device", 2, f"out of memory (Out of memory allocating 25 bytes); {REMEDIES}\n"),
         ("SIGTERM", INTERRUPTED, "interrupted\n"),
