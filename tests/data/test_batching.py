@@ -17,7 +17,7 @@ from t2t.data.objectives import choose_objective
 from t2t.planning import batch_shapes
 
 Corpora = list[tuple[np.ndarray, np.ndarray]]
-PACKED = {"max_length": 256, "packed_length": 256, "batch_tokens": 256 * 8}
+PACKED: dict[str, Any] = {"max_length": 256, "packed_length": 256, "batch_tokens": 256 * 8}
 
 
 def draw_lengths(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
