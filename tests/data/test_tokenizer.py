@@ -49,7 +49,7 @@ def test_any_text_survives_but_for_spaces(vocabulary: Vocabulary, text: str) -> 
 def test_decoding_stops_at_the_end_mark_and_drops_special_ids(vocabulary: Vocabulary) -> None:
     """An empty sentence is its end mark."""
     assert vocabulary.src.encode(["", "\t\u200b\u2800\n"]) == [[EOS_ID]] * 2
-    assert vocabulary.src.encode([]) == vocabulary.src.decode([]) == []
+    assert (vocabulary.src.encode([]), vocabulary.src.decode([])) == ([], [])
     (ids,) = vocabulary.src.encode(["the king sees"])
     noisy = [BOS_ID, *ids[:-1], UNK_ID, PAD_ID, EOS_ID, *ids]
     assert vocabulary.src.decode([noisy, [EOS_ID], []]) == ["the king sees", "", ""]
