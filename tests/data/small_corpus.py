@@ -1,11 +1,16 @@
 """A few hundred sentence pairs with umlauts, enough to train a vocabulary on."""
 
 import itertools
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from t2t.data.corpus import ListCorpus
-from t2t.data.token_cache import TokenizedCorpus
+from t2t.config.fields import TokenizerConfig
+from t2t.data.batch import EOS_ID, PAD_ID, HostBatch
+from t2t.data.corpus import Corpus, ListCorpus
+from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
+from t2t.data.tokenizer import train_vocabulary
 
 _WHO = {
     "the girl": "das Mädchen",
@@ -43,6 +48,25 @@ PAIRS = [
     )
 ]
 CORPUS = ListCorpus("small", PAIRS)
+
+
+def tokenize_parts(folder: Path, corpora: Sequence[Corpus]) -> list[TokenizedCorpus]:
+    """Tokenises with a vocabulary of the whole corpus."""
+    vocabulary = train_vocabulary([CORPUS], TokenizerConfig(vocab_size=400), folder / "vocab")
+    return [tokenize_corpus(part, vocabulary, folder / "cache") for part in corpora]
+
+
+def split_row(ids: np.ndarray) -> list[list[int]]:
+    """The sentences of padded rows, each up to its EOS."""
+    ids = ids[ids != PAD_ID]
+    *sentences, rest = np.split(ids, np.flatnonzero(ids == EOS_ID) + 1)
+    assert not len(rest)
+    return [sentence.tolist() for sentence in sentences]
+
+
+def assert_same(one: HostBatch, other: HostBatch) -> None:
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_array_equal(left, right)
 
 
 def read_pair(tokens: TokenizedCorpus, index: int) -> list[list[int]]:

@@ -2,8 +2,6 @@
 
 import dataclasses
 import hashlib
-import itertools
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -12,19 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t.config.fields import DataConfig
-from t2t.data import batching
-from t2t.data.batching import (
-    POSITION_COSTS,
-    BatchPlan,
-    PlannedBatch,
-    count_lengths,
-    find_best_split,
-    find_dropped,
-)
+from t2t.data import batching, packing
+from t2t.data.batching import POSITION_COSTS, BatchPlan, count_lengths, find_best_split
 from t2t.data.corpus import DataError
-from t2t.data.packing import make_plan as make_packed_plan
+from t2t.data.objectives import choose_objective
+from t2t.planning import batch_shapes
 
 Corpora = list[tuple[np.ndarray, np.ndarray]]
+PACKED: dict[str, Any] = {"max_length": 256, "packed_length": 256, "batch_tokens": 256 * 8}
 
 
 def draw_lengths(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -38,16 +31,21 @@ def draw_lengths(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def make_plan(corpora: Corpora, seed: int = 0, weights: Any = (), **fields: Any) -> BatchPlan:
     defaults = {"max_length": 40, "batch_tokens": 400, "num_shapes": 6}
-    return BatchPlan(corpora, DataConfig(**(defaults | fields)), seed, weights)
+    return packing.make_plan(corpora, DataConfig(**(defaults | fields)), seed, weights)
 
 
-def list_batches(plan: BatchPlan, epoch: int = 0) -> list[PlannedBatch]:
+def list_rows(plan: BatchPlan, epoch: int = 0) -> list[list[list[int]]]:
+    """The batches of an epoch, as rows of pairs."""
     first = epoch * plan.steps_per_epoch
-    return [plan.batch(step) for step in range(first, first + plan.steps_per_epoch)]
+    batches = [plan.batch(step) for step in range(first, first + plan.steps_per_epoch)]
+    return [
+        [batch.indices[batch.rows == row].tolist() for row in range(batch.rows.max() + 1)]
+        for batch in batches
+    ]
 
 
-def epoch_indices(plan: BatchPlan, epoch: int) -> list[int]:
-    return [index for batch in list_batches(plan, epoch) for index in batch.indices.tolist()]
+def list_pairs(plan: BatchPlan, epoch: int = 0) -> list[int]:
+    return [index for rows in list_rows(plan, epoch) for row in rows for index in row]
 
 
 @given(
@@ -80,7 +78,7 @@ def test_epoch_uses_each_kept_pair_once_in_few_shapes_that_hold_it(
     plan = make_plan([(src, tgt)], **fields)
     assert len(plan.shapes) <= fields["num_shapes"]
     for epoch in range(2):
-        assert sorted(epoch_indices(plan, epoch)) == kept
+        assert sorted(list_pairs(plan, epoch)) == kept
     for batch in map(plan.batch, range(plan.steps_per_epoch)):
         rows, lengths = batch.shape.rows, (batch.shape.src_length, batch.shape.tgt_length)
         assert batch.shape in plan.shapes
@@ -92,35 +90,45 @@ def test_epoch_uses_each_kept_pair_once_in_few_shapes_that_hold_it(
         assert rows * max(lengths) <= fields["batch_tokens"] < (rows + multiple) * max(lengths)
 
 
-def test_weights_are_numbers_of_uses_and_fractions_come_true_over_epochs() -> None:
-    lengths = np.repeat([8, 16, 24], 40)
-    weights, epochs = [0.3, 1.75, 2], 20
-    plan = make_plan([(lengths, lengths)] * 3, weights=weights)
-    drawn = [epoch_indices(plan, epoch) for epoch in range(epochs)]
-    assert {len(indices) for indices in drawn} == {round(sum(weights) * len(lengths))}
-    uses = Counter(itertools.chain.from_iterable(drawn))
-    for corpus, weight in enumerate(weights):
-        of_corpus = [uses[i] for i in range(corpus * len(lengths), (corpus + 1) * len(lengths))]
-        assert np.abs(np.array(of_corpus) - weight * epochs).max() < 1
+@given(
+    st.lists(st.tuples(st.integers(2, 64), st.integers(2, 64)), min_size=1, max_size=200),
+    st.integers(0, 9),
+)
+def test_packed_epoch_uses_each_pair_once_and_no_side_of_a_row_is_overfull(
+    pairs: list[tuple[int, int]], seed: int
+) -> None:
+    src, tgt = np.array(pairs, np.int32).T
+    sizes = {"max_length": 64, "packed_length": 64, "batch_tokens": 64 * 8}
+    plan = make_plan([(src, tgt)], seed, **sizes)
+    epochs = []
+    for *full, last in (list_rows(plan, epoch) for epoch in range(2)):
+        assert {len(rows) for rows in full} <= {8}
+        assert 1 <= len(last) <= 8
+        rows = sorted(row for batch in (*full, last) for row in batch)
+        assert sorted(index for row in rows for index in row) == [*range(len(pairs))]
+        assert all(0 < side[row].sum() <= 64 for row in rows for side in (src, tgt))
+        epochs.append(rows)
+    assert epochs[0] == epochs[1]
 
 
 @pytest.mark.parametrize("packed_length", [0, 40])
-@pytest.mark.parametrize("weight", [0.1, 0.04])
-def test_small_weights_come_true_over_epochs(weight: float, packed_length: int) -> None:
+def test_weights_are_numbers_of_uses_and_fractions_come_true_over_epochs(
+    packed_length: int,
+) -> None:
     """Also of pairs that are alone in their shape, or too few for a row."""
     lengths = np.array([8] * 50 + [16, 24, 40])
-    corpora, epochs = [(lengths, lengths)] * 2, 100
-    plan = make_packed_plan(
-        corpora, DataConfig(max_length=40, batch_tokens=400, packed_length=packed_length), 0,
-        [1, weight],
-    )  # fmt: skip
-    uses = Counter(i for epoch in range(epochs) for i in epoch_indices(plan, epoch))
-    assert {uses[i] for i in range(53)} == {epochs}
-    rare = np.array([uses[i] for i in range(53, 106)])
-    assert np.abs(rare / epochs / weight - 1).max() < 0.5
-    assert rare.mean() / epochs == pytest.approx(weight, rel=0.25)
+    weights, epochs = [1, 1.75, 0.1, 0.04], 100
+    plan = make_plan([(lengths, lengths)] * 4, 0, weights, packed_length=packed_length)
+    assert len({sum(map(len, list_rows(plan, epoch))) for epoch in range(5)}) == 1
+    drawn = [index for epoch in range(epochs) for index in list_pairs(plan, epoch)]
+    uses = np.bincount(drawn).reshape(4, 53) / epochs
+    assert (uses[0] == 1).all()
+    assert np.abs(uses[1] - 1.75).max() < 0.1
+    for rare, weight in zip(uses[2:], weights[2:], strict=True):
+        assert np.abs(rare / weight - 1).max() < 0.5
+        assert rare.mean() == pytest.approx(weight, rel=0.25)
     with pytest.raises(DataError, match=r"less than one of the 53 pairs of training corpus 2, who"):
-        make_packed_plan(corpora, DataConfig(packed_length=packed_length), 0, [1, 0.01])
+        make_plan([(lengths, lengths)] * 2, 0, [1, 0.01], packed_length=packed_length)
 
 
 def test_blocks_of_the_work_do_not_change_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,16 +139,44 @@ def test_blocks_of_the_work_do_not_change_the_plan(monkeypatch: pytest.MonkeyPat
     in_blocks = make_plan(corpora, max_length_ratio=2.0, **fields)
     assert in_blocks.describe_dropped() == whole.describe_dropped() != ""
     assert in_blocks.shapes == whole.shapes
-    assert epoch_indices(in_blocks, 1) == epoch_indices(whole, 1)
+    assert list_rows(in_blocks, 1) == list_rows(whole, 1)
+
+
+def test_packed_rows_of_a_large_corpus_hold_pairs_of_one_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A block without pairs has no rows."""
+    corpora = [draw_lengths(500), draw_lengths(83, seed=1)]
+    corpora[0][0][:100] = 300  # too long
+    whole = make_plan(corpora, 0, (1, 2), **PACKED)
+    monkeypatch.setattr(packing, "BLOCK", 100)
+    plan = make_plan(corpora, 0, (1, 2), **PACKED)
+    rows = [row for batch in list_rows(plan) for row in batch]
+    assert all(len({index // 100 for index in row}) == 1 for row in rows)
+    assert sorted(list_pairs(plan)) == sorted([*range(100, 583), *range(500, 583)])
+    assert len(rows) <= sum(map(len, list_rows(whole))) + 6  # one more a block
 
 
 def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
     plan = make_plan([draw_lengths(29_000)], batch_tokens=4096, num_shapes=16)
-    batches = list_batches(plan)
+    batches = [plan.batch(step) for step in range(plan.steps_per_epoch)]
     positions = sum(batch.shape.rows * batch.shape.tgt_length for batch in batches)
-    real = sum(int(plan.tgt_lengths[i]) for batch in batches for i in batch.indices)
-    assert plan.padding_share() == pytest.approx(1 - real / positions)
+    assert plan.padding_share() == pytest.approx(1 - plan.tgt_lengths.sum() / positions)
     assert plan.padding_share() <= 0.1
+
+
+@pytest.mark.parametrize(
+    ("objective", "sides"),
+    [("lm", (32, 256)), ("span_corruption", (256, 96)), ("masked_lm", (256, 256))],
+)
+def test_packed_rows_of_text_alone_are_as_long_as_each_side_needs(
+    objective: str, sides: tuple[int, int]
+) -> None:
+    data = DataConfig(objective=objective, **PACKED)
+    texts = batch_shapes.draw_lengths(data, 27.0)[0][:2000]
+    lengths = choose_objective(data, range(30)).find_lengths((np.ones_like(texts), texts))
+    [shape] = packing.make_plan([lengths], data, 0).shapes
+    assert (shape.src_length, shape.tgt_length, shape.rows) == (*sides, 8)
 
 
 def test_split_saves_the_most_padding() -> None:
@@ -161,22 +197,16 @@ def test_split_saves_the_most_padding() -> None:
 
 def test_order_of_runs_that_exist_stays_what_it_is() -> None:
     plan = make_plan([draw_lengths(900), draw_lengths(300, seed=1)], 5, (1, 1.37), num_shapes=9)
-    digest = hashlib.sha256()
-    for step in range(3 * plan.steps_per_epoch):
-        batch = plan.batch(step)
+    data = DataConfig(**PACKED)
+    news = batch_shapes.draw_lengths(data, 27.0, pairs=900)
+    captions = batch_shapes.draw_lengths(data, 14.0, 1, pairs=300)
+    packed = make_plan([news, captions], 5, (1, 2), **PACKED)
+    digest, digest_of_packed = hashlib.sha256(), hashlib.sha256()
+    for batch in map(plan.batch, range(3 * plan.steps_per_epoch)):
         digest.update(str(dataclasses.astuple(batch.shape)).encode())
         digest.update(batch.indices.astype(np.int64).tobytes())
+    for batch in map(packed.batch, range(3 * packed.steps_per_epoch)):
+        digest_of_packed.update(batch.indices.astype(np.int64).tobytes())
+        digest_of_packed.update(batch.rows.astype(np.int64).tobytes())
     assert digest.hexdigest()[:16] == "916a49ed02593e55"
-
-
-def test_dropped_pairs_are_counted_by_the_first_rule_that_applies() -> None:
-    src = np.array([1, 5, 1, 31, 30, 10, 10, 5])
-    tgt = np.array([5, 1, 99, 30, 30, 30, 31, 5])
-    dropped = find_dropped(src, tgt, DataConfig(max_length=30, max_length_ratio=2.5))
-    assert {rule: indices.tolist() for rule, indices in dropped.items()} == {
-        "empty": [0, 1, 2],
-        "longer than 30": [3, 6],
-        "of uneven lengths": [5],
-    }
-    plan = make_plan([(src, tgt)], max_length=30, max_length_ratio=2.5)
-    assert plan.describe_dropped() == "3 empty, 2 longer than 30, 1 of uneven lengths"
+    assert digest_of_packed.hexdigest()[:16] == "9b93b2f674a0e084"

@@ -26,11 +26,8 @@ def test_what_is_visible_stays_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize("space", [blank for blank in BLANK if blank.isspace()] + ["\ufeff"])
 def test_white_space_at_the_ends_is_no_part_of_a_sentence(space: str) -> None:
-    assert clean_sentence(f"{space}Who reads it?{space}\r\n") == "Who reads it?"
-
-
-def test_a_line_break_within_is_a_space() -> None:
-    assert clean_sentence("a\r\nb\n\nc") == "a b c"
+    """A line break within is a space."""
+    assert clean_sentence(f"{space}Who reads\r\n\nit?{space}\r\n") == "Who reads it?"
 
 
 @pytest.mark.parametrize(
@@ -39,9 +36,7 @@ def test_a_line_break_within_is_a_space() -> None:
         ["Dr. Who came.", "He left!", "Did he?", "Yes"],
         ["J. S. Bach lebte hier.", "Am 3. Oktober z.B. kam er."],
         ['"Come!" he said.', '"Go."', "(Nobody went.)", "They stayed."],
-        ["a man runs.", "a dog barks; loudly.", "yes?"],
         ["He won. ...", "Then?", "— Yes."],
-        ["It costs 3.50 in 2019.", "Ja... vielleicht."],
         ["क ख।", "ग घ।"],
         ["Τι κάνεις;", "Καλά."],  # noqa: RUF001
     ],

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from t2t.config.fields import DataConfig, TokenizerConfig
+from t2t.config.fields import DataConfig
 from t2t.config.stages import read_stages
-from t2t.data.batch import EOS_ID, PAD_ID, Batch, HostBatch
-from t2t.data.corpus import Corpus, DataError, ListCorpus
+from t2t.data.batch import Batch
+from t2t.data.corpus import Corpus, ListCorpus
 from t2t.data.loader import ONE_SHARD, Loader, RowShards
 from t2t.data.packing import make_plan
-from t2t.data.stages import StagedLoader, measure_stages
-from t2t.data.token_cache import TokenizedCorpus, tokenize_corpus
-from t2t.data.tokenizer import train_vocabulary
+from t2t.data.stages import StagedLoader
+from t2t.data.token_cache import TokenizedCorpus
 from tests.data import small_corpus
 
 PARTS: list[Corpus] = [
@@ -32,40 +31,23 @@ STAGES = {  # an epoch has between 16 and 32 steps
 
 @pytest.fixture(scope="module")
 def tokenized(tmp_path_factory: pytest.TempPathFactory) -> list[TokenizedCorpus]:
-    folder = tmp_path_factory.mktemp("stages")
-    config = TokenizerConfig(vocab_size=400)
-    vocabulary = train_vocabulary([small_corpus.CORPUS], config, folder / "vocab")
-    return [tokenize_corpus(part, vocabulary, folder / "cache") for part in PARTS]
+    return small_corpus.tokenize_parts(tmp_path_factory.mktemp("stages"), PARTS)
 
 
 def open_stages(
     tokenized: Sequence[TokenizedCorpus],
     packed_length: int = 0,
-    stages: Sequence[str] = tuple(STAGES),
     row_shards: RowShards = ONE_SHARD,
 ) -> StagedLoader:
-    data = DataConfig(
-        max_length=40,
-        batch_tokens=480,
-        num_shapes=3,
-        packed_length=packed_length,
-        stages=(*stages,),
-    )
+    data = DataConfig(max_length=40, batch_tokens=480, num_shapes=3, packed_length=packed_length)
     lengths = [each.lengths for each in tokenized]
     return StagedLoader(
-        read_stages(data.stages),
+        read_stages([*STAGES]),
         lambda stage: Loader(
             make_plan(lengths, data, 0, stage.weights), tokenized, row_shards=row_shards,
             parts=2 // row_shards.total,
         ),
     )  # fmt: skip
-
-
-def list_pairs(batch: HostBatch, numbers: dict[tuple[int, ...], int]) -> list[int]:
-    """The numbers of the pairs in a batch, by their sources."""
-    ids = batch.src[batch.src != PAD_ID]
-    sentences = np.split(ids, np.flatnonzero(ids == EOS_ID) + 1)[:-1]
-    return [numbers[tuple(each.tolist())] for each in sentences]
 
 
 @pytest.mark.parametrize("packed_length", [0, 48])
@@ -79,7 +61,8 @@ def test_each_stage_begins_an_epoch_of_its_own_with_its_weights(
     sizes = np.array([len(part) for part in PARTS])
     corpus_of = np.repeat(np.arange(3), sizes)
     loader = open_stages(tokenized, packed_length)
-    steps = [list_pairs(batch, numbers) for batch in loader.iterate(0, STEPS)]
+    sentences = (small_corpus.split_row(batch.src) for batch in loader.iterate(0, STEPS))
+    steps = [[numbers[tuple(each)] for each in step] for step in sentences]
     orders = []
     for stage, (range_of, weights) in STAGES.items():
         size = loader.open_step(range_of.start).plan.steps_per_epoch
@@ -106,36 +89,9 @@ def test_any_start_and_any_number_of_hosts_give_the_same_batches(
     assert len(shapes) <= (1 if packed_length else 3)  # those of all stages are the same
     for start in (39, 40, 41, 120, 154, 155, STEPS - 1):
         halves = [
-            open_stages(tokenized, packed_length, row_shards=RowShards(2, (own,))).iterate(
-                start, STEPS
-            )
+            open_stages(tokenized, packed_length, RowShards(2, (own,))).iterate(start, STEPS)
             for own in range(2)
         ]
         for batch, parts in zip(whole[start:], zip(*halves, strict=True), strict=True):
             joined = Batch(*map(np.concatenate, zip(*parts, strict=True)))
-            for one, other in zip(batch, joined, strict=True):
-                np.testing.assert_array_equal(one, other)
-
-
-def test_one_stage_without_a_border_is_a_run_with_weights(tokenized: list[TokenizedCorpus]) -> None:
-    [stage] = read_stages(["1,0.5,2"])
-    lengths = [each.lengths for each in tokenized]
-    data = DataConfig(max_length=40, batch_tokens=480, num_shapes=3)
-    alone = Loader(make_plan(lengths, data, 0, stage.weights), tokenized, parts=2)
-    staged = open_stages(tokenized, stages=["1,0.5,2"])
-    for one, other in zip(alone.iterate(9, 80), staged.iterate(9, 80), strict=True):
-        np.testing.assert_array_equal(one.tgt_out, other.tgt_out)
-
-
-def test_shares_are_those_of_weighted_pairs_and_subwords(tokenized: list[TokenizedCorpus]) -> None:
-    plan = open_stages(tokenized).open_step(0).plan
-    measured = measure_stages(read_stages([*STAGES]), plan, PARTS)
-    assert [stage["steps"] for stage in measured] == [[1, 40], [41, 100], [101, 155], [156, None]]
-    subwords = np.array([sum(int(side.sum()) for side in each.lengths) for each in tokenized])
-    for stage, (_, weights) in zip(measured, STAGES.values(), strict=True):
-        for name, sizes in (("pairs", np.array([240, 120, 40])), ("subwords", subwords)):
-            found = [part[name] for part in stage["corpora"]]
-            np.testing.assert_allclose(found, weights * sizes / (weights @ sizes), atol=1e-4)
-        assert [part["name"] for part in stage["corpora"]] == ["web", "back", "clean"]
-    with pytest.raises(DataError, match=r"less than one of the 40 pairs of training corpus 3, who"):
-        measure_stages(read_stages(["9: 1,1,1", "1,1,0.01"]), plan, PARTS)
+            small_corpus.assert_same(batch, joined)

@@ -1,6 +1,4 @@
 import dataclasses
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +6,7 @@ import pytest
 from t2t.config.fields import DataConfig
 from t2t.data import corpus_sources
 from t2t.data.corpus import DataError
+from tests import programs
 from tests.data import tiny_tfds
 
 
@@ -30,6 +29,8 @@ def test_tfds_is_read_on_another_host_from_the_cache(prepared: DataConfig, tmp_p
     assert there.fingerprint() == here.fingerprint()
     with pytest.raises(DataError, match=r"not prepared in .*, nor in data\.cache_directory="):
         corpus_sources.open_split(dataclasses.replace(elsewhere, src_language="en"), "train")
+    with pytest.raises(DataError, match=r"data\.tgt_language='fr'.* two of de, en"):
+        corpus_sources.open_split(dataclasses.replace(prepared, tgt_language="fr"), "train")
 
 
 def test_held_out_splits_come_from_another_tfds_dataset(
@@ -61,31 +62,9 @@ def test_tfds_is_read_elsewhere_without_tensorflow(prepared: DataConfig) -> None
         "assert 'tensorflow' not in sys.modules;"
         "print(*sorted(corpus)[0], corpus.fingerprint(), sep='|', end='')"
     )
-    root = Path(__file__).parents[2]
-    result = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
-    )
+    result = programs.run_python("-c", program)
     german, english = tiny_tfds.pair("train", 0)
     prepared_backwards = DataConfig("tfds", "en", "de", prepared.directory, prepared.tfds_name)
     fingerprint = corpus_sources.open_split(prepared_backwards, "train").fingerprint()
     assert result.stdout == f"{english}|{german}|{fingerprint}"
     assert fingerprint != corpus_sources.open_split(prepared, "train").fingerprint()
-
-
-def test_tfds_refuses_languages_that_it_has_not(prepared: DataConfig) -> None:
-    data = DataConfig("tfds", "de", "fr", prepared.directory, prepared.tfds_name)
-    with pytest.raises(DataError, match=r"data\.tgt_language='fr'.* two of de, en"):
-        corpus_sources.open_split(data, "train")
-
-
-def test_failed_download_is_one_line(
-    prepared: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tensorflow_datasets.core.download.util import DownloadError
-
-    def fail(builder: object) -> None:  # noqa: ARG001
-        raise DownloadError("Failed to get url http://x: HTTP code: 503.")
-
-    monkeypatch.setattr(tiny_tfds.TinyTranslation, "download_and_prepare", fail)
-    with pytest.raises(DataError, match=r"be prepared in .*503\.; preparing needs a network"):
-        corpus_sources.prepare(dataclasses.replace(prepared, directory=str(tmp_path)))

@@ -106,15 +106,6 @@ def assert_each_holds(share: float, program: Program) -> None:
     }
 
 
-def test_two_processes_train_as_one_where_each_holds_all_parameters(
-    config: Config, folder: Path, of_one: Path
-) -> None:
-    with train(config, folder, folder / "two") as program:
-        assert program.wait() == 0, program.messages
-    assert_each_holds(1.0, program)
-    assert_same_run(folder / "two", of_one)
-
-
 def stop(number: signal.Signals, config: Config, folder: Path, run: Path) -> Program:
     """Starts a run by two processes, and stops both after their first checkpoint."""
     with train(config, folder, run) as program:
@@ -132,7 +123,7 @@ def test_all_processes_stop_at_one_step_and_another_number_continues(
     config: Config, folder: Path, of_one: Path
 ) -> None:
     run = folder / "continued-by-one"
-    stop(signal.SIGTERM, config, folder, run)
+    assert_each_holds(1.0, stop(signal.SIGTERM, config, folder, run))
     run_alone(4, "t2t.train", *write_flags(config, folder, run))
     assert_same_run(run, of_one)
 

@@ -8,42 +8,27 @@ import pytest
 
 from t2t.data import corpus
 from t2t.data.corpus import TextFile
-from t2t.storage.file_facts import recall, remember
-from t2t.storage.paths import find_version
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
+def test_text_is_read_once_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "text.en"
     path.write_text("a\nb\n")
-    return path
-
-
-def test_facts_of_a_changed_file_are_forgotten(file: Path, tmp_path: Path) -> None:
-    remember(tmp_path / "folder", file, {"lines": 2}, find_version(file))
-    file.write_text("a\nc\n")
-    os.utime(file, ns=(1, 1))
-    assert recall(tmp_path / "folder", file) is None
-    file.unlink()
-    assert recall(tmp_path / "folder", file) is None
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 1}'])
-def test_damaged_facts_are_none(file: Path, tmp_path: Path, content: str) -> None:
-    remember(tmp_path, file, {"lines": 2}, find_version(file))
-    (entry,) = tmp_path.glob("*.json")
-    entry.write_text(content)
-    assert recall(tmp_path, file) is None
-
-
-def test_text_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = TextFile(file, tmp_path / "folder")
+    first = TextFile(path, tmp_path / "folder")
     with monkeypatch.context() as patch:
         patch.setattr(corpus, "_map_text", None)
-        second = TextFile(file, tmp_path / "folder")
+        second = TextFile(path, tmp_path / "folder")
         assert len(second) == len(first) == 2
         assert second.fingerprint() == first.fingerprint()
     assert second.read(1, 2) == ["b"]  # only now
+    (entry,) = (tmp_path / "folder").glob("*.json")
+    for content in ("", "[]", '{"version": 1}'):  # damaged
+        entry.write_text(content)
+        assert len(TextFile(path, tmp_path / "folder")) == 2
+    path.write_text("a\nc\n")  # of the same size
+    os.utime(path, ns=(1, 1))
+    assert TextFile(path, tmp_path / "folder").fingerprint() != first.fingerprint()
 
 
 @pytest.mark.parametrize("name", ["text.en", "text.en.gz"])

@@ -1,7 +1,6 @@
 """Locks on files, whose holder is named, and in a bucket: taken over from the dead alone."""
 
 import errno
-import logging
 import multiprocessing
 import os
 import re
@@ -22,23 +21,8 @@ from t2t.training.run_directory import RunError, lock
 from tests.bucket_server import die_at
 
 
-def test_holder_is_named_to_those_that_wait_in_vain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(locks, "WAIT", 0.01)
-    holder = rf"process {os.getpid()} on {socket.gethostname()} since 20.* UTC, .*python"
-    with (
-        caplog.at_level(logging.INFO),
-        lock_file(tmp_path / "lock"),
-        pytest.raises(LockedError, match=f"{holder}.*; gave up after 0 seconds"),
-        lock_file(tmp_path / "lock"),
-    ):
-        pass
-    assert "lock is held by process" in caplog.text
-
-
 @pytest.mark.parametrize("shared", [False, True])
-def test_lock_is_taken_when_its_holder_ends(
+def test_holder_is_named_and_the_lock_is_taken_when_it_ends(
     tmp_path: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "_POLL", 0.01)
@@ -49,14 +33,18 @@ def test_lock_is_taken_when_its_holder_ends(
             begun.set()
             time.sleep(0.05)
 
-    holder = threading.Thread(target=hold)
-    holder.start()
+    thread = threading.Thread(target=hold)
+    thread.start()
     begun.wait()
-    with pytest.raises(LockedError), lock_file(tmp_path / "lock", shared=shared, wait=0.0):
+    holder = rf"process {os.getpid()} on {socket.gethostname()} since 20.* UTC, .*python"
+    with (
+        pytest.raises(LockedError, match=f"{holder}.*; gave up after 0 seconds"),
+        lock_file(tmp_path / "lock", shared=shared, wait=0.0),
+    ):
         pass
     with lock_file(tmp_path / "lock", shared=shared, wait=10.0):
         pass
-    holder.join()
+    thread.join()
 
 
 def test_killed_holder_leaves_nothing_but_children_that_inherit_the_lock_keep_it(
@@ -125,24 +113,23 @@ def leave_lock(folder: Path, moment: str) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
-def test_second_holder_on_this_machine_is_refused(bucket: Path) -> None:
-    with (
-        lock(bucket, REFUSAL),
-        pytest.raises(
-            RunError, match=rf"{REFUSAL} \(the lock is held by process {os.getpid()} on "
-        ),
-        lock(bucket, REFUSAL),
-    ):
-        pass
-
-
-def test_living_holder_on_another_machine_is_noticed_by_its_heartbeat(
+def test_lock_that_is_held_is_refused_on_this_machine_and_on_another(
     bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with lock_folder(bucket):
-        be_on_another_machine(monkeypatch, tmp_path)
-        with pytest.raises(LockedError, match=f"process {os.getpid()} on "), lock_folder(bucket):
+    """Only holders that share it admit each other."""
+    holder = f"process {os.getpid()} on "
+    with lock_folder(bucket, shared=True), lock_folder(bucket, shared=True):
+        pass
+    with lock(bucket, REFUSAL):
+        with (
+            pytest.raises(RunError, match=rf"{REFUSAL} \(the lock is held by {holder}"),
+            lock(bucket, REFUSAL),
+        ):
             pass
+        be_on_another_machine(monkeypatch, tmp_path)  # where the heartbeat is noticed
+        for shared in (False, True):
+            with pytest.raises(LockedError, match=holder), lock_folder(bucket, shared=shared):
+                pass
 
 
 def test_lock_released_while_another_waits_is_given_on(
@@ -174,10 +161,14 @@ def test_lock_of_a_killed_process_is_taken_over(
         assert time.monotonic() - started > locks.STALE
 
 
+@pytest.mark.parametrize("hesitates", [False, True])
 def test_one_of_two_that_see_the_same_dead_holder_gets_the_lock(
-    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hesitates: bool, bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second replaces a generation that the first has replaced, which the server refuses."""
+    """The second replaces a generation that the first has replaced, which the server refuses.
+
+    Also if it hesitates while others hold and release the lock.
+    """
     monkeypatch.setattr(locks, "HEARTBEAT", 100.0)
     be_on_another_machine(monkeypatch, tmp_path)
     original = locks._BucketLock.wait
@@ -187,30 +178,12 @@ def test_one_of_two_that_see_the_same_dead_holder_gets_the_lock(
         original(self)
         monkeypatch.setattr(locks._BucketLock, "wait", original)
         be_on_another_machine(monkeypatch, tmp_path / "third")
+        if hesitates:
+            with lock_folder(bucket):
+                pass
         winner.__enter__()
 
     monkeypatch.setattr(locks._BucketLock, "wait", wait_and_lose)
-    with pytest.raises(LockedError, match="process "), lock_folder(bucket):
-        pass
-    winner.__exit__(None, None, None)
-
-
-def test_one_that_hesitates_while_others_hold_and_release_the_lock_is_refused(
-    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = locks._BucketLock.wait
-    be_on_another_machine(monkeypatch, tmp_path)
-    winner = lock_folder(bucket)
-
-    def wait_too_long(self: locks._BucketLock) -> None:
-        original(self)
-        monkeypatch.setattr(locks._BucketLock, "wait", original)
-        be_on_another_machine(monkeypatch, tmp_path / "third")
-        with lock_folder(bucket):
-            pass
-        winner.__enter__()
-
-    monkeypatch.setattr(locks._BucketLock, "wait", wait_too_long)
     with pytest.raises(LockedError, match="process "), lock_folder(bucket):
         pass
     winner.__exit__(None, None, None)
@@ -240,14 +213,3 @@ def test_holder_that_lost_the_lock_ends_at_once(
             time.sleep(0.05)
     first.__exit__(None, None, None)
     assert re.search("has taken over the lock.*ends without writing", ended[0])
-
-
-def test_holders_that_share_the_lock_admit_each_other_but_nobody_else(
-    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with lock_folder(bucket, shared=True), lock_folder(bucket, shared=True):
-        pass
-    with lock_folder(bucket):
-        be_on_another_machine(monkeypatch, tmp_path)
-        with pytest.raises(LockedError), lock_folder(bucket, shared=True):
-            pass

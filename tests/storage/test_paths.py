@@ -1,8 +1,6 @@
 """Paths as users write them: what is local, what is in a bucket, and what is refused."""
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from t2t.storage.paths import (
     split_run_paths,
     storage_errors,
 )
+from tests.programs import run_python
 
 
 def test_local_path_stays_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,11 +40,8 @@ def test_path_in_a_bucket_is_joined_and_named_like_a_local_one() -> None:
     [
         ("hdfs://node/run", "hdfs:// is not supported; use a local path or gs://"),
         ("s3://bucket/run", r"s3:// is not supported; mount it, .* \(docs/buckets.md says how"),
-        ("file:///tmp/run", "file:// is not supported"),
-        ("GS://bucket/run", "GS:// is not supported"),
         ("gs://", "gs:// names no bucket; write gs://BUCKET/"),
         ("gs:///run", "names no bucket"),
-        ("gs:/bucket/run", "names no bucket"),
         ("~nobody-of-this-name/run", "there is no such user; write the folder in full"),
     ],
 )
@@ -55,7 +51,7 @@ def test_path_that_cannot_work_is_refused(text: str, message: str) -> None:
         make_path(text)
 
 
-@pytest.mark.parametrize("name", ["a,b", '"a"', "a ", " a", "a\nb"])
+@pytest.mark.parametrize("name", ["a,b", '"a"', " a", "a\nb"])
 def test_new_run_has_a_name_that_lists_of_runs_can_hold(name: str) -> None:
     with pytest.raises(PathError, match="take several runs separate them by commas; choose a name"):
         check_new_run_path(Path(name))
@@ -68,16 +64,13 @@ def test_path_with_a_comma_that_exists_is_one(tmp_path: Path) -> None:
     assert split_run_paths(f"{tmp_path}/a,{tmp_path}/b") == [tmp_path / "a", tmp_path / "b"]
 
 
-def test_empty_run_directory_is_not_the_current_folder() -> None:
-    with pytest.raises(PathError, match="--workdir is empty; name a folder"):
-        make_run_path("")
-
-
-@pytest.mark.parametrize("name", ["run [1]", "run*", "run?", "run\\"])
-def test_run_directory_is_no_pattern(
+@pytest.mark.parametrize("name", ["run [1]", "run\\"])
+def test_run_directory_is_neither_a_pattern_nor_empty(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Orbax writes checkpoints into "run [1]" and does not find them again."""
+    with pytest.raises(PathError, match="--workdir is empty; name a folder"):
+        make_run_path("")
     with pytest.raises(PathError, match=r"--workdir=/.*; choose a path without them"):
         make_run_path(name)
     (tmp_path / name).mkdir()
@@ -92,6 +85,16 @@ def test_missing_client_is_named_with_the_command_that_installs_it(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(PathError, match=r"gcsfs is not installed.*'\.\[gcs\]'"):
         make_path("gs://bucket/run")
+
+
+def test_local_paths_import_no_client() -> None:
+    """Programs that use local paths start as fast as without buckets."""
+    code = (
+        "import sys; from t2t.storage.paths import make_path; make_path('runs');"
+        "print({'etils', 'fsspec', 'gcsfs', 'aiohttp'} & sys.modules.keys())"
+    )
+    done = run_python("-c", code)
+    assert done.stdout.strip() == "set()"
 
 
 def test_path_that_has_to_be_local_is_refused_in_a_bucket() -> None:
@@ -113,13 +116,3 @@ def test_errors_of_the_client_are_caught_with_those_of_file_systems() -> None:
     ):
         assert isinstance(error, storage_errors())
     assert not isinstance(ValueError(), storage_errors())
-
-
-def test_local_paths_import_no_client() -> None:
-    """Programs that use local paths start as fast as without buckets."""
-    code = (
-        "import sys; from t2t.storage.paths import make_path; make_path('runs');"
-        "print({'etils', 'fsspec', 'gcsfs', 'aiohttp'} & sys.modules.keys())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
