@@ -13,15 +13,7 @@ from t2t.config.files import override
 from t2t.model.interface import Params, merge
 from t2t.ops.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.sweeps.sweep_rows import read_rows
-from tests.model.small_models import (
-    COMBINED,
-    SRC,
-    TGT_IN,
-    VARIANTS,
-    VOCAB_SIZE,
-    draw_model,
-    vary,
-)
+from tests.model.small_models import COMBINED, SRC, TGT_IN, VARIANTS, VOCAB_SIZE, draw_model, vary
 
 BASE = ModelConfig()
 BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3)

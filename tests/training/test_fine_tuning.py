@@ -205,32 +205,23 @@ def test_nothing_that_fits_is_refused(vocabularies: dict[str, Vocabulary]) -> No
     check_fit(new, make_source(make_params(vocabularies["tagged"], "all", 0), vocabulary))
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("runs/a", ("runs/a", "")),
-        ("runs/a:ema:300", ("runs/a", "ema:300")),
-        ("runs/a:lats", ("runs/a:lats", "")),
-        ("runs/a:b:best", ("runs/a:b", "best")),
-    ],
-)
-def test_checkpoint_is_what_follows_the_last_colon(name: str, wanted: tuple[str, str]) -> None:
-    path, checkpoint = split_name(name, "--init_from")
-    assert (str(path), checkpoint) == wanted
-
-
-def test_run_that_exists_is_no_checkpoint_of_another(tmp_path: Path) -> None:
+def test_checkpoint_is_what_follows_the_last_colon(tmp_path: Path) -> None:
+    """Unless that is a part of the run's own name."""
     run = tmp_path / "22:36:05"
     run.mkdir()
     save_config(Config(), run / "config.json")
-    assert split_name(str(run), "") == (run, "")
-    assert split_name(f"{run}:20", "") == (run, "20")
+    for name, wanted, suffix in (
+        ("runs/a", "runs/a", ""),
+        ("runs/a:ema:300", "runs/a", "ema:300"),
+        ("runs/a:lats", "runs/a:lats", ""),
+        ("runs/a:b:best", "runs/a:b", "best"),
+        (str(run), str(run), ""),
+        (f"{run}:20", str(run), "20"),
+    ):
+        assert split_name(name, "--init_from") == (Path(wanted), suffix)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "label"),
-    [("", "best-200"), (":last", "300"), (":100", "100"), (":avg:2", "avg2-300")],
-)
+@pytest.mark.parametrize(("suffix", "label"), [("", "best-200"), (":avg:2", "avg2-300")])
 def test_checkpoint_is_read_as_evaluation_reads_it(
     suffix: str, label: str, run: Path, tmp_path: Path
 ) -> None:
@@ -249,13 +240,8 @@ def test_checkpoint_without_validation_scores_is_the_last(
 
 
 def test_run_that_cannot_be_the_source_is_refused(run: Path, tmp_path: Path) -> None:
-    for name, message in (
-        (tmp_path / "nothing", "--init_from=.* is no run directory; write RUN or RUN:CHECKPOINT"),
-        (f"{run}:lats", "--init_from=.*lats is no run directory"),
-        (f"{run}:7", "no checkpoint of step 7; it has 100, 200, 300"),
-        (f"{run}:ema", "no moving average"),
-    ):
-        with pytest.raises(RunError, match=message):
+    for name in (tmp_path / "nothing", f"{run}:lats"):
+        with pytest.raises(RunError, match="is no run directory; write RUN or RUN:"):
             read_source(str(name), tmp_path / "new")
     (tmp_path / "link").symlink_to(run)
     for workdir in (run, tmp_path / "link"):
@@ -264,9 +250,7 @@ def test_run_that_cannot_be_the_source_is_refused(run: Path, tmp_path: Path) -> 
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "config.json").write_bytes((run / "config.json").read_bytes())
-    with pytest.raises(
-        RunError, match=r"--init_from=.*empty has no complete checkpoint yet; train"
-    ):
+    with pytest.raises(RunError, match=r"empty has no complete checkpoint yet; train"):
         read_source(str(empty), tmp_path / "new")
 
 
