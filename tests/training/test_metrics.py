@@ -134,22 +134,6 @@ def test_every_figure_is_in_the_file_and_in_tensorboard(
     assert {name: value for _, name, value in events} == pytest.approx(figures | scores)
 
 
-def test_shares_of_what_layers_count_are_those_of_all_steps_that_were_not_skipped(
-    tmp_path: Path,
-) -> None:
-    steps = [([1.0, 3.0], 0), ([3.0, 3.0], 0), ([9.0, 0.0], 1), ([1.0, 9.0], 0)]
-    lines = report_steps(
-        tmp_path,
-        *(
-            make_metrics(in_a_row=skipped)._replace(auxiliary={"share": jnp.asarray(counts)})
-            for counts, skipped in steps
-        ),
-    )
-    shares = [[line[f"train/share/{i}"] for i in (0, 1)] for line in lines]
-    assert shares == [[0.4, 0.6], [0.1, 0.9]]
-    assert [name for _, name, _ in read_events(tmp_path)].count("train/share/1") == 2
-
-
 class UnderWay:
     """The loss of a step that is still being computed."""
 
@@ -188,20 +172,29 @@ def test_step_is_read_when_the_next_is_under_way_and_none_is_lost(tmp_path: Path
     assert [(line["step"], line["train/loss"]) for line in lines] == [(2, 1.5), (4, 3.5), (5, 5)]
 
 
-def test_skipped_step_is_said_and_leaves_the_loss_alone(
+def test_skipped_step_is_said_and_counts_neither_in_the_loss_nor_in_shares(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A figure that is not a number is null."""
-    report = make_report(tmp_path, every=1)
-    report.add(1, make_metrics(loss=NAN, skipped=1, in_a_row=1))
-    report.add(2, make_metrics(loss=2.0, skipped=1))
-    report.flush()
-    report.validation(2, {"perplexity": float("inf")})
-    report.close()
-    assert "step 1 skipped: loss or gradient is not finite" in caplog.messages
-    *train, validation = read_lines(tmp_path)
-    assert [(line["train/loss"], line["train/skipped"]) for line in train] == [(None, 1), (2.0, 1)]
-    assert validation["validation/perplexity"] is None
+    steps = [(1, [5, 0]), (2, [5, 0]), (0, [1, 3]), (0, [3, 3]), (1, [9, 0]), (0, [1, 9])]
+    lines = report_steps(
+        tmp_path,
+        *(
+            make_metrics(loss=NAN if in_a_row else 2.0, skipped=7, in_a_row=in_a_row)._replace(
+                auxiliary={"share": jnp.asarray(counts)}
+            )
+            for in_a_row, counts in steps
+        ),
+    )
+    assert caplog.messages == [
+        f"step {step} skipped: loss or gradient is not finite" for step in (1, 2, 5)
+    ]
+    assert [(line["train/loss"], line["train/skipped"]) for line in lines] == [
+        (None, 7), (2.0, 7), (2.0, 7),
+    ]  # fmt: skip
+    shares = [[line.get(f"train/share/{i}") for i in (0, 1)] for line in lines]
+    assert shares == [[None, None], [0.4, 0.6], [0.1, 0.9]]
+    assert [name for _, name, _ in read_events(tmp_path)].count("train/share/1") == 2
 
 
 class Memory:
