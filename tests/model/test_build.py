@@ -235,15 +235,9 @@ def test_cached_decoding_of_a_shuffled_beam_equals_teacher_forcing(name: str) ->
     rows, beam, steps = len(SRC), 3, 4
     is_extended = name not in COMBINED  # a longer cache is another program
 
-    @jax.jit
-    def start(params: Params) -> Any:
-        model = merge(structure, params)
-        return model.init_cache(SRC, beam, max_length=2 if is_extended else steps + 2)
-
-    @jax.jit
-    def decode_step(params: Params, *arguments: Any) -> Any:
-        return merge(structure, params).decode_step(*arguments)
-
+    length = 2 if is_extended else steps + 2
+    start = jax.jit(lambda params: merge(structure, params).init_cache(SRC, beam, length))
+    decode_step = jax.jit(lambda params, *others: merge(structure, params).decode_step(*others))
     cache, hypotheses = start(params), np.zeros((rows, beam, 0), np.int32)
     found, forced = [], []
     for step in range(steps):

@@ -55,16 +55,8 @@ def test_steps_of_different_architectures_are_teacher_forcing() -> None:
     expected_mean /= expected_mean.sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(softmax(together), expected_mean, rtol=1e-4)
 
-    @jax.jit
-    def start(params: Any) -> Any:
-        ensemble = merge(structure, params)
-        return ensemble.init_cache(SRC, 2, 2)
-
-    @jax.jit
-    def decode_step(params: Any, *arguments: Any) -> Any:
-        return merge(structure, params).decode_step(*arguments)
-
-    cache = start(params)
+    cache = jax.jit(lambda params: merge(structure, params).init_cache(SRC, 2, 2))(params)
+    decode_step = jax.jit(lambda params, *others: merge(structure, params).decode_step(*others))
     parents = jnp.tile(jnp.arange(2), (2, 1))
     for step in range(3):
         if step == 2:

@@ -67,16 +67,12 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
         return record(TEXTBOOK["attention"](*others, scaled=scaled), rate, key)
 
     policy = dataclasses.replace(POLICY, dropout=record, attention=attend)
-    fields: dict[str, Any] = {
-        "dropout": 0.1,
-        "attention_dropout": 0.2,
-        "feed_forward_dropout": 0.3,
-        "num_layers": 2,
-        "kind": "rnn" if family is RNN else "transformer",
-    }
+    config = dataclasses.replace(
+        SMALL, num_layers=2, dropout=0.1, attention_dropout=0.2, feed_forward_dropout=0.3
+    )
+    config = dataclasses.replace(config, kind="rnn" if family is RNN else "transformer")
 
     def run(key: jax.Array) -> jax.Array:
-        config = dataclasses.replace(SMALL, **fields)
         return family(config, policy, *SIZES, jax.random.key(0))(SRC, TGT_IN, key)
 
     jax.jit(run)(jax.random.key(1)).block_until_ready()

@@ -1,6 +1,5 @@
 """Where the kernel is used, and compiled; `test_twins.py` holds it to equation 1."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -17,22 +16,18 @@ from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
 
 
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """Of what is to be attended to, and by what."""
-
-    rows: int = 8
-    heads: int = 4
-    queries: int = 256
-    keys: int = 256
-    d_k: int = 64
-    d_v: int = 64
-    dtype: str = "bfloat16"
-
-    def describe(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Queries, keys and values."""
-        sizes = (self.queries, self.d_k), (self.keys, self.d_k), (self.keys, self.d_v)
-        return tuple(jax.ShapeDtypeStruct((self.rows, self.heads, *s), self.dtype) for s in sizes)
+def describe(
+    rows: int = 8,
+    heads: int = 4,
+    queries: int = 256,
+    keys: int = 256,
+    d_k: int = 64,
+    d_v: int = 64,
+    dtype: str = "bfloat16",
+) -> list[jax.ShapeDtypeStruct]:
+    """Queries, keys and values."""
+    sizes = (queries, d_k), (keys, d_k), (keys, d_v)
+    return [jax.ShapeDtypeStruct((rows, heads, *each), dtype) for each in sizes]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +47,7 @@ class Shape:
 def test_kernel_is_chosen_by_shape_and_numbers(
     change: dict[str, Any], supported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shapes = Shape(rows=1, **change).describe()
+    shapes = describe(rows=1, **change)
     query, keys, values = (jnp.zeros(x.shape, x.dtype).swapaxes(1, 2) for x in shapes)
     asked = query, KeyValue(keys, values)
     assert not supports(*asked, None, 0.0)  # on a CPU
@@ -68,21 +63,22 @@ def test_kernel_is_chosen_by_shape_and_numbers(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("topology", "shape"),
+    ("topology", "sizes"),
     [
-        ("v4:2x2x1", Shape()),
-        ("v5p:2x2x1", Shape()),
-        ("v6e:2x2", Shape()),
-        ("v5e:2x2", Shape()),
-        ("v5e:2x2", Shape(heads=2, queries=1024, keys=1024)),
-        ("v5e:2x2", Shape(heads=1, queries=2 * LANES, keys=LANES, d_k=48)),
+        ("v4:2x2x1", {}),
+        ("v5p:2x2x1", {}),
+        ("v6e:2x2", {}),
+        ("v5e:2x2", {}),
+        ("v5e:2x2", {"heads": 2, "queries": 1024, "keys": 1024}),
+        ("v5e:2x2", {"heads": 1, "queries": 2 * LANES, "keys": LANES, "d_k": 48}),
     ],
     ids=str,
 )
 @pytest.mark.usefixtures("nothing_cached")
-def test_tpu_compiler_takes_the_kernel(topology: str, shape: Shape) -> None:
+def test_tpu_compiler_takes_the_kernel(topology: str, sizes: dict[str, Any]) -> None:
     pytest.importorskip("libtpu")
     mesh = make_mesh(MeshConfig(), open_topology(topology).devices)
+    described = describe(**sizes)
 
     def run(mask: jax.Array, *arrays: jax.Array) -> Any:
         def attend(query: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
@@ -95,7 +91,7 @@ def test_tpu_compiler_takes_the_kernel(topology: str, shape: Shape) -> None:
         rows = spec("batch", None, None, None)
         assert rows is not None
         cut = NamedSharding(mesh, rows)
-        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=cut) for x in shape.describe()]
-        mask = jax.ShapeDtypeStruct((shape.rows, 1, 1, shape.keys), bool, sharding=cut)
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=cut) for x in described]
+        mask = jax.ShapeDtypeStruct((8, 1, 1, described[1].shape[2]), bool, sharding=cut)
         text = jax.jit(run).lower(mask, *shapes).compile().as_text()
     assert str(text).count('custom_call_target="tpu_custom_call"') == 2

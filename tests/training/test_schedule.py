@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +30,8 @@ def find_rate(kind: str, count: int) -> float:
             return PEAK * min(count / WARMUP, 1)
 
 
-def find_rates(kind: str, updates: range, **changes: int) -> np.ndarray:
-    config = dataclasses.replace(CONFIG, schedule=kind, **changes)  # type: ignore[arg-type]
+def find_rates(kind: str, updates: range, **changes: Any) -> np.ndarray:
+    config = dataclasses.replace(CONFIG, schedule=kind, **changes)
     return np.asarray(jax.vmap(make_schedule(config, d_model=512))(jnp.asarray(updates)))
 
 
