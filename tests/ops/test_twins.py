@@ -163,7 +163,7 @@ def smoothed_loss(module: Any, **options: Any) -> Case:
     )
 
 
-def drop(module: Any) -> Function:
+def r_drop(module: Any) -> Function:
     return lambda pair, *x: jnp.stack(module.r_drop_cross_entropy(pair[:, 0], pair[:, 1], *x))
 
 
@@ -245,8 +245,8 @@ CASES = {
     "smoothed loss on TPUs": smoothed_loss(chunked_loss, platform="tpu"),
     "smoothed loss on GPUs": smoothed_loss(gpu_loss),
     "R-Drop's loss": Case(
-        drop(loss),
-        drop(chunked_r_drop),
+        r_drop(loss),
+        r_drop(chunked_r_drop),
         {
             (BATCH, 2, LENGTH, 16): ("batch", None, None, None),
             (WORDS, 16): ("vocabulary", "d_model"),
