@@ -84,12 +84,11 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
 DROPS = dataclasses.replace(SMALL, num_layers=2, dropout=0.2, attention_dropout=0.1)
 
 
-@pytest.mark.parametrize("kernels", ["auto", "textbook"])
-def test_scanned_layers_compute_what_unrolled_ones_do(kernels: str) -> None:
+def test_scanned_layers_compute_what_unrolled_ones_do() -> None:
     """With the same dropout masks, from the same parameters."""
     results = []
     for scanned in (False, True):
-        config = dataclasses.replace(DROPS, scan_layers=scanned, kernels=kernels)
+        config = dataclasses.replace(DROPS, scan_layers=scanned)
         structure, params = draw_params(config)
 
         def sum_logits(params: Params, key: jax.Array, structure: Any = structure) -> jax.Array:
