@@ -54,8 +54,8 @@ def test_kernel_is_chosen_by_shape_and_numbers(
     monkeypatch.setattr(tpu_attention, "platform", lambda: "tpu")
     assert supports(*asked, None, 0.0) == supported
     if supported:
-        monkeypatch.setattr(tpu_attention, "tpu_attention", lambda *_, scaled: scaled)
-        assert fast_attention(*asked, jnp.ones((1, 1, 1, 1), bool), scaled=True) is True
+        monkeypatch.setattr(tpu_attention, "tpu_attention", lambda *_, scaled: query)
+        assert fast_attention(*asked, jnp.ones((1, 1, 1, 1), bool), scaled=True) is query
     bias = jnp.zeros((query.shape[2], query.shape[1], keys.shape[1]))
     assert not supports(*asked, bias, 0.0)
     assert not supports(*asked, None, 0.1)

@@ -108,8 +108,10 @@ def test_training_restores_groups_of_parameters_without_making_another_state(
 ) -> None:
     """Arrays that are cut, and some that every device has."""
     model = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
-    groups = {"frozen": ("encoder.*",), "rate_factors": ("decoder.*=0.5", "*=2")}  # none has 1
-    own = dataclasses.replace(CONFIG.training, ema_decay=0.9, **groups)
+    factors = "decoder.*=0.5", "*=2"  # of which none is 1
+    own = dataclasses.replace(
+        CONFIG.training, ema_decay=0.9, frozen=("encoder.*",), rate_factors=factors
+    )
     training = dataclasses.replace(CONFIG, model=model, training=own)
     save_config(training, tmp_path / "config.json")
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
