@@ -186,9 +186,11 @@ def test_only_what_changes_no_parameter_and_no_score_may_change(
 def test_run_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     workdir = tmp_path / "file" / "run"
-    for make in (lambda: open_run(workdir, CONFIG), lock_run(workdir).__enter__):
-        with pytest.raises(RunError, match="file/run cannot be written"):
-            make()
+    message = "file/run cannot be written"
+    with pytest.raises(RunError, match=message):
+        open_run(workdir, CONFIG)
+    with pytest.raises(RunError, match=message), lock_run(workdir):
+        pass
 
 
 def test_checkpoints_without_their_config_are_not_continued(copy: Path) -> None:
