@@ -87,7 +87,7 @@ LONGEST = [
     "test_buckets.py", "decoding/test_sampling.py", "planning/test_planner.py", "test_prepare.py",
     "test_start.py", "decoding/test_beam_search.py", "decoding/test_translator.py",
     "evaluation/test_likelihood.py", "model/test_ensemble.py", "model/test_precision.py",
-    "training/test_checkpoint.py", "training/test_r_drop.py",
+    "training/test_checkpoint.py", "training/test_losses.py",
 ]  # fmt: skip
 
 

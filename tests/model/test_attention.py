@@ -1,11 +1,15 @@
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from t2t.config.fields import ModelConfig
+from t2t.model import attention
 from t2t.model.attention import MultiHeadAttention, dot_product_attention
 from t2t.model.kv_cache import KeyValue
+from t2t.ops import recomputed_attention, tpu_attention
 from tests.model.small_models import POLICY
 
 
@@ -35,3 +39,25 @@ def test_each_projection_starts_within_the_glorot_limit_of_its_own_fans(over_mem
         limit = (6 / (d_model + fan_out)) ** 0.5
         assert np.abs(drawn).max() == pytest.approx(limit, rel=0.01)
         assert drawn.std() == pytest.approx(limit / 3**0.5, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [
+        attention.dot_product_attention,
+        recomputed_attention.recomputed_attention,
+        tpu_attention.tpu_attention,
+    ],
+    ids=["formula", "recomputed", "TPU"],
+)
+def test_hidden_keys_have_no_weight_however_small_the_logits_are(
+    attend: Callable[..., jax.Array],
+) -> None:
+    query = jnp.full((1, 3, 1, 8), 300.0)  # logits of -254,558
+    values = jnp.array([1.0, 2.0, 7.0]).reshape(1, 3, 1, 1)
+    mask = jnp.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]], bool)[None, None]
+    found, pull_back = jax.vjp(
+        lambda *x: attend(x[0], KeyValue(*x[1:]), mask), query, -query, values
+    )
+    assert found.ravel().tolist() == [1, 1.5, 0]
+    assert not pull_back(jnp.ones_like(found))[0][:, 2].any()

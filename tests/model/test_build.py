@@ -1,6 +1,6 @@
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -31,7 +31,6 @@ from tests.model.small_models import (
 
 Logits: TypeAlias = Float[Array, "B T V"]
 
-IN_FLOAT32 = [name for name in VARIANTS if vary(name).dtype == "float32"]
 TRANSFORM = {
     "transformer": reference.transform,
     "decoder_only": reference.transform_decoder_only,
@@ -39,31 +38,13 @@ TRANSFORM = {
 }
 
 
-def alone(names: Iterable[str]) -> list[Any]:
+def alone(*names: str) -> list[Any]:
     """Variants that differ from the paper in one way: in the slow tests, since they are many."""
     return [pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-def knows_order_otherwise(changes: dict[str, Any]) -> bool:
-    return bool({"position", "kind"} & changes.keys())
-
-
 # The ways in which a model knows the order of words.
-ALONE = ["paper", *(name for name in IN_FLOAT32 if knows_order_otherwise(VARIANTS[name]))]
-ORDERS = [
-    *(name for name, changes in COMBINED.items() if knows_order_otherwise(changes)),
-    *alone(ALONE),
-]
-DECODED = [
-    *(pytest.param(name, marks=pytest.mark.equality) for name in COMBINED),
-    # What decoding step by step could get wrong besides.
-    *alone([*ALONE, "no scaling", "decoder_layers", "one key/value head", "d_v", "pre-norm"]),
-]
-# Recurrent networks take no packed rows.
-PACKED = [
-    *(name for name in COMBINED if vary(name).kind != "rnn"),
-    *alone(name for name in IN_FLOAT32 if vary(name).kind != "rnn"),
-]
+ORDERS = [name for name, changes in COMBINED.items() if {"position", "kind"} & changes.keys()]
 
 # One shape of batches serves most tests, and sources and targets have the same shape.
 ROWS, LENGTH = 24, 8
@@ -143,7 +124,9 @@ def run_again_with_dropout(name: str, seed: int) -> Float[np.ndarray, "B T V"]:
 run_with_dropout = functools.cache(run_again_with_dropout)
 
 
-@pytest.mark.parametrize("name", [*COMBINED, *alone(IN_FLOAT32)])
+@pytest.mark.parametrize(
+    "name", [*COMBINED, *alone(*(name for name in VARIANTS if vary(name).dtype == "float32"))]
+)
 def test_variant_agrees_with_naive_numpy(name: str) -> None:
     parameters = jax.tree.map(lambda x: np.asarray(x, float), draw_model(name)[1])
     for row, *padded in zip(run(name).logits, SRC.tolist(), TGT_IN.tolist(), strict=True):
@@ -171,7 +154,7 @@ def test_every_variant_is_another_model(name: str) -> None:
         assert float(np.abs(found - paper).max()) > 1e-3
 
 
-@pytest.mark.parametrize("name", [*COMBINED, *alone(VARIANTS)])
+@pytest.mark.parametrize("name", [*COMBINED, *alone("bfloat16", "mixed", "LSTM in bfloat16")])
 def test_gradients_reach_every_parameter_and_lower_the_loss(name: str) -> None:
     """By as much as they promise; in bfloat16 rounding changes the loss by about 0.003."""
     structure, params = draw_model(name)
@@ -228,20 +211,9 @@ def test_source_padding_has_no_influence_and_every_word_has(name: str) -> None:
     assert not is_changed[np.asarray(TGT_IN) != PAD_ID].any()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMBINED)
-def test_more_padding_does_not_change_the_logits(name: str) -> None:
-    """Other tests add 22 rows and 3 positions to the batch; its own shape is another program."""
-    structure, params = draw_model(name)
-    run_unpadded = jax.jit(lambda params: merge(structure, params)(SRC, TGT_IN))
-    wanted = run_unpadded(params)
-    np.testing.assert_allclose(run(name).logits, wanted, atol=2e-6 * np.abs(wanted).max())
-    padded, _ = compile_model(structure)(params, widen(SRC), widen(TGT_IN), NO_GRADIENT)
-    assert np.isfinite(padded).all()  # also of the rows without any word
-
-
-@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("name", [name for name in COMBINED if vary(name).kind != "rnn"])
 def test_sentences_of_a_row_are_as_if_each_had_its_own(name: str) -> None:
+    """Recurrent networks take no such rows."""
     src, tgt_in = ([[*ids[1, :3], *ids[0]]] for ids in (np.asarray(SRC), np.asarray(TGT_IN)))
     [together], alone = run_model(*draw_model(name), src, tgt_in), run(name).logits
     near = 2e-6 * np.abs(alone).max()
@@ -249,22 +221,23 @@ def test_sentences_of_a_row_are_as_if_each_had_its_own(name: str) -> None:
     np.testing.assert_allclose(together[3:7], alone[0], atol=near)
 
 
-@pytest.mark.parametrize("name", DECODED)
+@pytest.mark.equality
+@pytest.mark.parametrize(
+    "name",
+    [
+        *COMBINED,
+        *alone("paper", "relative positions", "decoder only, rotary positions", "deep GRU"),
+    ],
+)
 def test_cached_decoding_of_a_shuffled_beam_equals_teacher_forcing(name: str) -> None:
     structure, params = draw_model(name)
     random = np.random.default_rng(0)
     rows, beam, steps = len(SRC), 3, 4
     is_extended = name not in COMBINED  # a longer cache is another program
 
-    @jax.jit
-    def start(params: Params) -> Any:
-        model = merge(structure, params)
-        return model.init_cache(SRC, beam, max_length=2 if is_extended else steps + 2)
-
-    @jax.jit
-    def decode_step(params: Params, *arguments: Any) -> Any:
-        return merge(structure, params).decode_step(*arguments)
-
+    length = 2 if is_extended else steps + 2
+    start = jax.jit(lambda params: merge(structure, params).init_cache(SRC, beam, length))
+    decode_step = jax.jit(lambda params, *others: merge(structure, params).decode_step(*others))
     cache, hypotheses = start(params), np.zeros((rows, beam, 0), np.int32)
     found, forced = [], []
     for step in range(steps):
@@ -331,7 +304,7 @@ def test_bfloat16_stays_close_and_keeps_float32_where_it_matters(
     assert {leaf.dtype for leaf in kept} == {jnp.dtype("float32")}
 
 
-@pytest.mark.parametrize("name", ["paper", *alone(["deep GRU"])])
+@pytest.mark.parametrize("name", ["paper", *alone("deep GRU")])
 def test_initial_logits_are_of_the_order_of_one(name: str) -> None:
     """Outputs that are normalised, or below one, times embeddings of deviation d_model^-0.5."""
     drawn = init_model(vary(name), *SIZES, jax.random.key(0))

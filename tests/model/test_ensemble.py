@@ -1,6 +1,5 @@
 """Ensembles against means computed in NumPy, and of one model with itself."""
 
-import functools
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ import pytest
 from t2t.config.fields import ModelConfig
 from t2t.model.ensemble import mean_of_log_probs, mean_of_probabilities
 from t2t.model.interface import merge
-from t2t.ops.build_model import Members, init_model
+from t2t.ops.build_model import Members, describe_model, init_model
 
 VOCABULARY = 50
 TRANSFORMER = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
@@ -19,22 +18,6 @@ RNN = ModelConfig(kind="rnn", num_layers=1, d_model=8)
 CONFIGS = TRANSFORMER, RNN
 SRC = jnp.array([[4, 5, 6, 2], [7, 2, 0, 0]])
 TGT = jnp.array([[1, 8, 9], [1, 10, 0]])
-
-
-def draw_params(config: ModelConfig, seed: int) -> Any:
-    return init_model(config, VOCABULARY, VOCABULARY, jax.random.key(seed))[1]
-
-
-@functools.cache
-def draw_alone(number: int) -> Any:
-    return draw_params(CONFIGS[number], number)
-
-
-@functools.cache
-def run_alone(number: int) -> np.ndarray:
-    """Probabilities of one of the models."""
-    structure, _ = Members((CONFIGS[number],)).describe(VOCABULARY, VOCABULARY)
-    return softmax(jax.jit(lambda own: merge(structure, own)(SRC, TGT))(draw_alone(number)))
 
 
 def softmax(logits: Any) -> np.ndarray:
@@ -57,34 +40,23 @@ def test_means_are_those_of_numpy(weights: tuple[float, ...]) -> None:
         np.testing.assert_allclose(softmax(mean(logits, weights)), expected, rtol=2e-5, atol=1e-30)
 
 
-@pytest.mark.parametrize(
-    "mean", ["probabilities", pytest.param("log_probs", marks=pytest.mark.slow)]
-)
-def test_steps_of_different_architectures_are_teacher_forcing(mean: str) -> None:
-    members = Members(CONFIGS, (0.25, 0.75), mean)
+def test_steps_of_different_architectures_are_teacher_forcing() -> None:
+    members = Members(CONFIGS, (0.25, 0.75), "log_probs")
     structure, expected = members.describe(VOCABULARY, VOCABULARY)
-    parts = [draw_alone(number) for number in range(2)]
+    parts = [init_model(own, VOCABULARY, VOCABULARY, jax.random.key(0))[1] for own in CONFIGS]
     params = members.join(parts)
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, expected)
     together = jax.jit(lambda params: merge(structure, params)(SRC, TGT))(params)
-    alone = [run_alone(number) for number in range(2)]
-    if mean == "probabilities":
-        expected_mean = 0.25 * alone[0] + 0.75 * alone[1]
-    else:
-        expected_mean = alone[0] ** 0.25 * alone[1] ** 0.75
-        expected_mean /= expected_mean.sum(axis=-1, keepdims=True)
+    alone = []
+    for config, own in zip(CONFIGS, parts, strict=True):
+        one, _ = describe_model(config, VOCABULARY, VOCABULARY)
+        alone.append(softmax(jax.jit(lambda own, one=one: merge(one, own)(SRC, TGT))(own)))
+    expected_mean = alone[0] ** 0.25 * alone[1] ** 0.75
+    expected_mean /= expected_mean.sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(softmax(together), expected_mean, rtol=1e-4)
 
-    @jax.jit
-    def start(params: Any) -> Any:
-        ensemble = merge(structure, params)
-        return ensemble.init_cache(SRC, 2, 2)
-
-    @jax.jit
-    def decode_step(params: Any, *arguments: Any) -> Any:
-        return merge(structure, params).decode_step(*arguments)
-
-    cache = start(params)
+    cache = jax.jit(lambda params: merge(structure, params).init_cache(SRC, 2, 2))(params)
+    decode_step = jax.jit(lambda params, *others: merge(structure, params).decode_step(*others))
     parents = jnp.tile(jnp.arange(2), (2, 1))
     for step in range(3):
         if step == 2:

@@ -13,24 +13,12 @@ from t2t.config.files import override
 from t2t.model.interface import Params, merge
 from t2t.ops.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.sweeps.sweep_rows import read_rows
-from tests.model.small_models import (
-    COMBINED,
-    SRC,
-    TGT_IN,
-    VARIANTS,
-    VOCAB_SIZE,
-    draw_model,
-    vary,
-)
+from tests.model.small_models import COMBINED, SRC, TGT_IN, VOCAB_SIZE, draw_model, vary
 
 BASE = ModelConfig()
 BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3)
 PAPERS_VOCABULARY = 37_000
 TABLE_3 = Path(__file__).parents[2] / "configs" / "sweeps" / "table3.py"
-# Variants that differ from the paper in one way: in the slow tests, since they are many.
-ALONE = [
-    pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if vary(name).dtype == "float32"
-]
 C_ROWS_THAT_KEEP_D_MODEL = ("C-N2", "C-N4", "C-N8", "C-dff1024", "C-dff4096")
 
 
@@ -65,7 +53,7 @@ def test_count_differs_from_base_as_in_table_3(name: str) -> None:
     assert (changed - base) / 1e6 == pytest.approx(row.paper.parameters - 65, abs=1)
 
 
-@pytest.mark.parametrize("name", [*COMBINED, *ALONE])
+@pytest.mark.parametrize("name", COMBINED)
 def test_flops_are_those_of_the_products_computed(name: str) -> None:
     structure, params = draw_model(name)
 

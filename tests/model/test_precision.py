@@ -1,6 +1,7 @@
 """Every product of the compiled programs has the precision that the model's dtype names."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,8 +20,15 @@ from tests.model.small_models import COMBINED, SRC, TGT_IN, TGT_OUT, VOCAB_SIZE,
 
 BATCH = Batch(SRC, TGT_IN, TGT_OUT, jnp.ones(TGT_OUT.shape))
 PROGRAMS = ("training", "validation", "search")
-# Cases that are quick tests besides the combined variants.
-QUICK = [("cpu", "paper", "validation"), ("cpu", "mixed", "training")]
+# Search has the products of the forward pass once more. On TPUs, with a bias of attention and not.
+QUICK = {
+    *(("cpu", variant, "training") for variant in COMBINED),
+    *(("tpu", name, "training") for name in COMBINED if "relative" in name or "rms" in name),
+    *(("cpu", "textbook", program) for program in PROGRAMS),
+    ("cpu", "paper", "validation"),
+    ("cpu", "mixed", "training"),
+}
+FEW = "paper", "today's", "ALiBi", "no tables shared", "deep GRU", "LSTM", "mixed", "textbook"
 HIGHEST = (jax.lax.Precision.HIGHEST,) * 2
 
 
@@ -76,27 +84,10 @@ def trace(program: str, config: Config) -> Any:
 @pytest.mark.parametrize(
     ("platform", "variant", "program"),
     [
-        *(("cpu", variant, "training") for variant in COMBINED),
-        # Search has the products of the forward pass once more.
-        *(
-            pytest.param("cpu", variant, "search", marks=[pytest.mark.slow] if n else [])
-            for n, variant in enumerate(COMBINED)
-        ),
-        *(("cpu", "textbook", program) for program in PROGRAMS),
-        *QUICK,
-        # With a bias of attention and without one.
-        *(("tpu", name, "training") for name in COMBINED if "relative" in name or "rms" in name),
-        *(
-            pytest.param(platform, variant, program, marks=pytest.mark.slow)
-            for platform in ("cpu", "tpu")
-            for variant in (
-                "paper", "today's", "ALiBi", "no tables shared", "deep GRU", "LSTM", "mixed",
-            )
-            for program in PROGRAMS
-            if (platform, variant, program) not in QUICK
-        ),
+        pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow])
+        for case in itertools.product(("cpu", "tpu"), [*FEW, *COMBINED], PROGRAMS)
     ],
-)  # fmt: skip
+)
 def test_float32_products_are_float32_on_every_device(
     platform: str, variant: str, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

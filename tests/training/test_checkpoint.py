@@ -4,9 +4,8 @@ import contextlib
 import dataclasses
 import math
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,19 +41,6 @@ from tests.training.toy_run import (
     restore_state,
     write_run,
 )
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Steps 10, 20, 30 of which 20 is the best; not to be changed."""
-    losses = {10: {"loss": 3.0}, 20: {"loss": 1.0}, 30: {"loss": 2.0}}
-    return write_run(tmp_path_factory.mktemp("checkpoints") / "run", losses)
-
-
-@pytest.fixture
-def copy(run: Path, tmp_path: Path) -> Path:
-    """The same, to be damaged."""
-    return Path(shutil.copytree(run, tmp_path / "run"))
 
 
 @pytest.mark.parametrize(
@@ -117,11 +103,15 @@ def test_parameters_of_plugins_keep_their_names() -> None:
     }
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.9])
-def test_training_restores_without_making_another_state(tmp_path: Path, decay: float) -> None:
+def test_training_restores_groups_of_parameters_without_making_another_state(
+    tmp_path: Path,
+) -> None:
     """Arrays that are cut, and some that every device has."""
     model = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
-    own = dataclasses.replace(CONFIG.training, ema_decay=decay)
+    factors = "decoder.*=0.5", "*=2"  # of which none is 1
+    own = dataclasses.replace(
+        CONFIG.training, ema_decay=0.9, frozen=("encoder.*",), rate_factors=factors
+    )
     training = dataclasses.replace(CONFIG, model=model, training=own)
     save_config(training, tmp_path / "config.json")
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
@@ -146,31 +136,34 @@ LOSSES: dict[int, Scores] = {
 }
 
 
+# 2 and 3 are equal.
+TIES: dict[int, Scores] = {step: {"loss": 1.0 if step in (2, 3) else 2.0} for step in range(1, 6)}
+UNUSABLE: dict[int, Scores] = {
+    1: {"loss": 7.0}, 2: {}, 3: None, 4: {"loss": math.nan}, 5: {"perplexity": 1.0}
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("fields", "kept"),
+    ("scores", "fields", "kept", "best"),
     [
-        ({"keep_last": 2, "keep_best": 0}, [5, 6]),
-        ({"keep_last": 1, "keep_every": 3, "keep_best": 0}, [3, 6]),
-        ({"keep_last": 1, "keep_best": 1}, [2, 6]),
-        ({"keep_last": 1, "keep_best": 2, "best_metric": "bleu"}, [1, 4, 6]),
-        ({"keep_last": 1, "keep_best": 2, "best_metric": "perplexity"}, [1, 2, 6]),  # all equal
+        (LOSSES, {"keep_last": 2, "keep_best": 0}, [5, 6], 6),
+        (LOSSES, {"keep_last": 1, "keep_every": 3, "keep_best": 0}, [3, 6], 6),
+        (LOSSES, {"keep_last": 1, "keep_best": 2, "best_metric": "bleu"}, [1, 4, 6], 4),
+        (LOSSES, {"keep_last": 1, "keep_best": 2, "best_metric": "perplexity"}, [1, 2, 6], 1),
+        (TIES, {"keep_last": 1, "keep_best": 1}, [2, 5], 2),
+        (UNUSABLE, {"keep_last": 2, "keep_best": 1}, [1, 4, 5], 1),
     ],
     ids=str,
 )
-def test_checkpoints_are_kept_by_rule(
-    tmp_path: Path, fields: dict[str, Any], kept: list[int]
+def test_checkpoints_are_kept_by_rule_and_the_first_of_equal_ones_is_the_best(
+    tmp_path: Path, scores: dict[int, Scores], fields: dict[str, Any], kept: list[int], best: int
 ) -> None:
-    workdir = write_run(tmp_path / "run", LOSSES, CheckpointConfig(every=1, **fields))
+    workdir = write_run(tmp_path / "run", scores, CheckpointConfig(every=1, **fields))
     assert list_steps(workdir) == kept
+    assert find_best_step(workdir) == best
 
 
-def test_first_of_equal_checkpoints_is_the_best_everywhere(tmp_path: Path) -> None:
-    """It is kept, restored, and named when training ends."""
-    losses = {step: {"loss": 1.0 if step in (2, 3) else 2.0} for step in range(1, 6)}
-    rules = CheckpointConfig(every=1, keep_last=1)
-    workdir = write_run(tmp_path / "run", losses, rules)
-    assert list_steps(workdir) == [2, 5]
-    assert find_best_step(workdir) == 2
+def test_scores_that_are_no_numbers_come_last() -> None:
     assert rank({2: math.nan, 3: 1.0, 4: 1.0, 5: math.nan}, higher_is_better=True) == [3, 4, 2, 5]
 
 
@@ -183,17 +176,8 @@ def test_best_checkpoint_survives_a_restart(copy: Path) -> None:
     assert find_best_step(copy) == 60
 
 
-def test_only_a_finite_score_makes_the_best(tmp_path: Path) -> None:
-    scores = {1: {"loss": 7.0}, 2: {}, 3: None, 4: {"loss": float("nan")}, 5: {"perplexity": 1.0}}
-    workdir = write_run(
-        tmp_path / "run", scores, CheckpointConfig(every=1, keep_last=2, keep_best=1)
-    )
-    assert list_steps(workdir) == [1, 4, 5]
-    assert find_best_step(workdir) == 1
-
-
-def test_average_is_the_mean(run: Path) -> None:
-    params, label = restore_params(run, "avg:2")
+def test_average_is_the_mean(whole: Path) -> None:
+    params, label = restore_params(whole, "avg:2")
     assert label == "avg2-30"
     states = [plain(make_state(step)).params for step in (20, 30)]
     expected = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0, dtype=np.float64), *states)
@@ -214,26 +198,20 @@ def test_average_is_the_mean(run: Path) -> None:
         ("ema:40", "no checkpoint of step 40; it has 10, 20, 30"),
     ],
 )
-def test_checkpoint_that_is_not_there_is_an_error(run: Path, which: str, message: str) -> None:
+def test_checkpoint_that_is_not_there_is_an_error(whole: Path, which: str, message: str) -> None:
     with pytest.raises(RunError, match=message):
-        restore_params(run, which)
+        restore_params(whole, which)
 
 
-@pytest.fixture
-def averaged(tmp_path: Path) -> Path:
-    """Checkpoints 10 and 20 with a moving average."""
+def test_moving_average_is_restored_by_name(tmp_path: Path) -> None:
     save_config(CONFIG, tmp_path / "config.json")
     with contextlib.closing(Checkpoints(tmp_path, CONFIG)) as checkpoints:
         for step in (10, 20):
             checkpoints.save(make_state(step, averaged=True))
-    return tmp_path
-
-
-@pytest.mark.parametrize(("which", "step"), [("ema", 20), ("ema:20", 20), ("ema:10", 10)])
-def test_moving_average_is_restored_by_name(averaged: Path, which: str, step: int) -> None:
-    params, label = restore_params(averaged, which)
-    assert label == f"ema-{step}"
-    assert_same(jax.tree.map(np.asarray, params), plain(make_state(step, averaged=True)).ema)
+    for which, step in (("ema", 20), ("ema:10", 10)):
+        params, label = restore_params(tmp_path, which)
+        assert label == f"ema-{step}"
+        assert_same(jax.tree.map(np.asarray, params), plain(make_state(step, averaged=True)).ema)
 
 
 def test_best_needs_a_score(tmp_path: Path) -> None:
@@ -282,27 +260,18 @@ def test_checkpoint_that_loses_a_file_is_read_as_it_was_or_not_at_all(copy: Path
     assert refused
 
 
-def write_steps(workdir: Path, steps: Sequence[int], every: int, last: int = 1000) -> None:
-    """Empty checkpoints: their names alone count."""
-    training = TrainingConfig(steps=last)
-    config = Config(training=training, checkpoints=CheckpointConfig(every=every, keep_best=0))
-    save_config(config, workdir / "config.json")
-    for step in steps:
-        (workdir / "checkpoints" / str(step)).mkdir(parents=True)
-
-
 def test_average_is_of_regular_checkpoints_without_a_gap(tmp_path: Path) -> None:
-    write_steps(tmp_path, [20, 70, 75, 80, 90, 93], every=10)  # 75 and 93 are of interruptions
-    assert list_last_steps(tmp_path, 2) == [80, 90]
-    assert list_last_steps(tmp_path, 5) == [70, 80, 90]
-    assert list_last_steps(tmp_path, 2, until=75) == [70]
-    assert list_last_steps(tmp_path, 2, until=10) == []
-    with pytest.raises(
-        RunError, match="has 3 checkpoints in a row at the regular interval, too few"
+    for step in (20, 70, 75, 80, 90, 93, 97):  # their names alone count
+        (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
+    for last, count, until, wanted in (
+        (1000, 2, None, [80, 90]),  # 75, 93 and 97 are of interruptions
+        (1000, 5, None, [70, 80, 90]),
+        (1000, 2, 75, [70]),
+        (1000, 2, 10, []),
+        (97, 3, None, [80, 90, 97]),  # the end of training is regular
     ):
-        restore_params(tmp_path, "avg:4")
-    write_steps(tmp_path, [97], every=10, last=97)  # the end of training is regular
-    assert list_last_steps(tmp_path, 3) == [80, 90, 97]
+        config = Config(training=TrainingConfig(steps=last), checkpoints=CheckpointConfig(every=10))
+        assert list_last_steps(tmp_path, count, until, config) == wanted
 
 
 def test_interruptions_push_no_regular_checkpoint_out(tmp_path: Path) -> None:
@@ -334,55 +303,34 @@ def test_checkpoint_removed_while_it_is_read_is_not_called_damaged(
         restore_params(copy, "30")
 
 
-class ScheduleFreeRun(NamedTuple):
-    """A run with checkpoints 10 and 20, and their states."""
-
-    config: Config
-    workdir: Path
-    states: list[TrainState]
-
-
-@pytest.fixture(scope="module")
-def schedule_free(tmp_path_factory: pytest.TempPathFactory) -> ScheduleFreeRun:
+def test_parameters_for_evaluation_are_restored_by_name_and_training_has_its_own(
+    tmp_path: Path,
+) -> None:
     own = dataclasses.replace(
         CONFIG.training, optimizer="schedule_free_adamw", schedule="constant", warmup_steps=1
     )
-    config, workdir = dataclasses.replace(CONFIG, training=own), tmp_path_factory.mktemp("run")
-    save_config(config, workdir / "config.json")
-    optimizer, states = make_optimizer(config), []
+    config = dataclasses.replace(CONFIG, training=own)
+    save_config(config, tmp_path / "config.json")
+    optimizer, states, evaluated = make_optimizer(config), [], []
+    assert optimizer.evaluation_params
     state = make_state(0)
     state = state._replace(opt_state=optimizer.init(state.params))
-    with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
+    with contextlib.closing(Checkpoints(tmp_path, config)) as checkpoints:
         for step in (10, 20):
             for _ in range(3):
                 updates, opt_state = optimizer.update(state.params, state.opt_state, state.params)
-                params = jax.tree.map(jax.numpy.add, state.params, updates)
+                params = jax.tree.map(jnp.add, state.params, updates)
                 state = state._replace(params=params, opt_state=opt_state)
-            state = state._replace(step=jax.numpy.asarray(step))
+            state = state._replace(step=jnp.asarray(step))
             checkpoints.save(state, {"loss": 1.0 * step})
             states.append(state)
-    return ScheduleFreeRun(config, workdir, states)
-
-
-def evaluate_params(config: Config, state: TrainState) -> Any:
-    evaluation_params = make_optimizer(config).evaluation_params
-    assert evaluation_params is not None
-    return jax.tree.map(np.asarray, evaluation_params(state.opt_state, state.params))
-
-
-@pytest.mark.parametrize(
-    ("which", "index", "label"), [("last", 1, "20"), ("best", 0, "best-10"), ("10", 0, "10")]
-)
-def test_parameters_for_evaluation_are_restored_by_name_and_training_has_its_own(
-    schedule_free: ScheduleFreeRun, which: str, index: int, label: str
-) -> None:
-    config, workdir, states = schedule_free
-    restored, found = restore_params(workdir, which)
-    assert found == label
-    params = jax.tree.map(np.asarray, restored)
-    assert_same(params, evaluate_params(config, states[index]))
-    assert np.abs(params["table"] - states[index].params["table"]).max() > 1e-3
-    with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
+            evaluated.append(optimizer.evaluation_params(state.opt_state, state.params))
+    for which, index, label in (("last", 1, "20"), ("best", 0, "best-10")):
+        params, found = restore_params(tmp_path, which)
+        assert found == label
+        assert_same(params, evaluated[index])
+        assert np.abs(params["table"] - states[index].params["table"]).max() > 1e-3
+    with contextlib.closing(Checkpoints(tmp_path, config)) as checkpoints:
         assert_same(plain(checkpoints.restore(states[0])), plain(states[1]))
 
 

@@ -12,7 +12,7 @@ from t2t.config.fields import Config, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.config.files import save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.model.interface import Params
+from t2t.model.interface import Params, name_leaves
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.checkpoint import restore_params
 from t2t.training.fine_tuning import (
@@ -103,14 +103,10 @@ def test_what_has_the_same_shape_is_taken_and_the_table_says_what_is_not(
         layer["feed_forward"]["inner"]["weight"] = draw(1, WIDTH, 12)
     source = make_source(old, vocabulary)
     taken, outcomes = take(new, source, vocabulary)
-    for layer in range(layers):
-        origin = old if layer < 2 else new
-        found, wanted = (tree["decoder"][layer]["feed_forward"] for tree in (taken, origin))
-        jax.tree.map(np.testing.assert_array_equal, found["outer"], wanted["outer"])
-        inner = new["decoder"][layer]["feed_forward"]["inner"]
-        jax.tree.map(np.testing.assert_array_equal, found["inner"], inner)
-        encoder = origin["encoder"][layer]
-        jax.tree.map(np.testing.assert_array_equal, taken["encoder"][layer], encoder)
+    theirs, fresh = name_leaves(old), name_leaves(new)
+    for name, leaf in name_leaves(taken).items():
+        is_taken = name in theirs and theirs[name].shape == leaf.shape
+        np.testing.assert_array_equal(leaf, theirs[name] if is_taken else fresh[name])
     rows = describe_outcomes(outcomes, source)
     unused = [[f"{stack}.1", "not used: not in the new model"] for stack in ("decoder", "encoder")]
     if layers == 1:
@@ -205,32 +201,23 @@ def test_nothing_that_fits_is_refused(vocabularies: dict[str, Vocabulary]) -> No
     check_fit(new, make_source(make_params(vocabularies["tagged"], "all", 0), vocabulary))
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("runs/a", ("runs/a", "")),
-        ("runs/a:ema:300", ("runs/a", "ema:300")),
-        ("runs/a:lats", ("runs/a:lats", "")),
-        ("runs/a:b:best", ("runs/a:b", "best")),
-    ],
-)
-def test_checkpoint_is_what_follows_the_last_colon(name: str, wanted: tuple[str, str]) -> None:
-    path, checkpoint = split_name(name, "--init_from")
-    assert (str(path), checkpoint) == wanted
-
-
-def test_run_that_exists_is_no_checkpoint_of_another(tmp_path: Path) -> None:
+def test_checkpoint_is_what_follows_the_last_colon(tmp_path: Path) -> None:
+    """Unless that is a part of the run's own name."""
     run = tmp_path / "22:36:05"
     run.mkdir()
     save_config(Config(), run / "config.json")
-    assert split_name(str(run), "") == (run, "")
-    assert split_name(f"{run}:20", "") == (run, "20")
+    for name, wanted, suffix in (
+        ("runs/a", "runs/a", ""),
+        ("runs/a:ema:300", "runs/a", "ema:300"),
+        ("runs/a:lats", "runs/a:lats", ""),
+        ("runs/a:b:best", "runs/a:b", "best"),
+        (str(run), str(run), ""),
+        (f"{run}:20", str(run), "20"),
+    ):
+        assert split_name(name, "--init_from") == (Path(wanted), suffix)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "label"),
-    [("", "best-200"), (":last", "300"), (":100", "100"), (":avg:2", "avg2-300")],
-)
+@pytest.mark.parametrize(("suffix", "label"), [("", "best-200"), (":avg:2", "avg2-300")])
 def test_checkpoint_is_read_as_evaluation_reads_it(
     suffix: str, label: str, run: Path, tmp_path: Path
 ) -> None:
@@ -249,13 +236,8 @@ def test_checkpoint_without_validation_scores_is_the_last(
 
 
 def test_run_that_cannot_be_the_source_is_refused(run: Path, tmp_path: Path) -> None:
-    for name, message in (
-        (tmp_path / "nothing", "--init_from=.* is no run directory; write RUN or RUN:CHECKPOINT"),
-        (f"{run}:lats", "--init_from=.*lats is no run directory"),
-        (f"{run}:7", "no checkpoint of step 7; it has 100, 200, 300"),
-        (f"{run}:ema", "no moving average"),
-    ):
-        with pytest.raises(RunError, match=message):
+    for name in (tmp_path / "nothing", f"{run}:lats"):
+        with pytest.raises(RunError, match="is no run directory; write RUN or RUN:"):
             read_source(str(name), tmp_path / "new")
     (tmp_path / "link").symlink_to(run)
     for workdir in (run, tmp_path / "link"):
@@ -264,9 +246,7 @@ def test_run_that_cannot_be_the_source_is_refused(run: Path, tmp_path: Path) -> 
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "config.json").write_bytes((run / "config.json").read_bytes())
-    with pytest.raises(
-        RunError, match=r"--init_from=.*empty has no complete checkpoint yet; train"
-    ):
+    with pytest.raises(RunError, match=r"empty has no complete checkpoint yet; train"):
         read_source(str(empty), tmp_path / "new")
 
 

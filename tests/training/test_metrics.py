@@ -84,55 +84,54 @@ def read_events(workdir: Path) -> list[tuple[int, str, float]]:
     return scalars
 
 
+def report_steps(workdir: Path, *metrics: Metrics, **options: Any) -> list[dict[str, Any]]:
+    """Reports the metrics of steps 1, 2, ...; returns the lines of `metrics.jsonl`."""
+    report = make_report(workdir, **options)
+    for step, each in enumerate(metrics, start=1):
+        report.add(step, each)
+    report.flush()
+    report.close()
+    return read_lines(workdir)
+
+
 def test_every_figure_is_in_the_file_and_in_tensorboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter([10.0, 10.5, 11.0, 11.0, 12.5, 12.5, 15.0])  # 10.0: start, 12.5 and 15.0: reads
+    """The time in a pause does not count."""
+    # 10.0: start; 12.5, 15.0 and 80.0: reads; 75.0: end of a pause.
+    clock = iter([10.0, 10.5, 11.0, 11.0, 12.5, 12.5, 15.0, 75.0, 80.0])
     with monkeypatch.context() as patch:
         patch.setattr(time, "perf_counter", lambda: next(clock))
-        report = make_report(tmp_path)
+        report = make_report(tmp_path, every=3)
         with report.waiting():
             pass
         report.add(1, make_metrics(loss=3.0, tokens=60))
         with report.waiting():
             pass
         report.add(2, make_metrics(loss=2.0, tokens=90))
+        with report.paused():
+            pass
+        report.add(3, make_metrics(loss=4.0, tokens=50))
         report.flush()
-    report.validation(2, {"loss": 1.5, "perplexity": 4.5, "bleu": 30.0})
+    report.validation(3, {"loss": 1.5, "perplexity": 4.5, "bleu": 30.0})
     report.close()
     train, validation = read_lines(tmp_path)
     figures = {
-        "train/loss": (3 * 60 + 2 * 90) / 150,
+        "train/loss": (3 * 60 + 2 * 90 + 4 * 50) / 200,
         "train/learning_rate": 0.25,
         "train/gradient_norm": 0.5,
-        "train/tokens_per_second": 150 / 5,
-        "train/padding_share": 1 - 150 / 200,
-        "train/data_wait_share": 2 / 5,
+        "train/tokens_per_second": 200 / 10,
+        "train/padding_share": 1 - 200 / 300,
+        "train/data_wait_share": 2 / 10,
         "train/skipped": 0,
     }
     scores = {"validation/loss": 1.5, "validation/perplexity": 4.5, "validation/bleu": 30.0}
     assert abs(train["time"] - validation["time"]) < 60
-    assert train == pytest.approx({"step": 2, "time": train["time"]} | figures)
-    assert validation == {"step": 2, "time": validation["time"]} | scores
+    assert train == pytest.approx({"step": 3, "time": train["time"]} | figures)
+    assert validation == {"step": 3, "time": validation["time"]} | scores
     events = read_events(tmp_path)
-    assert {step for step, _, _ in events} == {2}
+    assert {step for step, _, _ in events} == {3}
     assert {name: value for _, name, value in events} == pytest.approx(figures | scores)
-
-
-def test_shares_of_what_layers_count_are_those_of_all_steps_that_were_not_skipped(
-    tmp_path: Path,
-) -> None:
-    report = make_report(tmp_path, every=2)
-    for step, (counts, skipped) in enumerate(
-        (([1.0, 3.0], 0), ([3.0, 3.0], 0), ([9.0, 0.0], 1), ([1.0, 9.0], 0)), start=1
-    ):
-        metrics = make_metrics(in_a_row=skipped)
-        report.add(step, metrics._replace(auxiliary={"share": jnp.asarray(counts)}))
-    report.flush()
-    report.close()
-    shares = [[line[f"train/share/{i}"] for i in (0, 1)] for line in read_lines(tmp_path)]
-    assert shares == [[0.4, 0.6], [0.1, 0.9]]
-    assert [name for _, name, _ in read_events(tmp_path)].count("train/share/1") == 2
 
 
 class UnderWay:
@@ -159,22 +158,6 @@ def test_data_that_comes_while_a_step_is_at_work_is_not_waited_for(tmp_path: Pat
     assert [share > 0 for share in shares] == [True, False, False]
 
 
-def test_time_that_is_not_training_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = iter([0.0, 1.0, 61.0, 62.0])  # start, step, end of a validation, step
-    with monkeypatch.context() as patch:
-        patch.setattr(time, "perf_counter", lambda: next(clock))
-        report = make_report(tmp_path)
-        report.add(1, make_metrics())
-        with report.paused():
-            pass
-        report.add(2, make_metrics())
-        report.flush()
-    report.close()
-    assert read_lines(tmp_path)[0]["train/tokens_per_second"] == 80
-
-
 def test_step_is_read_when_the_next_is_under_way_and_none_is_lost(tmp_path: Path) -> None:
     report = make_report(tmp_path, last=5)
     seen = []
@@ -189,25 +172,28 @@ def test_step_is_read_when_the_next_is_under_way_and_none_is_lost(tmp_path: Path
     assert [(line["step"], line["train/loss"]) for line in lines] == [(2, 1.5), (4, 3.5), (5, 5)]
 
 
-def test_skipped_step_is_said_and_leaves_the_loss_alone(
+def test_skipped_step_is_said_and_counts_neither_in_the_loss_nor_in_shares(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A figure that is not a number is null."""
-    report = make_report(tmp_path, every=1)
-    report.add(1, make_metrics(loss=NAN, skipped=1, in_a_row=1))
-    report.add(2, make_metrics(loss=2.0, skipped=1))
-    report.flush()
-    report.validation(2, {"perplexity": float("inf")})
-    report.close()
-    assert "step 1 skipped: loss or gradient is not finite" in caplog.messages
-    *train, validation = read_lines(tmp_path)
-    assert [(line["train/loss"], line["train/skipped"]) for line in train] == [(None, 1), (2.0, 1)]
-    assert validation["validation/perplexity"] is None
-
-
-def write_log(workdir: Path, steps: range, end: str = "") -> None:
-    lines = [json.dumps({"step": step, "train/loss": 1.0}) + "\n" for step in steps]
-    (workdir / "metrics.jsonl").write_text("".join(lines) + end)
+    steps = [(1, [5, 0]), (2, [5, 0]), (0, [1, 3]), (0, [3, 3]), (1, [9, 0]), (0, [1, 9])]
+    lines = report_steps(
+        tmp_path,
+        *(
+            make_metrics(loss=NAN if in_a_row else 2.0, skipped=7, in_a_row=in_a_row)._replace(
+                auxiliary={"share": jnp.asarray(counts)}
+            )
+            for in_a_row, counts in steps
+        ),
+    )
+    said = [message for message in caplog.messages if message.startswith("step ")]
+    assert said == [f"step {step} skipped: loss or gradient is not finite" for step in (1, 2, 5)]
+    assert [(line["train/loss"], line["train/skipped"]) for line in lines] == [
+        (None, 7), (2.0, 7), (2.0, 7),
+    ]  # fmt: skip
+    shares = [[line.get(f"train/share/{i}") for i in (0, 1)] for line in lines]
+    assert shares == [[None, None], [0.4, 0.6], [0.1, 0.9]]
+    assert [name for _, name, _ in read_events(tmp_path)].count("train/share/1") == 2
 
 
 class Memory:
@@ -256,11 +242,7 @@ def test_error_of_a_registered_writer_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writers = {"away": Memory(away=2), "memory": Memory()}
-    report = make_report(tmp_path, writers, every=1)
-    for step in (1, 2, 3):
-        report.add(step, make_metrics())
-    report.flush()
-    report.close()
+    report_steps(tmp_path, *3 * [make_metrics()], writers=writers, every=1)
     steps = [[step for step, *_ in memory.losses] for memory in writers.values()]
     assert steps == [[1, 3], [1, 2, 3]]
     assert caplog.messages == ["the writer away left out step 2: ConnectionError: no route to host"]
@@ -287,28 +269,26 @@ def test_registered_writer_waits_until_a_bucket_has_the_line(
 
 
 @pytest.mark.usefixtures("own_variants")
-@pytest.mark.parametrize("error", [ConnectionError("no route"), SystemExit("no route")])
-def test_writer_that_cannot_be_opened_is_left_out_with_a_warning(
-    caplog: pytest.LogCaptureFixture, error: BaseException
+def test_writers_are_opened_by_name_and_left_out_with_a_warning_if_they_cannot_be(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(error: BaseException) -> None:
         raise error
 
-    register("training.writer", "away")(fail)
-    register("training.writer", "memory")(lambda config, workdir: Memory())
-    assert [*open_writers(["away", "memory"], Config(), Path("run"))] == ["memory"]
-    assert caplog.messages == [
-        f"the writer away cannot be opened, so it gets nothing: {type(error).__name__}: no route"
-    ]
-
-
-@pytest.mark.usefixtures("own_variants")
-def test_writers_are_opened_by_name() -> None:
+    register("training.writer", "away")(lambda *_: fail(ConnectionError("no route")))
+    register("training.writer", "no key")(lambda *_: fail(SystemExit("no key")))
     register("training.writer", "memory")(lambda config, workdir: Memory())
     register("training.writer", "list")(lambda config, workdir: [])
-    opened = open_writers(["memory", "memory"], Config(), Path("run"))
-    assert isinstance(opened["memory"], Memory)
-    with pytest.raises(ConfigError, match=r"--writers=wandb is unknown; .*: memory, list; .*"):
+    opened = open_writers(["away", "memory", "no key", "memory"], Config(), Path("run"))
+    assert [*opened] == ["memory"]
+    start = "the writer {} cannot be opened, so it gets nothing: {}"
+    assert caplog.messages == [
+        start.format("away", "ConnectionError: no route"),
+        start.format("no key", "SystemExit: no key"),
+    ]
+    with pytest.raises(
+        ConfigError, match=r"--writers=wandb is unknown; .*: away, no key, memory, list; "
+    ):
         check_writers(["wandb"])
     with pytest.raises(ConfigError, match="--writers=tensorboard is always written; leave it out"):
         check_writers(["tensorboard"])
@@ -316,20 +296,20 @@ def test_writers_are_opened_by_name() -> None:
         open_writers(["list"], Config(), Path("run"))
 
 
-@pytest.mark.parametrize("end", ['{"step": 4, "tr', '{"loss": 2}\n', "[4]\n", "\0\0\0", "\n"])
+@pytest.mark.parametrize(
+    ("end", "kept"),
+    [(end, 3) for end in ('{"step": 4, "tr', '{"loss": 2}\n', "[4]\n", "\0\0\0", "\n")]
+    + [('{"step": 4}', 4)],  # it only lacks its end
+)
 def test_damaged_line_is_dropped_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str, kept: int
 ) -> None:
-    write_log(tmp_path, range(1, 4), end)
+    whole = "".join(json.dumps({"step": step, "train/loss": 1.0}) + "\n" for step in (1, 2, 3))
+    (tmp_path / "metrics.jsonl").write_text(whole + end)
     make_report(tmp_path, start_step=5).close()
-    assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3]
-    assert caplog.messages == [f"{tmp_path}/metrics.jsonl, line 4: dropped, since it is damaged"]
-
-
-def test_last_line_that_only_lacks_its_end_is_kept(tmp_path: Path) -> None:
-    write_log(tmp_path, range(1, 4), '{"step": 4}')
-    make_report(tmp_path, start_step=5).close()
-    assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3, 4]
+    assert [line["step"] for line in read_lines(tmp_path)] == [1, 2, 3, 4][:kept]
+    dropped = [f"{tmp_path}/metrics.jsonl, line 4: dropped, since it is damaged"]
+    assert caplog.messages == (dropped if kept == 3 else [])
 
 
 def test_terminal_shows_a_bar_with_the_figures_and_the_time_left(
@@ -358,11 +338,7 @@ def test_log_file_gets_lines_instead_of_a_bar(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    report = make_report(tmp_path)
-    for step in (1, 2):
-        report.add(step, make_metrics())
-    report.flush()
-    report.close()
+    report_steps(tmp_path, make_metrics(), make_metrics())
     assert re.fullmatch(
         r"step 2/100: loss 2\.000, rate 2\.50e-01, gradient norm 0\.5, \d+ tokens/s, \S+ s/step, "
         r"\d+:\d\d:\d\d left",

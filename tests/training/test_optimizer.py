@@ -1,57 +1,23 @@
-"""The optimisers: their formulas, clipping, and an update in shares that equals the whole one."""
+"""The optimisers: their formulas, and their shares on a mesh."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jaxtyping import Array
+from optax import contrib
 
-from t2t.config.fields import Config, MeshConfig, TrainingConfig
-from t2t.model.interface import Params
-from t2t.runtime.mesh import make_mesh, shard_over_data, spec
-from t2t.training.optimizer import Optimizer, apply_updates, make_optimizer, shard_update
-
-
-def make_params() -> Params:
-    """Cut as the model's are; of the last no dimension can be cut."""
-    numbers = np.random.default_rng(0).normal(size=(3, 16, 8)).astype(np.float32)
-    return {
-        "table": jax.device_put(numbers[0], spec("vocabulary", "d_model")),
-        "inner": jax.device_put(numbers, spec(None, "d_model", "d_ff")),
-        "scale": jax.device_put(numbers[0, 0, :3], spec(None)),
-    }
-
-
-@pytest.mark.parametrize(
-    "optimizer",
-    [optax.adam(0.1), optax.lion(0.1), optax.sgd(0.1, 0.9), optax.contrib.schedule_free_adamw(0.1)],
-)
-def test_sharded_update_equals_the_whole_update(optimizer: optax.GradientTransformation) -> None:
-    def take_steps(wrapped: Optimizer) -> tuple[Params, optax.OptState]:
-        params = make_params()
-        state = jax.jit(wrapped.init)(params)
-
-        @jax.jit
-        def step(params: Params, state: optax.OptState) -> tuple[Params, optax.OptState]:
-            gradient = jax.tree.map(jnp.sin, params)
-            updates, state = wrapped.update(gradient, state, params)
-            return apply_updates(params, updates, where=jnp.array(True)), state
-
-        for _ in range(3):
-            params, state = step(params, state)
-        return params, state
-
-    own = Optimizer(*optimizer)
-    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        whole, in_shares = take_steps(own), take_steps(shard_update(own))
-        shares = jax.tree.map(shard_over_data, make_params())
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), in_shares, whole)
-    params, state = in_shares
-    assert find_specs(params) == find_specs(whole[0]) != find_specs(shares)
-    moments = [leaf.sharding.spec for leaf in jax.tree.leaves(state) if leaf.ndim]
-    assert moments == jax.tree.leaves(find_specs(shares)) * (len(moments) // 3)
+from t2t.config.fields import Config, MeshConfig, ModelConfig, TrainingConfig
+from t2t.model.interface import find_name
+from t2t.ops.build_model import Parameter, describe_model, describe_parameters
+from t2t.runtime.mesh import make_mesh, spec
+from t2t.training.muon import MOMENTUM, SIZE, make_muon, orthogonalize
+from t2t.training.optimizer import Optimizer, make_optimizer, shard_update
+from tests.model.small_models import draw
 
 
 def take_updates(
@@ -126,13 +92,87 @@ def test_evaluation_parameters_are_placed_as_the_parameters() -> None:
     optimizer = make_optimizer(Config(training=training))
     assert optimizer.evaluation_params is not None
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        params = make_params()
+        numbers = np.random.default_rng(0).normal(size=(3, 16, 8)).astype(np.float32)
+        params = {
+            "inner": jax.device_put(numbers, spec(None, "d_model", "d_ff")),
+            "scale": jax.device_put(numbers[0, 0, :3], spec(None)),  # which cannot be cut
+        }
         state = jax.jit(optimizer.init)(params)
         evaluated = optimizer.evaluation_params(state, params)
-    assert find_specs(evaluated) == find_specs(params)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), evaluated, params)
+    for one, other in zip(jax.tree.leaves(evaluated), jax.tree.leaves(params), strict=True):
+        assert one.sharding.spec == other.sharding.spec
+        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
-def find_specs(params: Params) -> Params:
-    specs: Params = jax.tree.map(lambda leaf: leaf.sharding.spec, params)
-    return specs
+TINY = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=4)
+MATRICES = {"query": (0, 2), "output": (1, 2), "inner": (1, 2), "outer": (0, 1)}
+PARAMETERS = {name: Parameter((), matrix) for name, matrix in (*MATRICES.items(), ("table", None))}
+CONFIG = Config(training=TrainingConfig(adam_b1=0.9, adam_b2=0.999, adam_eps=1e-8))
+
+
+@pytest.mark.parametrize("shape", [(8, 24), (24, 8), (3, 8, 24)])
+def test_singular_values_become_about_one_and_singular_vectors_stay(shape: tuple[int, ...]) -> None:
+    matrices = draw(*shape)
+    u, _, v = jnp.linalg.svd(matrices, full_matrices=False)
+    inside = u.mT @ orthogonalize(matrices) @ v.mT  # S of the result, if U and V have not changed
+    values = jnp.diagonal(inside, axis1=-2, axis2=-1)
+    assert 0.6 < values.min() < values.max() < 1.3
+    np.testing.assert_allclose(inside - values[..., None] * jnp.eye(8), 0, atol=1e-4)
+    assert not orthogonalize(0 * matrices).any()
+
+
+def test_update_is_that_of_optax() -> None:
+    """From step 100 on: optax corrects the bias of its average, which then makes no difference."""
+    params = {"outer": draw(24, 16)}
+
+    def find_update(optimizer: optax.GradientTransformation) -> Array:
+        def step(state: optax.OptState, number: Array) -> tuple[optax.OptState, Array]:
+            gradient = {"outer": jnp.sin(number * params["outer"])}
+            updates, state = optimizer.update(gradient, state, params)
+            return state, updates["outer"]
+
+        _, updates = jax.lax.scan(step, optimizer.init(params), jnp.arange(200.0))
+        return updates[100:]
+
+    update = find_update(make_muon(CONFIG, lambda _: 0.1, PARAMETERS))
+    expected = find_update(contrib.muon(0.1, beta=MOMENTUM, consistent_rms=SIZE))
+    np.testing.assert_allclose(update, expected, atol=5e-3 * 0.1 * SIZE)
+    assert float(jnp.sqrt(jnp.mean(update**2))) == pytest.approx(0.1 * SIZE, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"feed_forward": "swiglu", "norm": "rms", "num_kv_heads": 2},
+        {"position": "learned", "tie_embeddings": "none"},
+        {"position": "relative", "d_k": 6, "d_v": 10},
+    ],
+)
+def test_every_matrix_is_known_with_its_inputs_and_outputs(changes: dict[str, Any]) -> None:
+    config = dataclasses.replace(TINY, **changes)
+    _, params = describe_model(config, 50, 50)
+    matrices = {n: p.matrix for n, p in describe_parameters(config).items() if p.matrix}
+    found = set()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        name = find_name(path)
+        if leaf.ndim >= 2 and not name.endswith(("table", "bias")):
+            found.add(name)
+            dimensions = matrices[name]
+            assert len(dimensions) == 2
+            assert leaf.ndim == 2 or leaf.shape[({0, 1, 2} - {*dimensions}).pop()] <= 4
+    assert found == {*matrices}
+
+
+def test_devices_share_the_work() -> None:
+    def count_flops() -> float:
+        params = {"query": jax.device_put(draw(32, 8, 16), spec("d_model", "heads", None))}
+        optimizer = shard_update(Optimizer(*make_muon(CONFIG, lambda _: 1.0, PARAMETERS)))
+        state = optimizer.init(params)
+        analysis = jax.jit(optimizer.update).lower(params, state, params).compile().cost_analysis()
+        assert analysis
+        return float(analysis["flops"])
+
+    alone = count_flops()
+    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
+        assert count_flops() < alone / 6

@@ -1,32 +1,35 @@
-"""What made a run is written down at each start, and read again."""
+"""What made a run is kept at each start, also the source of plugins, and read again."""
 
-import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jax
 import pytest
 
 from t2t.config.fields import Config
-from t2t.config.files import save_config
+from t2t.config.files import load_config, save_config
+from t2t.config.variants import import_plugins
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary
+from t2t.evaluation.load_models import RunModel, identify_code
+from t2t.evaluation.requests import ModelRequest
 from t2t.training import provenance, resume
 from t2t.training.provenance import (
     find_revision,
-    find_versions,
+    hash_code,
     read_ledger,
     record_start,
     summarize_ledger,
 )
 from t2t.training.resume import check_run, check_vocabulary
 from t2t.training.run_directory import RunError
-from tests.tiny_run import PAIRS
+from tests.tiny_run import PAIRS, make_run
 
 CORPUS = ListCorpus("toy", PAIRS)
 
@@ -36,8 +39,14 @@ def vocabulary(run: Path) -> Vocabulary:
     return Vocabulary.load(run / "vocab")
 
 
-def record(workdir: Path, vocabulary: Vocabulary, step: int = 0, seed: int = 3) -> None:
-    record_start(workdir, Config(seed=seed), vocabulary, {"train": [CORPUS]}, step)
+def record(workdir: Path, vocabulary: Vocabulary, step: int = 0, **corpora: ListCorpus) -> None:
+    split = {name: [corpus] for name, corpus in ({"train": CORPUS} | corpora).items()}
+    record_start(workdir, Config(seed=3), vocabulary, split, step)
+
+
+def add_checkpoint(workdir: Path) -> None:
+    (workdir / "checkpoints" / "5").mkdir(parents=True)
+    save_config(Config(), workdir / "config.json")
 
 
 def test_start_is_recorded_with_what_made_it(
@@ -45,23 +54,25 @@ def test_start_is_recorded_with_what_made_it(
 ) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_something")
     monkeypatch.setenv("SECRET_TOKEN", "not to be seen")
+    monkeypatch.setattr(provenance, "PACKAGES", ("jax", "one-that-is-not-installed"))
     record(tmp_path, vocabulary)
     [entry] = read_ledger(tmp_path)
-    assert entry["config"] == {"seed": 3}
-    assert entry["seed"] == 3
-    assert entry["step"] == 0
+    wanted = {
+        "config": {"seed": 3},
+        "seed": 3,
+        "step": 0,
+        "vocabulary": vocabulary.fingerprint(),
+        "compute": {"activations": "float32", "products": "float32 operands at full precision"},
+        "device": "cpu",
+        "devices": 8,
+        "processes": 1,
+        "versions": {"jax": jax.__version__, "python": platform.python_version()},
+    }
+    assert {name: entry[name] for name in wanted} == wanted
     assert entry["corpora"]["train"] == [
         {"name": "toy", "pairs": len(PAIRS), "sha256": CORPUS.fingerprint()}
     ]
-    assert entry["vocabulary"] == vocabulary.fingerprint()
-    assert entry["versions"]["jax"] == jax.__version__
     assert entry["environment"]["XLA_FLAGS"] == "--xla_something"
-    assert entry["compute"] == {
-        "activations": "float32",
-        "products": "float32 operands at full precision",
-    }
-    assert entry["device"] == "cpu"
-    assert (entry["devices"], entry["processes"]) == (8, 1)
     assert sys.orig_argv[0] in entry["command"]
     assert "not to be seen" not in (tmp_path / "ledger.jsonl").read_text()
 
@@ -97,8 +108,7 @@ def test_run_is_not_continued_with_another_random_generator(
     record(tmp_path, vocabulary)
     monkeypatch.setenv(name, value)
     check_run(tmp_path, Config(), {})  # without checkpoints any will do
-    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
-    save_config(Config(), tmp_path / "config.json")
+    add_checkpoint(tmp_path)
     with pytest.raises(RunError, match=f"{name}={value}: .*set it to that"):
         check_run(tmp_path, Config(), {})
     record(tmp_path, vocabulary)
@@ -111,11 +121,9 @@ def test_score_names_the_run_from_its_first_start(tmp_path: Path, vocabulary: Vo
         record(tmp_path, vocabulary, step)
     first, last = read_ledger(tmp_path)
     traced = summarize_ledger(tmp_path)
-    assert traced
-    assert (traced["started"], traced["starts"]) == (first["date"], 2)
-    assert traced["revision"] == last["revision"]
-    assert traced["code"] == last["code"] == find_revision()["code"]
-    assert traced["command"] == last["command"]
+    assert traced == {"started": first["date"], "starts": 2} | {
+        name: last[name] for name in ("revision", "changed", "code", "seed", "command")
+    }
 
 
 def test_run_without_a_ledger_is_continued_with_a_warning(
@@ -123,8 +131,7 @@ def test_run_without_a_ledger_is_continued_with_a_warning(
 ) -> None:
     check_run(tmp_path, Config(), {"train": [CORPUS]})
     assert caplog.text == ""
-    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
-    save_config(Config(), tmp_path / "config.json")
+    add_checkpoint(tmp_path)
     check_run(tmp_path, Config(), {"train": [CORPUS]})
     assert "has no ledger, so changes of its text cannot be detected" in caplog.text
 
@@ -132,10 +139,8 @@ def test_run_without_a_ledger_is_continued_with_a_warning(
 def test_text_of_the_last_start_counts(tmp_path: Path, vocabulary: Vocabulary) -> None:
     """The first may have failed before its first checkpoint."""
     for count in (3, 4):
-        part = ListCorpus("toy", PAIRS[:count])
-        record_start(tmp_path, Config(), vocabulary, {"train": [part]}, 0)
-    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
-    save_config(Config(), tmp_path / "config.json")
+        record(tmp_path, vocabulary, train=ListCorpus("toy", PAIRS[:count]))
+    add_checkpoint(tmp_path)
     check_run(tmp_path, Config(), {"train": [ListCorpus("moved", PAIRS[:4])]})
     with pytest.raises(RunError, match=r"toy: 4 pairs, sha256 \w{16}\ninstead of\n  toy: 3 pairs"):
         check_run(tmp_path, Config(), {"train": [ListCorpus("toy", PAIRS[:3])]})
@@ -144,10 +149,8 @@ def test_text_of_the_last_start_counts(tmp_path: Path, vocabulary: Vocabulary) -
 def test_validation_text_counts_once_a_checkpoint_has_a_score(
     tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpora = {"train": [CORPUS], "validation": [ListCorpus("old", PAIRS[:4])]}
-    record_start(tmp_path, Config(), vocabulary, corpora, 0)
-    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
-    save_config(Config(), tmp_path / "config.json")
+    record(tmp_path, vocabulary, validation=ListCorpus("old", PAIRS[:4]))
+    add_checkpoint(tmp_path)
     other = {"validation": [ListCorpus("other", PAIRS[:3])]}
     check_run(tmp_path, Config(), other)
     monkeypatch.setattr(resume, "list_scored_measures", lambda workdir: {"loss"})
@@ -161,7 +164,7 @@ def test_vocabulary_that_was_replaced_is_refused(tmp_path: Path, vocabulary: Voc
     other = Vocabulary(vocabulary.src, Tokenizer(vocabulary.src.model, "of its own"))
     record(tmp_path, vocabulary)
     check_vocabulary(tmp_path, other)  # no checkpoint depends on it
-    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    add_checkpoint(tmp_path)
     check_vocabulary(tmp_path, vocabulary)
     with pytest.raises(RunError, match="vocab is not the vocabulary of this run's checkpoints"):
         check_vocabulary(tmp_path, other)
@@ -187,71 +190,36 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_revision_says_what_differs_from_it(checkout: Path) -> None:
+def test_revision_says_what_differs_from_it_and_tells_two_changes_apart(checkout: Path) -> None:
     clean = find_revision()
     assert len(clean["revision"]) == 40
     assert clean["changed"] == []
-    (checkout / "t2t" / "train.py").write_text("changed\n")
-    (checkout / "t2t" / "new.py").touch()
-    (checkout / "runs").mkdir()
-    (checkout / "runs" / "result").touch()  # made by the code, no part of it
-    changed = find_revision()
-    assert changed["revision"] == clean["revision"]
-    assert changed["changed"] == ["M t2t/train.py", "?? t2t/new.py"]
-    json.dumps(changed)
-
-
-def test_versions_are_those_of_installed_packages() -> None:
-    """A machine may lack what a run does not use, such as tensorflow-datasets."""
-    versions = find_versions(["numpy", "no-such-package"])
-    assert set(versions) == {"numpy", "python"}
-
-
-def test_two_changes_of_the_same_files_are_told_apart(checkout: Path) -> None:
-    codes = [find_revision()["code"]]
-    for name, text in (
-        ("train.py", "one\n"),
-        ("train.py", "two\n"),
-        ("new.py", ""),
-        ("new.py", "x"),
-    ):
+    codes = [clean["code"]]
+    for name, text in (("train.py", "1\n"), ("train.py", "2\n"), ("new.py", ""), ("new.py", "x")):
         (checkout / "t2t" / name).write_text(text)
         codes.append(find_revision()["code"])
     assert len(set(codes)) == len(codes)
+    (checkout / "runs").mkdir()
+    (checkout / "runs" / "result").touch()  # made by the code, no part of it
+    changed = {"changed": ["M t2t/train.py", "?? t2t/new.py"], "code": codes[-1]}
+    assert find_revision() == clean | changed
     (checkout / "t2t" / "new.py").unlink()
     (checkout / "t2t" / "train.py").write_text("pass\n")
     (checkout / "t2t" / "__pycache__").mkdir()
     (checkout / "t2t" / "__pycache__" / "train.pyc").touch()
-    assert find_revision()["code"] == codes[0]
+    assert find_revision()["code"] == clean["code"]
 
 
-def test_change_of_a_plugin_is_told_apart(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plugin = ModuleType("plugin")
-    plugin.__file__ = str(tmp_path / "plugin.py")
-    monkeypatch.setitem(sys.modules, "plugin", plugin)
-    codes = [find_revision()["code"]]
-    for text in ("one\n", "two\n"):
-        (checkout / "plugin.py").write_text(text)
-        codes.append(find_revision(["plugin"])["code"])
-    assert len(set(codes)) == 3
-    assert find_revision()["code"] == codes[0]
-
-
-@pytest.mark.parametrize("reason", ["part of another checkout", "no checkout", "no git"])
+@pytest.mark.parametrize("reason", ["part of another checkout", "no git"])
 def test_without_a_checkout_of_its_own_there_is_no_revision(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     expected: dict[str, Any] = {"revision": None, "changed": None}
     (checkout / "REVISION").write_text("$Format:%H$\n")  # as in a clone
-    match reason:
-        case "part of another checkout":
-            monkeypatch.setattr(provenance, "SOURCE_ROOT", checkout / "t2t")
-        case "no checkout":
-            (checkout / ".git").rename(checkout / "gone")
-        case "no git":
-            monkeypatch.setenv("PATH", "")
+    if reason == "no git":
+        monkeypatch.setenv("PATH", "")
+    else:
+        monkeypatch.setattr(provenance, "SOURCE_ROOT", checkout / "t2t")
     found = find_revision()
     assert len(found.pop("code")) == 64
     assert found == expected
@@ -272,3 +240,54 @@ def test_installed_package_knows_its_revision_and_code(
     (installed / "configs" / "other.py").touch()  # of another package
     monkeypatch.setattr(provenance, "SOURCE_ROOT", installed)
     assert find_revision() == {"revision": "1234-dirty", "changed": None, "code": code}
+
+
+NAMES = "some_variants", "some_package", "some_package.parts"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on the path of Python with a module and a package, which are imported."""
+    place = tmp_path / "code"
+    (place / "some_package").mkdir(parents=True)
+    (place / "some_variants.py").write_text("one = 1\n")
+    (place / "some_package" / "__init__.py").touch()
+    (place / "some_package" / "parts.py").write_text("two = 2\n")
+    monkeypatch.syspath_prepend(place)
+    import_plugins(NAMES)
+    yield place
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+def test_source_of_plugins_is_kept_and_whoever_reads_the_run_notices_an_edit(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make_run(tmp_path / "run")
+    config = load_config(run / "config.json")
+    config.plugins = NAMES
+    save_config(config, run / "config.json")
+    vocabulary = Vocabulary.load(run / "vocab")
+    copies = run / "plugins"
+    (copies / "some_package").mkdir(parents=True)
+    (copies / "some_variants.py").write_text("one =\n")  # of a start that failed
+    (copies / "some_package" / "removed.py").touch()
+    record_start(run, config, vocabulary, {"train": [ListCorpus("toy", PAIRS)]}, step=0)
+    kept = {path.relative_to(copies).as_posix(): path.read_bytes() for path in copies.rglob("*.py")}
+    assert kept == {
+        "some_variants.py": b"one = 1\n",
+        "some_package/__init__.py": b"",
+        "some_package/parts.py": b"two = 2\n",
+    }
+    request = ModelRequest((run,))
+    RunModel(request)
+    code = hash_code(NAMES)
+    before = identify_code(NAMES, ["t2t.evaluation.load_models"], ("jax",))
+    assert caplog.text == ""
+    (folder / "some_variants.py").write_text("one = 3\n")
+    RunModel(request)
+    assert "plugins: some_variants.py is not the source that" in caplog.text
+    assert "add --trust_plugins" in caplog.text
+    assert hash_code(NAMES) != code
+    after = identify_code(NAMES, ["t2t.evaluation.load_models"], ("jax",))
+    assert {name for name, value in after.items() if value != before[name]} == {"plugins"}

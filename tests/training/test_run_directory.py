@@ -8,23 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
+from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
 from t2t.config.files import save_config
 from t2t.training.checkpoint import restore_params
 from t2t.training.checkpoint_manager import Checkpoints
+from t2t.training.disk_space import count_bytes_per_parameter, measure_space
+from t2t.training.early_stopping import StopRequest, read_stop_request, record_stop, request_stop
 from t2t.training.resume import keep_source, open_run
 from t2t.training.run_directory import RunError, list_steps, lock_run
 from tests import tiny_training
 from tests.full_disk import full_disk
-from tests.training.toy_run import (
-    CONFIG,
-    assert_same,
-    make_state,
-    plain,
-    restore_state,
-    write_run,
-)
+from tests.training.toy_run import CONFIG, assert_same, make_state, plain, restore_state, write_run
 
 change = functools.partial(tiny_training.change, CONFIG)
 
@@ -39,39 +36,26 @@ def _collect() -> Iterator[None]:
     gc.collect()
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints 10, 20 and 30."""
-    folder = tmp_path_factory.mktemp("checkpoints") / "run"
-    return write_run(folder, {10: {"loss": 3.0}, 20: {"loss": 1.0}, 30: {"loss": 2.0}})
-
-
-@pytest.fixture
-def run(whole: Path, tmp_path: Path) -> Path:
-    """A copy, to be damaged."""
-    return Path(shutil.copytree(whole, tmp_path / "run"))
-
-
 @pytest.mark.parametrize(
     "names",
     [{"manifest.ocdbt", "metrics"}, pytest.param(None, marks=pytest.mark.slow)],
     ids=["a few", "all"],
 )
-def test_each_file_cut_short_is_noticed_or_does_no_harm(run: Path, names: set[str] | None) -> None:
-    folder = run / "checkpoints" / "30"
+def test_each_file_cut_short_is_noticed_or_does_no_harm(copy: Path, names: set[str] | None) -> None:
+    folder = copy / "checkpoints" / "30"
     noticed = {}
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     for file in [path for path in files if names is None or path.name in names]:
         content = file.read_bytes()
         file.write_bytes(content[: len(content) // 2])
         try:
-            assert_same(plain(restore_state(run)), plain(make_state(30)))
+            assert_same(plain(restore_state(copy)), plain(make_state(30)))
         except RunError as error:
             noticed[file.relative_to(folder).parts[0]] = str(error)
         file.write_bytes(content)
     assert set(noticed) == {"params", "training", "metrics"}
     for message in noticed.values():
-        assert message.startswith(f"checkpoint 30 of {run} cannot be read (")
+        assert message.startswith(f"checkpoint 30 of {copy} cannot be read (")
         assert message.endswith(f"move {folder} elsewhere to go on with the one before it, 20")
 
 
@@ -82,73 +66,51 @@ def test_damage_of_the_only_checkpoint_is_an_error(tmp_path: Path) -> None:
         restore_params(workdir, "last")
 
 
-def test_half_written_checkpoint_is_ignored_and_removed(run: Path) -> None:
-    half = run / "checkpoints" / "40.orbax-checkpoint-tmp"
-    shutil.copytree(run / "checkpoints" / "30", half)
+def test_half_written_checkpoint_is_ignored_and_removed(copy: Path) -> None:
+    half = copy / "checkpoints" / "40.orbax-checkpoint-tmp"
+    shutil.copytree(copy / "checkpoints" / "30", half)
     shutil.rmtree(half / "training")
-    assert restore_params(run, "last")[1] == "30"
-    assert int(plain(restore_state(run)).step) == 30
+    assert restore_params(copy, "last")[1] == "30"
+    assert int(plain(restore_state(copy)).step) == 30
     assert not half.exists()
 
 
-def test_full_disk_is_an_error_that_leaves_the_last_checkpoint(run: Path) -> None:
-    checkpoints = Checkpoints(run, CONFIG)
+@pytest.mark.parametrize("notices", ["save", "close"])
+def test_full_disk_is_an_error_that_leaves_the_last_checkpoint(copy: Path, notices: str) -> None:
+    checkpoints = Checkpoints(copy, CONFIG)
     with full_disk():
         checkpoints.save(make_state(40))
         with pytest.raises(RunError, match=r"written .* space .* continues from checkpoint 30"):
-            checkpoints.close()
-    assert_same(plain(restore_state(run)), plain(make_state(30)))
-    write_run(run, {40: None})
-    assert_same(plain(restore_state(run)), plain(make_state(40)))
+            checkpoints.close() if notices == "close" else checkpoints.save(make_state(50))
+    if notices == "save":
+        checkpoints.close()
+    assert_same(plain(restore_state(copy)), plain(make_state(30)))
+    write_run(copy, {40: None})
+    assert_same(plain(restore_state(copy)), plain(make_state(40)))
 
 
 def test_space_is_checked_before_anything_is_written(
-    run: Path, monkeypatch: pytest.MonkeyPatch
+    copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = shutil.disk_usage(run)._replace(free=1000)
-    with contextlib.closing(Checkpoints(run, CONFIG)) as checkpoints:
+    usage = shutil.disk_usage(copy)._replace(free=1000)
+    with contextlib.closing(Checkpoints(copy, CONFIG)) as checkpoints:
         checkpoints.save(make_state(40))
         with monkeypatch.context() as patch:
             patch.setattr(shutil, "disk_usage", lambda path: usage)
             with pytest.raises(RunError, match=r"MB are needed, .* continues from checkpoint 40"):
                 checkpoints.save(make_state(50))
         checkpoints.save(make_state(60))
-    assert list_steps(run) == [10, 20, 30, 40, 60]
+    assert list_steps(copy) == [10, 20, 30, 40, 60]
 
 
-def test_failure_in_the_background_is_noticed_by_the_next_save(run: Path) -> None:
-    checkpoints = Checkpoints(run, CONFIG)
-    with full_disk():
-        checkpoints.save(make_state(40))
-        with pytest.raises(RunError, match=r"cannot be written .* continues from checkpoint 30"):
-            checkpoints.save(make_state(50))
-    checkpoints.close()
-    assert list_steps(run) == [10, 20, 30]
-
-
-def test_run_of_another_config_is_refused_with_the_fields(run: Path) -> None:
-    other = change(model={"d_model": 256}, data={"batch_tokens": 30_000}, mesh={"tensor": 2})
-    before = (run / "config.json").read_bytes()
-    with pytest.raises(RunError) as caught:
-        open_run(run, other)
-    lines = str(caught.value).splitlines()
-    assert lines[0] == f"{run} was written with another config:"
-    assert [line.strip() for line in lines[1:-1]] == [
-        "model.d_model: 512 -> 256",
-        "data.batch_tokens: 25000 -> 30000",
-    ]
-    assert "choose another --workdir" in lines[-1]
-    assert (run / "config.json").read_bytes() == before
-
-
-def test_source_of_fine_tuning_is_kept_and_no_other_is_taken(run: Path) -> None:
+def test_source_of_fine_tuning_is_kept_and_no_other_is_taken(copy: Path) -> None:
     config = change(training={"init_from": "old:best"})
-    save_config(config, run / "config.json")
-    assert keep_source(run, CONFIG) == config
-    open_run(run, keep_source(run, CONFIG))
+    save_config(config, copy / "config.json")
+    assert keep_source(copy, CONFIG) == config
+    open_run(copy, keep_source(copy, CONFIG))
     with pytest.raises(RunError, match=r"training\.init_from: 'old:best' -> 'other'"):
-        open_run(run, keep_source(run, change(training={"init_from": "other"})))
-    assert keep_source(run / "new", CONFIG) is CONFIG
+        open_run(copy, keep_source(copy, change(training={"init_from": "other"})))
+    assert keep_source(copy / "new", CONFIG) is CONFIG
 
 
 def test_vocabulary_alone_binds_what_made_it(tmp_path: Path) -> None:
@@ -165,6 +127,7 @@ def test_vocabulary_alone_binds_what_made_it(tmp_path: Path) -> None:
 
 
 TEXT = {"source": "text", "train_src": ("a",), "train_tgt": ("b",)}
+CHINESE = TEXT | {"tgt_language": "zho_Hans"}
 GERMAN = {"source": "multi30k", "src_language": "en", "tgt_language": "de"}
 ANYTHING = {
     "training": {"steps": 7, "log_every": 3, "bleu_every": 2000},
@@ -179,17 +142,18 @@ ANYTHING = {
     ("before", "after", "has_bleu", "refused"),
     [
         ({}, ANYTHING, False, ""),
+        (
+            {},
+            ANYTHING | {"model": {"d_model": 256}, "data": {"batch_tokens": 30_000}},
+            False,
+            r"model\.d_model: 512 -> 256\n  data\.batch_tokens: 25000 -> 30000",
+        ),
         ({}, {"decoding": {"batch_size": 7}}, True, ""),
         ({}, {"decoding": {"beam_size": 9}}, True, r"decoding\.beam_size: 4 -> 9"),
         ({"data": TEXT}, {"data": TEXT | {"train_src": ("moved/a",)}}, False, ""),
         # Files of text are read alike whatever their languages, which measures ask for.
-        ({"data": TEXT}, {"data": TEXT | {"tgt_language": "zho_Hans"}}, False, ""),
-        (
-            {"data": TEXT | {"tgt_language": "zho_Hans"}},
-            {"data": TEXT},
-            True,
-            r"data\.tgt_language: 'zho_Hans' -> ''",
-        ),
+        ({"data": TEXT}, {"data": CHINESE}, False, ""),
+        ({"data": CHINESE}, {"data": TEXT}, True, r"data\.tgt_language: 'zho_Hans' -> ''"),
         # A source that knows its languages needs no names of them.
         ({"data": GERMAN}, {"data": {"source": "multi30k"}}, False, ""),
         (
@@ -198,14 +162,7 @@ ANYTHING = {
             False,
             r"data\.tgt_language: 'de' -> 'fr'",
         ),
-        *(
-            ({}, {"training": {field: value}}, False, f"training.{field}: .*")
-            for field, value in {
-                "ema_decay": 0.9,
-                "frozen": ("a",),
-                "rate_factors": ("a=1",),
-            }.items()
-        ),
+        ({}, {"training": {"frozen": ("a",)}}, False, r"training\.frozen: .*"),
         *(
             ({"training": end}, {"training": {**end, "steps": 5000}}, False, "training.steps: .*")
             for end in ({"schedule": "cosine"}, {"cooldown_steps": 10})
@@ -214,29 +171,81 @@ ANYTHING = {
     ids=str,
 )
 def test_only_what_changes_no_parameter_and_no_score_may_change(
-    run: Path, before: Any, after: Any, has_bleu: bool, refused: str
+    copy: Path, before: Any, after: Any, has_bleu: bool, refused: str
 ) -> None:
     if has_bleu:
-        write_run(run, {40: {"loss": 3.0, "bleu": 20.0}})
-    save_config(change(**before), run / "config.json")
-    message = rf"another config:\n  {refused}\nchoose"
+        write_run(copy, {40: {"loss": 3.0, "bleu": 20.0}})
+    save_config(change(**before), copy / "config.json")
+    content = (copy / "config.json").read_bytes()
+    message = rf"{copy} was written with another config:\n  {refused}\nchoose another --workdir"
     with pytest.raises(RunError, match=message) if refused else contextlib.nullcontext():
-        open_run(run, change(**after))
+        open_run(copy, change(**after))
+    assert not refused or (copy / "config.json").read_bytes() == content
 
 
-@pytest.mark.parametrize("workdir", ["file", "file/run"])
-def test_run_directory_that_cannot_be_made_is_an_error(tmp_path: Path, workdir: str) -> None:
+def test_run_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(RunError, match=f"{workdir} cannot be written"):
-        open_run(tmp_path / workdir, CONFIG)
-    with (
-        pytest.raises(RunError, match=f"{workdir} cannot be written"),
-        lock_run(tmp_path / workdir),
-    ):
+    workdir = tmp_path / "file" / "run"
+    message = "file/run cannot be written"
+    with pytest.raises(RunError, match=message):
+        open_run(workdir, CONFIG)
+    with pytest.raises(RunError, match=message), lock_run(workdir):
         pass
 
 
-def test_checkpoints_without_their_config_are_not_continued(run: Path) -> None:
-    (run / "config.json").unlink()
+def test_checkpoints_without_their_config_are_not_continued(copy: Path) -> None:
+    (copy / "config.json").unlink()
     with pytest.raises(RunError, match=r"config\.json is missing, without which checkpoint 30"):
-        open_run(run, CONFIG)
+        open_run(copy, CONFIG)
+
+
+def make_config(steps: int = 100_000, **checkpoints: int) -> Config:
+    kept = CheckpointConfig(**checkpoints)  # type: ignore[arg-type]
+    return Config(training=TrainingConfig(steps=steps), checkpoints=kept)
+
+
+@pytest.mark.parametrize(
+    ("config", "there", "count"),
+    [
+        (make_config(), 0, 5 + 1 + 1),
+        (make_config(keep_last=20), 18, 22 - 18),
+        (make_config(keep_last=20), 30, 0),
+        (make_config(steps=10_000, keep_every=2000), 0, 10),  # all that are written
+        (make_config(keep_every=1500), 0, 5 + 1 + 1 + 33),  # steps 3000, 6000, ... are written
+        (make_config(steps=500), 0, 1),
+    ],
+    ids=str,
+)
+def test_space_is_missing_for_checkpoints_that_are_not_there(
+    config: Config, there: int, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    for step in range(there):
+        (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
+    missing = measure_space(tmp_path, config, 10**6).missing
+    assert missing == (count * 12 * 10**6 - 1000 if count else 0)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.9])
+def test_checkpoint_holds_so_many_bytes_a_parameter(decay: float) -> None:
+    config = Config(training=TrainingConfig(ema_decay=decay))
+    state = make_state(10, averaged=bool(decay))
+    count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    held = state.params, state.opt_state, state.ema
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
+    wanted = count_bytes_per_parameter(config) * count
+    assert size == pytest.approx(wanted, abs=16)  # and counters
+
+
+def test_empty_file_is_a_request(tmp_path: Path) -> None:
+    (tmp_path / "stop.json").touch()
+    request_stop(tmp_path, "later")  # the first one counts
+    record_stop(tmp_path, 30)
+    assert read_stop_request(tmp_path) == StopRequest("no reason given", obeyed_at=30)
+
+
+def test_file_that_is_no_request_is_named(tmp_path: Path) -> None:
+    (tmp_path / "stop.json").write_text("now")
+    with pytest.raises(RunError, match=r"stop\.json cannot be read .*; remove it to continue"):
+        read_stop_request(tmp_path)

@@ -1,6 +1,6 @@
 import dataclasses
-import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,32 +30,24 @@ def find_rate(kind: str, count: int) -> float:
             return PEAK * min(count / WARMUP, 1)
 
 
-@functools.cache
-def rates_of(kind: str) -> np.ndarray:
-    """Rates of all updates, the first update first."""
-    schedule = make_schedule(dataclasses.replace(CONFIG, schedule=kind), d_model=512)
-    return np.asarray(jax.vmap(schedule)(jnp.arange(STEPS)))
+def find_rates(kind: str, updates: range, **changes: Any) -> np.ndarray:
+    config = dataclasses.replace(CONFIG, schedule=kind, **changes)
+    return np.asarray(jax.vmap(make_schedule(config, d_model=512))(jnp.asarray(updates)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rates_follow_the_formula(kind: str) -> None:
     wanted = [find_rate(kind, count) for count in range(STEPS)]
-    np.testing.assert_allclose(rates_of(kind), wanted, rtol=1e-4, atol=1e-8)
+    np.testing.assert_allclose(find_rates(kind, range(STEPS)), wanted, rtol=1e-4, atol=1e-8)
 
 
 COOLDOWN = 100
-OPEN_ENDED = [kind for kind in KINDS if kind != "cosine"]
 
 
-def cooled_rates_of(kind: str) -> np.ndarray:
-    """Rates of all updates with a cooldown, and of ten that the schedule does not expect."""
-    config = dataclasses.replace(CONFIG, schedule=kind, cooldown_steps=COOLDOWN)
-    return np.asarray(jax.vmap(make_schedule(config, d_model=512))(jnp.arange(STEPS + 10)))
-
-
-@pytest.mark.parametrize("kind", OPEN_ENDED)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "cosine"])
 def test_cooldown_multiplies_the_last_rates_by_a_line_to_0(kind: str) -> None:
-    rates, plain = cooled_rates_of(kind), rates_of(kind)
+    rates = find_rates(kind, range(STEPS + 10), cooldown_steps=COOLDOWN)  # ten are not expected
+    plain = find_rates(kind, range(STEPS))
     before = STEPS - COOLDOWN
     np.testing.assert_array_equal(rates[:before], plain[:before])
     factors = [1 - number / COOLDOWN for number in range(COOLDOWN)]
@@ -65,14 +57,9 @@ def test_cooldown_multiplies_the_last_rates_by_a_line_to_0(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_schedule_may_start_later_and_then_lasts_for_the_rest(kind: str) -> None:
-    start = 1000
-    config = dataclasses.replace(
-        CONFIG, schedule=kind, schedule_start=start, steps=start + STEPS,
-        cooldown_steps=0 if kind == "cosine" else COOLDOWN,
-    )  # fmt: skip
-    schedule = make_schedule(config, d_model=512)
-    found = jax.vmap(schedule)(jnp.arange(start, start + STEPS))
-    wanted = rates_of(kind) if kind == "cosine" else cooled_rates_of(kind)[:STEPS]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-9)
+    start, own = 1000, {} if kind == "cosine" else {"cooldown_steps": COOLDOWN}
+    later = own | {"schedule_start": start, "steps": start + STEPS}
+    found = find_rates(kind, range(start, start + STEPS), **later)
+    np.testing.assert_allclose(found, find_rates(kind, range(STEPS), **own), rtol=1e-5, atol=1e-9)
     # As many updates are missing as steps were skipped before.
-    np.testing.assert_array_equal(jax.vmap(schedule)(jnp.arange(start - 3, start)), found[0])
+    np.testing.assert_array_equal(find_rates(kind, range(start - 3, start), **later), found[0])

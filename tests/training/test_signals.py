@@ -1,13 +1,17 @@
-"""Signals that come at a bad moment; how training stops is tested with the loop."""
+"""Signals at a bad moment, and to one of two processes; test_loop.py shows how training stops."""
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from t2t.runtime.command_line import INTERRUPTED
 from t2t.training.checkpoint import restore_params, save_params
 from t2t.training.signals import Interruption, hold_signals
 from tests.moments import Moment, signal_at
@@ -27,31 +31,22 @@ def interrupting() -> Iterator[None]:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_signal_comes_after_what_is_held(number: signal.Signals) -> None:
+    """An ignored signal stays ignored, and hides no other."""
+    (other,) = {*NUMBERS} - {number}
+    signal.signal(other, signal.SIG_IGN)
     done = []
 
     @hold_signals()
     def act() -> None:
-        os.kill(os.getpid(), number)
-        os.kill(os.getpid(), number)
+        for sent in (other, number, number):
+            os.kill(os.getpid(), sent)
         done.append("all")
 
     with pytest.raises(KeyboardInterrupt):
         act()
     assert done == ["all"]
-    assert [signal.getsignal(n) for n in NUMBERS] == [signal.default_int_handler] * 2
-
-
-def test_ignored_signal_stays_ignored_and_hides_no_other() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    @hold_signals()
-    def send_all() -> None:
-        for number in NUMBERS:
-            signal.raise_signal(number)
-
-    with pytest.raises(KeyboardInterrupt):
-        send_all()
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert signal.getsignal(number) is signal.default_int_handler
+    assert signal.getsignal(other) is signal.SIG_IGN
 
 
 def test_another_thread_leaves_signals_alone() -> None:
@@ -67,13 +62,6 @@ def test_another_thread_leaves_signals_alone() -> None:
     thread.start()
     thread.join()
     assert found == [signal.default_int_handler, signal.default_int_handler, False]
-
-
-def interrupt(act: Callable[[], object], moment: Moment) -> None:
-    """Ctrl-C when this comes to the moment."""
-    signal_at(moment, signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        act()
 
 
 @pytest.mark.parametrize(
@@ -92,11 +80,94 @@ def test_interrupted_checkpoint_is_whole(tmp_path: Path, moment: Moment) -> None
     (workdir / "vocab").mkdir()
     (workdir / "vocab" / "joint.model").touch()
     params, _ = restore_params(workdir, "last")
-    interrupt(lambda: save_params(workdir, target, params, 10), moment)
+    signal_at(moment, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        save_params(workdir, target, params, 10)
     assert_same(restore_params(target, "last")[0], params)
 
 
 def test_interrupted_reading_ends_cleanly(tmp_path: Path) -> None:
     workdir = write_run(tmp_path / "run", {10: None})
-    interrupt(lambda: restore_params(workdir, "last"), Moment("open", "_METADATA$"))
+    signal_at(Moment("open", "_METADATA$"), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        restore_params(workdir, "last")
     assert_same(restore_params(workdir, "last")[0], plain(make_state(10)).params)
+
+
+# Both are signalled before the loop, as in a resumed run that still prepares its data.
+TRAINING = """
+import signal, time
+from t2t.config.requests import Hosts
+from t2t.runtime import distributed, command_line
+from t2t.training.signals import Interruption
+
+def main(request: Hosts):
+    distributed.join(**request.hosts, shares_signals=True)
+    if distributed.is_first():
+        signal.raise_signal(signal.SIGTERM)
+    distributed.wait_for_all()
+    time.sleep(3)  # JAX looks for signals once a second
+    with Interruption(5000) as interruption:
+        step = 5000
+        while step < 5100 and not interruption.reached(step):
+            step += 1
+            time.sleep(0.1)
+    print(step)
+
+command_line.run(main)
+"""
+
+EVALUATION = """
+import signal, time
+from t2t.config.requests import Hosts
+from t2t.runtime import distributed, command_line
+
+def main(request: Hosts):
+    distributed.join(**request.hosts)
+    distributed.wait_for_all()
+    if distributed.is_first():
+        signal.raise_signal(signal.SIGTERM)
+    time.sleep(60)
+
+command_line.LEAVING = 1
+command_line.run(main)
+"""
+
+
+def start(code: str) -> list[subprocess.Popen[str]]:
+    """Starts two processes that find each other."""
+    with socket.socket() as unused:
+        unused.bind(("localhost", 0))
+        meeting = [f"--coordinator=localhost:{unused.getsockname()[1]}", "--num_processes=2"]
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", code, *meeting, f"--process_id={number}"],
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+
+
+def test_sigterm_before_the_loop_of_a_resumed_run_stops_all_processes() -> None:
+    processes = start(TRAINING)
+    try:
+        found = [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert found == ["5000\n"] * 2
+
+
+def test_sigterm_ends_a_program_that_does_not_train() -> None:
+    processes = start(EVALUATION)
+    try:
+        _, message = processes[0].communicate(timeout=50)
+        assert (processes[0].returncode, message) == (INTERRUPTED, "interrupted\n")
+        processes[1].communicate(timeout=120)
+        assert processes[1].returncode == -signal.SIGABRT  # it has lost the other one
+    finally:
+        for process in processes:
+            process.kill()
