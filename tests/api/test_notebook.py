@@ -1,6 +1,7 @@
 """`t2t.train`, `t2t.evaluate` and `t2t.compare`: what they pass on, and what a notebook shows."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +112,14 @@ def test_notebook_shows_a_comparison_with_a_picture_and_the_scores_of_an_evaluat
 
 
 def test_arguments_of_a_wrong_type_are_named() -> None:
-    for call, message in (
+    calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: untyped.load([]), "workdir is empty; name a run directory, or several"),
         (lambda: untyped.load("a", ["last", "10"]), r"checkpoint=\['last', '10'\] is not of type"),
         (lambda: untyped.load("a", mean="median"), "mean='median' is unknown; use probabilities"),
         (lambda: untyped.train({}, "a"), r"config={} is not of type t2t\.config\.Config"),
         (lambda: untyped.compare(), "systems is empty; name run directories, runs or evaluations"),
         (lambda: untyped.compare(["a", "b"]), r"systems\[0\]=\['a', 'b'\] is no run directory, "),
-    ):  # fmt: skip
+    ]
+    for call, message in calls:
         with pytest.raises(ConfigError, match=f"^{message}"):
             call()

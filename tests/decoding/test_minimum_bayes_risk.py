@@ -64,6 +64,7 @@ def test_most_frequent_sample_wins_over_an_outlier_and_of_equals_the_first() -> 
     assert choose_by_utility(candidates, utility, True) is common
     same = [make("", -2.0), make("", -1.0)]
     assert choose_by_utility([*same, make("x")], utility, True) is same[0]
+    assert choose_by_utility(same, utility, True) is same[0]
 
 
 @pytest.mark.usefixtures("own_variants")

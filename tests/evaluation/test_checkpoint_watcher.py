@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -59,7 +60,7 @@ def run(run: Path, tmp_path: Path) -> Path:
     return workdir
 
 
-def set_training(workdir: Path, **fields: int) -> None:
+def set_training(workdir: Path, **fields: Any) -> None:
     config = load_config(workdir / "config.json")
     config.training = dataclasses.replace(config.training, **fields)
     config.checkpoints.every, config.checkpoints.keep_best = 100, 0
