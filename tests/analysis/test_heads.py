@@ -28,19 +28,16 @@ def judge(stack: str, weights: np.ndarray, keys: AttendedTokens) -> Profile:
     return profile
 
 
-def look_at(offset: int, share: float = 1.0) -> np.ndarray:
-    """All weight on the key at an offset from the query, or a share with the rest spread evenly."""
-    at = np.clip(np.arange(LENGTH) + offset, 0, LENGTH - 1)
-    return share * np.eye(LENGTH)[at] + (1 - share) / LENGTH
+def look_at(offset: int) -> np.ndarray:
+    """All weight on the key at an offset from the query."""
+    return np.eye(LENGTH)[np.clip(np.arange(LENGTH) + offset, 0, LENGTH - 1)]
 
 
 @pytest.mark.parametrize(
     ("stack", "offset", "role"),
     [
         ("encoder", -1, "previous token"),
-        ("encoder", 0, "same token"),
         ("encoder", 1, "next token"),
-        ("decoder", -1, "previous token"),
         ("decoder", 0, "same token"),
         ("cross", 0, "diagonal"),
     ],
@@ -61,7 +58,11 @@ def test_diagonal_of_cross_attention_runs_from_corner_to_corner() -> None:
 
 @pytest.mark.parametrize("stack", ["encoder", "cross"])
 def test_head_that_looks_at_marks_or_at_rare_tokens_is_told(stack: str) -> None:
-    keys = AttendedTokens(mark(4), find_rare([9, 9, 9, 9, 9, 2], mark(4)))
+    """The rarest tokens share the role, without separators."""
+    rare = find_rare([9, 9, 9, 2, 1, 2], mark(4))
+    assert rare.tolist() == mark(3, 5).tolist()
+    assert not find_rare([1, 1], np.array([True, True])).any()
+    keys = AttendedTokens(mark(4), rare)
     assert judge(stack, np.tile(np.eye(LENGTH)[4], (LENGTH, 1)), keys).role == "separator"
     assert judge(stack, np.tile(np.eye(LENGTH)[5], (LENGTH, 1)), keys).role == "rare token"
 
@@ -83,6 +84,8 @@ def test_equal_weights_are_broad_and_two_halves_are_mixed() -> None:
     halves = np.zeros((LENGTH, LENGTH))
     halves[:, [0, 3]] = 0.5
     assert judge("encoder", halves, AttendedTokens(mark(5))).role == "mixed (previous token)"
+    alone = judge("encoder", np.ones((1, 1)), AttendedTokens(np.array([True])))
+    assert (alone.role, alone.score, alone.entropy) == ("mixed", 0.0, 0.0)
 
 
 def test_sentences_count_by_their_queries() -> None:
@@ -92,17 +95,6 @@ def test_sentences_count_by_their_queries() -> None:
     [[profile]] = tally.profiles()
     assert profile.scores["previous token"] == pytest.approx(5 / 7)
     assert profile.scores["same token"] == pytest.approx((1 + 3) / (6 + 3))
-
-
-def test_sentence_of_one_token_says_nothing() -> None:
-    profile = judge("encoder", np.ones((1, 1)), AttendedTokens(np.array([True])))
-    assert (profile.role, profile.score, profile.entropy) == ("mixed", 0.0, 0.0)
-
-
-def test_rarest_tokens_share_the_role_and_separators_have_none() -> None:
-    found = find_rare([3, 1, 1, 0], np.array([False, False, False, True]))
-    assert found.tolist() == [False, True, True, False]
-    assert not find_rare([1, 1], np.array([True, True])).any()
 
 
 def test_head_that_is_switched_off_adds_nothing_and_the_others_stay() -> None:

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import jax
@@ -44,11 +45,6 @@ def test_perplexity_of_the_references_chooses_the_lowest(run: Path) -> None:
     best = load_evaluation(Path(text.rpartition("best: ")[2]))
     assert {"chrf", "perplexity"} < best.result["measures"].keys()
     assert best.passport.decoding["beam_size"] == 1, "all are equal"
-
-
-def test_too_few_checkpoints_are_named(run: Path) -> None:
-    with pytest.raises(RunError, match="has 3 checkpoints in a row at the regular interval"):
-        scan_averages(EvaluationRequest(run), [1, 4], "bleu")
 
 
 @pytest.mark.slow
@@ -132,14 +128,9 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
     ]
 
 
-def test_watch_of_a_mean_that_never_exists_is_refused(run: Path) -> None:
-    request = EvaluationRequest(run, split="test")
-    with pytest.raises(ConfigError, match=r"avg:99 needs .* keeps checkpoints\.keep_last="):
-        watch(request, [1, 99], "bleu", patience=0, timeout=0.0)
-
-
-def test_fields_that_do_not_go_together_are_refused(run: Path) -> None:
-    for given, message in (
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
         ({"watch": True, "alphas": [1]}, "watch and alphas: give one of them"),
         ({"average": [1], "output": "a.json"}, "output is for one evaluation"),
         ({"average": [1], "checkpoint": "last"}, "average chooses: leave out checkpoint"),
@@ -152,18 +143,22 @@ def test_fields_that_do_not_go_together_are_refused(run: Path) -> None:
         ({"segment_scores": ["a=b"], "watch": True}, "segment_scores adds to a saved evaluation"),
         ({"segment_scores": ["a=b"], "segments": "c", "beam_size": 1}, "out beam_size, segments"),
         ({"average": [0]}, "average=0 must be positive"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            make_request(SelectionRequest, {"workdir": run, **given})
-    SelectionRequest(run, beam_sizes=(1,), alphas=(1.0,))
-    SelectionRequest(Path())  # the current folder
-    assert SelectionRequest(run, "avg:5,last", watch=True).read_counts() == [1, 5]
-    with pytest.raises(ConfigError, match="--checkpoint=best cannot be used with --watch"):
-        SelectionRequest(run, "best", watch=True).read_counts()
+    ],
+)
+def test_fields_that_do_not_go_together_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_request(SelectionRequest, {"workdir": Path("run"), **given})
 
 
-def test_defaults_depend_on_what_is_chosen(run: Path) -> None:
+def test_checkpoints_of_a_selection_have_defaults_and_exist(run: Path) -> None:
     one, watching = SelectionRequest(run), SelectionRequest(run, watch=True)
     assert (one.split, one.checkpoint) == ("test", "best")
     assert (watching.split, watching.checkpoint) == ("validation", "last")
     assert SelectionRequest(run, segment_scores=("a=b",)).checkpoint == ""  # of any
+    assert SelectionRequest(run, "avg:5,last", watch=True).read_counts() == [1, 5]
+    with pytest.raises(ConfigError, match="--checkpoint=best cannot be used with --watch"):
+        SelectionRequest(run, "best", watch=True).read_counts()
+    with pytest.raises(RunError, match="has 3 checkpoints in a row at the regular interval"):
+        scan_averages(EvaluationRequest(run), [1, 4], "bleu")
+    with pytest.raises(ConfigError, match=r"avg:99 needs .* keeps checkpoints\.keep_last="):
+        watch(EvaluationRequest(run, split="test"), [1, 99], "bleu", patience=0, timeout=0.0)

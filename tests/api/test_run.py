@@ -3,7 +3,6 @@
 import math
 import os
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike
 
 import t2t
 from t2t.api import notebook  # programs that other tests import hide t2t.train
@@ -46,9 +44,15 @@ def run(workdir: Path) -> Run:
     return t2t.load(str(workdir), "last")
 
 
-def test_programs_and_python_have_the_same_default_checkpoint(workdir: Path) -> None:
+def test_programs_and_python_have_the_same_default_checkpoint(
+    workdir: Path, tmp_path: Path
+) -> None:
     assert t2t.load(workdir).checkpoint == "best-200"
     assert ModelRequest((workdir,)).checkpoint == "best"
+    with pytest.raises(ConfigError, match="does not exist; is this a run directory"):
+        t2t.load(tmp_path / "nowhere")
+    with pytest.raises(RunError, match="holds no checkpoint of step 150; it has 100, 200, 300"):
+        t2t.load(workdir, 150)
 
 
 def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
@@ -62,23 +66,17 @@ def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
 
 
 def test_logits_are_those_of_the_model(run: Run) -> None:
-    sizes = run.vocabulary.src.vocab_size, run.vocabulary.tgt.vocab_size
-    structure, _ = init_model(run.config.model, *sizes, jax.random.key(0))
+    structure, _ = init_model(run.config.model, *run.vocabulary.sizes, jax.random.key(0))
     forward = jax.jit(lambda params, *ids: merge(structure, params)(*ids))
     expected = forward(run.params, SRC, TGT)
     for kind in (np.asarray, jnp.asarray, np.ndarray.tolist):
         found = run.logits(kind(SRC), kind(TGT))
         assert found.dtype == jnp.float32
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_logits_of_a_pair_are_those_of_its_ids(run: Run) -> None:
     src, tgt = PAIRS[1]
     [ids] = run.encode([tgt], "tgt")
     expected = run.logits(run.encode([src]), [[BOS_ID, *ids[:-1]]])
     np.testing.assert_array_equal(run.logits(src, tgt), expected)
-    with pytest.raises(DataError, match=r"pairs\[0\]\[1\] is list \[\[1\]\], not a string"):
-        run.logits(src, [[1]])
 
 
 def test_text_is_encoded_and_decoded(run: Run) -> None:
@@ -94,7 +92,9 @@ def test_text_is_encoded_and_decoded(run: Run) -> None:
         run.decode([[5, 400]])
 
 
-def test_attention_of_a_pair_has_named_axes_and_labels(run: Run, tmp_path: Path) -> None:
+def test_attention_of_a_pair_has_named_axes_and_labels(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     src, tgt = PAIRS[1]
     [src_ids], [tgt_ids] = run.encode([src]), run.encode([tgt], "tgt")
     sides = {
@@ -116,14 +116,11 @@ def test_attention_of_a_pair_has_named_axes_and_labels(run: Run, tmp_path: Path)
     assert found._repr_html_().startswith('<img alt="AttentionMap(layer=1, head=2, query=')
     found.plot(tmp_path / "map.svg")
     assert (tmp_path / "map.svg").read_text().startswith("<?xml")
-
-
-def test_attention_that_there_is_not_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="stack='self' is unknown; use one of encoder, decoder, "):
-        run.attention(*PAIRS[1], "self")
+        run.attention(src, tgt, "self")
     monkeypatch.setattr(run, "config", override(run.config, {"model.kind": "decoder_only"}))
     with pytest.raises(ConfigError, match=r"one model of .*='transformer', but .*'decoder_"):
-        run.attention(*PAIRS[1])
+        run.attention(src, tgt)
 
 
 def test_notebook_shows_the_curves_of_a_run(run: Run, workdir: Path) -> None:
@@ -137,17 +134,15 @@ def test_notebook_shows_the_curves_of_a_run(run: Run, workdir: Path) -> None:
 
 @pytest.mark.slow
 def test_ensemble_is_the_mean_of_its_models(workdir: Path) -> None:
-    runs = [t2t.load(workdir, step) for step in (100, 300)]
     ensemble = t2t.load([workdir, workdir], "100,300", weights=(3, 1))
     assert ensemble.checkpoint == "100,300"
-    one, other = (jax.nn.softmax(run.logits(SRC, TGT)) for run in runs)
-    found = jax.nn.softmax(ensemble.logits(SRC, TGT))
+    one, other, found = (
+        jax.nn.softmax(run.logits(SRC, TGT))
+        for run in (t2t.load(workdir, 100), t2t.load(workdir, 300), ensemble)
+    )
     np.testing.assert_allclose(found, 0.75 * one + 0.25 * other, rtol=1e-4)
-    assert len(ensemble.translate(["Dogs climb."], beam_size=2)) == 1
     tokens = ensemble.score_tokens(PAIRS)
     np.testing.assert_allclose(ensemble.score(PAIRS), [each.sum() for each in tokens], rtol=1e-5)
-    with pytest.raises(ConfigError, match="mean='median' is unknown"):
-        t2t.load([workdir, workdir], mean="median")
 
 
 def test_options_of_decoding_are_keywords(run: Run) -> None:
@@ -158,19 +153,19 @@ def test_options_of_decoding_are_keywords(run: Run) -> None:
     assert len(first) == len(second) == 3
     assert all(sample.text.startswith("Hunde") for sample in first)
     assert run.translate(sentences, prefixes=prefixes, min_length=2)[0].startswith("Hunde")
-    with pytest.raises(DataError, match="1 prefixes for 2 sentences; give one for each"):
-        run.translate(sentences, prefixes=["Hunde"])
-    with pytest.raises(ConfigError, match=r"decoding\.beams=3: no such field"):
-        run.translate(sentences, beams=3)
-    with pytest.raises(ConfigError, match="num_samples=2, but one output is returned"):
-        run.translate(sentences, strategy="sampling", num_samples=2)
+    wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (DataError, "1 prefixes for 2 sentences; give one for each", {"prefixes": ["Hunde"]}),
+        (ConfigError, r"decoding\.beams=3: no such field", {"beams": 3}),
+        (
+            ConfigError, "num_samples=2, but one output is returned",
+            {"strategy": "sampling", "num_samples": 2},
+        ),
+    ]  # fmt: skip
+    for error, message, options in wrong:
+        with pytest.raises(error, match=message):
+            run.translate(sentences, **options)
     with pytest.raises(ConfigError, match="mbr='chrf' chooses one output"):
         run.translate_n_best(sentences, 2, mbr="chrf")
-
-
-def test_no_sentence_gives_no_result(run: Run) -> None:
-    assert run.translate([]) == []
-    assert run.score([]).shape == (0,)
 
 
 def test_sentences_of_known_lengths_compile_nothing(
@@ -197,51 +192,41 @@ def test_sentences_of_known_lengths_compile_nothing(
     assert compiled == []
 
 
-@pytest.mark.parametrize(
-    ("src", "tgt", "message"),
-    [
+def test_ids_that_are_no_pairs_are_refused(run: Run) -> None:
+    given: list[tuple[Any, Any, str]] = [
         ([[5, 2]], [[1], [1]], "src has 1 rows and tgt 2"),
         ([5, 2], [[1]], r"src is int64\[2\]; give integer ids, one row for each"),
-        ([[5, 2]], [[1.0]], r"tgt is float64\[1, 1\]; give integer ids"),
+        ("a dog", [[1]], r"pairs\[0\]\[1\] is list \[\[1\]\], not a string"),
         ([[5, 2], [2]], [[1], [1]], "src has rows of different lengths; pad them with 0"),
         ([[5, 2]], [[1, 400]], r"tgt holds the id 400; use ids of run\.vocabulary\.tgt, 0 to 399"),
-    ],
-)
-def test_ids_that_are_no_pairs_are_refused(
-    run: Run, src: ArrayLike, tgt: ArrayLike, message: str
-) -> None:
-    with pytest.raises(DataError, match=message):
-        run.logits(src, tgt)
+    ]
+    for src, tgt, message in given:
+        with pytest.raises(DataError, match=message):
+            run.logits(src, tgt)
 
 
-def test_sentences_longer_than_the_positions_are_refused(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = override(
+def test_sentences_longer_than_the_positions_are_refused(run: Run) -> None:
+    model = RunModel(ModelRequest((run.workdir,)))
+    model.config = override(
         run.config, {"model.position": "learned", "model.max_positions": 8, "data.max_length": 8}
     )
-    sizes = run.vocabulary.src.vocab_size, run.vocabulary.tgt.vocab_size
-    _, params = init_model(config.model, *sizes, jax.random.key(0))
-    model = RunModel(ModelRequest((run.workdir,)))
-    model.config, model.members = config, Members((config.model,))
-    monkeypatch.setattr(model, "restore", lambda: (params, ["0"]))
-    short = Run(model)
-    message = (
-        "'Dogs Dogs Dogs .* sub-words with EOS, but the model has model.max_positions=8; split"
-    )
-    with pytest.raises(DataError, match=message):
-        short.score([("Dogs " * 8, "Hunde.")])
-    with pytest.raises(
-        DataError, match=r"src has 9 positions, but .*max_positions=8; give shorter"
-    ):
+    model.members = Members((model.config.model,))
+    _, params = init_model(model.config.model, *run.vocabulary.sizes, jax.random.key(0))
+    model.restore = lambda: (params, ["0"])  # type: ignore[method-assign]
+    short, long = Run(model), "Dogs " * 8
+    with pytest.raises(DataError, match=r"'Dogs Dogs Dogs .* model.max_positions=8; split"):
+        short.score([(long, "Hunde.")])
+    with pytest.raises(DataError, match=r"src has 9 pos.*max_positions=8; give shorter"):
         short.logits([[5] * 9], [[BOS_ID]])
     with pytest.raises(DataError, match=r"'Dogs Dogs Dogs .*; give a shorter sentence"):
-        short.attention("Dogs " * 8, "Hunde.")
+        short.attention(long, "Hunde.")
     assert short.score([("Dogs", "Hunde")]) < 0
 
 
 def test_any_iterable_of_sentences_or_pairs_will_do(run: Run) -> None:
     src, tgt = (list(side) for side in zip(*PAIRS[:2], strict=True))
+    assert run.translate([]) == []
+    assert run.score([]).shape == (0,)
     expected = run.score(PAIRS[:2])
     assert len(expected) == 2
     for pairs in (zip(src, tgt, strict=True), map(list, PAIRS[:2]), np.array(PAIRS[:2])):
@@ -255,77 +240,52 @@ def test_any_iterable_of_sentences_or_pairs_will_do(run: Run) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("sentences", "message"),
-    [
+def test_an_element_that_is_no_text_is_named() -> None:
+    for sentences, message in (
         ("Dogs climb", " is str 'Dogs climb'; give a list"),
         (None, " is NoneType None; give a list"),
-        ({"Dogs": "climb"}, " is dict .*; give a list"),
         ((math.nan,), r"\[0\] is float nan, not a string; leave it out"),
         (["a", b"b"], r"\[1\] is bytes b'b', not a string; decode it"),
         (["a", "b", "c \ud83d"], r"\[2\] holds the lone surrogate U\+D83D at character 2"),
-    ],
-)
-def test_an_element_that_is_no_text_is_named(sentences: Any, message: str) -> None:
-    with pytest.raises(DataError, match=f"^sentences{message}"):
-        read_texts("sentences", sentences)
+    ):
+        with pytest.raises(DataError, match=f"^sentences{message}"):
+            read_texts("sentences", sentences)
 
 
-@pytest.mark.parametrize(
-    ("pairs", "message"),
-    [
+def test_a_pair_that_is_no_pair_of_text_is_named() -> None:
+    for pairs, message in (
         ("AB", "pairs is str 'AB'; give a list"),
         (["AB"], r"pairs\[0\] is str 'AB', not a pair \(source, target\)"),
         ([("a", "b"), ("a",)], r"pairs\[1\] is tuple \('a',\), not a pair"),
-        ([("a", "c"), ("b", None)], r"pairs\[1\]\[1\] is NoneType None, not a string"),
         ([("\udc80", "b")], r"pairs\[0\]\[0\] holds the lone surrogate U\+DC80 at character 0"),
-    ],
-)
-def test_a_pair_that_is_no_pair_of_text_is_named(pairs: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read_pairs(pairs)
+    ):
+        with pytest.raises(DataError, match=message):
+            read_pairs(pairs)
 
 
-def test_every_function_that_takes_text_names_the_wrong_element(run: Run) -> None:
+@pytest.mark.parametrize("name", ["translate", "score", "score_tokens", "encode_states"])
+def test_every_function_that_takes_text_names_the_wrong_element(run: Run, name: str) -> None:
     """Through iterators, into which the type checks of the tests do not look."""
-    wrong: list[Any] = ["a", None]
-    calls: list[Callable[[], object]] = [
-        lambda: run.translate(iter(wrong)),
-        lambda: run.translate_n_best(iter(wrong), 2),
-        lambda: run.translate(["a", "b"], prefixes=iter(wrong)),
-        lambda: run.score(zip(wrong, wrong, strict=True)),
-        lambda: run.score_tokens(zip(wrong, wrong, strict=True)),
-        lambda: run.encode_states(iter(wrong)),
-    ]
-    for call in calls:
-        with pytest.raises(DataError, match=r"\[1\].* is NoneType None"):
-            call()
+    given = [("a", "b"), ("a", None)] if name.startswith("score") else ["a", None]
+    with pytest.raises(DataError, match=r"\[1\].* is NoneType None"):
+        getattr(run, name)(iter(given))
 
 
 def test_long_pairs_and_those_of_several_sentences_are_scored_whole_and_counted(
     workdir: Path, run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run.config.decoding, "split_sentences", "yes")
+    scorer = TextScorer(RunModel(ModelRequest((workdir,)), {"split_sentences": "yes"}))
     longest = run.config.data.max_length
-    long = ("Dogs climb. " * longest, "Hunde.")
-    [tokens] = run.score_tokens([long])
-    assert np.isfinite(tokens).all()
-    messages = (
-        f"1 of 1 pairs have a side of more than data.max_length={longest} sub-words",
-        "1 of 1 pairs have several sentences; they are scored whole, though a search translates",
-    )
-    assert all(message in caplog.text for message in messages)
-    caplog.clear()
-    model = RunModel(ModelRequest((workdir,)), {"split_sentences": "yes"})
-    [*_] = TextScorer(model).score(iter([long]))
-    assert all(message in caplog.text for message in messages)
-
-
-def test_run_that_is_not_there_is_refused(workdir: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not exist; is this a run directory"):
-        t2t.load(tmp_path / "nowhere")
-    with pytest.raises(RunError, match="holds no checkpoint of step 150; it has 100, 200, 300"):
-        t2t.load(workdir, 150)
+    long = [("Dogs climb. " * longest, "Hunde.")]
+    for score in (run.score_tokens, lambda pairs: [*scorer.score(iter(pairs))]):
+        caplog.clear()
+        score(long)
+        for message in (
+            f"1 of 1 pairs have a side of more than data.max_length={longest} sub-words",
+            "1 of 1 pairs have several sentences; they are scored whole, though a search trans",
+        ):
+            assert message in caplog.text
 
 
 def test_fork_says_that_it_cannot_compute_and_a_run_stays_in_its_process(

@@ -27,7 +27,6 @@ from tests.tiny_run import PAIRS
 SENTENCES = [src for src, _ in PAIRS] + ["Dogs run.", "   ", "She sells the fish to the man."] * 3
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
-    "two layers": {"num_layers": 2},
     "pre-norm, rotary": {"norm_position": "pre", "position": "rotary"},
     "learned positions, SwiGLU, no tables shared, shallow decoder": {
         "position": "learned",
@@ -89,11 +88,6 @@ def make_params(model: ModelConfig, vocabulary: Vocabulary) -> Params:
     return params
 
 
-@pytest.fixture(scope="module")
-def params(vocabulary: Vocabulary) -> Params:
-    return make_params(make_config().model, vocabulary)
-
-
 def make_translator(
     name: str, compute_type: str | None, config: Config, vocabulary: Vocabulary
 ) -> Translator:
@@ -128,50 +122,28 @@ def test_translations_and_scores_are_those_of_jax(
     assert at_limit == {False, True}
 
 
-def test_other_parameters_are_another_model(vocabulary: Vocabulary, params: Params) -> None:
+def test_other_parameters_are_another_model(vocabulary: Vocabulary) -> None:
     translator = make_translator("ctranslate2", None, make_config(), vocabulary)
+    params = make_params(make_config().model, vocabulary)
     first = translator.translate(params, SENTENCES)
     other = jax.tree.map(lambda x: -x, params)
     assert translator.translate(other, SENTENCES) != first
     assert translator.translate(params, SENTENCES) == first
 
 
-@pytest.mark.parametrize(
-    ("name", "compute_type", "model", "message"),
-    [
-        (
-            "ctranslate2",
-            None,
-            {"position": "alibi"},
-            "it supports sinusoidal, sinusoidal_halves, sinusoidal_fairseq",
-        ),
-        ("ctranslate2", "int3", {}, "--compute_type=int3 .* use one of .*float32.*int8"),
-        ("jax", "int8", {}, "--compute_type=int8 is for --backend=ctranslate2"),
-        ("torch", None, {}, "--backend='torch' is unknown; use jax or ctranslate2"),
-    ],
-)
 def test_what_an_engine_lacks_is_refused(
-    vocabulary: Vocabulary,
-    name: str,
-    compute_type: str | None,
-    model: dict[str, str],
-    message: str,
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make_translator(name, compute_type, make_config(**model), vocabulary)  # type: ignore[arg-type]
-
-
-def test_missing_package_is_named_with_its_remedy(
     vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def refuse(name: str, compute_type: str | None, message: str, **model: Any) -> None:
+        with pytest.raises(ConfigError, match=message):
+            make_translator(name, compute_type, make_config(**model), vocabulary)
+
+    refuse("ctranslate2", None, "it supports sinusoidal, sinusoidal_halves", position="alibi")
+    refuse("ctranslate2", "int3", "--compute_type=int3 .* use one of .*float32.*int8")
+    refuse("jax", "int8", "--compute_type=int8 is for --backend=ctranslate2")
+    refuse("torch", None, "--backend='torch' is unknown; use jax or ctranslate2")
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "process_count", lambda: 2)
+        refuse("ctranslate2", None, "works in one process")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4\.6\.3,<5'"):
-        make_translator("ctranslate2", None, make_config(), vocabulary)
-
-
-def test_several_processes_are_refused(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(ConfigError, match="works in one process"):
-        make_translator("ctranslate2", None, make_config(), vocabulary)
+    refuse("ctranslate2", None, r"pip install 'ctranslate2>=4\.6\.3,<5'")

@@ -33,49 +33,18 @@ from tests.decoding.toy_model import (
     ToyModel,
     beam_search,
     gnmt,
+    search_toy,
     tokens_of,
 )
-
-
-@functools.partial(jax.jit, static_argnames=("beam_size", "n_best"))
-def run_search(
-    model: ToyModel, rows: Any, limits: Any, alphas: Any, *, beam_size: int, n_best: int | None
-) -> tuple[Hypotheses, ...]:
-    return beam_search(
-        model.decode_step,
-        model.init_cache(rows, beam_size),
-        max_lengths=limits,
-        max_length=LENGTH,
-        beam_size=beam_size,
-        penalties=[gnmt(alpha) for alpha in alphas],
-        n_best=n_best,
-    )
-
-
-def search(
-    model: ToyModel,
-    *,
-    rows: Any = tuple(range(BATCH)),
-    limits: Any = LENGTH,
-    beam_size: int = 4,
-    alpha: float = 0.6,
-    n_best: int | None = None,
-) -> Hypotheses:
-    limits = np.broadcast_to(limits, len(rows))
-    found = run_search(model, np.array(rows), limits, [alpha], beam_size=beam_size, n_best=n_best)
-    [found] = jax.tree.map(np.asarray, found)
-    hypotheses: Hypotheses = found
-    return hypotheses
 
 
 @pytest.mark.parametrize(
     "config",
     [
         ModelConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2),
-        pytest.param(ModelConfig(kind="rnn", num_layers=2, d_model=8), marks=pytest.mark.slow),
         ModelConfig(kind="rnn", rnn_cell="lstm", num_layers=1, d_model=8),
     ],
-    ids=["transformer", "gru", "lstm"],
+    ids=["transformer", "lstm"],
 )
 def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) -> None:
     """The cache against teacher forcing, with all that becomes of parents in a search."""
@@ -108,25 +77,22 @@ def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) 
         np.testing.assert_allclose(found.scores[row], [h.score for h in expected], rtol=1e-4)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_one_search_finds_for_each_alpha_what_its_own_would(beam_size: int) -> None:
-    alphas, model, rows = (0.0, 0.6, 4.0), ToyModel(seed=3), np.arange(BATCH)
-    limits = np.full(BATCH, LENGTH)
-    found = run_search(model, rows, limits, alphas, beam_size=beam_size, n_best=1)
+def test_one_search_finds_for_each_alpha_what_its_own_would() -> None:
+    alphas, model = (0.0, 0.6, 4.0), ToyModel(seed=3)
+    found = search_toy(model, alphas=alphas, n_best=1)
     for together, alpha in zip(found, alphas, strict=True):
-        alone = search(model, beam_size=beam_size, alpha=alpha, n_best=1)
+        [alone] = search_toy(model, alphas=[alpha], n_best=1)
         np.testing.assert_array_equal(together.tokens, alone.tokens)
         np.testing.assert_allclose(together.scores, alone.scores, rtol=1e-6)
-    differ = (found[0].tokens != found[2].tokens).any()
-    assert differ == (beam_size > 1)  # or there was nothing to see
+    assert (found[0].tokens != found[2].tokens).any()  # or there was nothing to see
 
 
-@pytest.mark.parametrize("beam_size", [2, 3, 4])
+@pytest.mark.parametrize("beam_size", [2, 4])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 def test_stopping_early_changes_nothing(beam_size: int, alpha: float) -> None:
     model = ToyModel(seed=1)
-    found = search(model, beam_size=beam_size, alpha=alpha)
-    best = search(model, beam_size=beam_size, alpha=alpha, n_best=1)
+    [found] = search_toy(model, alphas=[alpha], beam_size=beam_size)
+    [best] = search_toy(model, alphas=[alpha], beam_size=beam_size, n_best=1)
     for row in range(BATCH):
         expected = search_beam(model.next_log_probs(row), LENGTH, alpha, beam_size)
         assert [tokens_of(found, row, rank) for rank in range(beam_size)] == [
@@ -155,10 +121,9 @@ def test_the_search_stops_as_soon_as_the_result_is_certain() -> None:
     assert found.lengths.tolist() == [[1], [0], [1]]
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-def test_a_beam_of_one_is_greedy(alpha: float) -> None:
+def test_a_beam_of_one_is_greedy() -> None:
     model = ToyModel(seed=2)
-    found = search(model, beam_size=1, alpha=alpha)
+    [found] = search_toy(model, alphas=[2.0], beam_size=1)
     for row in range(BATCH):
         next_log_probs = model.next_log_probs(row)
         prefix: tuple[int, ...] = ()
@@ -188,7 +153,7 @@ find_unfinished, leave = jax.jit(is_unfinished), jax.jit(take_rows)
 @pytest.mark.parametrize("n_best", [1, 4])
 def test_pausing_at_capacity_and_dropping_sentences_changes_nothing(n_best: int) -> None:
     model, limits = ToyModel(seed=3), np.array([6, 1, 3, 0, 2, 5, 4, 6])
-    wanted = search(model, limits=limits, n_best=n_best)
+    [wanted] = search_toy(model, limits, n_best=n_best)
     state = start(model, limits, capacity=1, n_best=n_best)
     owners, unfinished = np.arange(BATCH), np.ones(BATCH, bool)
     for capacity in (1, 2, 4, 6):
@@ -207,34 +172,32 @@ def test_pausing_at_capacity_and_dropping_sentences_changes_nothing(n_best: int)
     assert not unfinished.any()
 
 
-def test_padding_and_the_first_token_are_never_chosen_but_keep_their_probability() -> None:
+def search_constant(logits: list[float], beam_size: int) -> Hypotheses:
+    """Searches for one sentence of at most two tokens, whose logits are always the same."""
+
     def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
         del parents
-        logits = jnp.zeros((*tokens.shape, VOCABULARY))
-        return logits.at[..., jnp.array([PAD_ID, BOS_ID])].set(5.0), cache
+        return jnp.broadcast_to(jnp.array(logits), (*tokens.shape, len(logits))), cache
 
+    limits, penalties = jnp.array([2]), (gnmt(0.0),)
     [found] = jax.jit(
         lambda: beam_search(
-            decode_step, (), max_lengths=jnp.array([2]), max_length=2, beam_size=2,
-            penalties=(gnmt(0.0),),
+            decode_step, (), max_lengths=limits, max_length=2, beam_size=beam_size,
+            penalties=penalties,
         )
     )()  # fmt: skip
+    return found
+
+
+def test_padding_and_the_first_token_are_never_chosen_but_keep_their_probability() -> None:
+    found = search_constant([5.0, 5.0, 0.0, 0.0, 0.0, 0.0], beam_size=2)
     assert found.tokens[0].tolist() == [[EOS_ID, PAD_ID], [EOS_ID + 1, EOS_ID]]
     log_prob = -np.log(2 * np.exp(5) + 4)
     np.testing.assert_allclose(found.log_probs[0], [log_prob, 2 * log_prob], rtol=1e-5)
 
 
 def test_of_equals_the_lower_token_and_the_lower_slot_win() -> None:
-    def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
-        del parents
-        return jnp.zeros((*tokens.shape, VOCABULARY)), cache
-
-    [found] = jax.jit(
-        lambda: beam_search(
-            decode_step, (), max_lengths=jnp.array([2]), max_length=2, beam_size=4,
-            penalties=(gnmt(0.0),),
-        )
-    )()  # fmt: skip
+    found = search_constant([0.0] * 6, beam_size=4)
     assert found.tokens[0].tolist() == [[2, 0], [3, 2], [4, 2], [5, 2]]
 
 
@@ -249,11 +212,10 @@ def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing(
 
     def run(decode_step: DecodeStep, start: Any, limits: Any, stream: Any) -> Hypotheses:
         cache = start[:, None] + jnp.zeros((beam_size, 1)), jnp.zeros((), jnp.int32)
-        state = start_search(
-            cache, max_lengths=limits, capacity=LENGTH, beam_size=beam_size, n_best=beam_size,
-            stream=stream,
+        [found] = beam_search(
+            decode_step, cache, max_lengths=limits, max_length=LENGTH, beam_size=beam_size,
+            penalties=(gnmt(0.6),), stream=stream, sampler=sampler,
         )  # fmt: skip
-        [found] = continue_search(decode_step, state, (gnmt(0.6),), sampler=sampler).finished
         return found
 
     run_jitted = jax.jit(run, static_argnums=0)
@@ -271,7 +233,7 @@ def test_rows_on_several_devices_and_a_divided_vocabulary_change_nothing(
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
 
 
-@pytest.mark.parametrize("size", [9, 256, 2000, 2003])
+@pytest.mark.parametrize("size", [9, 256, 2003])
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_the_best_of_groups_are_the_best_of_all(size: int, beam_size: int) -> None:
     random = np.random.default_rng(0)

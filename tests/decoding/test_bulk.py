@@ -5,11 +5,11 @@ import gzip
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,62 +17,37 @@ from t2t.config.fields import ConfigError
 from t2t.decoding import bulk
 from t2t.decoding.bulk import Part, find_inputs, process_files
 from t2t.storage.atomic_files import write_file
+from tests import programs
 
 LINES = [f"line {number} \u2028 x\n".encode() for number in range(23)]
-
-# Translates with a fake model; kills itself at one of the operations on files.
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from t2t.decoding.bulk import find_inputs, process_files
-
-left = int(sys.argv[2])
-
-def watch(event, arguments):
-    global left
-    changes = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "shutil.rmtree")
-    name = str(arguments[0]) if arguments else ""
-    if watching and (event in changes or event == "open") and "__pycache__" not in name:
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-def translate(lines, first):
-    return "".join(f"{first + n} {line.decode().upper()}" for n, line in enumerate(lines))
-
-folder = Path(sys.argv[1])
-watching = False
-sys.addaudithook(watch)
-inputs = find_inputs([str(folder / "*.txt*")], folder / "out")
-watching = True
-process_files(inputs, {"beam": 4}, translate, 5)
-print(left)
-"""
-
-# Translates a part with a fake model that needs a moment for each shard, or dies at the second one.
-PART = """
-import os, signal, sys, time
-from pathlib import Path
-from t2t.decoding.bulk import Part, find_inputs, process_files
-from tests.decoding.test_bulk import shout
-
-def translate(lines, first):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.002 * (first % 7))
-    return shout(lines, first)
-
-folder, number, left = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-inputs = find_inputs([str(folder / "*.txt*")], folder / "out")
-sys.stdin.read()  # until all have started
-process_files(inputs, {"beam": 4}, translate, 5, Part(number, 3))
-"""
 
 
 def shout(lines: list[bytes], first: int) -> str:
     return "".join(f"{first + n} {line.decode().upper()}" for n, line in enumerate(lines))
+
+
+def work(folder: Path, left: int, part: Part) -> None:
+    """Translates a part with a fake model; dies when no operation on files is left.
+
+    At the end it writes how many are left.
+    """
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        changes = ("open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "shutil.rmtree")
+        if event in changes and str(folder) in str(arguments[0]):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def translate(lines: list[bytes], first: int) -> str:
+        time.sleep(0.002 * (first % 7))
+        return shout(lines, first)
+
+    inputs = find_inputs([str(folder / "*.txt*")], folder / "out")
+    sys.addaudithook(watch)
+    process_files(inputs, {"beam": 4}, translate, 5, part)
+    (folder / "left").write_text(str(left))
 
 
 def make_inputs(folder: Path) -> None:
@@ -87,9 +62,9 @@ def read(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((folder / "out").glob("[!.]*"))}
 
 
-def run(folder: Path, **options: object) -> dict[str, bytes]:
+def run(folder: Path) -> dict[str, bytes]:
     inputs = find_inputs([str(folder / "*.txt*")], folder / "out")
-    process_files(inputs, {"beam": 4}, shout, 5, **options)  # type: ignore[arg-type]
+    process_files(inputs, {"beam": 4}, shout, 5)
     return read(folder)
 
 
@@ -112,18 +87,15 @@ def test_work_killed_at_any_of_twenty_points_gives_the_same_files(
     tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
     make_inputs(tmp_path)
-
-    def start(folder: Path, operations: int) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", KILLED, str(folder), str(operations)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    left = int(start(tmp_path, 10_000).stdout)
-    total = 10_000 - left
+    programs.call(work, tmp_path, 10_000, Part()).join()
+    total = 10_000 - int((tmp_path / "left").read_text())
     assert total > 40
     for point in range(20):
         folder = tmp_path / str(point)
         make_inputs(folder)
-        assert start(folder, 1 + point * total // 20).returncode == -9
+        process = programs.call(work, folder, 1 + point * total // 20, Part())
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
         assert run(folder) == expected, point
 
 
@@ -143,26 +115,18 @@ def test_processes_share_the_shards(tmp_path: Path, expected: dict[str, bytes]) 
     assert read(tmp_path) == expected
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
 def test_processes_at_work_at_the_same_time_give_the_same_files(
-    is_killed: bool, tmp_path: Path, expected: dict[str, bytes]
+    tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
+    """Also if one of them is killed and started again."""
     make_inputs(tmp_path)
-
-    def start(number: int, left: int = 0) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-c", PART, str(tmp_path), str(number), str(left)]
-        return subprocess.Popen(command, stdin=subprocess.PIPE)
-
-    parts = [start(0), start(1, 2 * is_killed), start(2)]
+    lefts = 10_000, 20, 10_000
+    parts = [programs.call(work, tmp_path, left, Part(n, 3)) for n, left in enumerate(lefts)]
     for part in parts:
-        assert part.stdin
-        part.stdin.close()
-    assert [part.wait() for part in parts] == [0, -signal.SIGKILL * is_killed, 0]
-    if is_killed:
-        assert "a.txt" not in read(tmp_path)
-        again = start(1)
-        again.communicate()
-        assert again.returncode == 0
+        part.join()
+    assert [part.exitcode for part in parts] == [0, -signal.SIGKILL, 0]
+    assert "a.txt" not in read(tmp_path)
+    programs.call(work, tmp_path, 10_000, Part(1, 3)).join()
     assert read(tmp_path) == expected
 
 
@@ -209,29 +173,58 @@ def test_processes_with_other_files_keep_each_others_records(
     assert settings["inputs"].keys() == {"a.txt", "b.txt.gz"}
 
 
-def test_input_that_changes_while_it_is_translated_is_refused(tmp_path: Path) -> None:
-    make_inputs(tmp_path)
-    path = tmp_path / "a.txt"
-
-    def edit(lines: list[bytes], first: int) -> str:
-        path.write_bytes(b"".join(LINES) + b"more\n")
-        return shout(lines, first)
-
-    with pytest.raises(ConfigError, match=r"a\.txt changed while it was read; use another"):
-        process_files(find_inputs([str(path)], tmp_path / "out"), {}, edit, 50)
-    assert not (tmp_path / "out" / "a.txt").exists()
-
-
 def test_folder_of_other_settings_or_inputs_is_refused(tmp_path: Path) -> None:
     make_inputs(tmp_path)
+    path = tmp_path / "a.txt"
+    text = path.read_bytes()
+
+    def edit(lines: list[bytes], first: int) -> str:
+        path.write_bytes(text + b"more\n")
+        return shout(lines, first)
+
+    inputs = find_inputs([str(path)], tmp_path / "edited")
+    with pytest.raises(ConfigError, match=r"a\.txt changed while it was read; use another"):
+        process_files(inputs, {"beam": 4}, edit, 50)
+    assert not (tmp_path / "edited" / "a.txt").exists()
+    path.write_bytes(text)
     run(tmp_path)
-    inputs = find_inputs([str(tmp_path / "a.txt")], tmp_path / "out")
+    inputs = find_inputs([str(path)], tmp_path / "out")
     with pytest.raises(ConfigError, match=r"was made with other settings \(beam: 4 -> 5\)"):
         process_files(inputs, {"beam": 5}, shout, 5)
-    text = (tmp_path / "a.txt").read_bytes()
-    (tmp_path / "a.txt").write_bytes(text.swapcase())  # as many bytes
+    path.write_bytes(text.swapcase())  # as many bytes
     with pytest.raises(ConfigError, match=r"a\.txt has changed since .* was begun"):
         process_files(inputs, {"beam": 4}, shout, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("out/settings.json", b"{", r"settings\.json is not of this program; use another"),
+        ("out/settings.json", b"[]", r"settings\.json is not of this program; use another"),
+        ("out/a.txt", b"of value", r"out/a\.txt exists, and was not made from --input"),
+        ("b.txt", "Hund\n".encode("utf-16"), r"b\.txt is UTF-16, not UTF-8; convert it: iconv -f"),
+    ],
+)
+def test_files_that_are_no_texts_or_no_translations_are_refused(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    make_inputs(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        run(tmp_path)
+    assert (tmp_path / name).read_bytes() == content
+
+
+def test_files_that_are_no_inputs_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "settings.json").write_text("text\n")
+    for name, message in (
+        ("pipe.txt", r"pipe\.txt is a pipe .* write the text to a file"),
+        ("settings.json", r"settings\.json: rename it"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            find_inputs([str(tmp_path / name)], tmp_path / "out")
 
 
 def test_full_disk_is_named_and_what_is_finished_is_kept(
@@ -249,36 +242,3 @@ def test_full_disk_is_named_and_what_is_finished_is_kept(
         run(tmp_path)
     monkeypatch.undo()
     assert run(tmp_path) == expected
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"editor": 1}'])
-def test_settings_of_another_program_are_refused(text: str, tmp_path: Path) -> None:
-    make_inputs(tmp_path)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "settings.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"settings\.json is not of this program; use another"):
-        run(tmp_path)
-
-
-def test_file_that_would_replace_the_settings_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "settings.json").write_text("text\n")
-    with pytest.raises(ConfigError, match=r"settings\.json: rename it"):
-        find_inputs([str(tmp_path / "settings.json")], tmp_path / "out")
-
-
-def test_file_that_is_no_translation_is_kept(tmp_path: Path) -> None:
-    make_inputs(tmp_path)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "a.txt").write_text("of value")
-    with pytest.raises(ConfigError, match=r"out/a\.txt exists, and was not made from --input"):
-        run(tmp_path)
-    assert (tmp_path / "out" / "a.txt").read_text() == "of value"
-
-
-def test_pipes_and_other_encodings_are_named(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.txt")
-    with pytest.raises(ConfigError, match=r"pipe\.txt is a pipe .* write the text to a file"):
-        find_inputs([str(tmp_path / "pipe.txt")], tmp_path / "out")
-    (tmp_path / "b.txt").write_bytes("Hund\n".encode("utf-16"))
-    with pytest.raises(ConfigError, match=r"b\.txt is UTF-16, not UTF-8; convert it: iconv -f"):
-        run(tmp_path)

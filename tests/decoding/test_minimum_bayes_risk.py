@@ -60,14 +60,11 @@ def test_choice_is_that_of_a_loop_over_all_pairs(name: str, sampled: bool) -> No
 def test_most_frequent_sample_wins_over_an_outlier_and_of_equals_the_first() -> None:
     utility = functools.partial(make_utility("chrf", "de"), "")
     common, outlier = make("Zwei Hunde laufen."), make("Nichts")
-    assert (
-        choose_by_utility([outlier, common, make("Zwei Hunde rannten."), common], utility, True)
-        is common
-    )
-    same = [make("Hund", -2.0), make("Hund", -1.0)]
+    candidates = [outlier, common, make("Zwei Hunde rannten."), common]
+    assert choose_by_utility(candidates, utility, True) is common
+    same = [make("", -2.0), make("", -1.0)]
+    assert choose_by_utility([*same, make("x")], utility, True) is same[0]
     assert choose_by_utility(same, utility, True) is same[0]
-    assert choose_by_utility([make("")], utility, True).text == ""
-    assert choose_by_utility([*[make("")] * 5, make("x")], utility, True).text == ""
 
 
 @pytest.mark.usefixtures("own_variants")

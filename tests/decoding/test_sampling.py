@@ -1,8 +1,5 @@
 """Sampling against exact probabilities and against a sampler written as loops."""
 
-from collections import Counter
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,11 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.decoding.beam_search import Hypotheses, LengthPenalty, continue_search, start_search
 from t2t.decoding.sampling import Sampler, Stream, draw_noise
-from tests.decoding.toy_model import BATCH, LENGTH, VOCABULARY, ToyModel
-
-EVERYTHING = Sampler(1.0, 0, 1.0)
+from tests.decoding.toy_model import BATCH, LENGTH, VOCABULARY, ToyModel, search_toy, tokens_of
 
 
 def make_stream(rows: int, seed: int = 0) -> Stream:
@@ -44,8 +38,7 @@ def restrict_naively(logits: np.ndarray, sampler: Sampler) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "sampler",
-    [EVERYTHING, Sampler(0.5, 0, 1.0), Sampler(2.0, 5, 1.0), Sampler(1.0, 0, 0.7),
-     Sampler(1.5, 6, 0.8), Sampler(1.0, 1, 1.0), Sampler(1.0, 100, 1.0)],
+    [Sampler(1.0, 0, 1.0), Sampler(1.5, 6, 0.8), Sampler(1.0, 1, 1.0), Sampler(1.0, 100, 1.0)],
     ids=str,
 )  # fmt: skip
 def test_tokens_have_their_exact_probabilities(sampler: Sampler) -> None:
@@ -93,7 +86,7 @@ def test_kept_tokens_are_those_of_a_sort(
         np.testing.assert_array_equal(found[clear], (expected > 0)[clear])
 
 
-@pytest.mark.parametrize("temperature", [1e-30, 1e-38, 1e-45, 1e-300])
+@pytest.mark.parametrize("temperature", [1e-30, 1e-300])
 @pytest.mark.parametrize("top_p", [0.5, 1.0])
 def test_limit_of_low_temperatures_is_the_most_probable_token(
     temperature: float, top_p: float
@@ -106,26 +99,10 @@ def test_limit_of_low_temperatures_is_the_most_probable_token(
     assert set(np.asarray(drawn[2])[:, 0]) == {3}
 
 
-def sample(model: ToyModel, rows: np.ndarray, stream: Stream, sampler: Sampler) -> Hypotheses:
-    penalties = (LengthPenalty("none", 0.0),)
-
-    @jax.jit
-    def run(rows: Any, stream: Stream) -> tuple[Hypotheses, ...]:
-        search = start_search(
-            model.init_cache(rows, 1), max_lengths=jnp.full(len(rows), LENGTH), capacity=LENGTH,
-            beam_size=1, n_best=1, stream=stream,
-        )  # fmt: skip
-        return continue_search(model.decode_step, search, penalties, sampler=sampler).finished
-
-    [found] = jax.tree.map(np.asarray, run(rows, stream))
-    hypotheses: Hypotheses = found
-    return hypotheses
-
-
 def test_samples_of_a_search_are_those_of_a_loop_with_the_same_noise() -> None:
     model, sampler = ToyModel(seed=3), Sampler(0.8, 4, 0.9)
     stream = make_stream(BATCH, seed=5)
-    found = sample(model, np.arange(BATCH), stream, sampler)
+    [found] = search_toy(model, kind="none", beam_size=1, sampler=sampler, stream=stream)
     noise = [np.asarray(draw_noise(stream, jnp.int32(t), VOCABULARY)) for t in range(LENGTH)]
     for row in range(BATCH):
         next_log_probs = model.next_log_probs(row)
@@ -139,38 +116,8 @@ def test_samples_of_a_search_are_those_of_a_loop_with_the_same_noise() -> None:
             token = EOS_ID if last else int(np.argmax(kept + noise[len(prefix)][row]))
             log_prob += log_probs[token]
             prefix = (*prefix, token)
-        assert found.tokens[row, 0, : found.lengths[row, 0]].tolist() == [*prefix]
+        assert tokens_of(found, row, 0) == prefix
         np.testing.assert_allclose(found.log_probs[row, 0], log_prob, rtol=1e-5)
-
-
-def test_whole_samples_have_the_probabilities_of_the_model() -> None:
-    """Chi-square test over all sentences of at most three tokens, in 20,000 samples."""
-    model, draws = ToyModel(seed=1, scale=0.7), 20_000
-    rows, penalties = jnp.zeros(draws, jnp.int32), (LengthPenalty("none", 0.0),)
-    search = start_search(
-        model.init_cache(rows, 1), max_lengths=jnp.full(draws, 3), capacity=3, beam_size=1,
-        n_best=1, stream=jax.tree.map(jnp.asarray, make_stream(draws)),
-    )  # fmt: skip
-    run = jax.jit(lambda s: continue_search(model.decode_step, s, penalties, sampler=EVERYTHING))
-    [found] = run(search).finished
-    counts = Counter(map(tuple, np.asarray(found.tokens[:, 0]).tolist()))
-    next_log_probs, expected = model.next_log_probs(0), {}
-    allowed = range(EOS_ID, VOCABULARY)  # all but PAD and BOS
-
-    def visit(prefix: tuple[int, ...], probability: float) -> None:
-        if prefix[-1:] == (EOS_ID,):
-            expected[(*prefix, *[PAD_ID] * (3 - len(prefix)))] = probability
-            return
-        p = np.exp(next_log_probs(prefix)[allowed.start :])
-        p = p / p.sum() if len(prefix) < 2 else np.eye(len(allowed))[0]  # at the limit: EOS
-        for token, share in zip(allowed, p, strict=True):
-            if share:
-                visit((*prefix, token), probability * share)
-
-    visit((), 1.0)
-    assert counts.keys() <= expected.keys()
-    observed = [counts[tokens] for tokens in expected]
-    assert chisquare(observed, [draws * p for p in expected.values()]).pvalue > 0.01
 
 
 def test_noise_differs_in_every_number_of_the_stream_and_in_the_step() -> None:

@@ -3,6 +3,7 @@
 import threading
 from contextlib import ExitStack
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import pytest
@@ -26,17 +27,17 @@ def test_two_searches_are_under_way_and_results_keep_their_order() -> None:
     assert len({thread for _, thread in found}) == 2
 
 
-def test_mesh_of_several_devices_searches_in_one_order() -> None:
-    with jax.set_mesh(make_mesh(MeshConfig(data=2), jax.devices()[:2])):
-        found = search_concurrently(lambda _: threading.get_ident(), range(3))
-        assert set(found) == {threading.get_ident()}
+def test_mesh_is_that_of_the_searches_and_several_devices_search_in_one_order() -> None:
+    def search(task: int) -> tuple[Any, int]:
+        del task
+        return jax.sharding.get_mesh(), threading.get_ident()
 
-
-def test_mesh_of_one_device_is_that_of_the_searches() -> None:
-    mesh = make_mesh(MeshConfig(), jax.devices()[:1])
-    with jax.set_mesh(mesh):
-        found = list(search_concurrently(lambda _: jax.sharding.get_mesh(), range(3)))
-    assert found == [mesh] * 3
+    for count in (1, 2):
+        mesh = make_mesh(MeshConfig(data=count), jax.devices()[:count])
+        with jax.set_mesh(mesh):
+            meshes, threads = zip(*search_concurrently(search, range(3)), strict=True)
+        assert meshes == (mesh,) * 3
+        assert count == 1 or {*threads} == {threading.get_ident()}
 
 
 def test_error_of_a_search_ends_all() -> None:

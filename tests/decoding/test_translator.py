@@ -15,6 +15,7 @@ from t2t.decoding.translation import Piece, Translation
 from t2t.decoding.translator import Translator
 from t2t.interop.hugging_face_vocabulary import read_t5
 from t2t.model.interface import Params
+from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh
 from tests.decoding.small_translator import (
     SENTENCES,
@@ -32,14 +33,22 @@ def translations(vocabulary: Vocabulary, params: Params) -> list[Translation]:
     return Translator(make_config(), vocabulary).translate(params, SENTENCES)
 
 
-@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_translations_depend_on_neither_batch_size_nor_order(
-    vocabulary: Vocabulary, params: Params, translations: list[Translation], batch_size: int
+def test_translations_depend_on_neither_batches_nor_order(
+    vocabulary: Vocabulary,
+    params: Params,
+    translations: list[Translation],
+    monkeypatch: pytest.MonkeyPatch,
+    shared_programs: dict[Any, Any],
 ) -> None:
-    translator = Translator(make_config(batch_size=batch_size), vocabulary)
-    found = translator.translate(params, SENTENCES[::-1])
-    assert_same(found[::-1], translations)
+    """Also where finished sentences leave a batch."""
     assert len({x.text for x in translations}) == len(SENTENCES)
+    found = Translator(make_config(batch_size=3), vocabulary).translate(params, SENTENCES[::-1])
+    assert_same(found[::-1], translations)
+    shared_programs.clear()
+    monkeypatch.setattr("t2t.decoding.staged_search._SHRUNK_ROWS", 3)
+    translator = Translator(make_config(), vocabulary)
+    assert_same(translator.translate(params, SENTENCES), translations)
+    assert "take_rows" in {name for name, *_ in translator._batches.programs.loaded}
 
 
 @pytest.mark.parametrize("samples", [1, 3])
@@ -65,29 +74,18 @@ def test_what_is_compiled_ahead_serves_the_translation(
     assert set(translator._batches.programs.loaded) == programs
 
 
-def test_leaving_a_batch_changes_nothing(
-    vocabulary: Vocabulary,
-    params: Params,
-    translations: list[Translation],
-    monkeypatch: pytest.MonkeyPatch,
-    shared_programs: dict[Any, Any],
-) -> None:
-    shared_programs.clear()
-    monkeypatch.setattr("t2t.decoding.staged_search._SHRUNK_ROWS", 3)
-    translator = Translator(make_config(), vocabulary)
-    assert_same(translator.translate(params, SENTENCES), translations)
-    assert "take_rows" in {name for name, *_ in translator._batches.programs.loaded}
-
-
 @pytest.mark.slow
-def test_devices_change_nothing(
-    vocabulary: Vocabulary, params: Params, translations: list[Translation]
-) -> None:
+@pytest.mark.parametrize("count", [1, 2], ids=["one model", "ensemble"])
+def test_devices_change_nothing(vocabulary: Vocabulary, params: Params, count: int) -> None:
+    config = make_config()
+    other = init_model(config.model, *vocabulary.sizes, jax.random.key(5))[1]
+    members = Members((config.model,) * count, (1 / count,) * count)
+    joined = members.join([params, other][:count])
+    expected = Translator(config, vocabulary, members).translate(joined, SENTENCES)
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        translator = Translator(make_config(), vocabulary)
-        placed = translator.members.place(params, *vocabulary.sizes)
-        found = translator.translate(placed, SENTENCES)
-    assert_same(found, translations)
+        translator = Translator(config, vocabulary, members)
+        found = translator.translate(members.place(joined, *vocabulary.sizes), SENTENCES)
+    assert_same(found, expected)
 
 
 def test_control_characters_in_the_output_become_spaces(
@@ -96,24 +94,6 @@ def test_control_characters_in_the_output_become_spaces(
     monkeypatch.setattr(vocabulary.tgt, "decode", lambda rows: ["a\r\n b\x07\u2028c\t"] * len(rows))
     [found] = Translator(make_config(), vocabulary).translate(params, ["Dogs run."])
     assert found.text == "a  b c"
-
-
-def test_long_sentence_is_translated_in_pieces_and_reported(
-    vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = make_config(split_sentences="no")
-    config.model = dataclasses.replace(config.model, position="learned", max_positions=12)
-    params = make_params(config, vocabulary)
-    translator = Translator(config, vocabulary)
-    found = translator.translate(params, ["Dogs run.", "Dogs run. " * 10])
-    [ids] = vocabulary.src.encode(["Dogs run. Dogs run."])
-    assert 12 - 4 < len(ids) <= 12  # two sentences a piece
-    assert [x.num_pieces for x in found] == [1, 5]
-    assert found[1].score == pytest.approx(
-        found[1].log_prob / ((5 + found[1].length) / 6) ** config.decoding.alpha
-    )
-    assert [x.is_cut for x in found] == [False, True]
-    assert "1 of 2 lines have more than 12 sub-words" in caplog.text
 
 
 def make_echo(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -201,22 +181,25 @@ def test_a_source_longer_than_those_of_training_is_cut_and_every_loss_is_counted
     assert [x.is_cut for x in found] == [True, False, False] * 2
     assert found[0].text == LINES[0].upper()
     assert not caplog.records
-    translator.length_report.log()
-    translator.length_report.log()
-    messages = [record.message.split(" lines ")[0] for record in caplog.records]
-    assert messages == ["2 of 6"]
+    for _ in range(2):
+        translator.length_report.log()
+    assert [record.message.split(" lines ")[0] for record in caplog.records] == ["2 of 6"]
     config.decoding.max_source_length = len(ids)
     translator = Translator(config, vocabulary)
     make_echo(translator, monkeypatch)
     assert [x.num_pieces for x in translator.translate(params, LINES)] == [1, 1, 1]
 
 
-def test_a_translation_at_the_limit_of_its_length_is_counted(
+def test_outputs_at_the_limit_and_without_finite_scores_are_counted(
     vocabulary: Vocabulary,
     params: Params,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    broken = jax.tree.map(lambda x: x * jnp.nan, params)
+    found = Translator(make_config(), vocabulary).translate(broken, ["Dogs run.", ""])
+    assert [x.text for x in found] == ["", ""]
+    assert "1 of 2 lines have no output" in caplog.text
     translator = Translator(make_config(max_extra_length=50), vocabulary)
     make_echo(translator, monkeypatch)
     found = translator.translate(params, ["A girl climbs.", "Dogs run."])
@@ -228,16 +211,14 @@ def test_joined_pieces_are_sorted_by_the_score_of_the_whole(
     vocabulary: Vocabulary, params: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The penalty of the summed length may change the order of the pieces' ranks."""
-
-    def search(*_: Any) -> list[list[list[Translation]]]:
-        ranked = [[(-1.0, 1), (-2.0, 6)], [(-8.0, 6), (-8.1, 7)]]
-        return [[[Translation(str(n), 0.0, p, n) for p, n in piece] for piece in ranked]]
-
+    ranked = [[(-1.0, 1), (-2.0, 6)], [(-8.0, 6), (-8.1, 7)]]
+    pieces = [[Translation(str(n), 0.0, p, n) for p, n in piece] for piece in ranked]
     translator = Translator(make_config(alpha=2.0), vocabulary)
-    monkeypatch.setattr(translator, "_search_all", search)
+    monkeypatch.setattr(translator, "_search_all", lambda *_: [pieces])
     [found] = translator.translate_n_best(params, ["Dogs run."], 2)
     assert [x.text for x in found] == ["6 7", "1 6"]
-    assert found[0].score > found[1].score
+    scores = [x.log_prob / ((5 + x.length) / 6) ** 2 for x in found]
+    assert [x.score for x in found] == pytest.approx(scores)
 
 
 def test_long_batches_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,18 +229,6 @@ def test_long_batches_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [rows for _, rows, _ in group_by_length([9] * (64 + 19), 1024, 64)] == [64, 20]
 
 
-def test_n_best_are_different_and_sorted(
-    vocabulary: Vocabulary, params: Params, translations: list[Translation]
-) -> None:
-    found = Translator(make_config(), vocabulary).translate_n_best(params, SENTENCES, 3)
-    assert_same([best for best, *_ in found], translations)
-    for hypotheses, sentence in zip(found, SENTENCES, strict=True):
-        assert 1 < len(hypotheses) <= 3 if sentence else len(hypotheses) == 1
-        scores = [x.score for x in hypotheses]
-        assert scores == sorted(scores, reverse=True)
-        assert len(set(scores)) == len(scores)
-
-
 def test_n_best_have_different_texts_unless_all_divisions_are_asked_for(
     vocabulary: Vocabulary, params: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,24 +236,13 @@ def test_n_best_have_different_texts_unless_all_divisions_are_asked_for(
     beam = [Translation(text, -rank, -rank, 3) for rank, text in enumerate("aabac")]
     asked = []
 
-    def search(*arguments: Any) -> list[list[list[Translation]]]:
-        asked.append(arguments[2])
-        return [[beam[: arguments[2]]]]
+    def search(_: Any, __: Any, n_best: int, *___: Any) -> list[list[list[Translation]]]:
+        asked.append(n_best)
+        return [[beam[:n_best]]]
 
     translator = Translator(make_config(beam_size=5), vocabulary)
     monkeypatch.setattr(translator, "_search_all", search)
-    [found] = translator.translate_n_best(params, ["Dogs run."], 2)
-    assert [(each.text, each.log_prob) for each in found] == [("a", 0), ("b", -2)]
-    [found] = translator.translate_n_best(params, ["Dogs run."], 3, distinct=False)
-    assert [each.text for each in found] == ["a", "a", "b"]
-    assert translator.translate(params, ["Dogs run."])[0].text == "a"
+    for count, distinct, expected in ((2, True, [0, -2]), (3, False, [0, -1, -2]), (1, True, [0])):
+        [found] = translator.translate_n_best(params, ["Dogs run."], count, distinct=distinct)
+        assert [each.log_prob for each in found] == expected
     assert asked == [5, 3, 1]
-
-
-def test_a_model_without_finite_output_is_reported(
-    vocabulary: Vocabulary, params: Params, caplog: pytest.LogCaptureFixture
-) -> None:
-    broken = jax.tree.map(lambda x: x * jnp.nan, params)
-    found = Translator(make_config(), vocabulary).translate(broken, ["Dogs run.", ""])
-    assert [x.text for x in found] == ["", ""]
-    assert "1 of 2 lines have no output" in caplog.text

@@ -1,20 +1,17 @@
-"""Samples, forced prefixes, a minimum length and ensembles through the whole translator."""
+"""Samples, forced prefixes and a minimum length through the whole translator."""
 
 import dataclasses
 from typing import Any
 
-import jax
 import pytest
 
-from t2t.config.fields import ConfigError, MeshConfig
+from t2t.config.fields import ConfigError
 from t2t.data.batch import EOS_ID
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.staged_search import BatchSearch
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.model.interface import Params
-from t2t.ops.build_model import Members, init_model
-from t2t.runtime.mesh import make_mesh
 from tests.decoding.small_translator import (
     SENTENCES,
     assert_same,
@@ -47,7 +44,9 @@ def test_samples_depend_on_the_seed_and_not_on_their_number(
     assert sample(vocabulary, params, 3, sampling_seed=1) != samples
 
 
-def test_parts_of_a_long_sentence_have_samples_of_their_own(vocabulary: Vocabulary) -> None:
+def test_parts_of_a_long_sentence_have_samples_of_their_own_and_are_reported(
+    vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
+) -> None:
     config = make_config(**SAMPLING, split_sentences="no")
     config.model = dataclasses.replace(config.model, position="learned", max_positions=12)
     translator = Translator(config, vocabulary)
@@ -55,16 +54,14 @@ def test_parts_of_a_long_sentence_have_samples_of_their_own(vocabulary: Vocabula
         make_params(config, vocabulary), ["Dogs run. " * 4], n_best=1
     )
     half = len(found.text) // 2
-    assert found.num_pieces == 2
+    assert found.num_pieces == 2  # of two sentences
     assert found.text[:half].strip() != found.text[half:].strip()
+    assert "1 of 1 lines have more than 12 sub-words" in caplog.text
 
 
-@pytest.mark.parametrize("strategy", ["beam", pytest.param("sampling", marks=pytest.mark.slow)])
-def test_translations_begin_with_their_prefixes(
-    vocabulary: Vocabulary, params: Params, strategy: str
-) -> None:
+def test_translations_begin_with_their_prefixes(vocabulary: Vocabulary, params: Params) -> None:
     prefixes = ["Zwei", "", "Der Mann schläft", "Sie", "Ein Mä", "Hun", "Fisch"]
-    translator = Translator(make_config(strategy=strategy), vocabulary)
+    translator = Translator(make_config(), vocabulary)
     found = translator.translate_n_best(params, SENTENCES, 1, prefixes=prefixes)
     for [translation], prefix in zip(found, prefixes, strict=True):
         assert translation.text.startswith(prefix)
@@ -77,13 +74,13 @@ def test_prefix_that_is_too_long_is_refused_before_the_search(
     vocabulary: Vocabulary, params: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BatchSearch, "search", None)
-    message = (
-        r"the prefix of sentence 12 has \d+ sub-words, but its translation may have at most \d+ "
-        r".*; shorten the prefix, or raise decoding\.max_extra_length"
-    )
-    with pytest.raises(ConfigError, match=message):
+    prefixes = ["", "Hunde laufen " * 10]
+    with pytest.raises(
+        ConfigError,
+        match=r"the prefix of sentence 12 has \d+ sub-words, but .* most \d+ .*; shorten the pre",
+    ):
         Translator(make_config(), vocabulary).translate_n_best(
-            params, ["Dogs run."] * 2, 1, prefixes=["", "Hunde laufen " * 10], first=10
+            params, ["Dogs run."] * 2, 1, prefixes=prefixes, first=10
         )
 
 
@@ -96,19 +93,3 @@ def test_outputs_have_the_minimum_length(vocabulary: Vocabulary, params: Params)
     )
     assert 2 <= min(found.length for found in short) < 7  # EOS included
     assert min(found.length for found in long) >= 7
-
-
-@pytest.mark.slow
-def test_ensemble_on_several_devices_is_that_on_one(vocabulary: Vocabulary, params: Params) -> None:
-    config = make_config()
-    other = init_model(config.model, 420, 420, jax.random.key(5))[1]
-    members = Members((config.model,) * 2, (0.5, 0.5))
-    joined = members.join([params, other])
-    expected = Translator(config, vocabulary, members).translate(joined, SENTENCES)
-    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        translator = Translator(config, vocabulary, members)
-        found = translator.translate(members.place(joined, *vocabulary.sizes), SENTENCES)
-    assert_same(found, expected)
-    assert [x.text for x in expected] != [
-        x.text for x in Translator(config, vocabulary).translate(params, SENTENCES)
-    ]

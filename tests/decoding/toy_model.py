@@ -18,6 +18,7 @@ from t2t.decoding.beam_search import (
     continue_search,
     start_search,
 )
+from t2t.decoding.sampling import Sampler
 from tests.decoding.reference_search import NextLogProbs
 
 BATCH, LENGTH, VOCABULARY = 8, 6, 6  # the last: PAD, BOS, EOS, UNK and two words
@@ -95,6 +96,8 @@ def beam_search(
     beam_size: int,
     penalties: Sequence[LengthPenalty],
     n_best: int | None = None,
+    sampler: Sampler | None = None,
+    **options: Any,
 ) -> tuple[Hypotheses, ...]:
     """Runs a whole search; returns the hypotheses ranked by each length penalty.
 
@@ -108,5 +111,40 @@ def beam_search(
         beam_size=beam_size,
         n_best=n_best or beam_size,
         num_penalties=len(penalties),
+        **options,
     )
-    return continue_search(decode_step, search, penalties).finished
+    return continue_search(decode_step, search, penalties, sampler=sampler).finished
+
+
+@functools.partial(
+    jax.jit, static_argnames=("kind", "beam_size", "n_best", "max_length", "sampler")
+)
+def _search_toy(
+    model: ToyModel, limits: Any, alphas: Sequence[Any], kind: str, beam_size: int, **options: Any
+) -> tuple[Hypotheses, ...]:
+    return beam_search(
+        model.decode_step,
+        model.init_cache(jnp.arange(BATCH), beam_size),
+        max_lengths=jnp.broadcast_to(limits, BATCH),
+        beam_size=beam_size,
+        penalties=[LengthPenalty(kind, alpha) for alpha in alphas],
+        **options,
+    )
+
+
+def search_toy(
+    model: ToyModel,
+    limits: Any = LENGTH,
+    *,
+    kind: str = "gnmt",
+    alphas: Sequence[float] = (0.6,),
+    beam_size: int = 4,
+    max_length: int = LENGTH,
+    **options: Any,
+) -> list[Hypotheses]:
+    """Searches for all sentences of the model; returns NumPy arrays for each alpha.
+
+    `options` are those of `beam_search`.
+    """
+    options |= {"kind": kind, "beam_size": beam_size, "max_length": max_length}
+    return [*jax.tree.map(np.asarray, _search_toy(model, limits, alphas, **options))]

@@ -1,7 +1,7 @@
 """Run directories with evaluations, as `t2t.evaluate` leaves them, of texts that are given."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,22 @@ def score_corpus(
     return {name: measure.score(hypotheses, test_set) for name, measure in measures.items()}
 
 
+def describe(scores: Mapping[str, Score], count: int, **changes: Any) -> dict[str, Any]:
+    """The JSON of an evaluation of so many sentences, without its texts."""
+    return {
+        "measures": {key: dataclasses.asdict(score) for key, score in scores.items()},
+        "num_sentences": count,
+        "config": {},
+        "checkpoint": "100",
+        "split": "test",
+        "date": "2026-01-01T00:00:00Z",
+        "tgt_language": "de",
+        "beam_size": 4,
+        "alpha": 0.6,
+        **changes,
+    }
+
+
 def save(
     run: Path,
     hypotheses: Sequence[str],
@@ -62,7 +78,6 @@ def save(
     name: str = "test-100",
     sources: Sequence[str] = SOURCES,
     references: Sequence[str] = REFERENCES,
-    date: str = "2026-01-01T00:00:00Z",
     nats: float | None = None,
     **changes: Any,
 ) -> Evaluation:
@@ -70,24 +85,11 @@ def save(
 
     With `nats` each reference has nine sub-words of so many nats, more or less.
     """
-    corpus = ListCorpus("test", [*zip(sources, references, strict=True)])
+    corpus = ListCorpus("test", [*zip(sources, references, strict=True)]).fingerprint()
     measures = "bleu", "bleu_lowercase", "exact_match"
     scores = score_corpus(hypotheses, TestSet(sources, [references]), "de", measures)
-    result: dict[str, Any] = {
-        "measures": {key: dataclasses.asdict(score) for key, score in scores.items()},
-        "num_sentences": len(references),
-        "config": {},
-        "checkpoint": "100",
-        "split": "test",
-        "tgt_language": "de",
-        "corpus": corpus.fingerprint(),
-        "date": date,
-        "beam_size": 4,
-        "alpha": 0.6,
-    }
+    result = describe(scores, len(references), **{"corpus": corpus, **changes})
     path = run / "evaluations" / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    result |= changes
     result["texts"] = name_texts(path, result["split"], result["corpus"])
     texts = {"hypotheses": hypotheses, "sources": sources, "references": references}
     if nats is None:
@@ -123,21 +125,9 @@ def save_predictions(
     scores = score_predictions(
         DataConfig(objective=objective), predicted, scored, len(counts) - len(scored)
     )
+    facts = {"tgt_language": "", "objective": objective, "beam_size": None, "alpha": None}
+    result = describe(scores, len(texts), **{**facts, **changes})
     path = run / "evaluations" / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    result: dict[str, Any] = {
-        "measures": {key: dataclasses.asdict(score) for key, score in scores.items()},
-        "num_sentences": len(texts),
-        "config": {},
-        "checkpoint": "100",
-        "split": "test",
-        "tgt_language": "",
-        "objective": objective,
-        "date": "2026-01-01T00:00:00Z",
-        "beam_size": None,
-        "alpha": None,
-        **changes,
-    }
     endings = {"log_probs": "log_probs", "references": "ref", "right": "right"}
     result["texts"] = {key: f"{path.stem}.{ending}.txt" for key, ending in endings.items()}
     lines = {

@@ -1,9 +1,11 @@
 """Watching a run: what is scored and kept, when training is told to stop, what a kill leaves."""
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,11 +14,13 @@ import pytest
 from t2t.config.files import load_config, save_config
 from t2t.evaluation.checkpoint_watcher import Watch
 from t2t.evaluation.evaluator import Evaluator
+from t2t.evaluation.measures import Score
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation, save_evaluation
 from t2t.model.interface import Params
 from t2t.training.checkpoint import average_params, restore_params
 from t2t.training.early_stopping import read_stop_request, record_stop
 from t2t.training.run_directory import RunError, lock
+from tests.evaluation.saved_evaluations import describe
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -43,37 +47,23 @@ class FakeScorer(Evaluator):
         self.before(label)
         self.scored[label] = params
         bleu = self.bleu[label]
-        result = {
-            "checkpoint": label,
-            "split": "validation",
-            "num_sentences": 1,
-            "beam_size": 4,
-            "alpha": 0.6,
-            "tgt_language": "de",
-            "config": {},
-            "measures": {
-                "bleu": {"value": bleu, "definition": "", "interval": [bleu - 1, bleu + 1]}
-            },
-            "texts": {},
-            "date": "2026-01-01T00:00:00Z",
-        }
-        path = self.folder / f"{label}.json"
-        save_evaluation(path, result, {})
-        return [Evaluation(path, result)]
+        score = Score(bleu, "", "", (bleu - 1, bleu + 1))
+        result = describe({"bleu": score}, 1, checkpoint=label, split="validation", texts={})
+        return [save_evaluation(self.folder / f"{label}.json", result, {})]
 
 
 @pytest.fixture
 def run(run: Path, tmp_path: Path) -> Path:
     """A run at its end, with checkpoints of `STEPS`."""
     workdir = shutil.copytree(run, tmp_path / "run")
-    set_last_step(workdir, 300)
+    set_training(workdir, steps=300)
     return workdir
 
 
-def set_last_step(workdir: Path, steps: int) -> None:
+def set_training(workdir: Path, **fields: Any) -> None:
     config = load_config(workdir / "config.json")
-    config.training.steps, config.checkpoints.every = steps, 100
-    config.checkpoints.keep_best = 0
+    config.training = dataclasses.replace(config.training, **fields)
+    config.checkpoints.every, config.checkpoints.keep_best = 100, 0
     save_config(config, workdir / "config.json")
 
 
@@ -92,6 +82,7 @@ def assert_same(one: Params, other: Params) -> None:
 
 
 def test_every_checkpoint_is_scored_itself_and_as_the_last_of_a_mean(run: Path) -> None:
+    """The best parameters outlive their checkpoints."""
     bleu = {"100": 1.0, "200": 3.0, "avg2-200": 2.0, "300": 1.5, "avg2-300": 4.0}
     scorer, watch = FakeScorer(run, bleu), make_watch(run, (1, 2))
     assert watch.follow(scorer)
@@ -105,19 +96,12 @@ def test_every_checkpoint_is_scored_itself_and_as_the_last_of_a_mean(run: Path) 
     lines = watch.describe().splitlines()
     assert lines[6].split() == ["300", "avg2-300", "4.00", "[3.00,", "5.00]", "best"]
     assert lines[-1].endswith("watch/best")
-
-
-def test_best_parameters_outlive_their_checkpoint(run: Path) -> None:
-    scorer = FakeScorer(run, {"100": 1.0, "200": 3.0, "300": 2.0})
-    assert make_watch(run).follow(scorer)
-    shutil.rmtree(run / "checkpoints" / "200")
+    shutil.rmtree(run / "checkpoints")
     folder = run / "evaluations" / "watch"
     params, label = restore_params(folder / "best", "last")
-    assert label == "200"
-    assert_same(params, scorer.scored["200"])
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "200", "best", "lock", "scores.jsonl",
-    ]  # fmt: skip
+    assert label == "300"
+    assert_same(params, scorer.scored["avg2-300"])
+    assert {path.name for path in folder.iterdir()} == {"avg2-300", "best", "lock", "scores.jsonl"}
 
 
 def test_what_was_not_done_after_the_last_score_is_made_up_for(run: Path) -> None:
@@ -125,7 +109,7 @@ def test_what_was_not_done_after_the_last_score_is_made_up_for(run: Path) -> Non
     scorer = FakeScorer(run, {"100": 1.0, "200": 3.0, "300": 2.0})
     assert make_watch(run).follow(scorer)
     shutil.rmtree(run / "evaluations" / "watch")
-    set_last_step(run, 400)
+    set_training(run, steps=400)
     again = FakeScorer(run, {})  # which cannot score anything
     assert not make_watch(run, patience=1).follow(again, timeout=0.01, poll=0.01)
     assert [row["best"] for row in read_table(run)] == [False, True, False]
@@ -134,69 +118,51 @@ def test_what_was_not_done_after_the_last_score_is_made_up_for(run: Path) -> Non
     assert read_stop_request(run)
 
 
+@pytest.mark.parametrize(
+    ("removed", "message"),
+    [
+        ("", "step 300: skipped the mean of 2; only 1 consecutive checkpoints"),
+        ("params/d", "step 200: skipped; checkpoint 200"),
+    ],
+    ids=["all", "half"],
+)
 def test_checkpoints_that_training_removes_are_left_out(
-    run: Path, caplog: pytest.LogCaptureFixture
+    run: Path, caplog: pytest.LogCaptureFixture, removed: str, message: str
 ) -> None:
     caplog.set_level("INFO")
     scorer = FakeScorer(run, {"100": 1.0, "300": 2.0})
-    scorer.before = lambda label: shutil.rmtree(run / "checkpoints" / "200", ignore_errors=True)
+    folder = run / "checkpoints" / "200" / removed
+    scorer.before = lambda label: shutil.rmtree(folder, ignore_errors=True)
     assert make_watch(run, (1, 2)).follow(scorer)
     assert list(scorer.scored) == ["100", "300"]
-    assert "step 300: skipped the mean of 2; only 1 consecutive checkpoints" in caplog.text
-
-
-def test_checkpoint_that_is_half_removed_is_left_out(
-    run: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    shutil.rmtree(run / "checkpoints" / "200" / "params" / "d")
-    scorer = FakeScorer(run, {"100": 1.0, "300": 2.0})
-    assert make_watch(run).follow(scorer)
-    assert list(scorer.scored) == ["100", "300"]
-    assert "step 200: skipped; checkpoint 200" in caplog.text
-
-
-@pytest.mark.parametrize(("patience", "asks"), [(0, False), (2, True), (3, False)])
-def test_training_is_told_to_stop_when_patience_is_at_its_end(
-    run: Path, patience: int, asks: bool
-) -> None:
-    set_last_step(run, 400)
-    scorer = FakeScorer(run, {"100": 3.0, "200": 3.0, "300": 1.0})
-    watch = make_watch(run, patience=patience)
-    assert not watch.follow(scorer, timeout=0.01, poll=0.01)
-    request = read_stop_request(run)
-    assert bool(request) == asks
-    if request:
-        assert request.reason.startswith("2 checkpoints without a better bleu than 3.00 of 100")
-        record_stop(run, 300)
-        assert watch.follow(scorer)  # nothing is to come
+    assert message in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("bleu", "asks"), [((0.0, 0.0, 0.4), False), ((0.0, 0.0, 2.0), False), ((0.0, 2.0, 1.5), True)]
+    ("patience", "bleu", "changes", "asks"),
+    [
+        (0, (3.0, 3.0, 1.0), {}, False),
+        (2, (3.0, 3.0, 1.0), {}, True),
+        (3, (3.0, 3.0, 1.0), {}, False),
+        (2, (3.0, 3.0, 1.0), {"steps": 300}, False),  # training is at its end
+        (2, (3.0, 2.0, 1.0), {"schedule_start": 200}, False),  # counts anew with an extension
+        (1, (0.0, 0.0, 2.0), {}, False),  # counts once a checkpoint translates
+        (1, (0.0, 2.0, 1.5), {}, True),
+    ],
 )
-def test_patience_begins_when_a_checkpoint_translates(
-    run: Path, bleu: tuple[float, ...], asks: bool
+def test_training_is_told_to_stop_when_patience_is_at_its_end(
+    run: Path, patience: int, bleu: tuple[float, ...], changes: dict[str, int], asks: bool
 ) -> None:
-    set_last_step(run, 400)
+    set_training(run, **{"steps": 400} | changes)
     scorer = FakeScorer(run, dict(zip(map(str, STEPS), bleu, strict=True)))
-    assert not make_watch(run, patience=1).follow(scorer, timeout=0.01, poll=0.01)
-    assert bool(read_stop_request(run)) == asks
-
-
-def test_patience_begins_anew_with_an_extension(run: Path) -> None:
-    set_last_step(run, 400)
-    config = load_config(run / "config.json")
-    config.training.schedule_start = 200
-    save_config(config, run / "config.json")
-    scorer = FakeScorer(run, {"100": 3.0, "200": 2.0, "300": 1.0})
-    assert not make_watch(run, patience=2).follow(scorer, timeout=0.01, poll=0.01)
-    assert read_stop_request(run) is None
-
-
-def test_training_at_its_end_is_not_told_to_stop(run: Path) -> None:
-    scorer = FakeScorer(run, {"100": 3.0, "200": 2.0, "300": 1.0})
-    assert make_watch(run, patience=2).follow(scorer)
-    assert read_stop_request(run) is None
+    watch = make_watch(run, patience=patience)
+    assert watch.follow(scorer, timeout=0.01, poll=0.01) == ("steps" in changes)
+    request = read_stop_request(run)
+    assert bool(request) == asks
+    if request and patience == 2:
+        assert request.reason.startswith("2 checkpoints without a better bleu than 3.00 of 100")
+        record_stop(run, 300)
+        assert watch.follow(scorer)  # nothing is to come
 
 
 def test_second_watch_is_refused(run: Path) -> None:

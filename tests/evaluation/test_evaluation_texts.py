@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sacrebleu.dataset import DATASETS
@@ -18,73 +17,46 @@ from tests.evaluation.saved_evaluations import write
 DATA = DataConfig(source="text", src_language="en", tgt_language="de")
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> dict[str, Any]:
-    return {
-        "src": write(tmp_path / "news.en", "a", "b"),
-        "ref": (write(tmp_path / "1.de", "x", "y"), write(tmp_path / "2.de", "X", "Y")),
-    }
-
-
-def test_each_further_reference_is_part_of_the_test_set(files: dict[str, Any]) -> None:
-    both, one = (
-        open_texts(DATA, "test", src=files["src"], ref=files["ref"][:count]) for count in (2, 1)
-    )
+def test_each_further_reference_is_part_of_the_test_set(tmp_path: Path) -> None:
+    src = write(tmp_path / "news.en", "a", "b")
+    refs = write(tmp_path / "1.de", "x", "y"), write(tmp_path / "2.de", "X", "Y")
+    one, both = (open_texts(DATA, "test", src=src, ref=given) for given in (refs[:1], refs))
     assert both.test_set == (["a", "b"], [["x", "y"], ["X", "Y"]], None)
     assert re.fullmatch(r"news-[0-9a-f]{8}", both.name)
-    assert one.fingerprint == TextCorpus(files["src"], files["ref"][0]).fingerprint()
+    assert one.fingerprint == TextCorpus(src, refs[0]).fingerprint()
     assert one.fingerprint != both.fingerprint
-    assert one.test_set.references == [["x", "y"]]
-
-
-def test_reference_of_another_length_is_refused(files: dict[str, Any], tmp_path: Path) -> None:
-    short = write(tmp_path / "3.de", "x")
     with pytest.raises(DataError, match=r"news\.en has 2 lines, but .*3\.de has 1"):
-        open_texts(DATA, "test", src=files["src"], ref=(*files["ref"], short))
+        open_texts(DATA, "test", src=src, ref=(*refs, write(tmp_path / "3.de", "x")))
 
 
-TEXTS = ["One.", "Two.", "Three.", "Yes."], ["Eins.", "Zwei.", "Drei.", "Ja."]
-
-
-@pytest.mark.parametrize(
-    ("lines", "documents"),
-    [
-        (["x", "x", "y", "x"], [0, 0, 1, 0]),
-        (["x", "x", "y", "y", "", " "], [0, 0, 1, 1]),
-        (["One.", "Two.", "", "", "Three. ", "Yes.", ""], [0, 0, 1, 1]),
-        (["", "Eins.", "", "Zwei.", "Drei.", "Ja."], [0, 1, 1, 1]),
-    ],
+TEXTS = (
+    ["One.", "Two.", "Three.", "Yes.", "Good."],
+    ["Eins.", "Zwei.", "Drei.", "Ja.", "Gut."],
 )
-def test_documents_are_ids_or_blocks(
-    tmp_path: Path, lines: list[str], documents: list[int]
-) -> None:
-    found = read_documents(write(tmp_path / "documents", *lines), TEXTS)
-    assert found is not None
-    assert found.tolist() == documents
+
+
+def test_documents_are_ids_or_blocks(tmp_path: Path) -> None:
+    for lines, documents in (
+        (["x", "x", "y", "y", "x", "", " "], [0, 0, 1, 1, 0]),
+        (["One.", "Two.", "", "", "Three. ", "Yes.", "Good.", ""], [0, 0, 1, 1, 1]),
+        (["", "Eins.", "", "Zwei.", "Drei.", "Ja.", "Gut."], [0, 1, 1, 1, 1]),
+    ):
+        found = read_documents(write(tmp_path / "documents", *lines), TEXTS)
+        assert found is not None
+        assert found.tolist() == documents
     assert read_documents("", TEXTS) is None
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (
-            ["a", "", "b", "b"],
-            "has 4 lines, 3 of them not blank, but .* 4 sentences, and the lines",
-        ),
-        (["a", "b", "", "c", "d"], "has 5 lines, 4 of them not blank, .* not its sources or ref"),
-        (["a", "b", "c", "d"], "the 4 sentences are each a document of its own; leave it out"),
-        (["One.", "Two.", "Three.", "Yes."], "the 4 sentences are one document; leave it out"),
+def test_documents_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    for lines, message in (
+        (["a", "", "b"], "has 3 lines, 2 of them not blank, but .* 5 sentences, and the lines"),
+        (["a", "b", "", *"cde"], "has 6 lines, 5 of them not blank, .* not its sources or ref"),
+        ([*"abcde"], "the 5 sentences are each a document of its own; leave it out"),
+        (TEXTS[0], "the 5 sentences are one document; leave it out"),
         ([*"abcdd"], "3 of 5 lines are there once, as in a text that is not this test set; write"),
-    ],
-)
-def test_documents_that_do_not_fit_are_refused(
-    tmp_path: Path, lines: list[str], message: str
-) -> None:
-    texts = [[*TEXTS[0], "Yes."]] if len(lines) == 5 and "" not in lines else TEXTS
-    with pytest.raises(ConfigError, match=message):
-        read_documents(write(tmp_path / "documents", *lines), texts)
-    with pytest.raises(ConfigError, match="--segments=testset is for --testset; name a file"):
-        open_texts(DATA, "test", segments="testset")
+    ):
+        with pytest.raises(ConfigError, match=message):
+            read_documents(write(tmp_path / "documents", *lines), TEXTS)
 
 
 @pytest.fixture
@@ -108,6 +80,8 @@ def test_standard_test_set_is_read_from_sacrebleus_cache(cache: Path) -> None:
     assert texts.test_set == (["a", "b"], [["x", "y"]], None)
     assert re.fullmatch(r"tiny-en-de-[0-9a-f]{8}", texts.name)
     assert texts.tgt_language == "de"
+    with pytest.raises(ConfigError, match="--segments=testset is for --testset; name a file"):
+        open_texts(DATA, "test", segments="testset")
     with pytest.raises(ConfigError, match="tiny:en-de names no documents; leave it out"):
         open_texts(DATA, "test", testset="tiny:en-de", segments="testset")
     with pytest.raises(ConfigError, match="has its own texts; leave out --src and --ref"):
@@ -115,21 +89,25 @@ def test_standard_test_set_is_read_from_sacrebleus_cache(cache: Path) -> None:
 
 
 @pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize(
-    ("testset", "message"),
-    [
+def test_test_set_that_cannot_be_opened_is_refused() -> None:
+    for testset, message in (
         ("tiny:en-de", r"tiny:en-de is not in .*; run `sacrebleu -t tiny -l en-de --echo src` .*"
          r"copy its ~/\.sacrebleu/tiny to .*/cache/tiny"),
         ("tinny:en-de", "no test set 'tinny'; .* near names: tiny"),
-        ("qqqqq:en-de", "`sacrebleu --list` lists them"),
         ("tiny", "write the test set and its languages, such as wmt24:en-de"),
         ("tiny:en-fr", "tiny has no 'en-fr'; use one of en-cs, en-de"),
         ("tiny:en-cs", "the run has data.tgt_language=de, not cs"),
-    ],
-)  # fmt: skip
-def test_test_set_that_cannot_be_opened_is_refused(testset: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        find_test_set(testset, DATA)
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=message):
+            find_test_set(testset, DATA)
+
+
+DOCUMENT = """<doc id="{}" origlang="en">
+<src lang="en"><p><seg id="1">one</seg><seg id="2">two</seg></p></src>
+<ref lang="de" translator="A"><p><seg id="1">A eins</seg><seg id="2">A zwei</seg></p></ref>
+<ref lang="de" translator="B"><p><seg id="1">B eins</seg><seg id="2">B zwei</seg></p></ref>
+<ref lang="de" translator="C"><p><seg id="1">C eins</seg><seg id="2">C zwei</seg></p></ref>
+</doc>"""
 
 
 def test_documents_and_chosen_references_of_a_standard_test_set_are_used(
@@ -143,22 +121,8 @@ def test_documents_and_chosen_references_of_a_standard_test_set_are_used(
     monkeypatch.setitem(DATASETS, "tiny24", dataset)
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "tiny24.tiny.tgz").write_text("unpacked already")
-
-    def write_texts(kind: str, *lines: str) -> str:
-        segments = (f'<seg id="{number}">{line}</seg>' for number, line in enumerate(lines, 1))
-        return (
-            f'<{kind} lang="xx"'.replace("xx", "en" if kind == "src" else "de")
-            + (f' translator="{lines[0][0]}"' * (kind == "ref"))
-            + f"><p>{''.join(segments)}</p></{kind}>"
-        )
-
-    documents = (
-        f'<doc id="d{number}" origlang="en">{write_texts("src", "one", "two")}'
-        f"{write_texts('ref', 'A eins', 'A zwei')}{write_texts('ref', 'B eins', 'B zwei')}"
-        f"{write_texts('ref', 'C eins', 'C zwei')}</doc>"
-        for number in range(2)
-    )
-    (tmp_path / "raw" / "tiny.xml").write_text(f"<dataset>{''.join(documents)}</dataset>")
+    documents = DOCUMENT.format("d0") + DOCUMENT.format("d1")
+    (tmp_path / "raw" / "tiny.xml").write_text(f"<dataset>{documents}</dataset>")
     texts = open_texts(DATA, "test", testset="tiny24:en-de", segments="testset")
     assert [line[0] for line, *_ in texts.test_set.references] == ["A", "B"]
     assert texts.test_set.documents is not None

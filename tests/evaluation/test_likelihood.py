@@ -43,35 +43,25 @@ def encode(vocabulary: Vocabulary) -> list[tuple[list[int], list[int]]]:
     return list(zip(vocabulary.src.encode(src), vocabulary.tgt.encode(tgt), strict=True))
 
 
-@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), 64])
+@pytest.mark.parametrize(
+    "mesh", [MeshConfig(), pytest.param(MeshConfig(2, 2, 2), marks=pytest.mark.slow)]
+)
 def test_each_token_has_its_log_softmax(
-    vocabulary: Vocabulary, params: Params, batch_size: int
+    vocabulary: Vocabulary, params: Params, mesh: MeshConfig
 ) -> None:
+    """On one device or several; a pair with a side that is too long has NaN."""
     config = make_config()
     structure, _ = init_model(config.model, 420, 420, jax.random.key(0))
     pairs, reference = encode(vocabulary), make_reference(structure)
-    found = PairScorer(Members((config.model,)), vocabulary, batch_size).score(params, pairs)
+    members, limit = Members((config.model,)), max(len(side) for pair in pairs for side in pair)
+    long, short = [7] * limit + [EOS_ID], [7, EOS_ID]
+    with jax.set_mesh(make_mesh(mesh, jax.devices()[: 8 if mesh.tensor > 1 else 1])):
+        scorer = PairScorer(members, vocabulary, 64, limit)
+        placed = members.place(params, *vocabulary.sizes)
+        *found, one, other = scorer.score(placed, [*pairs, (short, long), (long, short)])
     for pair, scores in zip(pairs, found, strict=True):
         np.testing.assert_allclose(scores, reference(params, *pair), rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_devices_change_nothing(vocabulary: Vocabulary, params: Params) -> None:
-    members, pairs = Members((make_config().model,)), encode(vocabulary)
-    expected = PairScorer(members, vocabulary, 64).score(params, pairs)
-    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        scorer = PairScorer(members, vocabulary, 64)
-        found = scorer.score(members.place(params, *vocabulary.sizes), pairs)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4)
-
-
-def test_pairs_that_are_too_long_have_no_score(vocabulary: Vocabulary, params: Params) -> None:
-    scorer = PairScorer(Members((make_config().model,)), vocabulary, 64, limit=5)
-    long, short = [7] * 5 + [EOS_ID], [7, EOS_ID]
-    found = scorer.score(params, [(short, long), (short, short), (long, short)])
-    assert [bool(np.isnan(each).any()) for each in found] == [True, False, True]
-    assert [len(each) for each in found] == [6, 2, 2]
+    assert [np.isnan(each).tolist() for each in (one, other)] == [[True] * len(long), [True] * 2]
 
 
 SMALL = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
@@ -151,27 +141,21 @@ def test_pairs_beyond_the_learned_positions_are_left_out_and_counted(
     assert scorer.num_left_out == 1
     assert loss.tokens == len(read_pair(tokenized, 0)[1])
     assert np.isnan(sentences[1, 0])
-
-
-def test_no_pair_within_the_learned_positions_is_an_error(
-    corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus],
-) -> None:
-    shortest = max(map(len, read_pair(corpus_of_unequal_pairs[1], 0)))
+    shortest = max(map(len, read_pair(tokenized, 0)))
     with pytest.raises(
         ConfigError, match=f"=3, .* train a model with model.max_positions={shortest} or"
     ):
-        CorpusScorer(make_learned(3), *corpus_of_unequal_pairs, make_mesh(MeshConfig()))
+        CorpusScorer(make_learned(3), vocabulary, tokenized, mesh)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("mixed", marks=pytest.mark.slow)])
 def test_loss_is_computed_in_float32_whatever_the_model_computes_in(
-    corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus], dtype: str
+    corpus_of_unequal_pairs: tuple[Vocabulary, TokenizedCorpus],
 ) -> None:
     config, mesh = Config(model=dataclasses.replace(SMALL)), make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         _, state = init_state(config, 400, 400)
         wanted = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).compute_loss(state.params)
-        config.model.dtype = dtype
+        config.model.dtype = "bfloat16"
         found = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).compute_loss(state.params)
     assert found == wanted
 

@@ -54,14 +54,11 @@ def naive_bleu(hypotheses: list[str], references: list[str]) -> float:
 def test_case_counts_only_where_the_definition_says_so() -> None:
     references = ["A girl climbs a tree .", "Two dogs run ."]
     scores = score_corpus([line.upper() for line in references], pair(references), "en", TEXT)
-    assert scores["bleu_lowercase"].value == pytest.approx(100)
-    assert scores["bleu_multi30k"].value == pytest.approx(100)
-    assert scores["ter"].value == 0
-    assert scores["chrf_lowercase"].value == scores["exact_match_lowercase"].value == 100
-    assert scores["bleu"].value < 50
-    assert scores["bleu_paper"].value < 50
-    assert scores["chrf"].value < 50
-    assert scores["exact_match"].value == 0
+    for name in ("bleu_lowercase", "bleu_multi30k", "chrf_lowercase", "exact_match_lowercase"):
+        assert scores[name].value == pytest.approx(100)
+    assert scores["ter"].value == scores["exact_match"].value == 0
+    for name in ("bleu", "bleu_paper", "chrf"):
+        assert scores[name].value < 50
 
 
 def test_compounds_count_as_parts_in_the_papers_measure_and_as_one_word_in_multi30ks() -> None:
@@ -92,7 +89,6 @@ def test_package_that_cuts_words_is_named_where_it_is_missing() -> None:
 @pytest.mark.parametrize(
     ("line", "treated"),
     [
-        ("Das rot-weiße Haus.", "Das rot ##AT##-##AT## weiße Haus ."),
         # The script for punctuation knows neither „ nor a dash.
         ("„Ja“ \u2013 sagt sie…", '„ Ja " \u2013 sagt sie ...'),
         ("A-b-c, 1-2", "A ##AT##-##AT## b-c , 1 ##AT##-##AT## 2"),  # as Perl's s///g goes on
@@ -103,88 +99,49 @@ def test_papers_measure_treats_text_as_its_steps_done_by_hand(line: str, treated
     assert make_paper_tokeniser("de")(line) == treated
 
 
-@pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], [])])
-def test_each_reference_needs_its_hypothesis(hypotheses: list[str], references: list[str]) -> None:
-    with pytest.raises(ValueError, match=f"{len(hypotheses)} hypotheses and {len(references)} ref"):
-        score_corpus(hypotheses, pair(references), "de", TEXT)
-
-
-def test_exact_match_is_the_share_of_equal_lines() -> None:
+def test_exact_match_is_the_share_of_lines_that_equal_any_reference() -> None:
     hypotheses = ["Ein  Hund .", "ein Kind .", "", "Nichts"]
-    references = ["Ein Hund . ", "Ein Kind .", "", "Etwas"]
-    cased, lowercase = (
-        make_measure(name, "de").score(hypotheses, pair(references))
-        for name in ("exact_match", "exact_match_lowercase")
-    )
-    words = [(one.split(), two.split()) for one, two in zip(hypotheses, references, strict=True)]
-    assert cased.value == 100 * sum(one == two for one, two in words) / len(words) == 50
-    assert lowercase.value == 75
-    assert cased.definition.startswith("nrefs:1|case:mixed|space:one|version:")
-    assert lowercase.definition.startswith("nrefs:1|case:lc|space:one|version:")
+    test_set = pair(["Ein Hund . ", "Ein Kind .", "", "Etwas"], ["a", "b", "c", "Nichts"])
+    cased = make_measure("exact_match", "de", 2).score(hypotheses, test_set)
+    assert (cased.value, cased.definition[:33]) == (75, "nrefs:2|case:mixed|space:one|vers")
+    lowercase = make_measure("exact_match_lowercase", "de").score(hypotheses, test_set)
+    assert (lowercase.value, lowercase.definition[:30]) == (100, "nrefs:1|case:lc|space:one|vers")
 
 
-@pytest.mark.parametrize("name", TEXT)
-def test_interval_holds_the_score_and_changes_neither_it_nor_its_definition(name: str) -> None:
-    measure = make_measure(name, "de")
-    hypotheses, references = HYPOTHESES * 20, REFERENCES * 20
-    plain = measure.score(hypotheses, pair(references))
-    first, second = (
-        measure.score(hypotheses, pair(references), with_interval=True) for _ in range(2)
-    )
-    assert first == second, "the bootstrap's seed is fixed"
-    assert (first.value, first.definition) == (plain.value, plain.definition)
-    assert first.interval
-    low, high = first.interval
-    assert low <= first.value <= high
-    assert plain.interval is None
+NUMBERS = [str(number) for number in range(30)]
 
 
-def test_ter_of_mostly_empty_references_has_an_interval() -> None:
-    """Some resamples have no word of a reference."""
-    texts = ["a b", "c"] * 15, pair(["a b", *[""] * 29])
-    score = make_measure("ter", "de").score(*texts, with_interval=True)
-    assert score.interval is not None
-
-
-def test_chrf_of_mostly_empty_hypotheses_has_an_interval() -> None:
-    """Some resamples match nothing at all."""
-    texts = ["e a", *[""] * 29], pair(["a b c"] * 30)
-    score = make_measure("chrf", "de").score(*texts, with_interval=True)
-    assert score.interval is not None
-    assert score.interval[0] == 0 < score.value < score.interval[1]
-
-
-def test_interval_stays_on_the_scale() -> None:
-    """Few errors, and few hits: a symmetric interval would exceed 100 and 0."""
-    measure = make_measure("exact_match", "de")
-    wanted = [str(number) for number in range(30)]
-    for hypotheses in (["x", *wanted[1:]], ["x"] * 29 + wanted[29:]):
-        interval = measure.score(hypotheses, pair(wanted), with_interval=True).interval
-        assert interval
-        assert 0 <= interval[0] < interval[1] <= 100
-
-
-@pytest.mark.parametrize("language", ["zh", "zho_Hans", "zh_TW"])
-def test_chinese_has_its_tokeniser_whatever_form_the_code_has(language: str) -> None:
-    """13a takes a Chinese sentence for one word, and BLEU for 0."""
-    score = make_measure("bleu", language).score(["这是一只小狗。"], pair(["这是一只小猫。"]))
-    assert "tok:zh" in score.definition
-    assert score.value > 50
+@pytest.mark.parametrize(
+    ("name", "hypotheses", "references"),
+    [
+        ("ter", ["a b", "c"] * 15, ["a b", *[""] * 29]),  # resamples without a word of a reference
+        ("chrf", ["e a", *[""] * 29], ["a b c"] * 30),  # resamples without any match
+        ("exact_match", ["x", *NUMBERS[1:]], NUMBERS),
+        ("exact_match", [*["x"] * 29, *NUMBERS[29:]], NUMBERS),
+    ],
+)
+def test_interval_exists_at_the_ends_of_the_scale_and_stays_within(
+    name: str, hypotheses: list[str], references: list[str]
+) -> None:
+    score = make_measure(name, "de").score(hypotheses, pair(references), with_interval=True)
+    assert score.interval
+    low, high = score.interval
+    assert 0 <= low < score.value < high
+    assert high <= 100 or name == "ter"
 
 
 def test_references_without_spaces_are_warned_of_unless_their_language_is_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert have_spaces("", ["Ein Hund bellt."])
     assert not have_spaces("zho", ["这是一只小狗。"])
     assert not caplog.records
     assert have_spaces("german", ["Ein Hund bellt."])
-    assert "german is no language code" in caplog.messages.pop()
-    caplog.clear()
-    for language, remedy in {"": "--tgt_language", "de": "--tgt_language", "tha": "chrf"}.items():
-        assert not have_spaces(language, ["ภาษาไทยไม่มีช่องว่าง"])
-        assert remedy in caplog.messages.pop()
-        caplog.clear()
+    assert not have_spaces("de", ["ภาษาไทยไม่มีช่องว่าง"])
+    assert not have_spaces("tha", ["ภาษาไทยไม่มีช่องว่าง"])
+    unknown, german, thai = caplog.messages
+    assert "german is no language code" in unknown
+    assert "--tgt_language" in german
+    assert "compare chrf" in thai
 
 
 def run_sacrebleu(folder: Path, *options: str) -> list[dict[str, Any]]:
@@ -214,11 +171,6 @@ def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path, options: list
         assert scores[name].definition == entry["signature"]
 
 
-def test_any_reference_may_be_matched() -> None:
-    score = make_measure("exact_match", "de", 2).score(["b", "x"], pair(["a", "a"], ["b", "b"]))
-    assert (score.value, score.definition[:8]) == (50, "nrefs:2|")
-
-
 def test_spbleu_counts_sub_words_and_says_where_their_model_belongs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,17 +198,12 @@ def test_spbleu_counts_sub_words_and_says_where_their_model_belongs(
     ("function", "fault"),
     [
         (lambda language: None, "has the arguments"),
-        (lambda *_: 3.0, "returned float"),
         (lambda *_: Measure("", ""), "returned Measure"),
-        (
-            lambda *_: Measure("", "", lambda *_: np.ones(1)),
-            r"segments of shape \(1,\) for 1 sentences",
-        ),
+        (lambda *_: Measure("", "", lambda *_: np.ones(1)), r"segments of shape \(1,\) for 1 sent"),
         (lambda *_: Measure("", "", lambda *_: np.full((1, 1), math.nan)), "all finite: False"),
     ],
 )
 def test_wrong_measure_is_refused_with_what_is_expected(function: Any, fault: str) -> None:
-
     def register_and_score() -> None:
         register(MEASURE_FIELD, "own")(function)
         make_measure("own", "de").score(["a"], pair(["a"]))
@@ -267,14 +214,9 @@ def test_wrong_measure_is_refused_with_what_is_expected(function: Any, fault: st
 
 def test_documents_are_resampled_whole() -> None:
     """Sentences that are alike within a document say no more than one of them."""
-    hypotheses = ["right", "wrong"] * 40
-    few = [line for line in hypotheses for _ in range(5)]
-    documents = np.repeat(np.arange(80), 5)
-    measure = make_measure("exact_match", "de")
+    hypotheses, measure = ["right", "wrong"] * 40, make_measure("exact_match", "de")
     plain = measure.score(hypotheses, pair(["right"] * 80), with_interval=True)
-    whole = measure.score(
-        few, pair(["right"] * 400)._replace(documents=documents), with_interval=True
-    )
-    assert whole.interval == plain.interval
-    assert whole.value == plain.value
-    assert few[:5] == ["right"] * 5
+    documents = pair(["right"] * 400)._replace(documents=np.repeat(np.arange(80), 5))
+    repeated = [line for line in hypotheses for _ in range(5)]
+    whole = measure.score(repeated, documents, with_interval=True)
+    assert (whole.interval, whole.value) == (plain.interval, plain.value)

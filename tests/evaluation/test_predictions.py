@@ -52,16 +52,14 @@ def test_texts_that_are_too_long_are_counted_by_message_summary_and_definition(
     assert "verified" in verify([str(found.path)], "test", "")
 
 
-@pytest.mark.parametrize(
-    ("changes", "flag"),
-    [
-        ({"tgt_language": "zh"}, "--tgt_language"),
-        ({"src": "a", "ref": ("b",)}, "--src"),
-        ({"decoding": {"beam_size": 3}}, "--beam_size"),
-        ({"measures": ("bleu",)}, "--measures"),
-        ({"others": (Path("b"),)}, "an ensemble"),
-    ],
-)
-def test_flags_for_translations_are_refused(changes: dict[str, Any], flag: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{flag} is for translations"):
-        evaluate_predictions(EvaluationRequest(Path("run"), **changes), mock.Mock(spec=RunModel))
+def test_flags_for_translations_are_refused() -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "--tgt_language": {"tgt_language": "zh"},
+        "--src": {"src": "a", "ref": ("b",)},
+        "--beam_size": {"decoding": {"beam_size": 3}},
+        "--measures": {"measures": ("bleu",)},
+        "an ensemble": {"others": (Path("b"),)},
+    }
+    for flag, given in changes.items():
+        with pytest.raises(ConfigError, match=f"^{flag} is for translations"):
+            evaluate_predictions(EvaluationRequest(Path("run"), **given), mock.Mock(spec=RunModel))

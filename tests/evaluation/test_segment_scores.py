@@ -30,7 +30,6 @@ def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(
     stored = load_evaluation(tmp_path / "two" / "evaluations" / "test-100.json")
     score = stored.result["measures"]["errors"]
     assert score["value"] == pytest.approx(sum(values["two"]) / COUNT)
-    assert score["detail"] == f"errors = {score['value']:.4f}"
     assert "verified" in verify([str(stored.path)], "test", "")
     assert score["definition"] == "errors, 1.2"
     assert score["interval"][0] < score["value"] < score["interval"][1]
@@ -39,8 +38,7 @@ def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(
     assert text.startswith(f"test, {COUNT} sentences, errors: errors, 1.2\n")
     assert re.search("two is worse than .*/one: .* errors against", text)
     assert re.search(r"^errors, less is better .*two +\+0\.55 .*o-*\.*\|", text, re.MULTILINE)
-    text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], "bleu", "test", "", None)
-    assert re.search(r"^errors, less is better .*two +\+0\.55 ", text, re.MULTILINE)
+
     save(tmp_path / "two", spoil(4))
     assert "100.json: scores.errors were scores of other hypotheses, and are dropped" in caplog.text
 
@@ -57,14 +55,12 @@ def test_plain_numbers_have_no_definition(tmp_path: Path) -> None:
         (["1", "2"], "s has 2 scores, but the evaluation 3 sentences; .* sentence 3"),
         (["1", "", "3"], "line 2 of .*s is ''; write one number a line"),
         (["1", "2", "NaN"], "line 3 of .*s has the score nan; each sentence needs a finite number"),
-        (["1", "true", "3"], "line 2 of .* the score True"),
         (["1", '{"score": 1' + 400 * "0" + "}", "3"], "line 2 of .* the score 10*[.]{3}; each"),
         (
             ['{"source": "a", "prediction": 1.5}', "2", "3"],
             "line 1 of .* has no score, but source, prediction; rename the field with the",
         ),
         (["[" * 100_000, "2", "3"], r"line 1 of .* is '\[+\.\.\.; write one number a line"),
-        (["[1, 2, 3]"], r"line 1 of .* the score \[1, 2, 3\]; each sentence"),
         (
             ['{"score": 1, "definition": "a"}', '{"score": 1, "definition": "b"}', "3"],
             "line 2 of .* has definition 'b', but a line before it 'a'",
@@ -82,7 +78,6 @@ def test_unusable_scores_are_refused_with_their_line(
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("comet", "write a lower-case name and a file"),
         ("A/b=s", "write a lower-case name and a file"),
         ("chrf=s", "chrf is a measure of t2t; choose another name"),
         (
