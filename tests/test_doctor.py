@@ -18,7 +18,6 @@ from jax.experimental import multihost_utils
 from configs import base
 from t2t.api import machine_checks as checks
 from t2t.config.fields import Config
-from t2t.training import resume
 from tests import programs
 
 
@@ -64,14 +63,6 @@ def test_bandwidth_says_how_long_a_checkpoint_takes(
     monkeypatch.setattr(os, "fsync", lambda file: time.sleep(0.2))
     slow = checks.find_bandwidth(tmp_path, size=2**20)
     assert slow.problem == "less than 10 MB/s: choose another disk, or raise checkpoints.every"
-
-
-@pytest.mark.slow
-def test_every_process_of_several_is_healthy(tmp_path: Path) -> None:
-    launcher = ["launch/local.py", "--processes=2", "--devices=2", "--", sys.executable]
-    done = programs.run(*launcher, "-m", "t2t.doctor", f"--workdir={tmp_path}")
-    assert done.returncode == 0, done.stdout
-    assert "[1] devices per process: 2\n" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -159,12 +150,6 @@ def test_processes_with_fewer_devices_are_noticed(monkeypatch: pytest.MonkeyPatc
     finding = checks.find_shares()
     assert finding.value == "1 to 2"
     assert "give all equally many" in finding.problem
-
-
-@pytest.mark.parametrize("has_products", [True, False])
-def test_dtype_of_a_new_run_is_named(monkeypatch: pytest.MonkeyPatch, has_products: bool) -> None:
-    monkeypatch.setattr(resume, "multiplies_bfloat16", lambda: has_products)
-    assert checks.find_dtype().value == ("mixed" if has_products else "float32")
 
 
 @pytest.mark.parametrize(
