@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 from configs import base
 from t2t.api import machine_checks as checks
 from t2t.config.fields import Config
+from t2t.training import resume
 from tests import programs
 
 
@@ -150,6 +151,12 @@ def test_processes_with_fewer_devices_are_noticed(monkeypatch: pytest.MonkeyPatc
     finding = checks.find_shares()
     assert finding.value == "1 to 2"
     assert "give all equally many" in finding.problem
+
+
+@pytest.mark.parametrize("has_products", [True, False])
+def test_dtype_of_a_new_run_is_named(monkeypatch: pytest.MonkeyPatch, has_products: bool) -> None:
+    monkeypatch.setattr(resume, "multiplies_bfloat16", lambda: has_products)
+    assert checks.find_dtype().value == ("mixed" if has_products else "float32")
 
 
 @pytest.mark.parametrize(

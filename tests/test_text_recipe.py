@@ -171,6 +171,7 @@ def test_wrong_wish_is_refused(wishes: str, message: str) -> None:
         {"model__encoder_layers": 3, "model__decoder_layers": 1},
         {"mesh__tensor": 4, "mesh__data": 1},
         {"training__bleu_every": 0},
+        {"training__validate_every": 30},
         {"training__schedule": "noam", "training__optimizer": "adam"},
         {"decoding__strategy": "sampling"},
     ],

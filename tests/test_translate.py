@@ -92,6 +92,14 @@ def test_standard_input_has_the_lines_that_a_file_has(tmp_path: Path, text: str)
     assert [*decode_lines(io.BytesIO(text.encode()))] == file.read(0, len(file))
 
 
+def test_what_happened_to_long_lines_is_said_once(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = [b"Dogs climb. Two dogs run.\n", b"Dogs climb.\n", b"\t \n"]
+    assert len([*translate_lines(LineTranslator(ModelRequest((run,))), iter(lines), 1)]) == 3
+    assert caplog.text.count("lines hold several sentences") == 1
+
+
 def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
     terminal, stdin = pty.openpty()
     process = start(run, stdin=stdin)
