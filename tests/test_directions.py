@@ -20,7 +20,6 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.evaluation.saved_evaluations import list_evaluations
-from t2t.training.provenance import read_ledger
 from tests.data.small_corpus import PAIRS
 from tests.tiny_training import assert_same_training, change, make_config, read_figures
 
@@ -85,14 +84,6 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     assert_same_training(tmp_path / "run", run, STEPS)
 
 
-def test_validation_bleu_of_samples_is_refused(config: Config, tmp_path: Path) -> None:
-    sampled = change(
-        config, training={"bleu_every": STEPS}, decoding={"strategy": "sampling", "num_samples": 2}
-    )
-    with pytest.raises(ConfigError, match=r"training\.bleu_every scores the best output of beam"):
-        train_run.train(sampled, tmp_path / "run")
-
-
 def test_validation_scores_each_direction(run: Path) -> None:
     *_, last = read_figures(run, "validation/")
     for measure in ("loss", "perplexity", "bleu", "chrf"):
@@ -103,17 +94,6 @@ def test_validation_scores_each_direction(run: Path) -> None:
     )
     losses = [last[f"validation/loss/{direction}"] for direction in DIRECTIONS]
     assert losses[0] != losses[1]
-
-
-def test_ledger_names_the_corpora_of_each_direction(run: Path) -> None:
-    [start] = read_ledger(run)
-    parts = start["corpora"]["train"]
-    pairs = [(part["name"][:6], part["pairs"]) for part in parts]
-    [stage] = start["stages"]
-    weights = [part["weight"] for part in stage["corpora"]]
-    assert weights == pytest.approx([1, (80 / 200) ** -0.5] * 2)
-    assert pairs == [("en-de:", 200), ("en-de:", 80), ("en-xx:", 200), ("en-xx:", 80)]
-    assert [part["pairs"] for part in start["corpora"]["validation"]] == [8, 8]
 
 
 @pytest.mark.slow

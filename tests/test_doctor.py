@@ -66,14 +66,6 @@ def test_bandwidth_says_how_long_a_checkpoint_takes(
     assert slow.problem == "less than 10 MB/s: choose another disk, or raise checkpoints.every"
 
 
-@pytest.mark.slow
-def test_every_process_of_several_is_healthy(tmp_path: Path) -> None:
-    launcher = ["launch/local.py", "--processes=2", "--devices=2", "--", sys.executable]
-    done = programs.run(*launcher, "-m", "t2t.doctor", f"--workdir={tmp_path}")
-    assert done.returncode == 0, done.stdout
-    assert "[1] devices per process: 2\n" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("free", "config", "value", "problem"),
     [

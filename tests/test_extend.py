@@ -67,11 +67,6 @@ def read_rates(workdir: Path) -> list[float]:
     return [line["train/learning_rate"] for line in read_figures(workdir, "train/")]
 
 
-def test_extension_is_longer_than_its_warm_up(run: Path) -> None:
-    with pytest.raises(ConfigError, match="--extend=4: the learning rate would only rise"):
-        extend(run, 4)
-
-
 @pytest.mark.slow
 @pytest.mark.equality
 def test_interrupted_extension_is_the_same_bit_for_bit(
@@ -87,19 +82,9 @@ def test_interrupted_extension_is_the_same_bit_for_bit(
     assert_same_training(run, extended, STEPS + MORE, "train/", "validation/")
 
 
-def test_schedule_of_the_extension_starts_anew(config: Config, extended: Path) -> None:
-    rates = read_rates(extended)
-    assert len(rates) == STEPS + MORE
-    alone = dataclasses.replace(config.training, steps=MORE)
-    for expected, found in (
-        (make_schedule(config.training, 16), rates[:STEPS]),
-        (make_schedule(alone, 16), rates[STEPS:]),
-    ):
-        wanted = [float(expected(count)) for count in range(len(found))]
-        np.testing.assert_allclose(found, wanted, rtol=1e-5)
-
-
-def test_extension_continues_steps_moments_and_ledger(extended: Path) -> None:
+def test_extension_continues_steps_moments_and_ledger_and_starts_its_schedule_anew(
+    config: Config, extended: Path
+) -> None:
     training = load_config(extended / "config.json").training
     assert (training.schedule_start, training.steps) == (STEPS, STEPS + MORE)
     starts = read_ledger(extended)
@@ -107,6 +92,12 @@ def test_extension_continues_steps_moments_and_ledger(extended: Path) -> None:
     assert starts[1]["config"]["training.schedule_start"] == STEPS
     steps = [line["step"] for line in read_figures(extended, "train/")]
     assert steps == list(range(1, STEPS + MORE + 1))
+    rates = read_rates(extended)
+    first, again = (
+        make_schedule(dataclasses.replace(config.training, steps=n), 16) for n in (STEPS, MORE)
+    )
+    expected = [*map(first, range(STEPS)), *map(again, range(MORE))]
+    np.testing.assert_allclose(rates, expected, rtol=1e-5)
     counts = [leaf for leaf in read_state(extended, STEPS + MORE) if leaf.shape == ()]
     assert {int(count) for count in counts} <= {0, STEPS + MORE}  # Adam's count goes on, too
 
@@ -145,34 +136,25 @@ def test_same_command_extends_once_and_another_length_once_more(extended: Path) 
     assert (again.schedule_start, again.steps) == (STEPS + MORE, STEPS + MORE + 5)
 
 
-def test_run_that_is_not_finished_is_not_extended(config: Config, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is this a run directory"):
-        extend(tmp_path / "run", MORE)
-    (tmp_path / "run" / "checkpoints" / "3").mkdir(parents=True)
-    save_config(config, tmp_path / "run" / "config.json")
-    message = rf"holds checkpoint 3 of training\.steps={STEPS}; continue it to its end"
-    with pytest.raises(RunError, match=message):
-        extend(tmp_path / "run", MORE)
-
-
-def test_more_steps_of_a_cosine_are_refused_with_a_hint(config: Config, run: Path) -> None:
+def test_extension_of_what_is_not_finished_and_a_command_that_does_not_extend_are_refused(
+    config: Config, run: Path, extended: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="--extend=4: the learning rate would only rise"):
+        extend(run, 4)
     with pytest.raises(RunError, match=r"training\.steps: 10 -> 20\n.* --extend=STEPS"):
         train_run.train(change(config, training={"steps": 20}), run)
-
-
-def test_command_without_extend_is_refused_after_an_extension(
-    config: Config, extended: Path
-) -> None:
     with pytest.raises(RunError, match=r"training\.schedule_start: 10 -> 0\n.* --extend=STEPS"):
         train_run.train(config, extended)
-
-
-def test_schedule_that_starts_where_no_run_has_come_is_refused(
-    config: Config, tmp_path: Path
-) -> None:
-    later = change(config, training={"schedule_start": 5})
+    new = tmp_path / "new"
+    with pytest.raises(ConfigError, match="is this a run directory"):
+        extend(new, MORE)
     with pytest.raises(RunError, match=r"schedule_start=5 needs .* holds checkpoint 0"):
-        train_run.train(later, tmp_path / "run")
+        train_run.train(change(config, training={"schedule_start": 5}), new)
+    (new / "checkpoints" / "3").mkdir(parents=True)
+    save_config(config, new / "config.json")
+    message = rf"holds checkpoint 3 of training\.steps={STEPS}; continue it to its end"
+    with pytest.raises(RunError, match=message):
+        extend(new, MORE)
 
 
 @pytest.mark.slow

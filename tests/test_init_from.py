@@ -1,5 +1,6 @@
 """Fine-tuning a run on other text: `t2t.train --init_from`, `training.frozen`, `tokenizer.path`."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,23 +8,17 @@ import jax
 import numpy as np
 import pytest
 
-from configs import fine_tune
 from t2t.api import train_run
-from t2t.api.import_model import import_model
 from t2t.config.fields import Config
-from t2t.config.files import check_config, load_config
+from t2t.config.files import load_config
 from t2t.data.preparation import fill_tokenizer, make_vocabulary
-from t2t.data.tokenizer import ORIGINAL_IDS, Vocabulary
-from t2t.runtime.mesh import make_mesh
+from t2t.data.tokenizer import Vocabulary
 from t2t.storage.atomic_files import upload
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import read_ledger
-from t2t.training.run_directory import list_steps
-from t2t.training.signals import Interruption
 from tests import programs
 from tests.bucket_runs import assert_same_run, move_data
 from tests.data.small_corpus import CORPUS
-from tests.interop.foreign_folders import write_model
 from tests.tiny_run import make_run
 from tests.tiny_training import assert_same_training, change, make_config, write_recipe
 
@@ -59,66 +54,6 @@ def tuned(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.equality
-def test_interrupted_fine_tuning_is_the_same_bit_for_bit(
-    config: Config, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Continued without the source's name, and when the source is gone."""
-    run = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        patch.setattr(Interruption, "reached", lambda self, step: bool(step == 3))
-        assert not train_run.train(config, run)
-    assert list_steps(run) == [3]
-    monkeypatch.setattr(train_run, "read_source", lambda *_: pytest.fail("the source is read"))
-    assert train_run.train(change(config, training={"init_from": ""}), run)
-    assert_same_training(run, tuned, STEPS, "train/", "validation/")
-    first, second = (entry["initial"] for entry in read_ledger(run))
-    assert first == second
-
-
-@pytest.mark.slow
-def test_frozen_layer_stays_that_of_the_source(source: Path, tuned: Path) -> None:
-    before, _ = restore_params(source, "300")
-    for checkpoint in ("last", "ema"):
-        after, _ = restore_params(tuned, checkpoint)
-        jax.tree.map(np.testing.assert_array_equal, after["encoder"][0], before["encoder"][0])
-        moved = jax.tree.map(
-            lambda x, y: bool((x != y).any()), after["decoder"][0], before["decoder"][0]
-        )
-        assert any(jax.tree.leaves(moved))
-    [entry] = read_ledger(tuned)
-    assert entry["initial"]["checkpoint"] == "300"
-    assert entry["config"]["training.init_from"] == f"{source}:300"
-    assert ["encoder.0", "taken"] in [row[:2] for row in entry["initial"]["parameters"]]
-
-
-@pytest.mark.slow
-def test_program_is_killed_and_continued_with_the_vocabulary_of_the_source(
-    config: Config, source: Path, tmp_path: Path
-) -> None:
-    recipe = tmp_path / "recipe.py"
-    write_recipe(change(config, training={"init_from": ""}), recipe)
-    common = [f"--config={recipe}", f"--config.tokenizer.path={source}/vocab"]
-    flags = [*common, f"--init_from={source}:last"]
-    whole = programs.run("t2t.train", *flags, f"--workdir={tmp_path}/whole")
-    assert whole.returncode == 0, whole.stderr
-    assert f"parameters of {source}, checkpoint 300" in whole.stderr
-    assert "training.frozen keeps" not in whole.stderr
-    killed = f"--workdir={tmp_path}/killed"
-    with programs.Program("t2t.train", *flags, killed) as program:
-        while not (tmp_path / "killed" / "checkpoints" / "5").exists():
-            assert program.poll() is None, program.messages
-    again = programs.run("t2t.train", *flags, killed)
-    assert again.returncode == 0, again.stderr
-    places = tmp_path / "killed", tmp_path / "whole"
-    assert_same_training(*places, STEPS, "train/", "validation/")
-    made = Vocabulary.load(tmp_path / "whole" / "vocab").fingerprint()
-    assert made == Vocabulary.load(source / "vocab").fingerprint()
-    assert read_ledger(tmp_path / "whole")[0]["vocabulary"] == made
-    assert load_config(tmp_path / "whole" / "config.json").tokenizer.vocab_size == 400
-
-
-@pytest.mark.slow
 def test_source_may_be_in_a_bucket(config: Config, source: Path, tuned: Path, bucket: Path) -> None:
     for path in source.rglob("*"):
         if path.is_file():
@@ -136,27 +71,36 @@ def test_source_may_be_in_a_bucket(config: Config, source: Path, tuned: Path, bu
 
 
 @pytest.mark.slow
-def test_imported_model_is_fine_tuned_on_eight_devices(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.equality
+def test_killed_fine_tuning_is_the_same_bit_for_bit_even_if_its_source_is_gone(
+    config: Config, source: Path, tmp_path: Path
 ) -> None:
-    """Its two models of one vocabulary have the same ids, so all tables are one."""
-    (tmp_path / "marian").mkdir()
-    write_model(tmp_path / "marian")
-    imported, run = tmp_path / "imported", tmp_path / "run"
-    import_model(str(tmp_path / "marian"), imported)
-    monkeypatch.setattr(train_run, "make_mesh", make_mesh)
-    files = {name: getattr(config.data, name) for name in ("train_src", "train_tgt")}
-    recipe = change(
-        fine_tune.get_config(str(imported)),
-        data={**files, "cache_directory": f"{tmp_path}/cache", "batch_tokens": 8192},
-        training={"steps": 4, "warmup_steps": 2, "validate_every": 2, "frozen": ("encoder.*",)},
-        checkpoints={"every": 2, "keep_best": 0},
-        mesh={"data": 4, "fsdp": 2},
-    )
-    assert train_run.train(check_config(recipe), run)
-    [entry] = read_ledger(run)
-    assert {row[1] for row in entry["initial"]["parameters"]} == {"taken"}
-    before, after = (restore_params(each, "last")[0] for each in (imported, run))
-    jax.tree.map(np.testing.assert_array_equal, after["encoder"], before["encoder"])
-    for name in ("src.model", "tgt.model", ORIGINAL_IDS):  # with which it can be exported again
-        assert (run / "vocab" / name).read_bytes() == (imported / "vocab" / name).read_bytes()
+    """With the vocabulary and a frozen layer of the source; continued without its name."""
+    source = Path(shutil.copytree(source, tmp_path / "source"))
+    vocabulary = Vocabulary.load(source / "vocab").fingerprint()
+    before, _ = restore_params(source, "300")
+    recipe, whole, run = (tmp_path / name for name in ("recipe.py", "whole", "killed"))
+    write_recipe(change(config, training={"init_from": ""}), recipe)
+    flags = [f"--config={recipe}", f"--config.tokenizer.path={source}/vocab"]
+    initial = f"--init_from={source}:last"
+    done = programs.run("t2t.train", *flags, initial, f"--workdir={whole}")
+    assert done.returncode == 0, done.stderr
+    assert f"parameters of {source}, checkpoint 300" in done.stderr
+    with programs.Program("t2t.train", *flags, initial, f"--workdir={run}") as program:
+        while not (run / "checkpoints" / "5").exists():
+            assert program.poll() is None, program.messages
+    shutil.rmtree(source)
+    done = programs.run("t2t.train", *flags, f"--workdir={run}")
+    assert done.returncode == 0, done.stderr
+    assert_same_training(run, whole, STEPS, "train/", "validation/")
+    first, second = (entry["initial"] for entry in read_ledger(run))
+    assert first == second
+    assert Vocabulary.load(run / "vocab").fingerprint() == vocabulary
+    assert read_ledger(whole)[0]["vocabulary"] == vocabulary
+    assert load_config(whole / "config.json").tokenizer.vocab_size == 400
+    assert ["encoder.0", "taken"] in [row[:2] for row in first["parameters"]]
+    for checkpoint in ("last", "ema"):
+        after, _ = restore_params(whole, checkpoint)
+        jax.tree.map(np.testing.assert_array_equal, after["encoder"][0], before["encoder"][0])
+        others = [jax.tree.leaves(params["decoder"][0]) for params in (before, after)]
+        assert any((one != other).any() for one, other in zip(*others, strict=True))

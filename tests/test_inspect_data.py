@@ -18,7 +18,7 @@ from t2t.data.tokenizer import train_vocabulary
 from t2t.inspect_data import print_report
 from tests import programs
 from tests.data.small_corpus import CORPUS
-from tests.tiny_training import change, make_config, write_recipe
+from tests.tiny_training import write_recipe
 
 TRAINING = [
     ("the girl sees tea.", "das Mädchen sieht Tee."),
@@ -148,14 +148,6 @@ def test_report_is_of_the_vocabulary_that_the_config_names(config: Config, tmp_p
     assert report.vocab_size["src"] == 500
     given = inspect_data(dataclasses.replace(config, data=data), tmp_path)
     assert report == given
-
-
-def test_stages_are_reported_with_the_shares_of_their_corpora(tmp_path: Path) -> None:
-    staged = change(make_config(tmp_path), data={"train_weights": (), "stages": ("5: 0,1", "1,1")})
-    report = inspect_data(staged)
-    shares = [[part["pairs"] for part in stage["corpora"]] for stage in report.stages]
-    assert shares == [[0, 1], [0.7143, 0.2857]]  # of 200 and 80 pairs
-    assert "== train, steps 1 to 5:\n    0.0% of pairs" in format_report(report)
 
 
 def test_filters_by_text_are_counted_with_examples(config: Config, tmp_path: Path) -> None:

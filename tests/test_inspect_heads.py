@@ -24,7 +24,7 @@ from t2t.analysis.head_importance import (
 from t2t.analysis.head_page import show_attention
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config, save_config
-from t2t.data.corpus import DataError, Pair
+from t2t.data.corpus import Pair
 from t2t.data.loader import make_batch
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
@@ -71,14 +71,9 @@ HEADS = 6  # of a run with one layer per side and two heads
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose validation split is its test split."""
-    workdir = make_run(tmp_path_factory.mktemp("runs") / "run")
-    config = load_config(workdir / "config.json")
-    config.data.validation_src, config.data.validation_tgt = (
-        config.data.test_src,
-        config.data.test_tgt,
-    )
-    save_config(config, workdir / "config.json")
-    return workdir
+    workdir = tmp_path_factory.mktemp("runs") / "run"
+    text = {"validation_src": f"{workdir}/toy.en", "validation_tgt": f"{workdir}/toy.de"}
+    return make_run(workdir, data=text)
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +191,6 @@ def test_weights_do_not_depend_on_what_they_are_batched_with(run: Path) -> None:
         ({"sentence": "dogs " * 300}, ConfigError, r"sub-words; give one of 1 to 255"),
         ({"importance": -1}, ConfigError, "--importance=-1 must not be negative"),
         ({"checkpoint": "150"}, RunError, "no checkpoint of step 150"),
-        ({"output": "no/such/folder.html"}, RunError, "no/such cannot be written"),
         ({"output": "."}, ConfigError, "is a folder; name a file"),
     ],
 )
@@ -214,10 +208,6 @@ def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path
     config.data.validation_src = config.data.validation_tgt = ""
     save_config(config, tmp_path / "config.json")
     with pytest.raises(ConfigError, match=r"needs a validation split.*use --importance=0"):
-        show_attention(HeadRequest(tmp_path, "Dogs climb."))
-    config.data.validation_src = config.data.validation_tgt = "gone"
-    save_config(config, tmp_path / "config.json")
-    with pytest.raises(DataError, match="gone does not exist"):
         show_attention(HeadRequest(tmp_path, "Dogs climb."))
     config.model = ModelConfig(kind="rnn", d_model=32)
     save_config(config, tmp_path / "config.json")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config
-from t2t.training.early_stopping import STOPPED_EARLY
 from tests import programs
 from tests.programs import Program
 from tests.tiny_training import STEPS, change, make_config, write_recipe
@@ -67,22 +66,6 @@ def test_kills_lose_no_finished_score(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in table.read_text().splitlines()]
     assert sorted(row["checkpoint"] for row in rows) == sorted(labels)
     assert (table.parent / "best" / "config.json").is_file()
-
-
-def test_watch_stops_training_early_while_old_checkpoints_are_removed(tmp_path: Path) -> None:
-    config = change(make_config(tmp_path), training={"steps": 100_000}, checkpoints={"every": 20})
-    workdir = tmp_path / "run"
-    watching = [*WATCH, "--measure=chrf", "--patience=2", f"--workdir={workdir}"]
-    with (
-        Program(*train(config, tmp_path, workdir)) as trainer,
-        Program(*watching) as watch,
-    ):
-        assert watch.wait(timeout=500) == 0, watch.messages
-        assert trainer.wait(timeout=60) == STOPPED_EARLY, trainer.messages
-    out = watch.messages
-    assert re.search("asking training to stop: [0-9]+ checkpoints without a better chrf than", out)
-    assert re.search("  best$", out, re.MULTILINE)
-    assert trainer.messages.splitlines()[-1].startswith("stopped early after step ")
 
 
 SWEEP = """

@@ -45,21 +45,17 @@ def hide_uv(folder: Path) -> str:
     return f"{folder}/path:{os.environ['PATH']}"
 
 
-def run_quickstart(folder: Path) -> subprocess.CompletedProcess[str]:
-    write_program(folder / "bin" / "python", PYTHON)
-    names = {"T2T_ENVIRONMENT": str(folder), "STUBS": str(folder), "REAL_PYTHON": sys.executable}
-    names["PATH"] = hide_uv(folder)
-    return subprocess.run(
-        [ROOT / "launch" / "quickstart.sh", folder / "run", "--config.training.steps=100"],
+def test_quickstart_shows_translations(tmp_path: Path) -> None:
+    write_program(tmp_path / "bin" / "python", PYTHON)
+    names = {"T2T_ENVIRONMENT": str(tmp_path), "STUBS": str(tmp_path)}
+    names |= {"REAL_PYTHON": sys.executable, "PATH": hide_uv(tmp_path)}
+    done = subprocess.run(
+        [ROOT / "launch" / "quickstart.sh", tmp_path / "run", "--config.training.steps=100"],
         env={name: value for name, value in os.environ.items() if name != "PYTHON"} | names,
         capture_output=True,
         text=True,
         timeout=60,
     )
-
-
-def test_quickstart_shows_translations(tmp_path: Path) -> None:
-    done = run_quickstart(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "source       The dog runs.\ntranslation  Der Hund läuft.\n" in done.stdout
     assert (tmp_path / "train.log").read_text().endswith("/run --config.training.steps=100\n")

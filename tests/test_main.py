@@ -20,9 +20,9 @@ def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return programs.run("t2t", *words, folder=folder)
 
 
-@pytest.mark.parametrize("words", [(), ("--help",)])
-def test_programs_are_listed_with_what_they_do(tmp_path: Path, words: tuple[str, ...]) -> None:
-    done = call(tmp_path, *words)
+def test_programs_are_listed_with_what_they_do(tmp_path: Path) -> None:
+    done = call(tmp_path)
+    assert call(tmp_path, "--help").stdout == done.stdout
     assert (done.returncode, done.stderr) == (0, "")
     listed = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line[:2] == "  "]
     summaries = {name: summary for name, *(summary,) in listed[:-1]}
@@ -50,7 +50,6 @@ def test_programs_wait_for_no_import_that_they_do_not_need(code: str, heavy: set
     ("name", "advice"),
     [
         ("trian", "perhaps train"),
-        ("inspect-data", "perhaps inspect_data"),
         ("__main__", "`t2t --help` lists them"),
     ],
 )

@@ -2,15 +2,12 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
 from t2t.plan import report_plan
-from t2t.planning.roofline import GPU_REMARKS
-from t2t.runtime.jax_settings import list_plugins
 from tests import programs
 
 # Adam: the closed form of FLOPs does not count Muon's products, many for so small a model.
@@ -20,11 +17,6 @@ TINY = """
     --config.data.max_length=16 --config.data.batch_tokens=1024 --mean_length=8
     --config.training.optimizer=adam
 """.split()
-
-
-def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = "-m", "t2t.plan", "--config=configs/quickstart.py", *arguments
-    return programs.run_python(*command, environment=os.environ | {"XLA_FLAGS": ""})
 
 
 @pytest.mark.slow
@@ -41,19 +33,10 @@ def test_plan_is_printed_and_written(
     assert report_plan(config, "cpu:2", output, mean_length=4, search=True)
     printed = capsys.readouterr().out
     result = json.loads(output.read_text())
-    best, *others = result["search"]
-    assert best["mesh"] == result["mesh"]
-    assert len(others) == 2
+    assert result["search"][0]["mesh"] == result["mesh"]
     assert result["command"] == "python -m t2t.plan --topology=cpu:2"
-    assert printed.split()[:3] == "data fsdp tensor".split()
     assert "cpu:2: 2 devices, mesh " in printed
     assert "hours for 100,000 steps" in printed
-
-
-def test_errors_have_no_traceback() -> None:
-    result = programs.run("t2t.plan", "--config=configs/quickstart.py", "--topology=v5e")
-    assert result.returncode == 2
-    assert result.stderr.startswith("--topology=v5e is unknown")
 
 
 def test_output_that_cannot_be_written_is_found_out_first(tmp_path: Path) -> None:
@@ -65,44 +48,16 @@ def test_output_that_cannot_be_written_is_found_out_first(tmp_path: Path) -> Non
 def test_tpu_compiler_plans_without_a_tpu(tmp_path: Path) -> None:
     pytest.importorskip("libtpu")
     output = tmp_path / "plan.json"
-    result = call("--topology=v5e:2x2", "--config.mesh.fsdp=2", *TINY, f"--output={output}")
+    flags = "--topology=v5e:2x2", "--slices=2", "--config.mesh.fsdp=2", f"--output={output}"
+    command = "-m", "t2t.plan", "--config=configs/quickstart.py", *flags, *TINY
+    result = programs.run_python(*command, environment=os.environ | {"XLA_FLAGS": ""})
     assert result.returncode == 0, result.stderr
     plan = json.loads(output.read_text())
-    assert plan["mesh"] == {"data": 2, "fsdp": 2, "tensor": 1}
+    assert plan["topology"] == "2 x v5e:2x2"
+    assert plan["mesh"] == {"data": 4, "fsdp": 2, "tensor": 1}
     assert plan["estimated_cycles"] > 0
     assert plan["compiled_flops"] == pytest.approx(plan["flops"], rel=0.1)
     assert "the compiler states no cycles of collectives" in plan["remarks"][0]
-    assert plan["seconds"]["network"] > 0
-    assert "all-gather (fsdp, network)" in plan["collectives"]
-    assert "at 1.50 GHz" in result.stdout
-
-
-@pytest.mark.slow
-def test_tpu_compiler_plans_several_slices(tmp_path: Path) -> None:
-    pytest.importorskip("libtpu")
-    output = tmp_path / "plan.json"
-    result = call("--topology=v5e:2x2", "--slices=2", *TINY, f"--output={output}")
-    assert result.returncode == 0, result.stderr
-    plan = json.loads(output.read_text())
-    assert (plan["topology"], plan["mesh"]["data"]) == ("2 x v5e:2x2", 8)
     assert plan["seconds"]["slices"] > plan["seconds"]["network"] > 0
-    assert "all-reduce (data, slices)" in plan["collectives"]
-
-
-@pytest.mark.slow
-def test_gpu_compiler_plans_without_a_gpu(tmp_path: Path) -> None:
-    if not any(name.startswith("xla_cuda") for name in list_plugins()):
-        pytest.skip("the extra cuda is not installed")
-    output = tmp_path / "plan.json"
-    result = call("--topology=h100:2x2", "--config.mesh.fsdp=2", *TINY, f"--output={output}")
-    assert result.returncode == 0, result.stderr
-    assert len(result.stderr.splitlines()) == 2, result.stderr  # that it compiles, and how long
-    plan = json.loads(output.read_text())
-    assert plan["mesh"] == {"data": 2, "fsdp": 2, "tensor": 1}
-    assert sum(kind["count"] for kind in plan["kernels"].values()) > 100
-    assert plan["recipe"]["hours_lower_bound"] > 0
-    assert plan["chip"]["memory_bytes"] == pytest.approx(0.75 * 84.94e9, rel=1e-3)
-    assert plan["seconds"]["NVLink"] > 0
-    assert plan["seconds"]["network"] > 0
-    assert plan["remarks"] == list(GPU_REMARKS)
-    assert "all-gather (fsdp, NVLink)" in result.stdout
+    assert {"all-gather (fsdp, network)", "all-reduce (data, slices)"} <= {*plan["collectives"]}
+    assert "at 1.50 GHz" in result.stdout

@@ -56,42 +56,27 @@ def test_program_prints_a_score_for_each_pair_and_each_sub_word(run: Path, loade
         assert pieces.endswith("</s>")
 
 
-def test_new_scores_are_those_of_search_for_the_text(
-    run: Path, list_path: Path, scorer: TextScorer, loaded: Run
+@pytest.mark.parametrize(("share", "reverse"), [(0.0, False), (1.0, False), (0.25, True)])
+def test_share_mixes_old_scores_and_those_of_the_text_or_of_another_direction(
+    run: Path, list_path: Path, scorer: TextScorer, loaded: Run, share: float, reverse: bool
 ) -> None:
+    """A new score is that of search for the text: log P over the penalty of its length."""
+    lines = (line.split("\t") for line in list_path.read_text("utf-8").splitlines())
+    old = {(int(number), text): float(value) for number, value, text in lines}
     sources = (run / "in.txt").read_text("utf-8").splitlines()
-    [*found] = rerank(scorer, run / "in.txt", list_path, share=1.0, reverse=False)
-    assert [(number, len(each)) for number, each in found] == [(1, 3), (2, 3), (3, 3), (4, 3)]
-    for number, each in found:
-        for translation in each:
-            [log_prob] = loaded.score([(sources[number - 1], translation.text)])
-            assert translation.log_prob == pytest.approx(log_prob, rel=1e-6, abs=1e-4)
-            expected = log_prob / ((5 + translation.length) / 6) ** 0.6
-            assert translation.score == pytest.approx(expected, abs=1e-4)
-    kept = rerank(scorer, run / "in.txt", list_path, share=0.0, reverse=False)
-    assert "".join(format_lines(n, each, True, True) for n, each in kept) == list_path.read_text()
-
-
-def test_share_mixes_scores_and_another_direction_scores_the_source(
-    run: Path, list_path: Path, scorer: TextScorer, loaded: Run
-) -> None:
-    old = {
-        (int(number), text): float(value)
-        for number, value, text in (
-            line.split("\t") for line in list_path.read_text("utf-8").splitlines()
-        )
-    }
-    sources = (run / "in.txt").read_text("utf-8").splitlines()
-    for number, found in rerank(scorer, run / "in.txt", list_path, share=0.25, reverse=True):
+    reranked = [*rerank(scorer, run / "in.txt", list_path, share, reverse)]
+    assert [(number, len(each)) for number, each in reranked] == [(1, 3), (2, 3), (3, 3), (4, 3)]
+    for number, found in reranked:
         scores = [translation.score for translation in found]
         assert scores == sorted(scores, reverse=True)
-        source = sources[number - 1]
-        length = len(loaded.vocabulary.tgt.encode([source])[0])
+        source, expected = sources[number - 1], []
         for translation in found:
-            [log_prob] = loaded.score([(translation.text, source)])
-            new = log_prob / ((5 + length) / 6) ** 0.6
-            expected = 0.75 * old[number, translation.text] + 0.25 * new
-            assert translation.score == pytest.approx(expected, abs=1e-4)
+            pair = (translation.text, source) if reverse else (source, translation.text)
+            [log_prob] = loaded.score([pair])
+            [length] = map(len, loaded.vocabulary.tgt.encode([source]))
+            new = log_prob / ((5 + (length if reverse else translation.length)) / 6) ** 0.6
+            expected.append((1 - share) * old[number, translation.text] + share * new)
+        np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
 def test_concatenated_lists_are_joined_by_number(
@@ -131,10 +116,8 @@ def test_a_sentence_without_a_translation_stays_last_and_has_no_nan(
         (["--tgt=short"], "has 5 lines, but"),
         (["--n_best_list=bad"], "--n_best_list, line 2: 'Hunde' is not a number, a score and a"),
         (["--n_best_list=many"], "--n_best_list, line 1: there is no line 6 in --src, which has 5"),
-        (["--tgt=short", "--reverse"], "--reverse is for --n_best_list; leave it out with --tgt"),
         (["--tgt=short", "--alpha=1"], "--alpha is for --n_best_list; leave it out with --tgt"),
         (["--tgt=short", "--workdir="], "and as ''; give it once"),
-        (["--tgt=short", "--weights=1,2"], "2 weights for 1 models; give one for each"),
     ],
 )
 def test_wrong_files_and_flags_are_refused(

@@ -12,6 +12,12 @@ from tests import programs
 from tests.evaluation.saved_evaluations import save, spoil
 
 START = {
+    "initial": {
+        "run": "/old",
+        "checkpoint": "best-3",
+        "sha256": "ab" * 32,
+        "parameters": [["encoder.0-2", "taken", "1,000"]],
+    },
     "date": "2026-01-01T10:00:00Z",
     "step": 0,
     "command": "python -m t2t.train --workdir=run",
@@ -63,24 +69,12 @@ def read_lines(run: Path) -> list[str]:
     return [" ".join(line.split()) for line in describe_run(run).splitlines()]
 
 
-def test_origin_of_the_parameters_is_shown_once(run: Path) -> None:
-    table = [["encoder.0-2", "taken", "1,000"], ["encoder.3", "random: not in the source", ""]]
-    initial = {"run": "/old", "checkpoint": "best-3", "sha256": "ab" * 32, "parameters": table}
-    path = run / "ledger.jsonl"
-    lines = [json.loads(line) | {"initial": initial} for line in path.read_text().splitlines()]
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    found = read_lines(run)
-    first = found.index("initial /old, checkpoint best-3, sha256 abababababababab")
-    assert found[first + 1 : first + 3] == [
-        "encoder.0-2 taken 1,000", "encoder.3 random: not in the source"
-    ]  # fmt: skip
-    assert sum(line.startswith("initial") for line in found) == 1
-
-
 def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
     lines = read_lines(run)
     assert {
         "model.num_heads 1",
+        "initial /old, checkpoint best-3, sha256 abababababababab",
+        "encoder.0-2 taken 1,000",
         "revision 0123abcd",
         "changed nothing: the working tree was clean",
         "train 1000 pairs, feedfeedfeedfeed, a.en | a.de",
@@ -92,6 +86,7 @@ def test_run_says_what_made_it_how_far_it_is_and_how_good(run: Path) -> None:
         "checkpoints 40, 50",
     } <= {*lines}
     assert not any(line.startswith("environment") for line in lines)
+    assert sum(line.startswith("initial") for line in lines) == 1  # of three starts
     [evaluation] = [line for line in lines if line.startswith("test-100: ")]
     assert evaluation.endswith("checkpoint 100, test, 48 sentences, beam 4, alpha 0.6, "
                                "2026-01-01T00:00:00Z")  # fmt: skip
