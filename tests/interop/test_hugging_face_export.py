@@ -54,10 +54,6 @@ def write(
     return write_model(plan_export(config, vocabulary, rows), config, params, vocabulary, folder)
 
 
-def write_m2m100_model(folder: Path) -> None:
-    foreign_folders.write_nllb_model(folder, foreign_folders.write_m2m100_vocabulary)
-
-
 def write_marian_model(folder: Path) -> None:
     foreign_folders.write_model(folder, missing=3, codes=(">>fra<<", ">>deu<<"))
 
@@ -77,8 +73,6 @@ def write_added(folder: Path, write: Callable[[Path], int]) -> None:
 
 SOURCES: dict[str, tuple[Callable[[Path], Any], DataConfig]] = {
     "Marian": (write_marian_model, DataConfig(directions=("en-fra",))),
-    "NLLB": (foreign_folders.write_nllb_model, tag_both("eng_Latn-deu_Latn")),
-    "M2M-100": (write_m2m100_model, tag_both("en-de")),
     "mBART-50": (foreign_folders.write_mbart_model, tag_both("en_XX-de_DE")),
     "T5 1.1": (foreign_folders.write_t5_model, DataConfig()),
     "umT5": (functools.partial(foreign_folders.write_t5_model, model_type="umt5"), DataConfig()),
@@ -176,10 +170,7 @@ def test_sinusoids_are_reordered_as_halves() -> None:
     ("base", "changes", "message"),
     [
         (MARIAN, {"position": "rotary"}, r"model\.position='rotary' .* it supports sinusoidal, "),
-        (MARIAN, {"kind": "decoder_only"}, r"model\.kind='decoder_only' .* supports transformer"),
-        (MARIAN, {"norm_epsilon": 1e-3}, r"model\.norm_epsilon=0\.001 .* it supports 1e-05"),
         (MARIAN, {"num_kv_heads": 1}, r"model\.num_kv_heads=1 .* it supports 2"),
-        (MARIAN, {"d_v": 4}, r"model\.d_v=4 .* it supports 8"),
         (MARIAN, {"position": "sinusoidal_fairseq"}, r"model\.position=.* not imported from NLLB"),
         (T5, {"attention_scale": True}, r"model\.attention_scale=True .* it supports False"),
     ],
