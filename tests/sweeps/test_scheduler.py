@@ -98,7 +98,7 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
     assert "--checkpoint=avg:5" in programs.evaluate(base)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("workers", [1, 5])
 def test_failed_row_is_told_and_does_not_stop_the_others(
     tmp_path: Path,
     runs: list[Run],
@@ -127,7 +127,7 @@ def test_several_workers_take_the_longest_runs_first(
     assert len(begun) == 5
 
 
-def test_terminal_shows_what_each_run_does_and_for_how_long(
+def test_terminal_shows_the_steps_of_a_run(
     runs: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = io.StringIO()
@@ -135,37 +135,25 @@ def test_terminal_shows_what_each_run_does_and_for_how_long(
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("LINES", "40")
-    progress, other = (Progress(run, "bleu", n) for n, run in enumerate(runs[:2]))
+    progress = Progress(runs[0], "bleu", 0)
     progress.begin("training")
-    progress.update()
     metrics = runs[0].workdir / "metrics.jsonl"
     metrics.parent.mkdir()
     metrics.write_text('{"step": 1000, "train/loss": 2}\n')
     progress.update()
-    progress.begin("evaluating")
-    progress.update()
     progress.close()
-    other.close()
-    shown = [part.strip() for part in re.split(r"[\r\n]", terminal.getvalue())]
-    for line in (
-        r"one_head-seed0: +0%.* 0/\d+ .*, waiting\]",
-        r"base-seed0: +0%.* 0/\d+ \[00:00<.*, training\]",
-        r"base-seed0: +1%.* 1000/\d+ \[\d\d:\d\d<\d\d:\d\d.*, training, loss 2\.000\]",
-        r"base-seed0: +1%.* 1000/\d+ \[00:00<.*, evaluating\]",
-    ):
-        assert any(re.search(line, part) for part in shown), (line, shown)
+    assert re.search(r"base-seed0: +1%.* 1000/\d+ .*, training, loss 2\.000\]", terminal.getvalue())
 
 
-def test_fault_is_told_by_its_exception(tmp_path: Path, runs: list[Run]) -> None:
+def test_end_of_a_program_is_told_by_its_exception_or_status(
+    tmp_path: Path, runs: list[Run]
+) -> None:
     raising = "import sys; sys.excepthook = lambda *a: print('ValueError: no\\n---\\nnote')\n1 / 0"
     work(tmp_path, runs[:1], base=raising)
     assert runs[0].failure.read_text() == "training failed: ValueError: no\n"
     work(tmp_path, runs[:1], base="import os; os.kill(os.getpid(), 9)")
     assert "killed by SIGKILL" in runs[0].failure.read_text()
-
-
-def test_row_that_was_told_to_stop_early_is_evaluated(tmp_path: Path, runs: list[Run]) -> None:
-    work(tmp_path, runs[:1], base=f"exit({STOPPED_EARLY})")
+    work(tmp_path, runs[:1], base=f"exit({STOPPED_EARLY})")  # no failure
     assert runs[0].score.exists()
 
 
@@ -231,7 +219,7 @@ def test_lock_outlives_a_killed_sweep(tmp_path: Path) -> None:
         pass
 
 
-def test_workers_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_share_gpus_and_cores_and_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6})
     machine = {"CUDA_VISIBLE_DEVICES": "0,2,3", "X": "y"}
     assert assign_resources(0, 1, machine) == (set(), machine)
@@ -239,16 +227,13 @@ def test_workers_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert assign_resources(1, 2, machine) == ({5}, {"CUDA_VISIBLE_DEVICES": "2", "X": "y"})
     with pytest.raises(ConfigError, match="--workers=4 is more than the 3 GPUs"):
         assign_resources(0, 4, machine)
+    tpu = {"JAX_PLATFORMS": "tpu,cpu"}
+    assert assign_resources(0, 1, tpu) == (set(), tpu)
+    with pytest.raises(ConfigError, match=r"--workers=2: every process claims .* use --workers=1"):
+        assign_resources(0, 2, tpu)
     assert find_gpus({**machine, "JAX_PLATFORMS": "cpu"}) == []
     assert find_gpus({**machine, "JAX_PLATFORMS": ""}) == ["0", "2", "3"]
     assert find_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == []
-
-
-def test_workers_that_would_claim_the_same_tpu_are_refused() -> None:
-    machine = {"JAX_PLATFORMS": "tpu,cpu"}
-    assert assign_resources(0, 1, machine) == (set(), machine)
-    with pytest.raises(ConfigError, match=r"--workers=2: every process claims .* use --workers=1"):
-        assign_resources(0, 2, machine)
 
 
 def test_tpu_is_found_by_its_devices_and_library(
