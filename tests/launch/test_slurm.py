@@ -19,7 +19,7 @@ import pytest
 from t2t.config.files import save_config
 from t2t.runtime.command_line import INTERRUPTED
 from t2t.training.run_directory import list_steps
-from tests.tiny_training import change, make_config, read_figures, write_recipe
+from tests.tiny_training import change, make_config, read_figures
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 600  # seconds until a job that does not get further is a failure
@@ -129,13 +129,6 @@ def get_config():
     training = dataclasses.replace(config.training, steps=steps)
     return dataclasses.replace(config, training=training)
 """
-SWEEP = """
-from t2t.sweeps.sweep_rows import Row
-
-
-def get_rows(base):
-    return [Row("base"), Row("one_head", {"model.num_heads": 1})]
-"""
 # What stubs of Python do. The first ends in another way after each restart.
 END_BY_RESTARTS = """
 statuses=({statuses})
@@ -148,6 +141,7 @@ echo "sees GPUs ${CUDA_VISIBLE_DEVICES-of all jobs}: ${*@Q}"
 """
 # The task of an array that has the array's number is stopped while the others run.
 STOP_ONE_TASK = """
+echo "${@: -1}"
 [[ $SLURM_JOB_ID == "$SLURM_ARRAY_JOB_ID" ]] || exec sleep 5
 sleep 2
 [[ $SLURM_RESTART_COUNT ]] || exit 75
@@ -168,7 +162,6 @@ class Jobs(NamedTuple):
     """All jobs of this file."""
 
     training: dict[str, Future[Training]]
-    sweep: list[Job]
     array: list[Job]
     by_name: dict[str, Job]
 
@@ -234,8 +227,7 @@ def jobs(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs
                 "time limit": threads.submit(reach_time_limit, make_folder("limited")),
                 "lost process": threads.submit(lose_process, make_folder("killed")),
             }
-            sweep = submit_sweep(make_folder("sweep"))
-            yield Jobs(training, sweep, split(array, 3, 4, 5), stubs)
+            yield Jobs(training, split(array, 3, 4, 5), stubs)
         finally:  # also ends the threads
             call("scancel", f"--name={JOB_NAME}")
 
@@ -254,23 +246,6 @@ def submit_training(folder: Path, *flags: str) -> tuple[Job, Path]:
     job = submit(folder, *flags, *command)
     job.wait_until(lambda _: bool(list_steps(run)))
     return job, run
-
-
-def submit_sweep(folder: Path) -> list[Job]:
-    """Submits a job array with a run of a sweep in each of its two tasks."""
-    config = make_config(folder)
-    test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
-    write_recipe(change(config, data=test_set, training={"steps": 10}), folder / "recipe.py")
-    (folder / "rows.py").write_text(SWEEP)
-    job = submit(
-        folder, "--array=0-1", f"--output={folder}/log%a", "launch/slurm.sh", *sweep_command(folder)
-    )
-    return split(job, 0, 1)
-
-
-def sweep_command(folder: Path) -> list[str]:
-    flags = [f"--sweep={folder}/rows.py", f"--config={folder}/recipe.py"]
-    return ["t2t.sweep", *flags, f"--workdir={folder}/sweep"]
 
 
 def preempt(folder: Path) -> Training:
@@ -338,22 +313,11 @@ def test_process_that_loses_another_ends_within_two_minutes(jobs: Jobs) -> None:
     assert training.seconds < 120 + 10  # and what SLURM takes to requeue the job
 
 
-def test_array_trains_one_run_of_a_sweep_per_task(jobs: Jobs) -> None:
-    for job, row, other in zip(jobs.sweep, ("base", "one_head"), ("one_head", "base"), strict=True):
-        assert job.wait_for_end() == State("COMPLETED", 0, restarts=0), job.read_log()
-        assert f"{row}-seed0: finished" in job.read_log()
-        assert f"{other}-seed0" not in job.read_log()
-    folder = jobs.sweep[0].log.parent
-    call(sys.executable, "-m", *sweep_command(folder), "--report")
-    report = (folder / "sweep" / "report.md").read_text()
-    assert re.search(
-        "one_head is (better|worse|not distinguishable)|No verdict on one_head", report
-    )
-
-
 def test_task_of_an_array_is_requeued_alone(jobs: Jobs) -> None:
     restarts = [job.wait_for_end().restarts for job in jobs.array]
     assert sorted(restarts) == [0, 0, 1]
+    for job, task in zip(jobs.array, (3, 4, 5), strict=True):  # each runs one run of a sweep
+        assert job.read_log().startswith(f"--index={task}\n")
 
 
 @pytest.mark.parametrize(
