@@ -43,7 +43,6 @@ CASES: dict[str, dict[str, Any]] = {
         "plugin.minimum_risk.samples": 2,
         "model.dtype": "bfloat16",
     },
-    "optimizer": {"training.optimizer": "row_normalized"},
 }
 
 
@@ -79,9 +78,7 @@ def make_student(folder: Path, teacher: Path, case: str, steps: int = STEPS) -> 
     return override(make_config(folder), values)
 
 
-@pytest.mark.parametrize(
-    "case", ["distillation", "minimum_risk", pytest.param("optimizer", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("case", CASES)
 def test_example_trains_on_eight_devices_and_resumes_bit_for_bit(
     case: str, teacher: Path, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from t2t.sweeps.sweep_directory import EvaluationProtocol, lock_sweep
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
 from t2t.training.early_stopping import STOPPED_EARLY
 from t2t.training.run_directory import RunError
+from tests.evaluation.saved_evaluations import save, spoil
 
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("small", {"model.d_ff": 8})]
 
