@@ -31,10 +31,10 @@ class ShortPrograms(Pipeline):
     def make_command(self, step: Step) -> list[str]:
         output, log = self.find_output(step.name), self.workdir / "ran"
         script = f"open({str(log)!r}, 'a').write({step.name + ' '!r})\n"
-        script += "print('no space'); exit(2)\n" if "fail" in step.flags else ""
+        script += "print('no space'); raise SystemExit(2)\n" if "fail" in step.flags else ""
         script += "import time; time.sleep(60)\n" if "wait" in step.flags else ""
         script += f"open({str(output)!r}, 'w').write({str(self.resolve(step))!r})"
-        return [sys.executable, "-c", script]
+        return [sys.executable, "-S", "-c", script]
 
 
 def run(steps: list[Step], workdir: Path, workers: int = 1) -> tuple[str, dict[str, str]]:

@@ -63,25 +63,14 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
     programs = Programs("recipe.py:en-de", {"plugins": ("json", "re")}, protocol)
     rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema")]
     base, run = make_runs(Config(plugins=("json", "re"), seed=7), rows, tmp_path)[0]
-    assert programs.train(run)[1:] == [
-        "-m",
-        "t2t.train",
-        f"--workdir={tmp_path}/ema-seed0",
-        "--config=recipe.py:en-de",
-        "--config.plugins=('json', 're')",
-        "--config.training.ema_decay=0.9",
-        "--config.seed=7",
-        "--allow_unused",
-    ]
-    assert programs.evaluate(run)[2:] == [
-        "t2t.evaluate",
-        f"--workdir={tmp_path}/ema-seed0",
-        "--split=dev",
-        "--checkpoint=ema",
-        "--measures=default,ter",
-        "--plugins=json,re",
-        f"--output={tmp_path}/ema-seed0/evaluations/sweep.json",
-    ]
+    assert " ".join(programs.train(run)[1:]) == (
+        f"-m t2t.train --workdir={run.workdir} --config=recipe.py:en-de --config.plugins="
+        "('json', 're') --config.training.ema_decay=0.9 --config.seed=7 --allow_unused"
+    )
+    assert " ".join(programs.evaluate(run)[1:]) == (
+        f"-m t2t.evaluate --workdir={run.workdir} --split=dev --checkpoint=ema "
+        f"--measures=default,ter --plugins=json,re --output={run.score}"
+    )
     assert "--checkpoint=avg:5" in programs.evaluate(base)
 
 
