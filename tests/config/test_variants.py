@@ -117,7 +117,8 @@ def test_options_of_a_plugin_are_typed_and_survive_json_and_overrides(tmp_path: 
     register("plugin", "own")(Own)
     config = override(Config(plugins=(__name__,)), {"plugin.own.mix": 1})
     assert config.plugin == {"own": Own(mix=1.0)}
-    assert overrides(config) == {"plugins": (__name__,), "plugin.own.mix": 1.0}
+    changed = {"plugin.own.mix": 1.0, "plugin.own.rounding": "up"}
+    assert overrides(config) == {"plugins": (__name__,)} | changed
     assert differences(override(config, {"plugin.own.mix": 0.2}), config) == [
         "plugin.own.mix: 0.2 -> 1.0"
     ]

@@ -196,6 +196,7 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "twice": ([Step("a", "train"), Step("a", "train")], "two steps write the folder a"),
     "lock": ([Step("lock", "train")], "'lock' cannot name a folder"),
     "missing": ([Step("a", "export")], "a: --workdir is missing; add it"),
+    "no_run": ([Step("a", "evaluate", {"backend": "ctranslate2"})], "a: --workdir is missing"),
     "plugins": (
         [Step("a", "export", {"workdir": "{b}", "plugins": "no_such"}), Step("b", "train", TRAIN)],
         "a: plugins: the module no_such cannot be imported",

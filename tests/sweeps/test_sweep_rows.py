@@ -1,6 +1,5 @@
 """Rows as the shipped sweeps have them, on every recipe, and what is refused."""
 
-import itertools
 import runpy
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from t2t.config.fields import (
     ModelConfig,
     TrainingConfig,
 )
-from t2t.config.files import differences
 from t2t.config.rules import validate
 from t2t.ops.flops import count_parameters
 from t2t.sweeps.sweep_rows import Row, check_rows, make_runs, read_rows, select
@@ -46,11 +44,8 @@ def test_rows_fit_every_recipe(sweep: Path, recipe: Path) -> None:
     rows = read_rows(sweep, base)
     runs, idle = make_runs(base, rows, SWEEP)
     assert {run.row.name for run in runs} == {row.name for row in rows} - {*idle}
-    found = [run for run in runs if run.seed == 0]
-    assert all(
-        differences(one.config, other.config) or one.row.checkpoint != other.row.checkpoint
-        for one, other in itertools.permutations(found, 2)
-    )
+    first = [(repr(run.config), run.row.checkpoint) for run in runs if run.seed == 0]
+    assert len({*first}) == len(first)  # each is another training, or is scored otherwise
 
 
 def test_table_3_has_the_papers_values_on_the_papers_model() -> None:
@@ -212,6 +207,7 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
     ("text", "message"),
     [
         ("rows = []", "there is no function get_rows"),
+        ("get_rows = lambda: []", r"get_rows\(base\) takes the base: too many positional"),
         ("get_rows = lambda base: 3", r"has to return a list of rows.*, and not 3"),
         ("get_rows = lambda base: [Row('base'), 'one']", "list of rows.*, and not 'one'"),
         ("get_rows = lambda base: []", "the first row must be 'base'"),
