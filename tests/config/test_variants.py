@@ -183,6 +183,7 @@ class Uncallable:
 WRONG: dict[str, tuple[str, Callable[..., Any], str]] = {
     "schedule without d_model": ("training.schedule", lambda training: None, "arguments"),
     "no rate": ("training.schedule", lambda *_: lambda count: None, "returned function"),
+    "schedule of nothing": ("training.schedule", lambda *_: lambda: 0.1, "returned function"),
     "only an update": ("training.optimizer", lambda *_: (None, None), "returned tuple"),
     "list of pairs": ("data.source", lambda *_: [("a", "b")], "returned list"),
     "function as a layer": ("model.feed_forward", lambda *_: jnp.tanh, "returned"),
