@@ -137,6 +137,9 @@ def write_special_vocabulary(name: str, family: str, folder: Path) -> tuple[int,
     """Writes a vocabulary; returns its size, and special symbols for the config."""
     if name == "MADLAD-400":
         return write_madlad_vocabulary(folder), {}
+    if name == "umT5":  # as in the published files
+        settings = json.dumps({"tokenizer_class": "T5Tokenizer"})
+        (folder / "tokenizer_config.json").write_text(settings, "utf-8")
     match family:
         case "Marian":
             size = write_vocabulary(folder)
@@ -245,7 +248,8 @@ def test_model_goes_out_again_with_its_tokenizer(pair: Pair, tmp_path: Path) -> 
     assert not any(problems.values())  # no tensor is missing, unknown or of another shape
     weights = model.state_dict()
     for name, tensor in pair.original.state_dict().items():
-        np.testing.assert_allclose(weights[name], tensor, rtol=1e-6, err_msg=name)
+        first = 2 if "embed_positions" in name else 0  # mBART reads no rows before
+        np.testing.assert_allclose(weights[name][first:], tensor[first:], rtol=1e-6, err_msg=name)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     is_t5 = "T5" in type(pair.original).__name__  # for umT5 there is another class
     original = (T5Tokenizer if is_t5 else type(tokenizer)).from_pretrained(pair.folder)
