@@ -108,7 +108,7 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     (TWO | {"data.stages": ("inf,1",)}, "0 leaves a corpus out"),
     (TWO | {"data.stages": ("20: 1,1", "1,1,1")}, "0 to leave it out"),
     (TEXT | {"data.source": "text+text"}, "name each once"),
-    (TEXT | {"data.train_weights": (1.0, 2.0)}, "give one for each, or none"),
+    (TWO | {"data.train_weights": (1.0,)}, "give one for each, or none"),
     (TABLE | {"data.src_language": "en"}, "set both, or data.src_column and data.tgt_column"),
     (
         {"data.hf_files": ("trian=a.tsv",), "data.source": "hf"}
