@@ -256,8 +256,8 @@ def test_registered_objective_trains_the_kinds_that_it_names(
     class Mine:
         kinds = ("encoder_only",)
 
-    registered = {("data.objective", "mine"): Mine, ("data.objective", "plain"): lambda: None}
-    registered |= {("model.kind", "own"): object}
+    registered: dict[tuple[str, str], Any] = {("data.objective", "mine"): Mine}
+    registered |= {("data.objective", "plain"): lambda: None, ("model.kind", "own"): object}
     monkeypatch.setattr(variants, "_registered", registered)
     override(Config(), {"data.objective": "lm", "model.kind": "own"})
     override(Config(), {"data.objective": "plain", "model.kind": "decoder_only"})

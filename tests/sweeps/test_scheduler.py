@@ -48,7 +48,7 @@ def runs(tmp_path: Path) -> list[Run]:
 
 
 def work(
-    workdir: Path, runs: list[Run], workers: int = 1, index: int | None = None, **scripts: str
+    workdir: Path, runs: list[Run], workers: int = 1, index: int | None = None, /, **scripts: str
 ) -> bool:
     programs = ShortPrograms("recipe.py", {}, EvaluationProtocol("test", "last"), scripts)
     for run in runs:  # as training does
@@ -99,7 +99,7 @@ def test_several_workers_take_the_longest_runs_first(
 ) -> None:
     rows = [*ROWS, Row("long", {"training.steps": 200_000}), Row("deep", {"model.num_layers": 8})]
     caplog.set_level("INFO")
-    work(tmp_path, make_runs(Config(), rows, tmp_path)[0], workers=2)
+    work(tmp_path, make_runs(Config(), rows, tmp_path)[0], 2)
     begun = [text.split("-")[0] for text in caplog.messages if text.endswith(": training")]
     assert {"long", "deep"} <= {*begun[:3]}  # one worker may begin its second run before
     assert len(begun) == 5
@@ -152,7 +152,7 @@ def test_row_trained_with_an_edited_recipe_has_failed(tmp_path: Path, runs: list
 def test_finished_rows_are_skipped_and_failed_ones_tried_again(
     tmp_path: Path, runs: list[Run]
 ) -> None:
-    assert work(tmp_path, runs, index=2)  # of a job array
+    assert work(tmp_path, runs, 1, 2)  # the last run, as a task of a job array
     assert [run.score.exists() for run in runs] == [False, False, True]
     work(tmp_path, runs, one_head="exit('no')")
     work(tmp_path, runs, base="exit('again')", small="exit('again')")
