@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import json
 import pickle
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,43 +63,20 @@ def test_any_value_of_a_field_is_taken_or_refused_by_its_name(
 ) -> None:
     section, _, field = name.rpartition(".")
     try:
-        load_changed(
-            tmp_path, lambda values: (values[section] if section else values).update({field: value})
-        )
+        load_changed(tmp_path, section, {field: value})
     except ConfigError as error:
         assert (section or field) in str(error)  # noqa: PT017
 
 
-def load_changed(tmp_path: Path, edit: Callable[[dict[str, Any]], None]) -> Config:
+def load_changed(tmp_path: Path, section: str, changes: dict[str, Any]) -> Config:
+    """Loads the defaults with other values of a section; "": of the whole."""
     values = dataclasses.asdict(Config())
-    edit(values)
+    (values[section] if section else values).update(changes)
     (tmp_path / "config.json").write_text(json.dumps(values))
     return load_config(tmp_path / "config.json")
 
 
-@pytest.mark.parametrize(
-    ("section", "field", "value"),
-    [
-        ("data", "train_weights", ["1"]),
-        ("model", "d_model", 512.0),
-        ("model", "d_model", None),
-        ("model", "residual", 1),
-        ("training", "steps", True),
-    ],
-)
-def test_wrong_type_is_rejected_in_json_and_in_python(
-    tmp_path: Path, section: str, field: str, value: Any
-) -> None:
-    expected = re.escape(f"{section}.{field}={value!r} is not of type")
-    with pytest.raises(ConfigError, match=f"config.json: {expected}"):
-        load_changed(tmp_path, lambda values: values[section].update({field: value}))
-    config = Config()
-    setattr(getattr(config, section), field, value)
-    with pytest.raises(ConfigError, match=f"^{expected}"):
-        check_config(config)
-
-
-@pytest.mark.parametrize("value", [Path("a.en"), np.int64(2), 10**400, np.zeros((9, 9)), b"x"])
+@pytest.mark.parametrize("value", [np.int64(2), 10**400, np.zeros((9, 9))])
 def test_value_that_json_does_not_have_is_rejected_in_one_line(value: Any) -> None:
     config = Config(data=DataConfig(validation_src=value), training=TrainingConfig(adam_b1=value))
     with pytest.raises(ConfigError) as error:
@@ -114,9 +90,8 @@ def test_numbers_and_lists_of_python_are_those_of_json() -> None:
     config.training.learning_rate = 1
     checked = check_config(config)
     assert (checked.data.train_src, type(checked.training.learning_rate)) == (("a",), float)
-    for other in ({"seed": 1}, "configs/base.py", None, Config):
-        with pytest.raises(ConfigError, match=r"config=.* is not of type t2t\.config\.Config"):
-            check_config(other)
+    with pytest.raises(ConfigError, match=r"config=.* is not of type t2t\.config\.Config"):
+        check_config("configs/base.py")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +110,7 @@ def test_unknown_field_is_refused_where_it_is_written_with_the_nearest(
         write(Config())
 
 
-@pytest.mark.parametrize("value", [{"d_ff": 8}, None, DataConfig(), type("ModelConfig", (), {})()])
+@pytest.mark.parametrize("value", [{"d_ff": 8}, DataConfig()])
 def test_section_is_not_replaced_by_something_else(value: Any) -> None:
     for write in (
         lambda: setattr(Config(), "model", value),
@@ -157,45 +132,36 @@ def test_copies_of_a_config_are_configs() -> None:
         check_config(config)
 
 
-def test_unknown_field_in_json_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"json: unknown fields model\.d_q, model\.width"):
-        load_changed(tmp_path, lambda values: values["model"].update(width=1, d_q=2))
-
-
-def test_section_that_is_no_object_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"config\.json: model=3 is not of type ModelConfig"):
-        load_changed(tmp_path, lambda values: values.update(model=3))
-    (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(ConfigError, match=r"config\.json: expected an object, found \[\]"):
-        load_config(tmp_path / "config.json")
-
-
-def test_every_wrong_field_is_named_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("section", "changes", "messages"),
+    [
+        ("model", {"width": 1, "d_q": 2}, ["json: unknown fields model.d_q, model.width"]),
+        ("", {"model": 3}, ["json: model=3 is not of type ModelConfig"]),
+        (
+            "",
+            {"seed": "1", "plugins": [1]},
+            ["json: seed='1' is not of type int", "json: plugins=[1] is not of type tuple[str"],
+        ),
+        ("data", {"train_weights": ["1"]}, ["json: data.train_weights=['1'] is not of type tuple"]),
+        ("model", {"d_model": 512.0}, ["json: model.d_model=512.0 is not of type int"]),
+        ("training", {"steps": True}, ["json: training.steps=True is not of type int"]),
+        ("model", {"num_heads": 5}, ["model.num_heads=5 does not divide"]),
+    ],
+)
+def test_all_that_is_wrong_in_a_file_is_named_at_once(
+    tmp_path: Path, section: str, changes: dict[str, Any], messages: list[str]
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_changed(tmp_path, lambda values: values.update(seed="1", plugins=[1]))
-    assert [line.split("json: ")[1] for line in str(caught.value).splitlines()] == [
-        "seed='1' is not of type int",
-        "plugins=[1] is not of type tuple[str, ...]",
-    ]
+        load_changed(tmp_path, section, changes)
+    for line, message in zip(str(caught.value).splitlines(), messages, strict=True):
+        assert message in line
 
 
-def test_broken_rule_in_json_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model\.num_heads=5 does not divide"):
-        load_changed(tmp_path, lambda values: values["model"].update(num_heads=5))
-
-
-@pytest.mark.parametrize("content", [b'{"model": ', b"\xff"])
-def test_broken_json_is_named(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b'{"model": ', "is not JSON"), (b"\xff", "is not JSON"), (b"[]", "expected an object")],
+)
+def test_file_that_is_no_config_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(ConfigError, match=r"config\.json is not JSON"):
+    with pytest.raises(ConfigError, match=rf"config\.json:? {message}"):
         load_config(tmp_path / "config.json")
-
-
-def test_differences_name_each_changed_field() -> None:
-    assert differences(Config(), Config()) == []
-    changed = override(Config(), {"model.d_k": 32, "data.source": "tfds", "seed": 1})
-    assert differences(Config(), changed) == [
-        "model.d_k: default -> 32",
-        "data.source: 'phrasebook' -> 'tfds'",
-        "seed: 0 -> 1",
-    ]

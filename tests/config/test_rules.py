@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +23,6 @@ from t2t.config.objective_rules import KINDS, check_scores, count_noise
 from t2t.config.rules import validate
 from t2t.config.unused_fields import list_unused
 from t2t.config.variants import CHOICES
-from t2t.decoding.translator import Translator
-from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol
-from t2t.sweeps.sweep_rows import Row, Run
 from t2t.training.schedule import make_schedule
 
 
@@ -54,7 +50,7 @@ def test_unknown_choice_is_rejected_with_the_known_ones(name: str) -> None:
 
 
 def test_numbers_without_meaning_are_rejected() -> None:
-    """Rejects negative numbers in each field, NaN, and probabilities of 1 or more."""
+    """Negative numbers in each field, NaN, probabilities of 1 or more, and 0 of what is counted."""
     for name, default in NUMBERS.items():
         of_floats = [math.nan] if isinstance(default, float) else []
         of_shares = [1.5] if any(part in name for part in _SHARES) else []
@@ -62,13 +58,8 @@ def test_numbers_without_meaning_are_rejected() -> None:
             assert f"{name}={float(value) if of_floats else value} must " in rejection(
                 {name: value}
             )
-
-
-@pytest.mark.parametrize(
-    "name", ["model.d_model", "model.d_k", "training.steps", "data.num_shapes"]
-)
-def test_zero_is_rejected_where_something_is_counted(name: str) -> None:
-    assert f"{name}=0 must be positive" in rejection({name: 0})
+    for name in ("model.d_model", "model.d_k", "training.steps", "data.num_shapes"):
+        assert f"{name}=0 must be positive" in rejection({name: 0})
 
 
 TEXT = {"data.source": "text", "data.train_src": ("a.en",), "data.train_tgt": ("a.de",)}
@@ -103,45 +94,33 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ({"data.direction_tags": "both"}, "leave it at 'target'"),
     ({"tokenizer.character_coverage": 0.95}, "that SentencePiece can cover"),
     ({"training.rate_factors": ("encoder.*=0",)}, "training.frozen for parameters without updates"),
-    ({"training.rate_factors": ("0.1",)}, "use training.frozen for parameters without updates"),
     ({"training.rate_factors": ("a=1", "a=2")}, "name each once"),
     ({"data.train_src": (), "data.source": "text"}, "needs equally many, at least one"),
     (TEXT | {"data.train_src": ("a.en", "b.en")}, "needs equally many, at least one"),
     ({"data.train_src": ("a.en",)}, "choose data.source='text', or leave it empty"),
     (TEXT | {"data.train_weights": (math.nan,)}, "to skip a corpus, remove it"),
     (TEXT | {"data.validation_src": "v.en"}, "give both"),
-    (TEXT | {"data.test_src": "t.en"}, "give both"),
     (TEXT | {"data.train_weights": (2.0,), "data.temperature": 5.0}, "give one of them"),
     (TWO | {"data.train_weights": (2.0,), "data.stages": ("1,2",)}, "give one of them"),
     (TWO | {"data.stages": ("20: text=1", "1,1")}, "the last one as WEIGHTS alone"),
-    (TWO | {"data.stages": ("20: 1,1", "1,0", "1,1")}, "the last one as WEIGHTS alone"),
-    (TWO | {"data.stages": ("20: 1,1", "40: 1,0")}, "the last one as WEIGHTS alone"),
     (TWO | {"data.stages": ("20: 1,1", "20: 1,0", "1,1")}, "end later than the one before"),
     (TWO | {"data.stages": ("20: 0,0", "1,1")}, "0 leaves a corpus out"),
     (TWO | {"data.stages": ("inf,1",)}, "0 leaves a corpus out"),
     (TWO | {"data.stages": ("20: 1,1", "1,1,1")}, "0 to leave it out"),
     (TEXT | {"data.source": "text+text"}, "name each once"),
-    (
-        TEXT | {"data.train_weights": (1.0, 2.0), "data.source": "phrasebook+text+multi30k"},
-        "give one for each, or none",
-    ),
-    (
-        {"data.src_language": "en", "data.source": "hf", "data.hf_files": ("train=a.tsv",)},
-        "set both, or data.src_column and data.tgt_column",
-    ),
+    (TWO | {"data.train_weights": (1.0,)}, "give one for each, or none"),
+    (TABLE | {"data.src_language": "en"}, "set both, or data.src_column and data.tgt_column"),
     (
         {"data.hf_files": ("trian=a.tsv",), "data.source": "hf"}
         | {"data.src_column": "0", "data.tgt_column": "1"},
         "name the training files as train=FILE",
     ),
-    ({"data.tfds_held_out_name": "a/b"}, "choose data.source='tfds', or leave it empty"),
     ({"data.max_length": 100, "data.length_multiple": 8}, "raise it to 104"),
     ({"data.batch_tokens": 2000}, "raise it to 2048, or lower one of the others"),
     ({"data.batch_tokens": 2500} | PACKED, "raise it to 4096, or lower one of the others"),
     ({"data.packed_length": 128}, "raise it to that value, or lower data.max_length"),
     ({"data.packed_length": 256, "model.kind": "rnn"}, "set data.packed_length=0"),
     ({"model.tie_embeddings": "all", "tokenizer.shared": False}, "model.tie_embeddings='decoder'"),
-    (LEARNED | {"data.packed_length": 2048}, "raise it to 2048 or more"),
     (LEARNED | {"model.max_positions": 100}, "raise it to 256 or more"),
     (LEARNED | {"decoding.max_source_length": 513}, "raise it to 513 or more"),
     (
@@ -150,30 +129,17 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"training.optimizer": "muon", "model.kind": "rnn"}, "use 'adam'"),
     ({"training.weight_decay": 0.1}, "leave it at 0, or use 'nadamw' or 'schedule_free_adamw'"),
-    (
-        {"training.adam_b1": 0.0, "training.optimizer": "schedule_free_adamw"},
-        "use a value above 0, such as 0.9",
-    ),
+    ({"training.adam_b1": 0.0, "training.optimizer": "schedule_free_adamw"}, "such as 0.9"),
     ({"training.accumulation_steps": 3}, "raise data.rows_multiple to 24"),
     ({"training.bleu_every": 1500}, "must be a multiple of training.validate_every=1000, or 0"),
     ({"checkpoints.every": 500}, "change one of them, or set checkpoints.keep_best=0"),
-    (
-        {"checkpoints.every": 1000, "checkpoints.best_metric": "bleu"},
-        "change one of them, or set checkpoints.keep_best=0",
-    ),
-    (
-        {"training.cooldown_steps": 10, "training.schedule": "cosine"},
-        "leave it at 0, or use one of noam, inverse_sqrt, constant",
-    ),
-    ({"training.cooldown_steps": 1001, "training.steps": 5000}, "lower it to 1000 or less"),
+    ({"checkpoints.every": 1000, "checkpoints.best_metric": "bleu"}, "checkpoints.keep_best=0"),
+    ({"training.cooldown_steps": 10, "training.schedule": "cosine"}, "inverse_sqrt, constant"),
     (
         {"training.cooldown_steps": 1001, "training.schedule_start": 95_000},
         "lower it to 1000 or less",
     ),
-    (
-        {"training.schedule_start": 10, "training.steps": 10},
-        "--extend of t2t.train, which sets both",
-    ),
+    ({"training.schedule_start": 10, "training.steps": 10}, "of t2t.train, which sets both"),
     ({"training.r_drop": 5.0, "model.dropout": 0.0}, "set model.dropout, or training.r_drop=0"),
     ({"seed": 2**31}, "must be below 2**31"),
     ({"decoding.sampling_seed": 2**31} | SAMPLING, "must be below 2**31"),
@@ -181,32 +147,20 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ({"decoding.min_length": 60}, "raise decoding.max_extra_length to 60 or more"),
     ({"decoding.mbr": "chrf", "decoding.beam_size": 1}, "decoding.beam_size is 1; raise it"),
     ({"decoding.mbr": "chrf"} | SAMPLING, "decoding.num_samples is 1; raise it"),
+    ({"decoding.top_p": 0.0} | SAMPLING, "with 0 no sub-word could be drawn, and 1 draws from all"),
+    ({"decoding.top_p": 1.5} | SAMPLING, "with 0 no sub-word could be drawn, and 1 draws from all"),
     ({"decoding.num_samples": 2}, "leave it at 1, or set decoding.strategy='sampling'"),
-    ({"decoding.temperature": 0.5}, "leave it at 1.0, or set decoding.strategy='sampling'"),
-    ({"decoding.top_k": 3}, "leave it at 0, or set decoding.strategy='sampling'"),
-    ({"decoding.top_p": 0.5}, "leave it at 1.0, or set decoding.strategy='sampling'"),
     # Text alone.
-    (
-        SPANS | {"data.objective": "masked_lm"},
-        "set model.kind to encoder_only, or data.objective to one of translation, span_corruption",
-    ),
-    (
-        SPANS | {"data.objective": "lm"},
-        "set model.kind to decoder_only, or data.objective to one of translation, span_corruption",
-    ),
+    (SPANS | {"data.objective": "lm"}, "data.objective to one of translation, span_corruption"),
     (SPANS | {"data.noise_density": 0.0}, "must lie in (0, 1)"),
     (SPANS | {"data.noise_density": 1.0}, "must lie in (0, 1)"),
     (SPANS | {"data.mean_span_length": 0.5}, "at least 1, the length of the shortest span"),
-    (SPANS | {"data.max_length_ratio": 3.0}, "leave it at 0.0"),
     (SPANS | {"data.directions": ("en-de",)}, "leave it at ()"),
-    (SPANS | {"training.bleu_every": 1000}, "leave it at 0"),
-    (SPANS | {"checkpoints.best_metric": "bleu", "checkpoints.keep_best": 0}, "it at 'loss'"),
     (SPANS | {"data.filters": ("identical",)}, "leave out identical"),
     (SPANS | {"tokenizer.shared": False, "model.tie_embeddings": "decoder"}, "shared=True"),
     (SPANS | SAMPLED | {"data.sampled_sides": "src"}, "leave it at 'both'"),
     (SPANS | ALONE | {"data.train_src": ("a.en",)}, "name the files in data.train_tgt"),
     (SPANS | ALONE | {"data.train_tgt": ()}, "data.source='text' needs at least one"),
-    (SPANS | ALONE | {"data.train_weights": (1.0, 2.0)}, "give one for each, or none"),
     (SPANS | TABLE | {"data.tgt_column": ""}, "the name of the column, or data.tgt_language"),
     (SAMPLED | {"tokenizer.kind": "symbols"}, "set it to 0"),
     ({"training.bleu_every": 1000, "tokenizer.kind": "symbols"}, "set it to 0"),
@@ -223,12 +177,6 @@ def test_bad_combination_is_rejected_with_field_value_and_remedy(
     assert message.endswith(remedy)
 
 
-@pytest.mark.parametrize("top_p", [0.0, 1.5, math.nan])
-def test_share_of_the_probability_lies_above_0(top_p: float) -> None:
-    message = rejection({"decoding.top_p": top_p} | SAMPLING)
-    assert message.startswith(f"decoding.top_p={top_p} must lie in (0, 1]: with 0")
-
-
 @pytest.mark.parametrize("sizes", [(-1, -1, 1), (-1, 1, 0)])
 def test_one_axis_of_the_mesh_takes_the_rest_and_the_others_are_positive(
     sizes: tuple[int, ...],
@@ -241,24 +189,17 @@ def test_one_axis_of_the_mesh_takes_the_rest_and_the_others_are_positive(
     "values",
     [
         {"model.num_heads": 5, "model.d_k": 64, "model.d_v": 64},
-        {"model.num_heads": 1},
-        {"model.num_kv_heads": 1},
         {"model.d_model": 9, "model.num_heads": 3, "model.position": "learned"},
-        {"model.kind": "rnn", "model.rnn_cell": "lstm", "model.d_model": 10},
         TEXT | {"data.train_weights": (0.5,), "data.test_src": "t.en", "data.test_tgt": "t.de"},
-        {"tokenizer.shared": False, "model.tie_embeddings": "decoder"},
         {"data.rows_multiple": 24, "training.accumulation_steps": 3},
         {"training.bleu_every": 1000, "checkpoints.best_metric": "bleu"},
         {"training.steps": 5000, "training.cooldown_steps": 1000},
         {"training.r_drop": 5.0, "model.dropout": 0.0, "model.attention_dropout": 0.1},
         {"checkpoints.every": 500, "checkpoints.keep_best": 0},
         {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": -1},
-        SPANS,
-        SPANS | SAMPLED,
         SPANS | ALONE | {"data.validation_tgt": "b.txt", "data.test_tgt": "c.txt"},
         SPANS | TABLE | {"data.tgt_column": "text"},
         SPANS | {"data.filters": ("duplicates", "overlap", "script")},
-        SPANS | {"tokenizer.kind": "symbols"},
         SAMPLING | {"decoding.num_samples": 2, "decoding.temperature": 0.5, "decoding.top_k": 3},
     ],
     ids=str,
@@ -309,19 +250,16 @@ def test_table_has_every_objective_and_every_kind() -> None:
             override(Config(), changes)
 
 
-def test_registered_kind_may_have_any_objective(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "_registered", {("model.kind", "mine"): object})
-    override(Config(), {"data.objective": "lm", "model.kind": "mine"})
-
-
 def test_registered_objective_trains_the_kinds_that_it_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Mine:
         kinds = ("encoder_only",)
 
-    registered = {("data.objective", "mine"): Mine, ("data.objective", "plain"): lambda: None}
+    registered: dict[tuple[str, str], Any] = {("data.objective", "mine"): Mine}
+    registered |= {("data.objective", "plain"): lambda: None, ("model.kind", "own"): object}
     monkeypatch.setattr(variants, "_registered", registered)
+    override(Config(), {"data.objective": "lm", "model.kind": "own"})
     override(Config(), {"data.objective": "plain", "model.kind": "decoder_only"})
     noise = {"data.noise_density": 0.3, "data.mean_span_length": 2.0}
     mine = override(Config(), {"data.objective": "mine", "model.kind": "encoder_only"} | noise)
@@ -332,44 +270,10 @@ def test_registered_objective_trains_the_kinds_that_it_names(
         override(Config(), {"data.objective": "mine"})
 
 
-def test_what_searches_refuses_a_run_on_text_alone() -> None:
-    vocabulary: Any = None  # refused before anything is read
-    with pytest.raises(ConfigError, match=r"data\.objective='span_corruption' trains no model to"):
-        Translator(override(Config(), SPANS), vocabulary)
-
-
-def test_sweep_of_text_alone_is_compared_by_what_its_runs_predict() -> None:
-    base, other = (
-        Run(Row(name), 0, override(Config(), SPANS), Path("sweep")) for name in ("base", "other")
-    )
-    check_protocol(EvaluationProtocol("test", "last", "accuracy"), [base, other])
-    with pytest.raises(ConfigError, match=r"--measure=bleu .*; use perplexity or accuracy$"):
-        check_protocol(EvaluationProtocol("test", "last", "bleu"), [base])
-    with pytest.raises(ConfigError, match=r"'last,best' is an ensemble, .*; name one checkpoint$"):
-        check_protocol(EvaluationProtocol("test", "last,best", "perplexity"), [base])
-    pairs = Run(Row("pairs"), 0, Config(), Path("sweep"))
-    with pytest.raises(ConfigError, match=r"pairs.*='translation' .* a sweep of its own"):
-        check_protocol(EvaluationProtocol("test", "last", "perplexity"), [base, pairs])
-    with pytest.raises(ConfigError, match="--measure=perplexity means nothing for"):
-        check_protocol(EvaluationProtocol("test", "last", "perplexity"), [pairs])
-
-
-def test_masked_sub_words_give_a_pair_no_probability() -> None:
-    check_scores(override(Config(), SPANS))
-    masked = {"data.objective": "masked_lm", "model.kind": "encoder_only", "tokenizer.sentinels": 1}
-    with pytest.raises(ConfigError, match=r"data\.objective='masked_lm' .* has no probability"):
-        check_scores(override(Config(), masked))
-
-
 def test_counts_are_those_of_t5() -> None:
-    """512 sub-words: 15% are 77, in 26 spans."""
     data = override(Config(), SPANS).data
-    assert count_noise(512, data) == (77, 26)
-    assert [count_noise(n, data) for n in (0, 1, 2, 10, 20)] == [
-        (0, 0),
-        *[(1, 1)] * 2,
-        *[(2, 1), (3, 1)],
-    ]
+    found = [count_noise(length, data) for length in (0, 1, 2, 20, 512)]
+    assert found == [(0, 0), (1, 1), (1, 1), (3, 1), (77, 26)]
 
 
 def test_new_language_model_has_all_relative_buckets_for_the_past() -> None:
@@ -383,18 +287,11 @@ def test_new_language_model_has_all_relative_buckets_for_the_past() -> None:
     check_new_run(Config(model=dataclasses.replace(model, prefix=True)))  # pairs have a prefix
 
 
-@pytest.mark.parametrize(
-    "training",
-    [
-        TrainingConfig(),
-        TrainingConfig(learning_rate=20.0),
-        TrainingConfig(schedule="constant", learning_rate=0.1),
-        TrainingConfig(schedule="a plugin's"),
-        TrainingConfig(schedule="constant", optimizer="a plugin's"),
-    ],
-)
-def test_factors_of_noam_and_rates_of_plugins_may_be_high(training: TrainingConfig) -> None:
-    check_new_run(Config(training=training))
+def test_factors_of_noam_and_rates_of_plugins_may_be_high() -> None:
+    check_new_run(Config(training=TrainingConfig(learning_rate=20.0)))
+    check_new_run(Config(training=TrainingConfig(schedule="constant", learning_rate=0.1)))
+    check_new_run(Config(training=TrainingConfig(schedule="a plugin's")))
+    check_new_run(Config(training=TrainingConfig(schedule="constant", optimizer="a plugin's")))
 
 
 @pytest.mark.parametrize(
@@ -402,22 +299,14 @@ def test_factors_of_noam_and_rates_of_plugins_may_be_high(training: TrainingConf
     [
         ("model", "max_positions", 9, "model.position", "rotary"),
         ("model", "d_ff", 512, "model.feed_forward", "none"),
-        ("model", "num_experts", 4, "model.feed_forward", "relu"),
-        ("model", "experts_per_token", 1, "model.feed_forward", "none"),
         ("model", "load_balance", 0.1, "model.feed_forward", "swiglu"),
         ("model", "feed_forward_dropout", 0.1, "model.feed_forward", "moe"),
-        ("model", "norm_position", "pre", "model.norm", "none"),
         ("model", "num_layers", 3, "model.encoder_layers", 2),
         ("data", "num_shapes", 6, "data.packed_length", 256),
         ("data", "sampled_sides", "src", "data.subword_sampling", 0.0),
-        ("data", "directory", "x", "data.source", "phrasebook"),
         ("data", "tfds_name", "x", "data.source", "text+multi30k"),
         ("data", "noise_density", 0.3, "data.objective", "lm"),
-        ("data", "mean_span_length", 2.0, "data.objective", "masked_lm"),
-        ("tokenizer", "byte_fallback", False, "tokenizer.kind", "symbols"),
-        ("tokenizer", "vocab_size", 8000, "tokenizer.path", "RUN/vocab"),
         ("tokenizer", "shared", False, "tokenizer.path", "RUN/vocab"),
-        ("decoding", "alpha", 1.0, "decoding.length_penalty", "none"),
         ("decoding", "beam_size", 5, "decoding.strategy", "sampling"),
     ],
 )
@@ -435,9 +324,7 @@ def test_changed_field_without_effect_is_refused(
         with pytest.raises(ConfigError, match=re.escape(message)):
             check_effect([config], given)
     check_effect([config], [cause])  # a flag that takes away the effect of a recipe's field
-
-
-def test_registered_source_may_use_any_field() -> None:
+    # A registered source may use any field.
     check_effect([Config(data=DataConfig(source="a plugin's", directory="x"))], ["data.directory"])
 
 

@@ -1,7 +1,6 @@
 """Variants that modules outside the library register, and configs that name them."""
 
 import dataclasses
-import importlib
 import json
 import re
 import shutil
@@ -65,43 +64,41 @@ def test_unknown_value_is_refused_with_the_registered_ones_too() -> None:
     @register("training.schedule", "linear")
     def linear(training: Any, d_model: int) -> None: ...
 
-    message = (
-        "training.schedule='liner' is unknown; use one of noam, inverse_sqrt, cosine, constant, "
-        "linear, or name the module that registers it in plugins"
-    )
-    with pytest.raises(ConfigError) as caught:
+    message = "'liner' is unknown; use one of noam, .*, linear, or name the module .* in plugins$"
+    with pytest.raises(ConfigError, match=message):
         validate(Config(training=TrainingConfig(schedule="liner")))
-    assert str(caught.value) == message
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=message):
         find_variant("training.schedule", "liner")
-    assert str(caught.value) == message
     assert find_variant("training.schedule", "linear") is linear
     validate(Config(training=TrainingConfig(schedule="linear")))
 
 
-def test_name_of_the_library_itself_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^training.optimizer='adam' is one of t2t's own v"):
-        register("training.optimizer", "adam")
+@dataclasses.dataclass
+class Own(PluginOptions):
+    mix: NonNegativeFloat = option(0.5, "share of the other loss")
+    rounding: Annotated[str, Literal["up", "down"]] = option("up", "direction")
+
+    def list_problems(self) -> Iterator[str]:
+        if self.mix > 1:
+            yield f"mix={self.mix} must be at most 1"
 
 
-@pytest.mark.parametrize("field", ["training.steps", "tokenizer.kind", "nothing"])
-def test_field_without_variants_from_outside_is_refused(field: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{field} accepts no .* do: .*training.schedule"):
-        register(field, "new")
+@pytest.mark.parametrize(
+    ("field", "name", "message"),
+    [
+        ("training.optimizer", "adam", "^training.optimizer='adam' is one of t2t's own variants"),
+        ("training.steps", "new", "^training.steps accepts no .* do: .*training.schedule"),
+        ("plugin", "items", "^plugin='items': .* declares no options under a name"),
+        ("plugin", "my options", "^plugin='my options': .* declares no options under a name"),
+    ],
+)
+def test_name_that_cannot_be_registered_is_refused(field: str, name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        register(field, name)(Own)
 
 
-def test_second_function_of_the_same_name_is_refused() -> None:
-    def one(training: Any, d_model: int) -> None: ...
-    def other(training: Any, d_model: int) -> None: ...
-
-    register("training.schedule", "linear")(one)
-    with pytest.raises(ConfigError, match=r"'linear' is registered by tests\..*\.one; choose ano"):
-        register("training.schedule", "linear")(other)
-    assert find_variant("training.schedule", "linear") is one
-
-
-def test_function_that_is_defined_again_replaces_itself() -> None:
-    """A notebook cell that is run twice does this."""
+def test_name_keeps_its_function_unless_that_is_defined_again() -> None:
+    """A notebook cell that is run twice defines it again."""
     for version in (1, 2):
 
         @register("training.schedule", "linear")
@@ -109,27 +106,19 @@ def test_function_that_is_defined_again_replaces_itself() -> None:
             del training, d_model
             return version
 
+    def other(training: Any, d_model: int) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"'linear' is registered by tests\..*linear; choose ano"):
+        register("training.schedule", "linear")(other)
     assert find_variant("training.schedule", "linear")(None, 8) == 2
 
 
-def register_options() -> type[PluginOptions]:
-    @register("plugin", "own")
-    @dataclasses.dataclass
-    class Own(PluginOptions):
-        mix: NonNegativeFloat = option(0.5, "share of the other loss")
-
-        def list_problems(self) -> Iterator[str]:
-            if self.mix > 1:
-                yield f"mix={self.mix} must be at most 1"
-
-    return Own
-
-
 def test_options_of_a_plugin_are_typed_and_survive_json_and_overrides(tmp_path: Path) -> None:
-    own = register_options()
+    register("plugin", "own")(Own)
     config = override(Config(plugins=(__name__,)), {"plugin.own.mix": 1})
-    assert config.plugin == {"own": own(mix=1.0)}  # type: ignore[call-arg]
-    assert overrides(config) == {"plugins": (__name__,), "plugin.own.mix": 1.0}
+    assert config.plugin == {"own": Own(mix=1.0)}
+    changed = {"plugin.own.mix": 1.0, "plugin.own.rounding": "up"}
+    assert overrides(config) == {"plugins": (__name__,)} | changed
     assert differences(override(config, {"plugin.own.mix": 0.2}), config) == [
         "plugin.own.mix: 0.2 -> 1.0"
     ]
@@ -139,46 +128,29 @@ def test_options_of_a_plugin_are_typed_and_survive_json_and_overrides(tmp_path: 
     values = json.loads(path.read_text())
     del values["plugin"]  # as before the plugin had options
     path.write_text(json.dumps(values))
-    assert load_config(path).plugin == {"own": own()}
+    assert load_config(path).plugin == {"own": Own()}
     assert check_config(Config()).plugin == {}
     save_config(config, path)
     variants._registered.clear()  # t2t.show imports no plugin
-    assert read_saved_config(path).plugin == {"own": {"mix": 1.0}}
+    assert read_saved_config(path).plugin == {"own": {"mix": 1.0, "rounding": "up"}}
 
 
 @pytest.mark.parametrize(
     ("plugin", "message"),
     [
         ({"own": {"mix": "1"}}, r"^plugin\.own\.mix='1' is not of type float; plugin.own has mix"),
-        ({"own": {"mixed": 1}}, r"^unknown fields plugin\.own\.mixed; .*; plugin.own has mix \(fl"),
         ({"own": {"mix": -1}}, r"^plugin\.own\.mix=-1\.0 must not be negative$"),
         ({"own": {"mix": 2.0}}, r"^plugin\.own\.mix=2\.0 must be at most 1$"),
+        ({"own": {"rounding": "aside"}}, r"\.rounding='aside' is unknown; use one of up, down$"),
         ({"own": 1}, r"^plugin\.own=1 is no object with fields$"),
         ({"other": {"mix": 1.0}}, r"^plugin\.other: no module of plugins has such options; name "),
         ({1: {}}, r"^plugin={1: {}} is no object with a name for each plugin's options$"),
     ],
 )
 def test_wrong_options_of_a_plugin_are_named(plugin: Any, message: str) -> None:
-    register_options()
+    register("plugin", "own")(Own)
     with pytest.raises(ConfigError, match=message):
         check_config(Config(plugin=plugin))
-
-
-def test_option_of_a_plugin_has_only_its_own_values() -> None:
-    @register("plugin", "rounded")
-    @dataclasses.dataclass
-    class Rounded(PluginOptions):
-        rounding: Annotated[str, Literal["up", "down"]] = option("up", "direction")
-
-    check_config(Config(plugin={"rounded": Rounded("down")}))
-    with pytest.raises(ConfigError, match=r"\.rounding='aside' .* use one of up, down"):
-        check_config(Config(plugin={"rounded": Rounded("aside")}))
-
-
-@pytest.mark.parametrize("name", ["items", "my options"])
-def test_options_that_no_flag_could_set_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"plugin='{name}': .* declares no options under a name"):
-        register("plugin", name)(register_options())
 
 
 def use(field: str) -> None:
@@ -214,9 +186,7 @@ WRONG: dict[str, tuple[str, Callable[..., Any], str]] = {
     "schedule of nothing": ("training.schedule", lambda *_: lambda: 0.1, "returned function"),
     "only an update": ("training.optimizer", lambda *_: (None, None), "returned tuple"),
     "list of pairs": ("data.source", lambda *_: [("a", "b")], "returned list"),
-    "layer without key": ("model.feed_forward", lambda config, policy: None, "arguments"),
     "function as a layer": ("model.feed_forward", lambda *_: jnp.tanh, "returned"),
-    "attention to three": ("model.attention", lambda query, key, mask: query, "arguments"),
     "attention of no scale": ("model.attention", lambda q, k, m, b, r, key: q, "arguments"),
     "joined heads": (
         "model.attention",
@@ -279,15 +249,16 @@ def test_optimizer_that_the_log_does_not_show_is_told_apart(
     assert all(text in line for text, line in zip(said, lines, strict=True))
 
 
-@pytest.mark.parametrize("module", ["missing", "missing.variants", "tests.missing"])
-def test_missing_plugin_is_an_error_with_the_remedy(module: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^plugins: the module {module} .* PYTHONPATH$"):
-        validate(Config(plugins=(module,)))
-
-
-@pytest.mark.parametrize("module", ["", ".relative", "package..module"])
-def test_plugin_that_is_no_name_of_a_module_is_refused(module: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^plugins: {re.escape(repr(module))} is no name of a "):
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("missing.variants", "the module missing.variants .* PYTHONPATH$"),
+        ("tests.missing", "the module tests.missing .* PYTHONPATH$"),
+        ("package..module", "'package..module' is no name of a module"),
+    ],
+)
+def test_plugin_that_is_no_module_is_an_error_with_the_remedy(module: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^plugins: {message}"):
         validate(Config(plugins=(module,)))
 
 
@@ -340,24 +311,18 @@ def test_opening_a_run_imports_no_module_that_it_names(run: Path, has_copy: bool
 
 
 def test_module_that_the_user_names_is_imported_from_the_users_path(run: Path) -> None:
-    copy = keep_copy(run)
+    """Or what the user has imported before."""
+    keep_copy(run)
     trust_plugins(["my_variants"])
-    assert open_and_find(run) == str(run.parent / "path" / "my_variants.py") != str(copy)
-
-
-def test_module_that_the_user_has_imported_is_used(run: Path) -> None:
-    importlib.import_module("my_variants")
+    assert open_and_find(run) == str(run.parent / "path" / "my_variants.py")
+    trust_plugins(copies=True)
     assert open_and_find(run) == str(run.parent / "path" / "my_variants.py")
 
 
 def test_trusted_copy_of_a_run_is_imported_from_the_run(run: Path) -> None:
-    copy, before = keep_copy(run), [*sys.path]
-    trust_plugins(copies=True)
-    assert open_and_find(run) == str(copy)
-    assert sys.path == before
-
-
-def test_trust_in_copies_is_none_in_the_users_path(run: Path) -> None:
     trust_plugins(copies=True)
     with pytest.raises(ConfigError, match="--plugins=my_variants, which runs it from your path"):
-        load_config(run / "config.json")
+        load_config(run / "config.json")  # not from the user's path
+    copy, before = keep_copy(run), [*sys.path]
+    assert open_and_find(run) == str(copy)
+    assert sys.path == before

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.digits import NAMES, move, write_texts
-from experiments.music import EVENTS, compute_entropy, draw_piece, write_pieces
+from experiments.music import EVENTS, compute_entropy, draw_piece
 
 
 def test_entropy_is_the_mean_of_the_negative_log_probabilities_of_pieces() -> None:
@@ -30,15 +30,6 @@ def test_a_letter_of_the_form_is_the_same_bar_and_all_bars_have_one_rhythm() -> 
                 assert bar == bars[form.index(letter)]
             rhythms |= {tuple(event == "-" for event in bar) for bar in bars}
         assert len(rhythms) == 1
-
-
-def test_pieces_of_a_split_are_the_same_each_time(tmp_path: Path) -> None:
-    nats = write_pieces(tmp_path, "test", 30)
-    first = (tmp_path / "test.music").read_text()
-    assert write_pieces(tmp_path, "test", 30) == nats
-    assert (tmp_path / "test.music").read_text() == first
-    write_pieces(tmp_path, "train", 30)
-    assert (tmp_path / "train.music").read_text() != first
 
 
 def test_images_move_by_a_pixel() -> None:

@@ -60,7 +60,7 @@ for path in sys.argv[1:]:
     [resources] = task.resources
     print(json.dumps([
         task.num_nodes, resources.accelerators, resources.use_spot,
-        resources.job_recovery["recover_on_exit_codes"], task.envs, task.setup, task.run,
+        resources.job_recovery["recover_on_exit_codes"],
     ]))
 """
 
@@ -85,15 +85,7 @@ def test_skypilot_reads_the_tasks(tmp_path: Path) -> None:
         "sweep": (1, {"H100": 8}),
         "tpu": (1, {"tpu-v5litepod-16": 1}),
     }
-    for path in TASKS:
-        task = read(path)
-        assert found[path.stem][2:] == [
-            True,
-            [INTERRUPTED, ABORTED],
-            task["envs"],
-            task["setup"],
-            task["run"],
-        ]
+    assert all(task[2:] == [True, [INTERRUPTED, ABORTED]] for task in found.values())
 
 
 @pytest.mark.slow

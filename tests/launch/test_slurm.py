@@ -4,7 +4,6 @@ All jobs are submitted at the start, since each of them mostly waits. Where T2T_
 a SLURM that does not run is a failure.
 """
 
-import json
 import os
 import re
 import subprocess
@@ -20,7 +19,7 @@ import pytest
 from t2t.config.files import save_config
 from t2t.runtime.command_line import INTERRUPTED
 from t2t.training.run_directory import list_steps
-from tests.tiny_training import change, make_config, read_figures, write_recipe
+from tests.tiny_training import change, make_config, read_figures
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 600  # seconds until a job that does not get further is a failure
@@ -73,19 +72,13 @@ def call(*command: str | Path) -> str:
 def submit(folder: Path, *command: str, python: str = sys.executable, cwd: Path = ROOT) -> Job:
     """Submits launch/slurm.sh, with flags of sbatch before it and a program behind it."""
     flags = ["--parsable", f"--job-name={JOB_NAME}", "--cpus-per-task=1", f"--output={folder}/log"]
-    done = start(["sbatch", *flags, *command], cwd, python)
-    return Job(done.stdout.strip(), folder / "log")
-
-
-def start(
-    command: list[str], cwd: Path = ROOT, python: str = sys.executable
-) -> subprocess.CompletedProcess[str]:
-    """Runs a command that submits jobs, which then run `python`."""
     one_device = os.environ["XLA_FLAGS"].replace("=8", "=1")
     environment = os.environ | {"PYTHON": python, "XLA_FLAGS": one_device}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["sbatch", *flags, *command], cwd=cwd, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
-    return done
+    return Job(done.stdout.strip(), folder / "log")
 
 
 def submit_stub(folder: Path, text: str, *flags: str) -> Job:
@@ -97,10 +90,6 @@ def submit_stub(folder: Path, text: str, *flags: str) -> Job:
     return submit(
         folder, *flags, script, "t2t.sweep", "--workdir=a b", python=str(python), cwd=folder
     )
-
-
-def split(array: Job, *tasks: int) -> list[Job]:
-    return [Job(f"{array.number}_{task}", Path(f"{array.log}{task}")) for task in tasks]
 
 
 def read_ends(log: str) -> dict[int, str]:
@@ -130,37 +119,62 @@ def get_config():
     training = dataclasses.replace(config.training, steps=steps)
     return dataclasses.replace(config, training=training)
 """
-SWEEP = """
-from t2t.sweeps.sweep_rows import Row
-
-
-def get_rows(base):
-    return [Row("base"), Row("one_head", {"model.num_heads": 1})]
+# The task of an array that has the array's number is stopped while the others run.
+STOP_ONE_TASK = """
+echo "${@: -1}"
+[[ $SLURM_JOB_ID == "$SLURM_ARRAY_JOB_ID" ]] || exec sleep 5
+sleep 2
+[[ $SLURM_RESTART_COUNT ]] || exit 75
 """
-PIPELINE = """
-from t2t.pipelines.steps import Step
-
-
-def get_steps(config: str) -> list[Step]:
-    test = {"workdir": "{run}", "checkpoint": "last", "split": "test"}
-    return [Step("run", "train", {"config": config}), Step("scores", "evaluate", test)]
+PRINT_ARGUMENTS = """
+echo "sees GPUs ${CUDA_VISIBLE_DEVICES-of all jobs}: ${*@Q}"
 """
-# What stubs of Python do. The first ends in another way after each restart.
-END_BY_RESTARTS = """
+
+
+def end_by_restarts(statuses: str) -> str:
+    """A script that ends in another way after each restart."""
+    return f"""
 statuses=({statuses})
 status=${{statuses[SLURM_RESTART_COUNT]}}
 ((status < 128)) || kill -$((status - 128)) $$
 exit "$status"
 """
-PRINT_ARGUMENTS = """
-echo "sees GPUs ${CUDA_VISIBLE_DEVICES-of all jobs}: ${*@Q}"
-"""
-# The task of an array that has the array's number is stopped while the others run.
-STOP_ONE_TASK = """
-[[ $SLURM_JOB_ID == "$SLURM_ARRAY_JOB_ID" ]] || exec sleep 5
-sleep 2
-[[ $SLURM_RESTART_COUNT ]] || exit 75
-"""
+
+
+class Stub(NamedTuple):
+    """A script in place of Python, flags of sbatch, and how the job ends."""
+
+    script: str
+    flags: list[str]
+    end: str = "COMPLETED"
+    restarts: int = 0
+
+
+STUBS = {
+    "ends with 0": Stub("exit 0", []),
+    "ends with 2": Stub("exit 2", [], "FAILED"),
+    "ends with 76": Stub("exit 76", [], "FAILED"),
+    "crashes without a new checkpoint": Stub(
+        end_by_restarts("134 137 143 " + "137 " * 7 + "134 0"), [], "FAILED", 10
+    ),
+    "crashes after checkpoints": Stub(
+        'mkdir -p "a b/checkpoints/$SLURM_RESTART_COUNT"\n' + end_by_restarts("137 " * 12 + "0"),
+        ["--comment=my own words"],
+        restarts=12,
+    ),
+    "reaches time limits and crashes": Stub(
+        end_by_restarts(f"{INTERRUPTED} " * 11 + "137 0"), [], restarts=12
+    ),
+    "loses one process": Stub(
+        "[[ ! $SLURM_RESTART_COUNT ]] || exit 0; exit $((SLURM_PROCID ? 134 : 1))",
+        ["--ntasks=2"],
+        restarts=1,
+    ),
+    "has one process": Stub(PRINT_ARGUMENTS, []),
+    "has two nodes": Stub(PRINT_ARGUMENTS, ["--nodes=2", "--partition=high"]),
+    "has a task per GPU": Stub(PRINT_ARGUMENTS, ["--ntasks-per-node=2", "--gpus-per-node=2"]),
+    "has a GPU per task": Stub(PRINT_ARGUMENTS, ["--ntasks=2", "--gpus-per-task=1"]),
+}
 
 
 class Training(NamedTuple):
@@ -177,15 +191,13 @@ class Jobs(NamedTuple):
     """All jobs of this file."""
 
     training: dict[str, Future[Training]]
-    sweep: list[Job]
-    pipeline: list[Job]
-    array: list[Job]
+    array: Job
     by_name: dict[str, Job]
 
 
 @pytest.fixture(scope="module")
-def slurm() -> Iterator[None]:
-    """A SLURM that runs."""
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """All jobs, submitted to a SLURM that runs."""
     try:
         partitions = call("sinfo", "--noheader", "--format=%R").split()
     except (OSError, subprocess.CalledProcessError):
@@ -195,46 +207,15 @@ def slurm() -> Iterator[None]:
         if os.environ.get("T2T_EXPECT_SLURM"):
             pytest.fail(missing)
         pytest.skip(missing)
-    yield
-    call("scancel", f"--name={JOB_NAME}")
-
-
-@pytest.fixture(scope="module")
-def jobs(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    """All jobs, submitted."""
-    del slurm
     make_folder = tmp_path_factory.mktemp
-    stubs = {
-        f"ends with {status}": submit_stub(make_folder("job"), f"exit {status}")
-        for status in (0, 2, 76)
+    by_name = {
+        name: submit_stub(make_folder("job"), stub.script, *stub.flags)
+        for name, stub in STUBS.items()
     }
-    crashes = END_BY_RESTARTS.format(statuses="134 137 143 " + "137 " * 7 + "134 0")
-    stops_and_crashes = END_BY_RESTARTS.format(statuses=f"{INTERRUPTED} " * 11 + "137 0")
-    progress = 'mkdir -p "a b/checkpoints/$SLURM_RESTART_COUNT"\n' + END_BY_RESTARTS.format(
-        statuses="137 " * 12 + "0"
-    )
-    one_fails = "[[ ! $SLURM_RESTART_COUNT ]] || exit 0; exit $((SLURM_PROCID ? 134 : 1))"
-    stubs |= {
-        "crashes": submit_stub(make_folder("job"), crashes),
-        "is stopped and crashes": submit_stub(make_folder("job"), stops_and_crashes),
-        "crashes after checkpoints": submit_stub(
-            make_folder("job"), progress, "--comment=my own words"
-        ),
-        "loses one process": submit_stub(make_folder("job"), one_fails, "--ntasks=2"),
-        "has one process": submit_stub(make_folder("job"), PRINT_ARGUMENTS),
-        "has two nodes": submit_stub(
-            make_folder("job"), PRINT_ARGUMENTS, "--nodes=2", "--partition=high"
-        ),
-        "has a task per GPU": submit_stub(
-            make_folder("job"), PRINT_ARGUMENTS, "--ntasks-per-node=2", "--gpus-per-node=2"
-        ),
-        "has a GPU per task": submit_stub(
-            make_folder("job"), PRINT_ARGUMENTS, "--ntasks=2", "--gpus-per-task=1"
-        ),
-        "has idle GPUs": submit_doctor(
-            make_folder("job"), "--nodes=2", "--gpus-per-node=2", "--partition=high"
-        ),
-    }
+    folder = make_folder("job")
+    doctor = ["launch/slurm.sh", "t2t.doctor", f"--workdir={folder}/run"]
+    flags = ["--nodes=2", "--gpus-per-node=2", "--partition=high"]
+    by_name["has idle GPUs"] = submit(folder, *flags, *doctor)
     folder = make_folder("job")
     array = submit_stub(folder, STOP_ONE_TASK, "--array=3-5", f"--output={folder}/log%a")
     with ThreadPoolExecutor() as threads:
@@ -244,15 +225,9 @@ def jobs(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs
                 "time limit": threads.submit(reach_time_limit, make_folder("limited")),
                 "lost process": threads.submit(lose_process, make_folder("killed")),
             }
-            sweep = submit_sweep(make_folder("sweep"))
-            pipeline = submit_pipeline(make_folder("pipeline"))
-            yield Jobs(training, sweep, pipeline, split(array, 3, 4, 5), stubs)
+            yield Jobs(training, array, by_name)
         finally:  # also ends the threads
             call("scancel", f"--name={JOB_NAME}")
-
-
-def submit_doctor(folder: Path, *flags: str) -> Job:
-    return submit(folder, *flags, "launch/slurm.sh", "t2t.doctor", f"--workdir={folder}/run")
 
 
 def submit_training(folder: Path, *flags: str) -> tuple[Job, Path]:
@@ -265,43 +240,6 @@ def submit_training(folder: Path, *flags: str) -> tuple[Job, Path]:
     job = submit(folder, *flags, *command)
     job.wait_until(lambda _: bool(list_steps(run)))
     return job, run
-
-
-def write_short_recipe(folder: Path) -> None:
-    """Writes recipe.py, of a training that takes seconds and has a test set."""
-    config = make_config(folder)
-    test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
-    write_recipe(change(config, data=test_set, training={"steps": 10}), folder / "recipe.py")
-
-
-def submit_pipeline(folder: Path) -> list[Job]:
-    """Submits a job for each step of a pipeline."""
-    write_short_recipe(folder)
-    (folder / "pipeline.py").write_text(PIPELINE)
-    flags = f"--job-name={JOB_NAME} --cpus-per-task=1 --output={folder}/%j"
-    submission = f"--submit=sbatch {flags} launch/slurm.sh"
-    done = start([sys.executable, "-m", *pipeline_command(folder), submission])
-    return [Job(number, folder / number) for number in re.findall(r": job (\d+)", done.stderr)]
-
-
-def pipeline_command(folder: Path) -> list[str]:
-    flags = [f"--recipe={folder}/pipeline.py", f"--set=config={folder}/recipe.py"]
-    return ["t2t.pipeline", *flags, f"--workdir={folder}/pipeline"]
-
-
-def submit_sweep(folder: Path) -> list[Job]:
-    """Submits a job array with a run of a sweep in each of its two tasks."""
-    write_short_recipe(folder)
-    (folder / "rows.py").write_text(SWEEP)
-    job = submit(
-        folder, "--array=0-1", f"--output={folder}/log%a", "launch/slurm.sh", *sweep_command(folder)
-    )
-    return split(job, 0, 1)
-
-
-def sweep_command(folder: Path) -> list[str]:
-    flags = [f"--sweep={folder}/rows.py", f"--config={folder}/recipe.py"]
-    return ["t2t.sweep", *flags, f"--workdir={folder}/sweep"]
 
 
 def preempt(folder: Path) -> Training:
@@ -357,12 +295,8 @@ def test_training_continues_after(fault: str, jobs: Jobs) -> None:
     for prefix in ("train/", "validation/"):
         steps = [figures["step"] for figures in read_figures(training.run, prefix)]
         assert steps == [*range(5, end + 5, 5)]
-
-
-@pytest.mark.parametrize("fault", ["preemption", "time limit"])
-def test_all_processes_save_and_end_with_75_after(fault: str, jobs: Jobs) -> None:
-    training = jobs.training[fault].result()
-    assert read_ends(training.log) == dict.fromkeys([0, 1], "Exited with exit code 75")
+    if fault != "lost process":  # all processes save
+        assert read_ends(training.log) == dict.fromkeys([0, 1], "Exited with exit code 75")
 
 
 def test_process_that_loses_another_ends_within_two_minutes(jobs: Jobs) -> None:
@@ -373,96 +307,49 @@ def test_process_that_loses_another_ends_within_two_minutes(jobs: Jobs) -> None:
     assert training.seconds < 120 + 10  # and what SLURM takes to requeue the job
 
 
-def test_array_trains_one_run_of_a_sweep_per_task(jobs: Jobs) -> None:
-    for job, row, other in zip(jobs.sweep, ("base", "one_head"), ("one_head", "base"), strict=True):
-        assert job.wait_for_end() == State("COMPLETED", 0, restarts=0), job.read_log()
-        assert f"{row}-seed0: finished" in job.read_log()
-        assert f"{other}-seed0" not in job.read_log()
-    folder = jobs.sweep[0].log.parent
-    call(sys.executable, "-m", *sweep_command(folder), "--report")
-    report = (folder / "sweep" / "report.md").read_text()
-    assert re.search(
-        "one_head is (better|worse|not distinguishable)|No verdict on one_head", report
-    )
-
-
-def test_steps_of_a_pipeline_are_jobs_that_wait_for_those_they_need(jobs: Jobs) -> None:
-    assert len(jobs.pipeline) == 2
-    for job in jobs.pipeline:
-        assert job.wait_for_end() == State("COMPLETED", 0, restarts=0), job.read_log()
-    folder = jobs.pipeline[0].log.parent
-    call(sys.executable, "-m", *pipeline_command(folder), "--report")
-    report = json.loads((folder / "pipeline" / "report.json").read_text())
-    assert {name: step["state"] for name, step in report["steps"].items()} == {
-        "run": "finished", "scores": "finished",
-    }  # fmt: skip
-    assert report["systems"]["scores"]["measure"] == "bleu"
-
-
 def test_task_of_an_array_is_requeued_alone(jobs: Jobs) -> None:
-    restarts = [job.wait_for_end().restarts for job in jobs.array]
-    assert sorted(restarts) == [0, 0, 1]
+    tasks = {n: Job(f"{jobs.array.number}_{n}", Path(f"{jobs.array.log}{n}")) for n in (3, 4, 5)}
+    assert sorted(task.wait_for_end().restarts for task in tasks.values()) == [0, 0, 1]
+    for number, task in tasks.items():  # each is a run of a sweep
+        assert task.read_log().startswith(f"--index={number}\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "end", "restarts"),
-    [
-        ("ends with 0", "COMPLETED", 0),
-        ("ends with 2", "FAILED", 0),
-        ("ends with 76", "FAILED", 0),
-        ("crashes", "FAILED", 10),  # without a new checkpoint
-        ("crashes after checkpoints", "COMPLETED", 12),
-        ("is stopped and crashes", "COMPLETED", 12),  # time limits are no crashes
-        ("loses one process", "COMPLETED", 1),
-    ],
-)
-def test_job_is_requeued_where_that_helps(name: str, end: str, restarts: int, jobs: Jobs) -> None:
-    job = jobs.by_name[name]
+@pytest.mark.parametrize("name", STUBS)
+def test_job_is_requeued_where_that_helps(name: str, jobs: Jobs) -> None:
+    job, stub = jobs.by_name[name], STUBS[name]
     state = job.wait_for_end()
-    assert (state.name, state.restarts) == (end, restarts), job.read_log()
+    assert (state.name, state.restarts) == (stub.end, stub.restarts), job.read_log()
     if name.startswith("ends with"):
         assert state.status == int(name.split()[-1])
+    if name == "crashes after checkpoints":  # lost starts are counted behind the user's comment
+        comment = r"Comment=my own words lost starts: 1 at \d+ *\n"
+        assert re.search(comment, call("scontrol", "show", "job", job.number))
 
 
-def test_comment_of_the_user_is_kept_where_lost_starts_are_counted(jobs: Jobs) -> None:
-    job = jobs.by_name["crashes after checkpoints"]
+def read_tasks(job: Job) -> tuple[list[str], list[str]]:
+    """Reads which GPUs the tasks of a job see, and their arguments."""
     job.wait_for_end()
-    comment = r"Comment=my own words lost starts: 1 at \d+ *\n"
-    assert re.search(comment, call("scontrol", "show", "job", job.number))
+    lines = [line.partition(": ") for line in job.read_log().splitlines()]
+    return [line[0] for line in lines], [line[2] for line in lines]
 
 
-def read_tasks(job: Job) -> list[str]:
-    """Reads what the tasks of a job say that was submitted with PRINT_ARGUMENTS."""
-    assert job.wait_for_end() == State("COMPLETED", 0, restarts=0), job.read_log()
-    return job.read_log().splitlines()
-
-
-def test_one_process_gets_the_arguments_as_they_are(jobs: Jobs) -> None:
-    [line] = read_tasks(jobs.by_name["has one process"])
-    assert line.endswith(": '-m' 't2t.sweep' '--workdir=a b'")
-
-
-def test_each_of_several_nodes_gets_a_process_that_looks_for_the_others(jobs: Jobs) -> None:
-    lines = read_tasks(jobs.by_name["has two nodes"])
-    arguments = "'-m' 't2t.sweep' '--workdir=a b' '--distributed'"
-    assert [line.partition(": ")[2] for line in lines] == [arguments] * 2
+def test_each_task_gets_the_arguments_and_looks_for_others_if_there_are_some(jobs: Jobs) -> None:
+    given = "'-m' 't2t.sweep' '--workdir=a b'"
+    assert read_tasks(jobs.by_name["has one process"])[1] == [given]
+    assert read_tasks(jobs.by_name["has two nodes"])[1] == [f"{given} '--distributed'"] * 2
 
 
 def test_tasks_see_all_gpus_of_their_job_and_no_others(jobs: Jobs) -> None:
-    first, second = read_tasks(jobs.by_name["has a task per GPU"])
-    assert re.match(r"sees GPUs \d,\d: ", first)
+    (first, second), _ = read_tasks(jobs.by_name["has a task per GPU"])
+    assert re.fullmatch(r"sees GPUs \d,\d", first)
     assert first == second
-    lines = read_tasks(jobs.by_name["has a GPU per task"])
-    assert [line.partition(": ")[0] for line in lines] == ["sees GPUs of all jobs"] * 2
+    assert read_tasks(jobs.by_name["has a GPU per task"])[0] == ["sees GPUs of all jobs"] * 2
+    idle = jobs.by_name["has idle GPUs"]  # fewer tasks than GPUs
+    assert idle.wait_for_end() == State("FAILED", 2, restarts=0), idle.read_log()
+    assert "but its node has 1 tasks" in idle.read_log()
 
 
-def test_another_number_of_tasks_than_of_gpus_is_an_error(jobs: Jobs) -> None:
-    job = jobs.by_name["has idle GPUs"]
-    assert job.wait_for_end() == State("FAILED", 2, restarts=0), job.read_log()
-    assert "but its node has 1 tasks" in job.read_log()
-
-
-@pytest.mark.usefixtures("slurm")
+@pytest.mark.usefixtures("jobs")
 def test_job_without_its_python_says_how_to_make_it(tmp_path: Path) -> None:
     script = str(ROOT / "launch" / "slurm.sh")
     job = submit(tmp_path, script, "t2t.train", python="", cwd=tmp_path)

@@ -15,28 +15,23 @@ from t2t.api import run_pipeline
 from t2t.config.fields import ConfigError
 from t2t.pipelines import checks
 from t2t.pipelines.records import RECORD, plan
-from t2t.pipelines.runner import LOG, Runner, lock
+from t2t.pipelines.runner import Runner, lock
 from t2t.pipelines.steps import Pipeline, Step, read_steps
 from t2t.storage import locks
 from tests.full_disk import full_disk
 from tests.interop.foreign_folders import write_model
 
-ROOT = Path(__file__).parents[2]
 CONFIG = "configs/quickstart.py"
 TRAIN = {"config": CONFIG}
 
 
 class ShortPrograms(Pipeline):
-    """Each program writes its flags to its output, and a line to a file; "fail" fails.
-
-    "wait" waits until it is stopped.
-    """
+    """Each writes its flags to its output; "fail" fails, "wait" waits until it is stopped."""
 
     def make_command(self, step: Step) -> list[str]:
         output, log = self.find_output(step.name), self.workdir / "ran"
         script = f"open({str(log)!r}, 'a').write({step.name + ' '!r})\n"
-        script += "import os, sys\n"
-        script += "print('no space'); sys.exit(2)\n" if "fail" in step.flags else ""
+        script += "print('no space'); raise SystemExit(2)\n" if "fail" in step.flags else ""
         script += "import time; time.sleep(60)\n" if "wait" in step.flags else ""
         script += f"open({str(output)!r}, 'w').write({str(self.resolve(step))!r})"
         return [sys.executable, "-S", "-c", script]
@@ -72,20 +67,14 @@ def test_a_changed_step_runs_again_with_what_depends_on_it(tmp_path: Path) -> No
     (old,) = (work / "old" / "translated.1").glob("text")
     assert "'beam': 4" in old.read_text()  # put aside, not deleted
     text.write_text("b\n")
-    reasons = {
-        name: each.reason for name, each in plan(ShortPrograms(make_steps(text, 1), work)).items()
-    }
-    assert reasons["teacher"] == "finished"
-    assert reasons["translated"] == f"input={text} changed"
-    assert reasons["student"] == "step translated changed"
-    assert run(make_steps(text, 1), work) == ("translated student ", {})
+    planned = plan(ShortPrograms(make_steps(text, beam=1), work))
+    reasons = [planned[name].reason for name in ("teacher", "translated", "student")]
+    assert reasons == ["finished", f"input={text} changed", "step translated changed"]
+    assert run(make_steps(text, beam=1), work) == ("translated student ", {})
     (work / "student" / "model").unlink()
-    assert run(make_steps(text, 1, steps=6), work) == ("teacher translated student ", {})
-    [reason] = [
-        each.reason for each in plan(ShortPrograms(make_steps(text, 1), work)).values()
-        if each.step.name == "teacher"
-    ]  # fmt: skip
-    assert reason == "--config.training.steps: 6 -> 5"
+    planned = plan(ShortPrograms(make_steps(text, beam=1, steps=6), work))
+    assert planned["teacher"].reason == "--config.training.steps: 5 -> 6"
+    assert run(make_steps(text, beam=1, steps=6), work) == ("teacher translated student ", {})
 
 
 def test_a_failed_step_keeps_only_its_dependants_from_running(tmp_path: Path) -> None:
@@ -93,10 +82,8 @@ def test_a_failed_step_keeps_only_its_dependants_from_running(tmp_path: Path) ->
     steps = make_steps(text)
     steps[1] = Step("translated", "translate", {"workdir": "{teacher}", "fail": True})
     ran, failures = run(steps, tmp_path, workers=2)
-    assert (sorted(ran.split()), failures) == (
-        ["other", "teacher", "translated"],
-        {"translated": "no space"},
-    )
+    assert {*ran.split()} == {"other", "teacher", "translated"}
+    assert failures == {"translated": "no space"}
     record = json.loads((tmp_path / "translated" / RECORD).read_text())
     assert (record["finished"], record["starts"][0]["status"]) == ("", 2)
     assert run(make_steps(text), tmp_path)[0] == "translated student "
@@ -106,29 +93,27 @@ def test_a_failed_step_keeps_only_its_dependants_from_running(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("program", "updated", "left"),
+    ("program", "updated", "is_kept"),
     [
-        ("evaluate", False, set()),
-        ("translate", False, {"part"}),
-        ("translate", True, set()),
-        ("train", True, {"part"}),
+        ("evaluate", False, False),
+        ("translate", False, True),
+        ("translate", True, False),
+        ("train", True, True),
     ],
 )
 def test_what_was_cut_off_continues_if_its_program_can(
-    tmp_path: Path, program: str, updated: bool, left: set[str]
+    tmp_path: Path, program: str, updated: bool, is_kept: bool
 ) -> None:
     """A training decides itself if it continues after an update of t2t."""
-    steps = [Step("a", program, {"fail": True})]
+    steps, folder = [Step("a", program, {"fail": True})], tmp_path / "a"
     run(steps, tmp_path)
-    folder = tmp_path / "a"
     (folder / "part").write_text("")
     if updated:
         record = json.loads((folder / RECORD).read_text())
         (folder / RECORD).write_text(json.dumps(record | {"code": {"code": "older"}}))
     assert run(steps, tmp_path)[0] == "a "
-    assert {path.name for path in folder.iterdir()} - {RECORD, LOG} == left
-    is_aside = (tmp_path / "old" / "a.1" / "part").exists()
-    assert is_aside == (updated and not left)
+    assert (folder / "part").exists() == is_kept
+    assert (tmp_path / "old" / "a.1" / "part").exists() == (updated and not is_kept)
 
 
 def test_a_stopped_step_keeps_its_cost(tmp_path: Path) -> None:
@@ -154,7 +139,6 @@ def test_a_step_is_run_by_one_pipeline_at_a_time(
     second = Runner(pipeline, plan(pipeline), 1)
     with lock(tmp_path, "a"), pytest.raises(ConfigError, match="is at work on step a in "):
         second.work(["a"])
-    monkeypatch.chdir(ROOT)
     run_pipeline.run_pipeline(pipeline, ["a", "a"], 1)
     second.work(["a"])
     assert (tmp_path / "ran").read_text() == "a "
@@ -164,11 +148,8 @@ def test_a_step_is_run_by_one_pipeline_at_a_time(
     ("flag", "value"),
     [
         ("config.data.hf_files", "train={}/file"),
-        ("config.data.hf_name", "{}"),
-        ("config.data.directory", "{}"),
         ("segment_scores", "mine={}/file"),
         ("metricx", "{}"),
-        ("plugins", "file"),
         ("config.plugins", "file"),
     ],
 )
@@ -207,21 +188,14 @@ def check(steps: list[Step], workdir: Path, *only: str) -> None:
 
 
 WRONG: dict[str, tuple[list[Step], str]] = {
-    "circle": (
-        [Step("a", "train", {"init_from": "{b}"}), Step("b", "train", {"init_from": "{a}"})],
-        "steps need each other in a circle: ",
-    ),
     "itself": ([Step("a", "train", {"init_from": "{a}"})], "in a circle: a -> a; let one"),
     "types": ([Step("a", "evaluate", {}, against="b")], "a: against='b' is not of type"),  # type: ignore[arg-type]
     "step": ([Step("a", "train", {"init_from": "{b}"})], r"a needs \{b\}, which is no step; the"),
     "name": ([Step("a/b", "train")], "'a/b' cannot name a folder"),
-    "twice": ([Step("a", "train"), Step("a", "train")], "two steps write the folder a"),
     "program": ([Step("a", "fly")], "a: program 'fly' is unknown; use prepare, train, "),
-    "operands": ([Step("a", "compare")], "a: program 'compare' is unknown"),
-    "taken": ([Step("report.md", "train")], "'report.md' cannot name a folder"),
+    "twice": ([Step("a", "train"), Step("a", "train")], "two steps write the folder a"),
     "lock": ([Step("lock", "train")], "'lock' cannot name a folder"),
     "missing": ([Step("a", "export")], "a: --workdir is missing; add it"),
-    "no_config": ([Step("a", "write_pairs")], "a: --config is missing; add it"),
     "no_run": ([Step("a", "evaluate", {"backend": "ctranslate2"})], "a: --workdir is missing"),
     "plugins": (
         [Step("a", "export", {"workdir": "{b}", "plugins": "no_such"}), Step("b", "train", TRAIN)],
@@ -237,18 +211,10 @@ WRONG: dict[str, tuple[list[Step], str]] = {
         [Step("a", "train", TRAIN | {"config.data.train_src": ("no.en",)})],
         "a: --config.data.train_src=no.en does not exist",
     ),
-    "hf_files": (
-        [Step("a", "train", TRAIN | {"config.data.hf_files": ("train=no.tsv",)})],
-        "a: --config.data.hf_files=no.tsv does not exist",
-    ),
     "flag": ([Step("a", "train", TRAIN | {"stepz": 1})], "a: --stepz: no such field"),
     "value": (
         [Step("a", "train", TRAIN), Step("b", "evaluate", {"workdir": "{a}", "beam_size": "x"})],
         "b: .*beam_size",
-    ),
-    "field": ([Step("a", "train", TRAIN | {"config.model.heads": 1})], "a: .*no such field"),
-    "rule": (
-        [Step("a", "train", TRAIN | {"config.model.num_heads": 3})], "a: .*num_heads"
     ),
     "unused": (
         [Step("a", "train", TRAIN | {"config.model.feed_forward": "none", "config.model.d_ff": 9})],
@@ -276,15 +242,16 @@ WRONG: dict[str, tuple[list[Step], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_pipeline_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(ROOT)
+def test_a_wrong_pipeline_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
     steps, message = WRONG[name]
     with pytest.raises(ConfigError, match=message) as error:
         check(steps, tmp_path)
     assert "\n" not in str(error.value)
     assert [*tmp_path.iterdir()] == []
+    if name == "engine":  # only steps that will run are checked
+        check(steps, tmp_path, "a")
+        run(steps, tmp_path)
+        check(steps, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -294,15 +261,8 @@ def test_a_wrong_pipeline_is_refused_in_one_line(
         ("", ["seed=1"], "--set=seed=1: write NAME=VALUE; the recipe's names are text, languages"),
         ("no.py", [], "--recipe=no.py is no file; name one such as"),
         ("def get_steps(x: int): return 1", [], "the recipe asks for x; add --set=x=VALUE"),
-        ("def get_steps(x: int): return 1", ["x=1"], "has to return a list of Step, not 1"),
         ("x = 1", [], "there is no function get_steps()"),
-        (
-            "def get_steps(x: bool): return x",
-            ["x=off"],
-            "--set=x=off: the value must be of type bo",
-        ),
         ("def get_steps(x: bool = True): return x", ["x=False"], "a list of Step, not False"),
-        ("def get_steps(x: int | None): return x", ["x=3"], "a list of Step, not 3"),
         ("def get_steps(x: int | None): return x", ["x=None"], "a list of Step, not None"),
         ("def get_steps(x): return x", ["x=1"], "annotate it with str, int, float, bool, one of"),
         ("def get_steps(x: list[int]): return x", ["x=1"], "--set=x=1: the recipe gives this"),
@@ -311,7 +271,7 @@ def test_a_wrong_pipeline_is_refused_in_one_line(
 def test_a_wrong_recipe_is_refused_in_one_line(
     tmp_path: Path, recipe: str, settings: list[str], message: str
 ) -> None:
-    path = recipe or str(ROOT / "configs" / "pipelines" / "distil.py")
+    path = recipe or "configs/pipelines/distil.py"
     if " " in recipe:
         (tmp_path / "recipe.py").write_text(recipe)
         path = str(tmp_path / "recipe.py")
@@ -322,7 +282,6 @@ def test_a_wrong_recipe_is_refused_in_one_line(
 def test_a_full_disk_is_noticed_before_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(ROOT)
     steps = [Step("a", "train", TRAIN)]
     check(steps, tmp_path)
     monkeypatch.setattr(checks, "measure_free_space", lambda _: 1e6)
@@ -341,18 +300,6 @@ def test_a_disk_that_fills_up_is_named_and_what_is_finished_stays(tmp_path: Path
     assert run(steps, tmp_path)[0] == "b "
 
 
-def test_only_steps_that_will_run_are_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    steps, message = WRONG["engine"]
-    check(steps, tmp_path, "a")
-    with pytest.raises(ConfigError, match=message):
-        check(steps, tmp_path)
-    run(steps, tmp_path)
-    check(steps, tmp_path)
-
-
 @pytest.fixture
 def opus(tmp_path: Path) -> list[str]:
     """Settings of a recipe: an English-German model that exists, and text."""
@@ -368,7 +315,6 @@ def opus(tmp_path: Path) -> list[str]:
 def test_recipes_pass_the_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opus: list[str], recipe: str
 ) -> None:
-    monkeypatch.chdir(ROOT)
     # Another test may have imported it, and removed what it registered.
     monkeypatch.delitem(sys.modules, "examples.distillation", raising=False)
     path = f"configs/pipelines/{recipe}.py"
@@ -377,24 +323,15 @@ def test_recipes_pass_the_checks(
     table = run_pipeline.describe_plan(pipeline)
     assert len(table.splitlines()) == len(pipeline.steps) + 2
     assert not (tmp_path / "work").exists()
-
-
-def test_an_imported_teacher_of_other_languages_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opus: list[str]
-) -> None:
-    monkeypatch.chdir(ROOT)
-    settings = [*opus, "languages=en-fr"]
-    pipeline = run_pipeline.open_pipeline(
-        "configs/pipelines/opus_student.py", settings, tmp_path / "work"
-    )
-    with pytest.raises(ConfigError, match=r"student-0: its teacher {teacher} translates en-de"):
-        run_pipeline.describe_plan(pipeline)
+    if recipe == "opus_student":
+        other = run_pipeline.open_pipeline(path, [*opus, "languages=en-fr"], tmp_path / "work")
+        with pytest.raises(ConfigError, match=r"student-0: its teacher {teacher} translates en-de"):
+            run_pipeline.describe_plan(other)
 
 
 def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(ROOT)
     log = tmp_path / "jobs"
     (tmp_path / "sbatch").write_text(f'#!/bin/sh\necho "$@" >>{log}\nwc -l <{log}\n')
     (tmp_path / "sbatch").chmod(0o755)
@@ -409,7 +346,6 @@ def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
     ]
     for command, message in (
         ('sbatch "', "is no command; write one such as"),
-        (" ", "is no command; write one such as"),
         ("no_sbatch", "failed (No such file or directory)"),
     ):
         with pytest.raises(ConfigError, match=re.escape(message)):

@@ -43,17 +43,6 @@ def read_roofline(found: MeshPlan) -> Roofline:
     return found.heaviest.roofline
 
 
-@pytest.mark.slow
-def test_compiler_counts_the_flops_of_the_closed_form() -> None:
-    """Uses a wide model: the compiler also counts elementwise operations, few in a wide one."""
-    model = dataclasses.replace(CONFIG.model, d_model=512, d_ff=2048)
-    config = dataclasses.replace(CONFIG, model=model)
-    found = plan_mesh(config, open_topology("cpu:8"), mean_length=8)
-    own = read_roofline(found)
-    assert own.compiled_flops == pytest.approx(own.flops, rel=0.03)
-    assert found.heaviest.model_flops < own.flops
-
-
 def test_parameters_are_sharded_over_fsdp_and_the_optimizer_over_data_too() -> None:
     whole, cut = (read_roofline(plan(fsdp)) for fsdp in (1, 8))
     parameters = whole.memory.parameters
@@ -97,31 +86,11 @@ def test_whole_training_takes_at_least_the_bounds_of_its_steps() -> None:
     assert recipe.bound_by == own.bound_by
 
 
-def test_json_has_the_documented_keys() -> None:
+def test_json_has_what_bounds_the_step_and_what_memory_is_for() -> None:
     result = to_json(plan(1), open_topology("cpu:8"))
-    types = {
-        "fits": "bool",
-        "memory_bytes": "int",
-        "flops": "float",
-        "model_flops": "float",
-        "hbm_bytes": "int",
-        "estimated_cycles": "NoneType",  # only the TPU compiler has them
-        "collectives": "dict",
-        "step_seconds_lower_bound": "float",
-        "bound_by": "str",
-        "recipe": "dict",
-    }
-    assert {key: type(result[key]).__name__ for key in types} == types
-    assert result["mesh"] == {"data": 8, "fsdp": 1, "tensor": 1}
+    assert (result["fits"], result["mesh"]) == (True, {"data": 8, "fsdp": 1, "tensor": 1})
     assert result["step_seconds_lower_bound"] == result["seconds"][result["bound_by"]] > 0
     assert sum(result["memory"].values()) == result["memory_bytes"]
-
-
-def test_meshes_are_all_products_that_cover_the_devices() -> None:
-    sizes = [dataclasses.astuple(mesh) for mesh in list_meshes(8)]
-    assert len(sizes) == len(set(sizes)) == 10
-    assert {data * fsdp * tensor for data, fsdp, tensor in sizes} == {8}
-    assert {mesh.data for mesh in list_meshes(12)} == {3, 6, 12}
 
 
 def test_search_without_a_valid_mesh_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +115,7 @@ def test_search_sorts_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
     monkeypatch.setattr(planner, "compile_step", compile_step)
     topology = open_topology("cpu:8")
     plans, refused = search_meshes(CONFIG, topology, mean_length=8)
+    assert {mesh.data for mesh in list_meshes(12)} == {3, 6, 12}
     order = [(found.mesh["fsdp"], found.mesh["tensor"]) for found in plans]
     assert order[:3] == [(4, 1), (4, 2), (8, 1)]
     assert [found.fits for found in plans] == [True] * 3 + [False] * 6
@@ -179,11 +149,7 @@ ENTRY %m () -> f32[] {
     topology = Topology("h100:4x2", CHIPS["h100"], open_topology("cpu:8").devices)
     config = dataclasses.replace(CONFIG, mesh=MeshConfig(4, 2, 1))
     plan = plan_mesh(config, topology, mean_length=8)
-    own = read_roofline(plan)
-    assert own.kernels
-    assert sum(kernels["count"] for kernels in own.kernels.values()) == 2
-    assert own.step_seconds_lower_bound == own.seconds["memory"]
-    assert list(own.collectives) == ["all-gather (fsdp, NVLink)"]
+    assert list(read_roofline(plan).collectives) == ["all-gather (fsdp, NVLink)"]
     printed, result = describe(plan, topology), to_json(plan, topology)
     for words in ("that JAX takes", "kernels", "NVLink", "memory time", "states no time"):
         assert words in printed

@@ -42,22 +42,6 @@ def test_everything_is_understood(name: str) -> None:
     assert sum(map(len, parse(name).computations.values())) == len(lines)
 
 
-@pytest.mark.parametrize("name", TPU_PROGRAMS)
-def test_cycles_are_the_sum_of_those_that_the_compiler_writes(name: str) -> None:
-    """Sums the entry's instructions, and twice those of the loop over parts of the batch."""
-    module, cost = parse(name), measure(name)
-    loops = [i for scope in module.computations.values() for i in scope.values()]
-    bodies = [i.called("body")[0] for i in loops if i.opcode == "while"]
-    assert len(bodies) == ("accumulation" in name)
-
-    def add(computation: str) -> int:
-        lines = module.computations[computation].values()
-        return sum(int(i.attribute(r'"estimated_cycles":"(\d+)') or 0) for i in lines)
-
-    assert cost.cycles == add(module.entry) + 2 * sum(map(add, bodies))
-    assert cost.uncounted_flops > 0  # of the attention kernel
-
-
 def compute(name: str, axes: tuple[int, int]) -> Roofline:
     """The roofline on a mesh with axes (data, fsdp); two GPUs are a host."""
     chip = CHIPS[name.partition("-")[0]]
@@ -84,6 +68,7 @@ def test_traffic_stays_as_it_was_read(
         sent[one.kind] += one.times * one.sent_bytes
     assert cost.hbm_bytes == hbm_bytes
     assert sent == {"all-gather": gathered, "reduce-scatter": scattered, "all-reduce": reduced}
+    assert (cost.cycles is None, cost.uncounted_flops == 0) == (name in GPU_PROGRAMS,) * 2
 
 
 @pytest.mark.parametrize("name", GPU_PROGRAMS)
@@ -109,7 +94,6 @@ def test_kernels_of_a_gpu_are_all_instructions_that_move_data(name: str) -> None
     assert "custom calls" not in cost.kernels
     sums = cost.list_kernels()["collectives"]
     assert sums["count"] == sum(one.times for one in cost.collectives)
-    assert cost.cycles is None
 
 
 def test_collectives_of_gpus_take_nvlink_inside_a_host_and_the_network_between_hosts() -> None:
@@ -137,17 +121,3 @@ def test_what_crosses_slices_takes_the_network_of_the_data_centre() -> None:
     assert own.seconds["slices"] == pytest.approx(sent / 3.125e9)
     inside = [one for one in measure("v5e-2x2-slices").collectives if not one.between_slices]
     assert max(device for one in inside for device in one.groups[0]) == 3
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_products_multiply_bfloat16(name: str) -> None:
-    """The policy of accelerators, in what their compilers made of it: no product in float32."""
-    products = [
-        ([scope[operand].arrays[0].dtype for operand in one.operands], one.arrays[0].dtype)
-        for scope in parse(name).computations.values()
-        for one in scope.values()
-        if one.opcode in ("dot", "convolution")
-    ]
-    assert len(products) > 50
-    assert all(operands == ["bf16", "bf16"] for operands, _ in products)
-    assert {result for _, result in products} == {"bf16", "f32"}

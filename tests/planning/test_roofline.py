@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from t2t.planning.chips import CHIPS, Chip, Gpu, Tpu
+from t2t.planning.chips import CHIPS, Chip, Tpu
 from t2t.planning.compile_step import CompiledStep, DeviceMemory
 from t2t.planning.hlo_traffic import Collective
 from t2t.planning.roofline import Roofline, compute_roofline, find_link
@@ -57,14 +57,11 @@ def test_slowest_part_bounds_the_step(slow: str, factor: float, name: str) -> No
     assert found.bound_by == name
 
 
-def test_cycles_are_the_compilers_and_collectives_have_none() -> None:
+def test_what_the_compiler_does_not_say_or_says_otherwise_is_remarked() -> None:
     found = run(cycles=25)
     assert found.estimated_cycles == 25
     (remark,) = found.remarks
     assert "states no cycles of collectives" in remark
-
-
-def test_compiler_that_computes_much_more_than_the_closed_form_is_reported() -> None:
     (remark,) = run(flops=2.0 * FLOPS).remarks
     assert remark.startswith("the compiler counts 2.00 times the closed form's FLOPs")
 
@@ -78,20 +75,13 @@ HOSTS = [host for host in range(4) for _ in range(8)]  # h100:8x4
         ("h100", [range(8), range(8, 16)], ("NVLink", 450e9)),
         ("h100", [range(32)], ("network", 8 * 50e9)),  # eight rings
         ("h100", [range(0, 32, 8)], ("network", 50e9)),  # one GPU of a host
-        ("h100", [range(0, 32, 4)], ("network", 2 * 50e9)),
         ("h100", [(0, 1, 2, 8)], ("network", 50e9)),  # the fewest of a host
-        ("h100", [(0, 1), (7, 8), (15, 16)], ("network", 50e9)),
         ("v5e", [range(32)], ("network", 200e9)),
-        ("cpu", [range(32)], ("network", 1e9)),
     ],
 )
 def test_slowest_link_decides(chip: str, groups: list[range], link: tuple[str, float]) -> None:
     one = Collective("all-reduce", 1000, tuple(tuple(group) for group in groups), times=1)
     assert find_link(one, HOSTS, CHIPS[chip]) == link
-
-
-def test_rings_are_no_faster_than_nvlink_feeds_them() -> None:
-    chip = CHIPS["h100"]
-    assert isinstance(chip, Gpu)
-    one = Collective("all-reduce", 1000, (tuple(range(32)),), times=1)
-    assert find_link(one, [0] * 16 + [1] * 16, chip) == ("network", 450e9)
+    wide = Collective("all-reduce", 1000, (tuple(range(32)),), times=1)
+    nvlink = 450e9  # which feeds the rings between hosts of 16 GPUs
+    assert find_link(wide, [0] * 16 + [1] * 16, CHIPS["h100"]) == ("network", nvlink)

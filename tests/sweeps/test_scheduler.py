@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import io
-import json
 import os
 import re
 import signal
@@ -19,27 +18,14 @@ from t2t.config.fields import Config, ConfigError
 from t2t.config.files import override, save_config
 from t2t.runtime.child_programs import assign_resources, find_gpus, uses_tpu
 from t2t.storage.atomic_files import make_folder
-from t2t.sweeps.scheduler import Programs, Progress, Scheduler
+from t2t.sweeps.scheduler import Programs, Progress, sweep
 from t2t.sweeps.sweep_directory import EvaluationProtocol, lock_sweep
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
 from t2t.training.early_stopping import STOPPED_EARLY
 from t2t.training.run_directory import RunError
+from tests.evaluation.saved_evaluations import save, spoil
 
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("small", {"model.d_ff": 8})]
-SCORE = json.dumps(
-    {
-        "measures": {"bleu": {"value": 12.5, "definition": ""}},
-        "num_sentences": 1,
-        "split": "test",
-        "config": {},
-        "checkpoint": "1",
-        "beam_size": 4,
-        "alpha": 0.6,
-        "tgt_language": "de",
-        "texts": {},
-        "date": "2026-11-27T12:00:00+00:00",
-    }
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,23 +38,24 @@ class ShortPrograms(Programs):
         return [sys.executable, "-c", self.scripts.get(run.row.name, "print('trained')")]
 
     def evaluate(self, run: Run) -> list[str]:
-        script = "import sys, pathlib; p = pathlib.Path(sys.argv[1]); p.parent.mkdir(); "
-        return [sys.executable, "-c", script + f"p.write_text({SCORE!r})", str(run.score)]
+        return ["cp", "-r", str(run.workdir.parent / "scored" / "evaluations"), str(run.workdir)]
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[Run]:
+    save(tmp_path / "scored", spoil(8), name="sweep")
     return make_runs(Config(), ROWS, tmp_path)[0]
 
 
-def work(workdir: Path, runs: list[Run], workers: int = 1, **scripts: str) -> None:
+def work(
+    workdir: Path, runs: list[Run], workers: int = 1, index: int | None = None, /, **scripts: str
+) -> bool:
     programs = ShortPrograms("recipe.py", {}, EvaluationProtocol("test", "last"), scripts)
     for run in runs:  # as training does
         make_folder(run.workdir)
         if not (run.workdir / "config.json").exists():
             save_config(run.config, run.workdir / "config.json")
-    with lock_sweep(workdir, shared=False) as lock:
-        Scheduler(programs, workers, lock).work(runs)
+    return sweep(workdir, programs, runs, workers, index)
 
 
 def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
@@ -76,29 +63,18 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
     programs = Programs("recipe.py:en-de", {"plugins": ("json", "re")}, protocol)
     rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema")]
     base, run = make_runs(Config(plugins=("json", "re"), seed=7), rows, tmp_path)[0]
-    assert programs.train(run)[1:] == [
-        "-m",
-        "t2t.train",
-        f"--workdir={tmp_path}/ema-seed0",
-        "--config=recipe.py:en-de",
-        "--config.plugins=('json', 're')",
-        "--config.training.ema_decay=0.9",
-        "--config.seed=7",
-        "--allow_unused",
-    ]
-    assert programs.evaluate(run)[2:] == [
-        "t2t.evaluate",
-        f"--workdir={tmp_path}/ema-seed0",
-        "--split=dev",
-        "--checkpoint=ema",
-        "--measures=default,ter",
-        "--plugins=json,re",
-        f"--output={tmp_path}/ema-seed0/evaluations/sweep.json",
-    ]
+    assert " ".join(programs.train(run)[1:]) == (
+        f"-m t2t.train --workdir={run.workdir} --config=recipe.py:en-de --config.plugins="
+        "('json', 're') --config.training.ema_decay=0.9 --config.seed=7 --allow_unused"
+    )
+    assert " ".join(programs.evaluate(run)[1:]) == (
+        f"-m t2t.evaluate --workdir={run.workdir} --split=dev --checkpoint=ema "
+        f"--measures=default,ter --plugins=json,re --output={run.score}"
+    )
     assert "--checkpoint=avg:5" in programs.evaluate(base)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("workers", [1, 5])
 def test_failed_row_is_told_and_does_not_stop_the_others(
     tmp_path: Path,
     runs: list[Run],
@@ -108,26 +84,28 @@ def test_failed_row_is_told_and_does_not_stop_the_others(
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     caplog.set_level("INFO")
-    work(tmp_path, runs, workers, one_head="print('step 1'); exit('step 3: loss is not finite')")
+    fault = "print('step 1'); exit('step 3: loss is not finite')"
+    assert not work(tmp_path, runs, workers, one_head=fault)
     assert [run.score.exists() for run in runs] == [True, False, True]
     reason = "training failed: step 3: loss is not finite"
     assert runs[1].failure.read_text() == f"{reason}\n"
     assert f"one_head-seed0: {reason}" in caplog.messages
-    assert "small-seed0: finished, bleu 12.50" in caplog.messages
+    assert "small-seed0: finished, bleu " in caplog.text
 
 
+@pytest.mark.usefixtures("runs")
 def test_several_workers_take_the_longest_runs_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [*ROWS, Row("long", {"training.steps": 200_000}), Row("deep", {"model.num_layers": 8})]
     caplog.set_level("INFO")
-    work(tmp_path, make_runs(Config(), rows, tmp_path)[0], workers=2)
+    work(tmp_path, make_runs(Config(), rows, tmp_path)[0], 2)
     begun = [text.split("-")[0] for text in caplog.messages if text.endswith(": training")]
     assert {"long", "deep"} <= {*begun[:3]}  # one worker may begin its second run before
     assert len(begun) == 5
 
 
-def test_terminal_shows_what_each_run_does_and_for_how_long(
+def test_terminal_shows_the_steps_of_a_run(
     runs: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = io.StringIO()
@@ -135,37 +113,25 @@ def test_terminal_shows_what_each_run_does_and_for_how_long(
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("LINES", "40")
-    progress, other = (Progress(run, "bleu", n) for n, run in enumerate(runs[:2]))
+    progress = Progress(runs[0], "bleu", 0)
     progress.begin("training")
-    progress.update()
     metrics = runs[0].workdir / "metrics.jsonl"
     metrics.parent.mkdir()
     metrics.write_text('{"step": 1000, "train/loss": 2}\n')
     progress.update()
-    progress.begin("evaluating")
-    progress.update()
     progress.close()
-    other.close()
-    shown = [part.strip() for part in re.split(r"[\r\n]", terminal.getvalue())]
-    for line in (
-        r"one_head-seed0: +0%.* 0/\d+ .*, waiting\]",
-        r"base-seed0: +0%.* 0/\d+ \[00:00<.*, training\]",
-        r"base-seed0: +1%.* 1000/\d+ \[\d\d:\d\d<\d\d:\d\d.*, training, loss 2\.000\]",
-        r"base-seed0: +1%.* 1000/\d+ \[00:00<.*, evaluating\]",
-    ):
-        assert any(re.search(line, part) for part in shown), (line, shown)
+    assert re.search(r"base-seed0: +1%.* 1000/\d+ .*, training, loss 2\.000\]", terminal.getvalue())
 
 
-def test_fault_is_told_by_its_exception(tmp_path: Path, runs: list[Run]) -> None:
+def test_end_of_a_program_is_told_by_its_exception_or_status(
+    tmp_path: Path, runs: list[Run]
+) -> None:
     raising = "import sys; sys.excepthook = lambda *a: print('ValueError: no\\n---\\nnote')\n1 / 0"
     work(tmp_path, runs[:1], base=raising)
     assert runs[0].failure.read_text() == "training failed: ValueError: no\n"
     work(tmp_path, runs[:1], base="import os; os.kill(os.getpid(), 9)")
     assert "killed by SIGKILL" in runs[0].failure.read_text()
-
-
-def test_row_that_was_told_to_stop_early_is_evaluated(tmp_path: Path, runs: list[Run]) -> None:
-    work(tmp_path, runs[:1], base=f"exit({STOPPED_EARLY})")
+    work(tmp_path, runs[:1], base=f"exit({STOPPED_EARLY})")  # no failure
     assert runs[0].score.exists()
 
 
@@ -186,6 +152,8 @@ def test_row_trained_with_an_edited_recipe_has_failed(tmp_path: Path, runs: list
 def test_finished_rows_are_skipped_and_failed_ones_tried_again(
     tmp_path: Path, runs: list[Run]
 ) -> None:
+    assert work(tmp_path, runs, 1, 2)  # the last run, as a task of a job array
+    assert [run.score.exists() for run in runs] == [False, False, True]
     work(tmp_path, runs, one_head="exit('no')")
     work(tmp_path, runs, base="exit('again')", small="exit('again')")
     assert all(run.score.exists() for run in runs)
@@ -231,7 +199,7 @@ def test_lock_outlives_a_killed_sweep(tmp_path: Path) -> None:
         pass
 
 
-def test_workers_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_share_gpus_and_cores_and_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6})
     machine = {"CUDA_VISIBLE_DEVICES": "0,2,3", "X": "y"}
     assert assign_resources(0, 1, machine) == (set(), machine)
@@ -239,16 +207,13 @@ def test_workers_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert assign_resources(1, 2, machine) == ({5}, {"CUDA_VISIBLE_DEVICES": "2", "X": "y"})
     with pytest.raises(ConfigError, match="--workers=4 is more than the 3 GPUs"):
         assign_resources(0, 4, machine)
+    tpu = {"JAX_PLATFORMS": "tpu,cpu"}
+    assert assign_resources(0, 1, tpu) == (set(), tpu)
+    with pytest.raises(ConfigError, match=r"--workers=2: every process claims .* use --workers=1"):
+        assign_resources(0, 2, tpu)
     assert find_gpus({**machine, "JAX_PLATFORMS": "cpu"}) == []
     assert find_gpus({**machine, "JAX_PLATFORMS": ""}) == ["0", "2", "3"]
     assert find_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == []
-
-
-def test_workers_that_would_claim_the_same_tpu_are_refused() -> None:
-    machine = {"JAX_PLATFORMS": "tpu,cpu"}
-    assert assign_resources(0, 1, machine) == (set(), machine)
-    with pytest.raises(ConfigError, match=r"--workers=2: every process claims .* use --workers=1"):
-        assign_resources(0, 2, machine)
 
 
 def test_tpu_is_found_by_its_devices_and_library(

@@ -36,12 +36,16 @@ def make(base: Config | None = None, rows: list[Row] = ROWS) -> list[Run]:
 
 
 def test_the_same_sweep_goes_on_and_may_grow(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="holds no sweep; leave out --report to start one"):
+        list_recorded(tmp_path, make())
     open_sweep(tmp_path, make()[:1], PROTOCOL)
     open_sweep(tmp_path, make(rows=[Row("base", seeds=(0, 1))]), PROTOCOL)
     assert [run.name for run in list_recorded(tmp_path, make())] == ["base-seed0"]
     open_sweep(tmp_path, make(), PROTOCOL)
     assert list_recorded(tmp_path, make()) == make()
     assert read_protocol(tmp_path) == PROTOCOL
+    moved = Config(data=DataConfig(cache_directory="elsewhere"))
+    open_sweep(tmp_path, make(moved), PROTOCOL)  # the data may lie elsewhere
 
 
 def test_rows_of_two_tasks_that_start_at_once_are_both_recorded(
@@ -63,11 +67,6 @@ def test_rows_of_two_tasks_that_start_at_once_are_both_recorded(
     assert list_recorded(tmp_path, make()) == make()
 
 
-def test_data_may_lie_elsewhere(tmp_path: Path) -> None:
-    open_sweep(tmp_path, make(), PROTOCOL)
-    open_sweep(tmp_path, make(Config(data=DataConfig(cache_directory="elsewhere"))), PROTOCOL)
-
-
 def test_another_sweep_is_refused_with_what_differs(tmp_path: Path) -> None:
     open_sweep(tmp_path, make(), PROTOCOL)
     changed = [Row("base"), Row("one_head", {"model.num_heads": 2}, checkpoint="avg:5")]
@@ -83,34 +82,40 @@ def test_another_sweep_is_refused_with_what_differs(tmp_path: Path) -> None:
     ]
 
 
+TEXT_ALONE = Config(
+    data=DataConfig(objective="span_corruption"), tokenizer=TokenizerConfig(sentinels=14)
+)
+
+
 @pytest.mark.parametrize(
-    ("base", "checkpoint", "message"),
+    ("rows", "checkpoint", "measure", "message"),
     [
-        (Config(), "lst", "base-seed0: checkpoint 'lst' is unknown; use last, best, STEP"),
-        (Config(), "last,ema", "base-seed0: checkpoint 'ema' needs training.ema_decay; set it"),
-        (Config(data=DataConfig(directions=("en-de", "en-fr"))), "last", "one with --direction"),
-        (Config(tokenizer=TokenizerConfig(lowercase=True)), "avg:5", "use --measure=bleu_lower"),
-        (Config(tokenizer=TokenizerConfig(kind="symbols")), "last", "use one of exact_match, "),
+        ([Config()], "lst", "", "row0-seed0: checkpoint 'lst' is unknown; use last, best, STEP"),
+        ([Config()], "last,ema", "", "checkpoint 'ema' needs training.ema_decay; set it"),
+        ([Config(data=DataConfig(directions=("en-de", "en-fr")))], "last", "", "one with --direct"),
+        ([Config(tokenizer=TokenizerConfig(lowercase=True))], "last", "", "=bleu_lower"),
+        ([Config(tokenizer=TokenizerConfig(kind="symbols"))], "last", "", "use one of exact_match"),
+        ([Config()], "last", "perplexity", "--measure=perplexity means nothing for"),
+        ([TEXT_ALONE], "last", "bleu", "--measure=bleu .*; use perplexity or accuracy$"),
+        ([TEXT_ALONE], "last,best", "perplexity", "is an ensemble, .*; name one checkpoint$"),
+        ([TEXT_ALONE, Config()], "last", "accuracy", "row1.*='translation' .* a sweep of its own"),
     ],
 )
 def test_scoring_that_would_fail_after_training_is_refused(
-    base: Config, checkpoint: str, message: str
+    rows: list[Config], checkpoint: str, measure: str, message: str
 ) -> None:
+    runs = [Run(Row(f"row{number}"), 0, config, SWEEP) for number, config in enumerate(rows)]
+    protocol = EvaluationProtocol("validation", checkpoint, measure or "bleu")
     with pytest.raises(ConfigError, match=message):
-        check_protocol(EvaluationProtocol("validation", checkpoint), make(base))
+        check_protocol(protocol, runs)
 
 
-def test_rows_may_name_their_own_checkpoint() -> None:
+def test_scoring_that_fits_is_accepted() -> None:
+    """A row may name a checkpoint of its own."""
     rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema:300")]
     check_protocol(EvaluationProtocol("validation", "best"), make(rows=rows))
-    rows[1] = Row("ema", checkpoint="emma")
-    with pytest.raises(ConfigError, match="ema-seed0: checkpoint 'emma' is unknown"):
-        check_protocol(EvaluationProtocol("validation", "best"), make(rows=rows))
-
-
-def test_directory_without_a_sweep_has_no_report(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="holds no sweep; leave out --report to start one"):
-        list_recorded(tmp_path, make())
+    text_alone = [Run(Row("base"), 0, TEXT_ALONE, SWEEP)]
+    check_protocol(EvaluationProtocol("validation", "last", "accuracy"), text_alone)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"runs": {}}'])

@@ -7,7 +7,6 @@ import pytest
 from tools.phrasebook.__main__ import OUTPUT, make_rows
 from tools.phrasebook.entries import COMPOUNDS
 from tools.phrasebook.generation import SIZES
-from tools.phrasebook.noun_alignments import find_links
 from tools.phrasebook.skeletons import list_skeletons
 from tools.phrasebook.splits import is_held_out
 
@@ -34,16 +33,6 @@ def test_train_has_none_of_the_held_out_compounds(rows: list[str]) -> None:
         words[split].update(word.strip(".,?") for word in german.lower().split())
     assert not held_out & words["train"]
     assert len(held_out & words["test"]) > 10
-
-
-def test_links_join_nouns_and_adjectives_that_occur_once() -> None:
-    english = "The tired music student brought along the fresh tart.".split()
-    german = "Der müde Musikstudent hat die frische Torte mitgebracht.".split()
-    links = find_links(" ".join(english), " ".join(german))
-    assert [(english[s], german[t]) for s, t in sorted(links)] == [
-        ("tired", "müde"), ("student", "Musikstudent"), ("fresh", "frische"), ("tart.", "Torte"),
-    ]  # fmt: skip
-    assert find_links("The dog sees the dog.", "Der Hund sieht den Hund.") == set()
 
 
 def test_skeletons_tell_what_agrees_from_what_does_not() -> None:
