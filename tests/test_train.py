@@ -6,18 +6,23 @@ import runpy
 import shutil
 import signal
 import time
+from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import pytest
 
 from t2t.api import notebook, train_run
+from t2t.api.evaluate_run import evaluate
 from t2t.api.run_summary import describe_run
+from t2t.config import files, rules
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import VocabularyError
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.runtime import command_line
 from t2t.training import resume
 from t2t.training.early_stopping import STOPPED_EARLY, request_stop
@@ -55,6 +60,36 @@ def uninterrupted(config: Config, folder: Path) -> Path:
     """A run that was never stopped."""
     assert train_run.train(config, folder / "uninterrupted")
     return folder / "uninterrupted"
+
+
+def test_config_is_read_once_and_checked_once(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By training of a recipe, and by an evaluation with another search than the run's."""
+    called = Counter[str]()
+
+    def count(module: ModuleType, name: str) -> None:
+        original = getattr(module, name)
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            called[name] += 1
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(files, "build_config")
+    count(rules, "check_fields")
+    recipe = change(config, training={"steps": 5, "warmup_steps": 1})
+    called.clear()
+    assert train_run.train(files.check_config(recipe), tmp_path / "run")
+    assert called == {"build_config": 1, "check_fields": 1}
+    called.clear()
+    for checkpoint in ("best", "avg:1"):
+        request = EvaluationRequest(
+            tmp_path / "run", checkpoint, "validation", decoding={"beam_size": 1}
+        )
+        assert evaluate(request).passport.decoding["beam_size"] == 1
+    assert called == {"build_config": 2, "check_fields": 2}
 
 
 def test_run_directory_holds_the_whole_run_whose_loss_falls(
@@ -185,9 +220,6 @@ def test_notebook_and_program_refuse_the_same_before_a_directory_exists(
     assert not (tmp_path / "run").exists()
 
 
-SAMPLES = {"decoding": {"strategy": "sampling", "num_samples": 2}}
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -196,7 +228,6 @@ SAMPLES = {"decoding": {"strategy": "sampling", "num_samples": 2}}
         ({"tokenizer": {"vocab_size": 9000}}, ConfigError, r"vocab_size=9000 is more than"),
         ({"data": {"max_length": 2}}, DataError, "none of 280 sentence pairs is left"),
         ({"mesh": {"data": 3}}, ConfigError, "does not cover 1 devices"),
-        ({"training": {"bleu_every": 5}} | SAMPLES, ConfigError, "scores the best output of beam"),
     ],
     ids=str,
 )
@@ -206,6 +237,17 @@ def test_bad_input_is_an_error_that_does_not_bind_the_next_attempt(
     with pytest.raises(error, match=message):
         train_run.train(change(config, **changes), tmp_path / "run")
     open_run(tmp_path / "run", config)
+
+
+def test_validation_that_would_sample_is_refused_before_the_run_begins(
+    config: Config, tmp_path: Path
+) -> None:
+    samples = {"strategy": "sampling", "num_samples": 2}
+    with pytest.raises(ConfigError, match="scores the best output of beam search"):
+        train_run.train(
+            change(config, training={"bleu_every": 5}, decoding=samples), tmp_path / "a"
+        )
+    assert not (tmp_path / "a" / "config.json").exists()
 
 
 def test_vocabulary_of_another_text_is_refused(tmp_path: Path) -> None:

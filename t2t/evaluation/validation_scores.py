@@ -68,8 +68,7 @@ class Validation:
         """Plans the scoring of each direction's corpus, keyed by the name of the direction.
 
         Raises:
-            ConfigError: no pair of a corpus can be scored, or the config decodes otherwise than
-                validation does.
+            ConfigError: no pair of a corpus can be scored.
             MeasureError: a package is missing.
         """
         self._every, self._last = config.training.bleu_every, config.training.steps
@@ -80,11 +79,6 @@ class Validation:
         # The step from which it is said that the source is hardly used: later, if all that helped
         # is there, since little text takes longer.
         self._warns_from = max(self._last // (10 if self._helpful else 2), 1)
-        if self._every and (config.decoding.strategy, config.decoding.mbr) != ("beam", "none"):
-            raise ConfigError(
-                "training.bleu_every scores the best output of beam search: use the defaults of "
-                "decoding.strategy and decoding.mbr, and give --strategy or --mbr to t2t.evaluate"
-            )
         self._scorers = {
             name: make_scorer(config, vocabulary, corpus, mesh) for name, corpus in corpora.items()
         }

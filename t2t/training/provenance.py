@@ -20,8 +20,8 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +181,8 @@ def summarize_ledger(workdir: Path) -> dict[str, Any] | None:
 
 
 def now() -> str:
-    """Returns the current time in UTC, to the second."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    """Returns the current time in UTC, to the millisecond, since evaluations are ordered by it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def find_versions(packages: Iterable[str]) -> dict[str, str]:

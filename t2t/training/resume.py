@@ -104,9 +104,16 @@ def check_run(workdir: Path, config: Config, corpora: Mapping[str, Sequence[Corp
     it lies: the training text, and the validation text if a checkpoint has a score on it.
 
     Raises:
+        ConfigError: validation is to translate otherwise than by beam search.
         RunError: a field, a text or the random generator has changed that may not change, or a
             checkpoint's validation scores are damaged.
     """
+    search = config.decoding.strategy, config.decoding.mbr
+    if config.training.bleu_every and search != ("beam", "none"):
+        raise ConfigError(
+            "training.bleu_every scores the best output of beam search: use the defaults of "
+            "decoding.strategy and decoding.mbr, and give --strategy or --mbr to t2t.evaluate"
+        )
     last, scored = max(list_steps(workdir), default=0), list_scored_measures(workdir)
     _check_config(workdir, config, last, has_bleu="bleu" in scored)
     starts = read_ledger(workdir) if last else []  # without a checkpoint, nothing binds the next
