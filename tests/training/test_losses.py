@@ -31,7 +31,7 @@ class Constant(Model):
     def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
         self.has_key.append(key is not None)
         hidden = jax.nn.one_hot(self.tokens, 20)
-        kept = {"inputs": batch.tgt_in}
+        kept = {"inputs": batch.tgt_in.astype(jnp.float32)}
         return Prediction(hidden, jnp.eye(20), batch.tgt_out, batch.weights, kept)
 
 
