@@ -136,7 +136,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
 def test_model_that_was_trained_here_goes_out(
     vocabulary: Vocabulary, tmp_path: Path, model: ModelConfig, end: list[int]
 ) -> None:
-    """What is read again computes the same; its ids have the order of the family's."""
+    """An export that is read again has the same logits; its ids have the order of the family's."""
     size = vocabulary.tgt.vocab_size
     random = np.random.default_rng(0)
     structure, described = describe_model(model, size, size)

@@ -17,7 +17,6 @@ from t2t.planning.roofline import Roofline, compute_roofline
 FOLDER = Path(__file__).parent / "programs"
 PROGRAMS = sorted(path.name.removesuffix(".hlo.xz") for path in FOLDER.glob("*.xz"))
 GPU_PROGRAMS = [name for name in PROGRAMS if name.startswith("h100")]
-TPU_PROGRAMS = [name for name in PROGRAMS if name not in GPU_PROGRAMS]
 
 
 @functools.cache

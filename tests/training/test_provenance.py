@@ -1,4 +1,4 @@
-"""What made a run is kept at each start, also the source of plugins, and read again."""
+"""The ledger records at each start the environment, text, code and plugins of a run."""
 
 import os
 import platform
