@@ -26,10 +26,10 @@ def shout(lines: list[bytes], first: int) -> str:
     return "".join(f"{first + n} {line.decode().upper()}" for n, line in enumerate(lines))
 
 
-def work(folder: Path, left: int, part: Part) -> None:
+def work(folder: Path, left: int, part: Part, dies_at: int | None = None) -> None:
     """Translates a part with a fake model; dies when no operation on files is left.
 
-    At the end it writes how many are left.
+    At the end it writes how many are left. It also dies at the shard whose first line is `dies_at`.
     """
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -41,6 +41,8 @@ def work(folder: Path, left: int, part: Part) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def translate(lines: list[bytes], first: int) -> str:
+        if first == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.002 * (first % 7))
         return shout(lines, first)
 
@@ -118,10 +120,10 @@ def test_processes_share_the_shards(tmp_path: Path, expected: dict[str, bytes]) 
 def test_processes_at_work_at_the_same_time_give_the_same_files(
     tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    """Also if one of them is killed and started again."""
+    """Also if one of them is killed, before its last shard, and started again."""
     make_inputs(tmp_path)
-    lefts = 10_000, 20, 10_000
-    parts = [programs.call(work, tmp_path, left, Part(n, 3)) for n, left in enumerate(lefts)]
+    deaths = None, 20, None
+    parts = [programs.call(work, tmp_path, 10_000, Part(n, 3), at) for n, at in enumerate(deaths)]
     for part in parts:
         part.join()
     assert [part.exitcode for part in parts] == [0, -signal.SIGKILL, 0]
