@@ -53,7 +53,7 @@ def recomputed_attention(
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
     attend = _make_attend(divisor, dropout_rate)
     queries = group_queries(query, groups)
-    blocks = _count_blocks(queries.shape[2], keys.shape[2])
+    blocks = -(-queries.shape[2] * keys.shape[2] // BLOCK)
     if blocks == 1:
         results = attend(queries, keys, values, bias, mask, key)
         return ungroup_results(results, query.shape)
@@ -67,21 +67,17 @@ def recomputed_attention(
         return attend(queries, keys, values, bias, mask if masks is None else own_mask, key)
 
     results = jax.lax.map(attend_block, (split(queries), biases, masks, block_keys))
-    results = reshape_heads(
-        jnp.moveaxis(results, 0, 2), *queries.shape[:3], values.shape[3], axis=1
-    )
-    return ungroup_results(results, query.shape)
-
-
-def _count_blocks(queries: int, keys: int) -> int:
-    """The smallest number of equal blocks of queries that have at most `BLOCK` weights."""
-    sizes = (n for n in range(1, queries) if queries % n == 0 and queries // n * keys <= BLOCK)
-    return next(sizes, queries)
+    results = jnp.moveaxis(results, 0, 2)
+    padded = blocks * results.shape[3]
+    results = reshape_heads(results, *queries.shape[:2], padded, values.shape[3], axis=1)
+    return ungroup_results(results[:, :, : queries.shape[2]], query.shape)
 
 
 def _split_queries(x: Array, blocks: int) -> Array:
-    """Splits [..., Q, X] into blocks of queries: [blocks, ..., Q / blocks, X]."""
-    parts = jnp.reshape(x, (*x.shape[:-2], blocks, -1, x.shape[-1]))
+    """Splits [..., Q, X] into equal blocks of queries; the last is padded: [blocks, ..., _, X]."""
+    size = -(-x.shape[-2] // blocks)
+    padding = [(0, 0)] * (x.ndim - 2) + [(0, blocks * size - x.shape[-2]), (0, 0)]
+    parts = jnp.reshape(jnp.pad(x, padding), (*x.shape[:-2], blocks, size, x.shape[-1]))
     return jnp.moveaxis(parts, -3, 0)
 
 

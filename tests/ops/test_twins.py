@@ -212,7 +212,10 @@ CASES = {
     },
     "attention with dropout": attention_case(RECOMPUTED, 2, rate=0.5),
     "attention with bias and dropout": attention_case(RECOMPUTED, HEADS, bias=BIAS, rate=0.5),
-    "attention in blocks, shared heads": in_blocks(attention_case(RECOMPUTED, 2)),
+    "attention in five blocks of twelve queries, shared heads": dataclasses.replace(
+        attention_case(RECOMPUTED, 2),
+        block=13,  # of 12 x 5 weights
+    ),
     "attention in blocks with biases of rows": in_blocks(
         attention_case(RECOMPUTED, HEADS, bias=(BATCH, HEADS, QUERIES, KEYS))
     ),
