@@ -46,9 +46,9 @@ class RNNCache(NamedTuple):
 class AdditiveAttention(nnx.Module):
     """Appendix A.1.2: scores v tanh(W s + U h) of decoder state s and memory position h."""
 
-    def __init__(self, config: ModelConfig, key: jax.Array):
+    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Initialises weights as in Glorot and Bengio (2010)."""
-        d_model = config.d_model
+        self.policy, d_model = policy, config.d_model
         fans = (d_model, d_model)
         query_key, key_key, score_key = jax.random.split(key, 3)
         self.query = init_glorot(query_key, fans, *fans, None, None)
@@ -58,7 +58,7 @@ class AdditiveAttention(nnx.Module):
 
     def compute_keys(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
         """Computes U h, once for each sentence; as float32, so that gradients are summed in it."""
-        return einsum("BSD,DK->BSK", memory, self.key.astype(memory.dtype)).astype(jnp.float32)
+        return self.policy.multiply("BSD,DK->BSK", memory, self.key[...]).astype(jnp.float32)
 
     def __call__(
         self, state: Float[Array, "B W D"], source: EncodedSource
@@ -82,11 +82,11 @@ class AttentiveLayer(nnx.Module):
     The context is the result of attention with the layer's previous state as the query.
     """
 
-    def __init__(self, config: ModelConfig, key: jax.Array):
+    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Initialises weights as in Glorot and Bengio (2010)."""
         recurrence_key, attention_key, context_key = jax.random.split(key, 3)
-        self.recurrence = RecurrentLayer(config, recurrence_key)
-        self.attention = AdditiveAttention(config, attention_key)
+        self.recurrence = RecurrentLayer(config, policy, recurrence_key)
+        self.attention = AdditiveAttention(config, policy, attention_key)
         width = config.d_model
         shape = (width, self.recurrence.cell.num_gates, width)
         self.context = init_glorot(context_key, shape, width, width, None, None, None)
@@ -138,11 +138,11 @@ class RNN(Model):
         self.residual = config.residual
         d_model, half = config.d_model, config.d_model // 2
         self.encoder = nnx.List(
-            BidirectionalLayer(config, next(random_keys)) for _ in range(encoder_depth)
+            BidirectionalLayer(config, policy, next(random_keys)) for _ in range(encoder_depth)
         )
-        self.attentive = AttentiveLayer(config, next(random_keys))
+        self.attentive = AttentiveLayer(config, policy, next(random_keys))
         self.decoder = nnx.List(
-            RecurrentLayer(config, next(random_keys)) for _ in range(decoder_depth - 1)
+            RecurrentLayer(config, policy, next(random_keys)) for _ in range(decoder_depth - 1)
         )
         # `start` computes the decoder's initial states from the encoder's output.
         states = (decoder_depth, make_cell(config).num_parts, d_model)
@@ -253,11 +253,11 @@ class RNN(Model):
         embedded: Float[Array, "B T D"],
     ) -> Float[Array, "B T D"]:
         """Computes tanh(W [x; contexts; embedded] + b), from which the logits are computed."""
-        joined = einsum(
+        joined = self.policy.multiply(
             "BTZD,ZDE->BTE",
             jnp.stack([x, contexts, embedded], axis=2),
-            self.readout.astype(x.dtype),
-            out_sharding=spec("batch", None, None),
+            self.readout[...],
+            spec("batch", None, None),
         )
         return jnp.tanh(add_bias(joined, self.readout_bias[...]))
 

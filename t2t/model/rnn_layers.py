@@ -20,6 +20,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import ModelConfig
+from t2t.model.compute_policy import Policy
 from t2t.model.linear import add_bias, einsum, init_glorot
 from t2t.runtime.mesh import replicate_for_loop, spec
 
@@ -83,8 +84,9 @@ def make_cell(config: ModelConfig) -> Cell:
 class RecurrentLayer(nnx.Module):
     """A layer that reads from left to right; it has d_model units."""
 
-    def __init__(self, config: ModelConfig, key: jax.Array):
+    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Initialises weights as in Glorot and Bengio (2010), biases with zeros."""
+        self.policy = policy
         self.cell = make_cell(config)
         width, num_gates = config.d_model, self.cell.num_gates
         input_key, state_key = jax.random.split(key)
@@ -95,7 +97,7 @@ class RecurrentLayer(nnx.Module):
 
     def read_inputs(self, x: Float[Array, "B T D"]) -> Float[Array, "B T Y C"]:
         """Computes Wx + b for all positions."""
-        projected = einsum("BTD,DYC->BTYC", x, self.input.astype(x.dtype))
+        projected = self.policy.multiply("BTD,DYC->BTYC", x, self.input[...])
         return add_bias(projected, self.bias[...])
 
     def step(
@@ -131,8 +133,9 @@ class BidirectionalLayer(nnx.Module):
     Each direction has d_model / 2 units; one loop runs both. In shapes, Z = 2 is the direction.
     """
 
-    def __init__(self, config: ModelConfig, key: jax.Array):
+    def __init__(self, config: ModelConfig, policy: Policy, key: jax.Array):
         """Initialises weights as in Glorot and Bengio (2010), biases with zeros."""
+        self.policy = policy
         self.cell = make_cell(config)
         d_model, width, num_gates = config.d_model, config.d_model // 2, self.cell.num_gates
         input_key, state_key = jax.random.split(key)
@@ -144,7 +147,7 @@ class BidirectionalLayer(nnx.Module):
 
     def __call__(self, x: Float[Array, "B S D"], mask: Bool[Array, "B S"]) -> Float[Array, "B S D"]:
         """Computes the outputs at all positions; where `mask` is False, the state is unchanged."""
-        projected = einsum("BSD,DZYC->BSZYC", x, self.input.astype(x.dtype))
+        projected = self.policy.multiply("BSD,DZYC->BSZYC", x, self.input[...])
         from_input = add_bias(projected, self.bias[...])
 
         def step(

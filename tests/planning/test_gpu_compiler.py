@@ -56,7 +56,7 @@ def describe_params(mesh: Mesh, kind: str) -> tuple[Any, Params]:
     return structure, jax.tree.map(place, params)
 
 
-@pytest.mark.parametrize("model", [KINDS["transformer"], MIXTURE], ids=["transformer", "mixture"])
+@pytest.mark.parametrize("model", [*KINDS.values(), MIXTURE], ids=[*KINDS, "mixture"])
 def test_devices_add_up_gradients_in_float32(mesh: Mesh, model: ModelConfig) -> None:
     config = Config(model=model, tokenizer=TokenizerConfig(vocab_size=VOCABULARY))
     text = compile_step(config, mesh, ROWS, LENGTH, LENGTH).text
