@@ -202,6 +202,14 @@ def test_what_cannot_be_shown_is_named(
         show_attention(request)
 
 
+def test_sample_says_that_long_pairs_are_left_out(run: Path) -> None:
+    config, vocabulary = load_config(run / "config.json"), Vocabulary.load(run / "vocab")
+    sample = str(read_sample(config, vocabulary, 2, 10))
+    assert sample.startswith(
+        "2 of 3 sentences of the validation split (2 longer ones are left out)"
+    )
+
+
 def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path) -> None:
     config = load_config(run / "config.json")
     (tmp_path / "vocab").symlink_to(run / "vocab")

@@ -61,13 +61,15 @@ class Sample(NamedTuple):
 
     pairs: Sequence[Pair]
     drawn_from: int  # number of pairs that are short enough
+    left_out: int  # number of the others
     seed: int
     src_counts: Counter[int]
     tgt_counts: Counter[int]
 
     def __str__(self) -> str:
         drawn = f"{len(self.pairs)} of {self.drawn_from} sentences of the validation split"
-        return f"{drawn}, drawn with seed {self.seed}"
+        longer = f" ({self.left_out} longer ones are left out)" if self.left_out else ""
+        return f"{drawn}{longer}, drawn with seed {self.seed}"
 
 
 class Change(NamedTuple):
@@ -139,7 +141,8 @@ def read_sample(
         )
     chosen = np.sort(np.random.default_rng(seed).permutation(len(fits))[:count])
     counts = [Counter(i for ids in side for i in ids) for side in zip(*encoded, strict=True)]
-    return Sample([fits[i] for i in chosen], len(fits), seed, *counts)
+    left_out = len(corpus) - len(fits)
+    return Sample([fits[i] for i in chosen], len(fits), left_out, seed, *counts)
 
 
 def measure_importance(
