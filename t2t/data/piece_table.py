@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from t2t.data.tokenizer import SPACE
 
-SPACE = "\u2581"  # "▁", which SentencePiece writes for a space
 SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 
 
@@ -132,10 +132,6 @@ class TableProcessor:
         found: list[str] = self._model.normalize(texts)
         return found
 
-    def vocab_size(self) -> int:
-        """Returns the number of ids."""
-        return self.table.size
-
     def id_to_piece(self, token: int) -> str:
         """Returns the text of a piece, or another one for each row without a piece."""
         return self._names.get(token, f"<row {token}>")
@@ -167,22 +163,6 @@ class TableProcessor:
 
     def _find(self, token: int) -> int:
         return int(self._model.piece_to_id(self.id_to_piece(token)))
-
-    def pad_id(self) -> int:
-        """Returns the id of PAD."""
-        return PAD_ID
-
-    def bos_id(self) -> int:
-        """Returns the id of BOS."""
-        return BOS_ID
-
-    def eos_id(self) -> int:
-        """Returns the id of EOS."""
-        return EOS_ID
-
-    def unk_id(self) -> int:
-        """Returns the id of UNK."""
-        return UNK_ID
 
 
 class _Splitter:
