@@ -8,7 +8,7 @@ import gzip
 import importlib.resources
 
 from t2t.data.corpus import Corpus, ListCorpus, Pair
-from t2t.data.parts import Part, check_languages
+from t2t.data.parts import Part, Source, check_languages
 
 SPLITS = ("train", "validation", "test", "long")
 
@@ -48,3 +48,6 @@ def _read_rows(split: str) -> list[list[str]]:
     text = gzip.decompress(file.read_bytes()).decode()
     rows = (row.split("\t") for row in text.splitlines())
     return [row[1:] for row in rows if row[0] == split]
+
+
+SOURCE = Source(lambda _: SPLITS, open_phrasebook)

@@ -45,11 +45,6 @@ class Side(NamedTuple):
     ends: Int[np.ndarray, "n"]
     origin: str = ""  # the folder, for messages
 
-    @property
-    def lengths(self) -> Int[np.ndarray, "n"]:
-        """Sub-words of each sentence, with EOS; a new array in memory."""
-        return np.diff(self.ends, prepend=0).astype(np.int32)
-
     def measure(self, indices: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
         """Sub-words of some sentences, with EOS."""
         lengths: np.ndarray = self.ends[indices] - np.where(indices > 0, self.ends[indices - 1], 0)
@@ -189,7 +184,7 @@ def _open(folder: Path, origin: Path) -> Shard | None:
             Side(arrays[f"{side}.ids"], arrays[f"{side}.ends"], str(origin)) for side in _SIDES
         )
         for side in (src, tgt):
-            if side.ends[-1] != len(side.ids) or side.lengths.min() < 1:
+            if side.ends[-1] != len(side.ids) or np.diff(side.ends, prepend=0).min() < 1:
                 raise ValueError("the ends of sentences do not fit the ids")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
@@ -212,7 +207,10 @@ class TokenizedCorpus:
     def lengths(self) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
         """Sub-words of each source and of each target, with EOS; new arrays in memory."""
         sides = zip(*self.shards, strict=True)
-        src, tgt = (np.concatenate([each.lengths for each in side]) for side in sides)
+        src, tgt = (
+            np.concatenate([np.diff(each.ends, prepend=0).astype(np.int32) for each in side])
+            for side in sides
+        )
         return src, tgt
 
     def count_ids(self, side: str, size: int) -> Int[np.ndarray, "size"]:

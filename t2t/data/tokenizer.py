@@ -116,12 +116,6 @@ class Tokenizer:
         return tagged
 
     @property
-    def identity(self) -> bytes:
-        """Tells apart tokenizers that may encode the same text differently."""
-        tag = str(self.tag_ids).encode() if self.tag_ids else b""
-        return self.model + self.table_file + self.stream + tag
-
-    @property
     def kind(self) -> str:
         """`tokenizer.kind`: symbols are whole words; scores of bpe are ranks, without fractions."""
         pieces = self.list_pieces()
@@ -272,8 +266,11 @@ class Vocabulary:
 
     def fingerprint(self) -> str:
         """SHA-256 of the SentencePiece models, of how text is sampled, and of a tag."""
-        sides = [self.src] if self.src is self.tgt else [self.src, self.tgt]
-        return hashlib.sha256(b"".join(side.identity for side in sides)).hexdigest()
+        digest = hashlib.sha256()
+        for side in [self.src] if self.src is self.tgt else [self.src, self.tgt]:
+            tag = str(side.tag_ids).encode() if side.tag_ids else b""
+            digest.update(side.model + side.table_file + side.stream + tag)
+        return digest.hexdigest()
 
     def save(self, directory: Path) -> None:
         """Writes `joint.model`, or `src.model` and `tgt.model`, and `lines.json`; atomically each.
