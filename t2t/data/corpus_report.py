@@ -153,7 +153,7 @@ def _describe_split(
         texts = ((pair[number], seen[number]) for pair, seen in zip(corpus, spelled, strict=True))
         sentences = (_describe_sentence(*each, divide, characters) for each in texts)
         facts[side] = np.fromiter(sentences, _SENTENCE, len(corpus))
-        counts = tokenized.count_ids(side, tokenizer.vocab_size)
+        counts = tokenized.count_ids(number, tokenizer.vocab_size)
         is_byte = [tokenizer.is_byte(token) for token in range(tokenizer.vocab_size)]
         unknown[side] = float(counts[UNK_ID] / counts.sum())
         byte_pieces[side] = float(counts[is_byte].sum() / counts.sum())

@@ -25,12 +25,7 @@ class Data(NamedTuple):
     training: list[Corpus]  # with their weights
     validation: dict[str, Corpus]  # of each direction with this split, by its name, such as en-de
     splits: tuple[str, ...]  # the names of all splits
-
-    @property
-    def corpora(self) -> dict[str, list[Corpus]]:
-        """The corpora by split, as the run's ledger records them."""
-        held_out = {"validation": [*self.validation.values()]} if self.validation else {}
-        return {"train": self.training} | held_out
+    corpora: dict[str, list[Corpus]]  # by split, as the run's ledger records them
 
 
 def open_data(directions: Sequence[Direction], tokenizer: TokenizerConfig = _CASED) -> Data:
@@ -54,7 +49,10 @@ def open_data(directions: Sequence[Direction], tokenizer: TokenizerConfig = _CAS
                 for split in part.files.keys() - {"train", "validation"}:
                     open_part(part, split)
     splits = _list_splits([part for each in directions for part in each.parts])
-    return Data(training, validation, splits)
+    corpora = {"train": training}
+    if validation:
+        corpora["validation"] = [*validation.values()]
+    return Data(training, validation, splits, corpora)
 
 
 def check_paths(data: DataConfig) -> list[Direction]:

@@ -71,6 +71,9 @@ class Side(NamedTuple):
         into[find_ragged(offsets, lengths)] = ids
 
 
+Shard = tuple[Side, Side]  # source and target of consecutive pairs of a corpus
+
+
 def find_ragged(
     starts: Int[np.ndarray, "n"], lengths: Int[np.ndarray, "n"]
 ) -> Int[np.ndarray, "tokens"]:
@@ -79,13 +82,6 @@ def find_ragged(
     tokens = np.arange(ends[-1] if len(ends) else 0)
     indices: np.ndarray = tokens + np.repeat(starts - (ends - lengths), lengths)
     return indices
-
-
-class Shard(NamedTuple):
-    """Source and target of consecutive pairs of a corpus."""
-
-    src: Side
-    tgt: Side
 
 
 def is_built(path: Path) -> bool:
@@ -180,9 +176,7 @@ def _open(folder: Path, origin: Path) -> Shard | None:
             arrays[name] = np.asarray(np.memmap(folder / name, entry["dtype"], mode="r"))
             if arrays[name].nbytes != entry["size"]:
                 raise ValueError(f"{name} does not have the size of {_INDEX}")
-        src, tgt = (
-            Side(arrays[f"{side}.ids"], arrays[f"{side}.ends"], str(origin)) for side in _SIDES
-        )
+        src, tgt = (Side(arrays[f"{n}.ids"], arrays[f"{n}.ends"], str(origin)) for n in _SIDES)
         for side in (src, tgt):
             if side.ends[-1] != len(side.ids) or np.diff(side.ends, prepend=0).min() < 1:
                 raise ValueError("the ends of sentences do not fit the ids")
@@ -190,7 +184,7 @@ def _open(folder: Path, origin: Path) -> Shard | None:
         reason = f"{type(error).__name__}: {error}"
         logging.warning("the cache %s is damaged (%s); it is built again", origin, reason)
         return None
-    return Shard(src, tgt)
+    return src, tgt
 
 
 class TokenizedCorpus:
@@ -198,7 +192,9 @@ class TokenizedCorpus:
 
     def __init__(self, shards: Sequence[Shard]):
         self.shards = shards
-        self._ends = np.cumsum([len(shard.src.ends) for shard in shards], dtype=np.int64)
+        sizes = np.array([len(tgt.ends) for _, tgt in shards], np.int64)
+        self._ends = np.cumsum(sizes)  # the number of pairs up to each shard's end
+        self._starts = self._ends - sizes
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -213,11 +209,11 @@ class TokenizedCorpus:
         )
         return src, tgt
 
-    def count_ids(self, side: str, size: int) -> Int[np.ndarray, "size"]:
-        """How often each id below `size` occurs on a side, "src" or "tgt"."""
+    def count_ids(self, side: int, size: int) -> Int[np.ndarray, "size"]:
+        """How often each id below `size` occurs on a side, 0 or 1 (source or target)."""
         counts = np.zeros(size, np.int64)
         for shard in self.shards:
-            ids = getattr(shard, side).ids
+            ids = shard[side].ids
             for start in range(0, len(ids), SHARD):
                 counts += np.bincount(ids[start : start + SHARD], minlength=size)
         return counts
@@ -233,11 +229,11 @@ class TokenizedCorpus:
     ) -> tuple[Int[np.ndarray, "tokens"], Int[np.ndarray, "n"]]:
         """Returns the ids of some targets, one after the other, and the length of each."""
         lengths = np.empty(len(indices), np.int64)
-        for shard, own, places in self._divide(indices):
-            lengths[own] = shard.tgt.measure(places)
+        for (_, tgt), own, places in self._divide(indices):
+            lengths[own] = tgt.measure(places)
         offsets, ids = np.cumsum(lengths) - lengths, np.empty(lengths.sum(), np.int32)
-        for shard, own, places in self._divide(indices):
-            shard.tgt.copy(places, offsets[own], ids)
+        for (_, tgt), own, places in self._divide(indices):
+            tgt.copy(places, offsets[own], ids)
         return ids, lengths
 
     def _divide(
@@ -246,9 +242,8 @@ class TokenizedCorpus:
         """Yields each shard with pairs of these indices: which ones, and their places in it."""
         numbers = np.searchsorted(self._ends, indices, side="right")
         for number in np.unique(numbers).tolist():
-            shard = self.shards[number]
             (own,) = np.nonzero(numbers == number)
-            yield shard, own, indices[own] - self._ends[number] + len(shard.src.ends)
+            yield self.shards[number], own, indices[own] - self._starts[number]
 
 
 def tokenize_corpus(
