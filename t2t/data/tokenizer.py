@@ -60,7 +60,7 @@ class VocabularyError(ValueError):
 class Tokenizer:
     """A SentencePiece model, from the bytes of its file; `origin` names it in error messages."""
 
-    tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`parts`)
+    tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`directions`)
     table_file: bytes = b""  # the table of ids beside the model (`imported_tokenizer`)
     # Segments sentences anew, given their ids; `stream` names its random numbers
     # (`subword_sampling`).
@@ -363,7 +363,7 @@ def train_vocabulary(
 ) -> Vocabulary:
     """Trains a vocabulary on the corpora, which must be training text, and saves it.
 
-    `tags` become control symbols: pieces that stand for no text (`parts`). The pairs
+    `tags` become control symbols: pieces that stand for no text (`directions`). The pairs
     of a corpus are read as often as its weight says. The result is deterministic. If there are more
     than five million pairs, every second, third, ... is used, and a warning says so.
 
