@@ -22,7 +22,8 @@ from jaxtyping import Int
 
 from t2t.config.fields import Config
 from t2t.data.batch import EOS_ID
-from t2t.data.tokenizer import SPACE, Tokenizer, Vocabulary
+from t2t.data.piece_table import SPACE
+from t2t.data.tokenizer import Tokenizer, Vocabulary
 
 # Increase it when a sampler draws something else from the same numbers: caches keep samples.
 _VERSION = 2

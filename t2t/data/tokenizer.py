@@ -18,7 +18,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -26,12 +26,12 @@ import sentencepiece
 
 from t2t.config.fields import ConfigError, DecodingConfig, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.data.corpus import Corpus, sample_pairs
+from t2t.data.corpus import Corpus, DataError, sample_pairs
+from t2t.data.piece_table import SPACE, PieceTable
 from t2t.data.sentences import clean_sentence, split_sentences
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.paths import describe_error, make_path
 
-SPACE = "\u2581"  # "▁", which SentencePiece writes for a space
 SENTINEL = "<extra_id_{}>"  # as T5 names them; control symbols, which no text is tokenised to
 _MAX_TRAINING_PAIRS = 5_000_000  # of a larger corpus, only every second, third, ... pair is used
 _SAMPLED_LINES = 20_000  # whose sentences are counted
@@ -44,6 +44,11 @@ _FILES = {name + end for name in ("joint", "src", "tgt") for end in (_MODEL, _TA
 ORIGINAL_IDS = "original_ids.json"
 LINES = "lines.json"  # about the text on which a vocabulary was trained
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+_SYMBOL = re.compile(r"<(?:/?s|pad|unk|mask|extra_id_\d+)>")
+# The task at the beginning of a text of T5, or the target language of MADLAD-400.
+_TASK = re.compile(r"\s*(?:(?:translate\b[^:]{0,60}|summarize): |<2[A-Za-z_]+>)", re.IGNORECASE)
+# The code of a language at the beginning of a text, as the original models have it.
+_CODE = re.compile(r">>(\S+?)<<|__(\w+?)__(?=\s)|([a-z]{3}_[A-Z][a-z]{3})(?=\s)")
 
 
 class Piece(NamedTuple):
@@ -58,17 +63,19 @@ class VocabularyError(ValueError):
 
 
 class Tokenizer:
-    """A SentencePiece model, from the bytes of its file; `origin` names it in error messages."""
+    """A SentencePiece model, from the bytes of its file; `origin` names it in error messages.
+
+    With a table, the ids are the table's, as those of an imported vocabulary.
+    """
 
     tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`directions`)
-    table_file: bytes = b""  # the table of ids beside the model (`imported_tokenizer`)
+    _has_warned = False  # of special symbols in a text
     # Segments sentences anew, given their ids; `stream` names its random numbers
     # (`subword_sampling`).
     resample: Callable[[Sequence[str], list[list[int]]], list[list[int]]] | None = None
     stream: bytes = b""
-    _model_ids: Mapping[str, int] = _SPECIAL_IDS  # that the model must have
 
-    def __init__(self, model: bytes, origin: str):
+    def __init__(self, model: bytes, origin: str, table: PieceTable | None = None):
         try:
             self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError:
@@ -76,14 +83,18 @@ class Tokenizer:
                 f"{origin} is damaged: SentencePiece cannot read its {len(model)} bytes; "
                 "restore it from a copy of the run directory"
             ) from None
-        for piece, expected in self._model_ids.items():
+        for piece, expected in ({} if table else _SPECIAL_IDS).items():
             if (found := getattr(self._processor, f"{piece}_id")()) != expected:
                 raise VocabularyError(
                     f"{origin} gives {piece.upper()} the id {found} instead of {expected}; use a "
                     "vocabulary that this project trained, or one that SentencePiece trained with "
                     "pad_id=0, bos_id=1, eos_id=2 and unk_id=3"
                 )
-        self.model = model
+        if table:
+            from t2t.data.table_processor import TableProcessor  # of imported vocabularies alone
+
+            self._processor = TableProcessor(self._processor, table)
+        self.model, self.table = model, table
         self.vocab_size = int(self._processor.vocab_size())  # V, special pieces included
 
     @classmethod
@@ -93,11 +104,16 @@ class Tokenizer:
             model = path.read_bytes()
         except OSError as error:
             raise VocabularyError(f"{path} cannot be read: {describe_error(error)}") from None
-        if not (table := path.with_suffix(_TABLE)).exists():
+        table = path.with_suffix(_TABLE)
+        if not table.exists():
             return cls(model, str(path))
-        from t2t.data.imported_tokenizer import ImportedTokenizer  # here: it derives from this one
-
-        return ImportedTokenizer.parse(model, path, table)
+        try:
+            return cls(model, str(path), PieceTable.parse(table.read_bytes()))
+        except PieceTable.ERRORS as error:
+            raise VocabularyError(
+                f"{table} cannot be read: {describe_error(error)}; restore it from a copy of the "
+                "run directory"
+            ) from None
 
     def with_tag(self, tag: str) -> Self:
         """The tokenizer that puts a tag in front of each sentence, except an empty one.
@@ -130,22 +146,49 @@ class Tokenizer:
         return any(map(self.is_byte, range(self.vocab_size)))
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Ids of each sentence, from a tag to EOS; an empty sentence is EOS alone."""
+        """Ids of each sentence, from a tag to EOS; an empty sentence is EOS alone.
+
+        Raises:
+            DataError: a sentence begins with the code of a language, for which a tag stands.
+        """
+        if self.table:
+            self._check_typed(sentences)
         rows = self.encode_words([*map(clean_sentence, sentences)])
         if self.resample:
             rows = self.resample(sentences, rows)
         return [[*self.tag_ids, *row] if len(row) > 1 else row for row in rows]
 
-    def find_task(self, sentence: str) -> str:  # noqa: ARG002  (of imported ones)
+    def _check_typed(self, sentences: Sequence[str]) -> None:
+        """Warns of special symbols that a text spells, and refuses codes before it."""
+        for sentence in sentences:
+            if not self._has_warned and (symbol := _SYMBOL.search(sentence)):
+                logging.warning(
+                    "%r spells the special symbol %s, which is text here, and a symbol in "
+                    "transformers; other such lines are not named", sentence[:40], symbol[0],
+                )  # fmt: skip
+                self._has_warned = True
+            found = _CODE.match(sentence.lstrip()) if self.tag_ids else None
+            language = next(filter(None, found.groups())) if found else ""
+            if found and self._processor.piece_to_id(f"<2{language}>") != UNK_ID:
+                raise DataError(
+                    f"{sentence[:40]!r} begins with the code of a language; remove {found[0]} from "
+                    "the text: the tag of the direction stands for it (--direction, "
+                    "data.directions)"
+                )
+
+    def find_task(self, sentence: str) -> str:
         """Returns what a text of an imported model begins with to say what to do with it."""
-        return ""
+        found = _TASK.match(sentence) if self.table else None
+        return found[0] if found else ""
 
     def is_plain(self, sentence: str) -> bool:
         """Returns whether a sentence is segmented word by word.
 
-        It is not with "▁", which SentencePiece treats as a space of another kind.
+        It is not with "▁", which SentencePiece treats as a space of another kind, or with added
+        pieces.
         """
-        return SPACE not in sentence
+        is_cut = self.table is not None and self._processor.has_added(sentence)
+        return SPACE not in sentence and not is_cut
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Ids of each text as it is, ending in EOS, also if no character of it is visible."""
@@ -268,8 +311,9 @@ class Vocabulary:
         """SHA-256 of the SentencePiece models, of how text is sampled, and of a tag."""
         digest = hashlib.sha256()
         for side in [self.src] if self.src is self.tgt else [self.src, self.tgt]:
+            table = side.table.dump() if side.table else b""
             tag = str(side.tag_ids).encode() if side.tag_ids else b""
-            digest.update(side.model + side.table_file + side.stream + tag)
+            digest.update(side.model + table + side.stream + tag)
         return digest.hexdigest()
 
     def save(self, directory: Path) -> None:
@@ -281,7 +325,7 @@ class Vocabulary:
             VocabularyError: The folder cannot be written.
         """
         sides = {"joint": self.src} if self.shared else {"src": self.src, "tgt": self.tgt}
-        files = {name + _TABLE: each.table_file for name, each in sides.items() if each.table_file}
+        files = {name + _TABLE: each.table.dump() for name, each in sides.items() if each.table}
         # Last, since with them a vocabulary is complete.
         files |= {name + _MODEL: each.model for name, each in sides.items()}
         with explain_write_errors(VocabularyError, directory):

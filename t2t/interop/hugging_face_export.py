@@ -14,7 +14,6 @@ import numpy as np
 
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.data.batch import BOS_ID
-from t2t.data.imported_tokenizer import find_table
 from t2t.data.tokenizer import Vocabulary
 from t2t.interop import bart_family, t5_family
 from t2t.interop.foreign_config import ForeignConfig
@@ -76,7 +75,7 @@ def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Ex
             f"it supports {', '.join(_FAMILIES)}"
         )
     family = _FAMILIES[model.position]
-    if rows is not None and find_family(rows, find_table(vocabulary.src)) != family:
+    if rows is not None and find_family(rows, vocabulary.src.table) != family:
         rows = None
     problems = _check_vocabulary(config, vocabulary, family, imported=rows is not None)
     rows = rows or assign_rows(vocabulary, family)

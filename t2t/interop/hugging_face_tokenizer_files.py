@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.data.imported_tokenizer import find_table
 from t2t.data.piece_table import SPECIAL, AddedPiece, PieceTable
 from t2t.data.tokenizer import LINES, Tokenizer, Vocabulary, write_share
 from t2t.interop.hugging_face_folder import write_json
@@ -115,7 +114,7 @@ def write_tokenizer(
 
 def _list_pieces(tokenizer: Tokenizer, rows: Rows, family: str) -> list[Piece | None]:
     """The piece of each row; None for a row that only fills the table."""
-    table = find_table(tokenizer)
+    table = tokenizer.table
     own = {piece.piece: piece for piece in spm.ModelProto.FromString(tokenizer.model).pieces}
     is_fairseq = family in ("m2m_100", "mbart")
     start = "<s>" if is_fairseq or (family == "t5" and "<pad>" not in own) else "<pad>"
@@ -315,7 +314,7 @@ def _write_t5(
 
 def _is_new(piece: Piece, vocabulary: Vocabulary) -> bool:
     """Returns whether a piece was added to those of the original's tokenizer."""
-    table = find_table(vocabulary.src)
+    table = vocabulary.src.table
     return piece.added is not None and table is not None and piece.name not in table.pieces
 
 

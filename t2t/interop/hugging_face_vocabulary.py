@@ -18,11 +18,11 @@ from jaxtyping import Bool, Int
 from sentencepiece import sentencepiece_model_pb2
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from t2t.data.imported_tokenizer import ImportedTokenizer, find_table
 from t2t.data.piece_table import SPECIAL, AddedPiece, PieceTable
 from t2t.data.tokenizer import (
     LINES,
     ORIGINAL_IDS,
+    Tokenizer,
     Vocabulary,
     VocabularyError,
     read_share,
@@ -90,7 +90,7 @@ class ImportedVocabulary(NamedTuple):
 
     def count_pieces(self) -> dict[str, int]:
         """Returns the numbers of pieces of text, of added ones, of languages and of spare rows."""
-        table = find_table(self.vocabulary.src)
+        table = self.vocabulary.src.table
         assert table is not None
         added = {each.id for each in table.added}
         named = {*SPECIAL, *table.pieces.values(), *table.symbols.values(), *added}
@@ -161,7 +161,7 @@ class _Names(NamedTuple):
             if not (each.id in self.special or each.text in self.codes or _is_symbol(each.text))
         ]
         table = PieceTable(len(order), pieces, symbols, tuple(added), keeps_space)
-        tokenizers = [ImportedTokenizer(model, str(name), table) for name, model in models.items()]
+        tokenizers = [Tokenizer(model, str(name), table) for name, model in models.items()]
         is_output = [row != NO_ROW and own[row] == id_ for id_, row in enumerate(order)]
         try:
             share = read_share(path.parent / LINES)

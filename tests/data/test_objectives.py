@@ -12,8 +12,16 @@ from t2t.config.objective_rules import count_noise, count_sentinels
 from t2t.config.variants import register
 from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.batching import CorpusLengths
-from t2t.data.corruptions import MaskedLM, SpanCorruption, cut_randomly
-from t2t.data.objectives import Corruption, Objective, Sentences, make_keys, make_objective
+from t2t.data.objectives import (
+    Corruption,
+    MaskedLM,
+    Objective,
+    Sentences,
+    SpanCorruption,
+    cut_randomly,
+    make_keys,
+    make_objective,
+)
 from t2t.data.tokenizer import Tokenizer, train_vocabulary
 from tests.data.small_corpus import CORPUS
 

@@ -21,8 +21,8 @@ from t2t.data import sampled_epochs
 from t2t.data.batch import HostBatch
 from t2t.data.corpus import DataError, TextCorpus
 from t2t.data.corpus_sources import open_training
-from t2t.data.corruptions import SpanCorruption
 from t2t.data.loader import ONE_SHARD, Loader, RowShards
+from t2t.data.objectives import SpanCorruption
 from t2t.data.packing import make_plan
 from t2t.data.sampled_epochs import SampledEpochs
 from t2t.data.token_cache import TokenizedCorpus

@@ -14,13 +14,14 @@ from scipy.stats import chisquare
 
 from t2t.config.fields import Config, DataConfig, TokenizerConfig
 from t2t.data.corpus import ListCorpus
+from t2t.data.piece_table import SPACE
 from t2t.data.subword_sampling import (
     BpeSampler,
     UnigramSampler,
     sample_tokenizer,
     sample_vocabulary,
 )
-from t2t.data.tokenizer import SPACE, Tokenizer, Vocabulary, train_vocabulary
+from t2t.data.tokenizer import Tokenizer, Vocabulary, train_vocabulary
 from tests.data import small_corpus
 
 DRAWS = 20_000

@@ -11,7 +11,7 @@ import pytest
 from t2t.api.compare_runs import verify
 from t2t.api.evaluate_run import describe, describe_nats, evaluate
 from t2t.config.fields import ConfigError, DataConfig
-from t2t.data.corruptions import MaskedLM
+from t2t.data.objectives import MaskedLM
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.predictions import evaluate_predictions, score_predictions
 from t2t.evaluation.requests import EvaluationRequest
