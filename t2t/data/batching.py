@@ -25,7 +25,7 @@ from t2t.data.corpus import Corpus, DataError
 
 Lengths = Int[np.ndarray, "n"]
 CorpusLengths = tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]  # source, target
-# Combinations of source and target length, and the number of pairs of each.
+# Source length, target length, and number of pairs of each combination of lengths.
 LengthCounts = Int[np.ndarray, "3 combinations"]
 
 # Relative cost of a source and a target position, used to choose shapes. A target position costs
@@ -181,8 +181,9 @@ class BatchPlan:
 
     def _find_larger(self, number: int) -> int | None:
         """The next shape that holds each pair of this one; None for the largest shape."""
-        later = enumerate(self.shapes[number + 1 :], start=number + 1)  # with no shorter targets
-        return next((n for n, s in later if s.src_length >= self.shapes[number].src_length), None)
+        needed = self.shapes[number].src_length
+        later = range(number + 1, len(self.shapes))  # which hold its targets
+        return next((n for n in later if self.shapes[n].src_length >= needed), None)
 
     def batch(self, step: int) -> PlannedBatch:
         """The batch of a step; steps are counted from 0 over all epochs."""

@@ -67,9 +67,10 @@ def sample_tokenizer(
 
 
 class _Resampling:
-    """Replaces segmentations by samples (`Tokenizer.resample`); arguments of `sample_tokenizer`."""
+    """Replaces segmentations by samples (`Tokenizer.resample`)."""
 
     def __init__(self, plain: Tokenizer, kind: str, sampling: float, stream: bytes, longest: int):
+        """The arguments are those of `sample_tokenizer`."""
         self._plain, self._kind, self._sampling = plain, kind, sampling
         self._stream, self._longest = stream, longest
 
