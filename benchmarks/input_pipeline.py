@@ -28,7 +28,7 @@ from t2t.data.batching import BatchPlan
 from t2t.data.corpus import TextCorpus
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan
-from t2t.data.token_cache import Shard, Side, TokenizedCorpus, tokenize_corpus
+from t2t.data.token_cache import Side, TokenizedCorpus, tokenize_corpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.planning.batch_shapes import draw_lengths
 from t2t.training.provenance import find_revision, find_versions, now
@@ -175,7 +175,7 @@ def write_ids(pairs: int, folder: Path) -> TokenizedCorpus:
             part[:] = np.arange(len(part)) % (VOCAB_SIZE - 4) + 4
         ids[ends - 1] = EOS_ID
         sides.append(Side(ids, ends))
-    return TokenizedCorpus([Shard(*sides)])
+    return TokenizedCorpus([(sides[0], sides[1])])
 
 
 PARTS = {

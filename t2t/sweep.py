@@ -61,7 +61,7 @@ class SweepRequest(OneRun, Direction):
 def main(request: SweepRequest) -> int:
     """Runs or reports the sweep as requested; returns the exit status."""
     from t2t.data.corpus_sources import check_paths, open_split
-    from t2t.data.parts import choose_direction
+    from t2t.data.directions import choose_direction
     from t2t.data.preparation import fill_tokenizer
     from t2t.runtime.child_programs import assign_resources
     from t2t.sweeps.scheduler import Programs, sweep

@@ -21,7 +21,7 @@ from benchmarks.workload import (
 from t2t.config.fields import Config, DataConfig, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.data.loader import Loader, make_batch, put_batch
 from t2t.data.packing import make_plan
-from t2t.data.token_cache import Shard, Side, TokenizedCorpus
+from t2t.data.token_cache import Side, TokenizedCorpus
 from t2t.ops.flops import count_parameters, train_flops
 from t2t.runtime.host_memory import keep_freed_memory
 from t2t.runtime.mesh import make_mesh
@@ -56,7 +56,8 @@ def join_side(sentences: Sequence[np.ndarray]) -> Side:
 
 def make_corpus(pairs: Sequence[Pair]) -> TokenizedCorpus:
     """Makes a corpus of these pairs."""
-    return TokenizedCorpus([Shard(*map(join_side, zip(*pairs, strict=True)))])
+    src, tgt = map(join_side, zip(*pairs, strict=True))
+    return TokenizedCorpus([(src, tgt)])
 
 
 def train_rows(size: Size, rows: int, length: int, seconds: float, dtype: str) -> None:

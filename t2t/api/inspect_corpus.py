@@ -8,7 +8,7 @@ from pathlib import Path
 from t2t.config.fields import Config
 from t2t.data.corpus_report import DataReport, report_data
 from t2t.data.corpus_sources import open_training
-from t2t.data.parts import list_tags
+from t2t.data.directions import list_tags
 from t2t.data.preparation import fill_tokenizer
 from t2t.data.tokenizer import Vocabulary, open_given, train_vocabulary
 

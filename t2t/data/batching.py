@@ -25,6 +25,8 @@ from t2t.data.corpus import Corpus, DataError
 
 Lengths = Int[np.ndarray, "n"]
 CorpusLengths = tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]  # source, target
+# Source length, target length, and number of pairs of each combination of lengths.
+LengthCounts = Int[np.ndarray, "3 combinations"]
 
 # Relative cost of a source and a target position, used to choose shapes. A target position costs
 # more because it passes through two attentions and the logits.
@@ -40,18 +42,6 @@ class BatchShape:
     tgt_length: int
     src_length: int
     rows: int
-
-    def holds(self, other: "BatchShape") -> bool:
-        """Returns whether every pair that fits `other` fits this shape."""
-        return self.src_length >= other.src_length and self.tgt_length >= other.tgt_length
-
-
-class LengthCounts(NamedTuple):
-    """Combinations of source and target length, and the number of pairs of each."""
-
-    src: Lengths
-    tgt: Lengths
-    counts: Lengths
 
 
 class PlannedBatch(NamedTuple):
@@ -112,9 +102,9 @@ class BatchPlan:
         # Uses of pairs beyond the first have further numbers, so that each can be told apart.
         self._use_type = np.int32 if len(kept) * (max(weights) + 1) < 1 << 31 else np.int64
         self._arrange(kept, starts, data, weights)
-        self._epoch: tuple[int, list[Planned]] | None = None  # (number, plan) of the last one used
+        self._epoch, self._batches = 0, self._plan_epoch(0)  # of the epoch that was used last
         self._lock = threading.Lock()  # so that only one thread plans an epoch
-        self.steps_per_epoch = len(self._find_epoch(0))
+        self.steps_per_epoch = len(self._batches)
 
     def count_uses(self, weights: Sequence[float]) -> list[tuple[float, float]]:
         """The uses of the pairs of each corpus in an epoch with these weights, and their sub-words.
@@ -175,9 +165,9 @@ class BatchPlan:
         """
         pools = list(members)
         for number in range(len(pools)):
-            larger = self._list_larger(number)
-            if larger and fraction * len(pools[number]) < 1:
-                pools[larger[0]] = np.concatenate([pools[larger[0]], pools[number]])
+            larger = self._find_larger(number)
+            if larger is not None and fraction * len(pools[number]) < 1:
+                pools[larger] = np.concatenate([pools[larger], pools[number]])
                 pools[number] = pools[number][:0]
         for number in reversed(range(len(pools) - 1)):
             needed = math.ceil(1 / fraction) - len(pools[-1])
@@ -189,16 +179,20 @@ class BatchPlan:
             pools[number] = pools[number][needed:]
         return pools
 
-    def _list_larger(self, number: int) -> list[int]:
-        """The shapes that hold each pair of this one, except itself."""
-        later = range(number + 1, len(self.shapes))
-        return [n for n in later if self.shapes[n].holds(self.shapes[number])]
+    def _find_larger(self, number: int) -> int | None:
+        """The next shape that holds each pair of this one; None for the largest shape."""
+        needed = self.shapes[number].src_length
+        later = range(number + 1, len(self.shapes))  # which hold its targets
+        return next((n for n in later if self.shapes[n].src_length >= needed), None)
 
     def batch(self, step: int) -> PlannedBatch:
         """The batch of a step; steps are counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         with self._lock:
-            return self._make_batch(*self._find_epoch(epoch)[index])
+            if epoch != self._epoch:
+                self._batches = []  # frees its memory before the next one is planned
+                self._epoch, self._batches = epoch, self._plan_epoch(epoch)
+            return self._make_batch(*self._batches[index])
 
     def padding_share(self) -> float:
         """Fraction of padding among the target positions of the first epoch."""
@@ -217,12 +211,6 @@ class BatchPlan:
         counts.update({rule: len(indices) for rule, indices in self.dropped.items()})
         return ", ".join(f"{count} {rule}" for rule, count in counts.items())
 
-    def _find_epoch(self, epoch: int) -> list[Planned]:
-        if self._epoch is None or self._epoch[0] != epoch:
-            self._epoch = None  # frees its memory before the next one is planned
-            self._epoch = epoch, self._plan_epoch(epoch)
-        return self._epoch[1]
-
     def _plan_epoch(self, epoch: int) -> list[Planned]:
         random = np.random.default_rng((self.seed, epoch))
         carried: list[list[np.ndarray]] = [[] for _ in self.shapes]
@@ -231,12 +219,12 @@ class BatchPlan:
             used = [corpus for corpus, weight in enumerate(self._weights) if any(weight)]
             drawn = [self._draw(number, corpus, epoch) for corpus in used]
             uses = random.permutation(np.concatenate(drawn + carried[number]))
-            larger = self._list_larger(number)
-            whole = len(uses) if not larger else len(uses) - len(uses) % shape.rows
+            larger = self._find_larger(number)
+            whole = len(uses) if larger is None else len(uses) - len(uses) % shape.rows
             for start in range(0, whole, shape.rows):
                 batches.append((shape, uses[start : start + shape.rows]))
-            if larger:
-                carried[larger[0]].append(uses[whole:])
+            if larger is not None:
+                carried[larger].append(uses[whole:])
         return [batches[index] for index in random.permutation(len(batches))]
 
     def _make_batch(self, shape: BatchShape, uses: Int[np.ndarray, "n"]) -> PlannedBatch:
@@ -302,21 +290,19 @@ def choose_shapes(counts: LengthCounts, data: DataConfig) -> list[BatchShape]:
     at which a split saves the most padding, and splits the group there, until there are enough
     shapes or no split saves any. The shape of a group is its largest source and target length.
     """
-    largest = find_longest(counts)  # always a shape, so that it can take all leftover pairs
+    # Always a shape, so that it can take all leftover pairs.
+    largest = tuple(counts[:2].max(axis=1).tolist())
     groups, lengths = [counts], {largest}
     while True:
         saving, side, threshold, number = max(
-            (*find_best_split(*group), number) for number, group in enumerate(groups)
+            (*find_best_split(group), number) for number, group in enumerate(groups)
         )
         if saving == 0:
             break
         group = groups.pop(number)
         is_short = group[side] <= threshold
-        groups += [
-            LengthCounts(*(x[is_short] for x in group)),
-            LengthCounts(*(x[~is_short] for x in group)),
-        ]
-        finer = {find_longest(group) for group in groups} | {largest}
+        groups += [group[:, is_short], group[:, ~is_short]]
+        finer = {largest, *(tuple(group[:2].max(axis=1).tolist()) for group in groups)}
         if len(finer) > data.num_shapes:
             break
         lengths = finer
@@ -341,24 +327,19 @@ def count_lengths(
         new_keys, new_counts = np.unique(own_src * width + own_tgt, return_counts=True)
         keys, places = np.unique(np.concatenate([keys, new_keys]), return_inverse=True)
         counts = np.bincount(places, np.concatenate([counts, new_counts])).astype(np.int64)
-    return LengthCounts(keys // width * multiple, keys % width * multiple, counts)
+    return np.stack([keys // width * multiple, keys % width * multiple, counts])
 
 
-def find_longest(counts: LengthCounts) -> tuple[int, int]:
-    """The largest source length and the largest target length."""
-    return int(counts.src.max()), int(counts.tgt.max())
-
-
-def find_best_split(src: Lengths, tgt: Lengths, counts: Lengths) -> tuple[int, int, int]:
+def find_best_split(group: LengthCounts) -> tuple[int, int, int]:
     """Finds the split of a group of pairs into two that saves the most padding.
 
-    A split separates the pairs of at most `threshold` positions on one side from the others. The
-    arguments are the fields of `LengthCounts`. Returns (saved cost, side, threshold), where side is
-    0 for source and 1 for target; (0, 0, 0) if no split saves anything.
+    A split separates the pairs of at most `threshold` positions on one side from the others.
+    Returns (saved cost, side, threshold), where side is 0 for source and 1 for target; (0, 0, 0) if
+    no split saves anything.
     """
-    best = (0, 0, 0)
+    best, counts = (0, 0, 0), group[2]
     # From here on lengths are in units of cost, so that those of both sides can be added.
-    src, tgt = src * POSITION_COSTS[0], tgt * POSITION_COSTS[1]
+    src, tgt = group[0] * POSITION_COSTS[0], group[1] * POSITION_COSTS[1]
     total = int(counts.sum())
     whole = total * int(src.max() + tgt.max())
     for side, (split_by, other) in enumerate([(src, tgt), (tgt, src)]):

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
 from jaxtyping import Int
@@ -49,7 +49,7 @@ class Corpus(abc.ABC):
 
     name: str
     dropped: Mapping[str, int] = {}  # pairs that are left out, by the filter that drops them
-    tag: str = ""  # with which the ids of each source begin (`parts`); not part of the text
+    tag: str = ""  # with which the ids of each source begin (`directions`); not part of the text
     sides: tuple[int, ...] = (0, 1)  # of a pair; text alone has only the target, 1
     weight: float = 1.0  # how often an epoch of training uses each pair
 
@@ -99,15 +99,18 @@ class TextFile:
         reads the file only if its lines are asked for.
         """
         self.path = make_path(path)
-        self._version = self._find_version()
+        with _explain_read_errors(self.path):
+            check_regular(self.path)
+            self._version = find_version(self.path)
         known = recall(facts, self.path) if facts else None
         if known is None:
             self._check_encoding()
-            sha256 = hashlib.sha256(self._lines.text).hexdigest()
-            known = {"lines": len(self._lines.bounds) - 1, "sha256": sha256}
+            text, _, bounds = self._lines
+            known = {"lines": len(bounds) - 1, "sha256": hashlib.sha256(text).hexdigest()}
             if facts:
                 remember(facts, self.path, known, self._version)
-        self._num_lines, self._sha256 = int(known["lines"]), str(known["sha256"])
+        self._num_lines = int(known["lines"])
+        self.sha256 = str(known["sha256"])  # of the uncompressed text
 
     def __len__(self) -> int:
         return self._num_lines
@@ -117,31 +120,32 @@ class TextFile:
         if start == stop:
             return []
         text, is_copied, bounds = self._lines
-        if not is_copied:
+        if not is_copied:  # a copy cannot change
             self._check_version()
         lines = text[bounds[start] : bounds[stop]].decode().split("\n")
         return [line.removesuffix("\r") for line in lines[: stop - start]]
 
-    def fingerprint(self) -> str:
-        """SHA-256 of the uncompressed text."""
-        return self._sha256
-
-    def _find_version(self) -> str:
-        with _explain_read_errors(self.path):
-            check_regular(self.path)
-            return find_version(self.path)
-
     def _check_version(self) -> None:
-        if self._find_version() != self._version:
+        with _explain_read_errors(self.path):
+            is_same = find_version(self.path) == self._version
+        if not is_same:
             raise DataError(
                 f"{self.path} changed while it was read; start again when it is complete"
             )
 
     @functools.cached_property
-    def _lines(self) -> "_Lines":
+    def _lines(self) -> tuple[mmap.mmap, bool, Int[np.ndarray, "bounds"]]:
+        """The text, whether it is a copy, and where each line begins and the last one ends."""
         text, is_copied = _map_text(self.path)
         self._check_version()  # the facts may be of an earlier version than the copy
-        return _Lines(text, is_copied, _find_bounds(text))
+        codes = np.frombuffer(text, np.uint8)
+        bounds = [np.array([3 if text[:3] == b"\xef\xbb\xbf" else 0])]  # after a byte order mark
+        for start in range(0, len(codes), _BLOCK):
+            ends = np.flatnonzero(codes[start : start + _BLOCK] == ord("\n"))
+            bounds.append(ends + start + 1)
+        if codes[-1] != ord("\n"):
+            bounds.append(np.array([len(codes)]))
+        return text, is_copied, np.concatenate(bounds)
 
     def _check_encoding(self) -> None:
         text, _, bounds = self._lines
@@ -156,25 +160,6 @@ class TextFile:
                 raise DataError(
                     f"{self.path}, line {line}: {describe_bad_bytes(block, error.start)}"
                 ) from None
-
-
-class _Lines(NamedTuple):
-    """The text of a file, and where its lines are."""
-
-    text: mmap.mmap
-    is_copied: bool  # the text is no longer that of the file, so it cannot change
-    bounds: Int[np.ndarray, "bounds"]  # where each line begins, and the end of the last one
-
-
-def _find_bounds(text: mmap.mmap) -> Int[np.ndarray, "bounds"]:
-    codes = np.frombuffer(text, np.uint8)
-    bounds = [np.array([3 if text[:3] == b"\xef\xbb\xbf" else 0])]  # after a byte order mark
-    for start in range(0, len(codes), _BLOCK):
-        ends = np.flatnonzero(codes[start : start + _BLOCK] == ord("\n"))
-        bounds.append(ends + start + 1)
-    if codes[-1] != ord("\n"):
-        bounds.append(np.array([len(codes)]))
-    return np.concatenate(bounds)
 
 
 def _map_text(path: Path) -> tuple[mmap.mmap, bool]:
@@ -236,8 +221,7 @@ class TextCorpus(Corpus):
 
     def fingerprint(self) -> str:
         """SHA-256 of both texts' fingerprints, or the one that was given."""
-        own = self._src.fingerprint(), self._tgt.fingerprint()
-        return self._fingerprint or hash_strings("text", *own)
+        return self._fingerprint or hash_strings("text", self._src.sha256, self._tgt.sha256)
 
 
 class ListCorpus(Corpus):
@@ -257,52 +241,6 @@ class ListCorpus(Corpus):
     def fingerprint(self) -> str:
         """A hash of every sentence."""
         return hash_strings("list", *(text for pair in self._pairs for text in pair))
-
-
-class TargetsAlone(Corpus):
-    """The targets of a corpus as text alone: each pair has an empty source."""
-
-    sides = (1,)
-
-    def __init__(self, corpus: Corpus):
-        self._corpus, self.name = corpus, corpus.name
-
-    def __len__(self) -> int:
-        return len(self._corpus)
-
-    def read(self, start: int, stop: int) -> list[Pair]:
-        """The pairs [start, stop), with empty sources."""
-        return [("", tgt) for _, tgt in self._corpus.read(start, stop)]
-
-    def fingerprint(self) -> str:
-        """A hash of the corpus's fingerprint."""
-        return hash_strings("targets alone", self._corpus.fingerprint())
-
-
-class ConcatenatedCorpus(Corpus):
-    """The pairs of several corpora, one corpus after the other."""
-
-    def __init__(self, parts: Sequence[Corpus]):
-        self.name = ", ".join(part.name for part in parts)
-        self.tag, self.sides = parts[0].tag, parts[0].sides
-        self._parts = parts
-        self._ends = np.cumsum([len(part) for part in parts])
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def read(self, start: int, stop: int) -> list[Pair]:
-        """The pairs [start, stop), read from the parts that hold them."""
-        pairs: list[Pair] = []
-        for part, end in zip(self._parts, self._ends.tolist(), strict=True):
-            begin = end - len(part)
-            if start < end and begin < stop:
-                pairs += part.read(max(start - begin, 0), min(stop - begin, len(part)))
-        return pairs
-
-    def fingerprint(self) -> str:
-        """A hash of the parts' fingerprints."""
-        return hash_strings("concatenated", *(part.fingerprint() for part in self._parts))
 
 
 def hash_strings(*strings: str) -> str:

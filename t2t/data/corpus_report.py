@@ -17,9 +17,9 @@ from t2t.data.batch import UNK_ID
 from t2t.data.batching import BatchPlan, CorpusLengths, find_dropped
 from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
+from t2t.data.directions import list_directions
 from t2t.data.filters import FILTERS, FilteredCorpus, is_identical
 from t2t.data.objectives import make_objective
-from t2t.data.parts import list_directions
 from t2t.data.spelling import SpelledCorpus, Spelling
 from t2t.data.stages import format_stage, list_stages, measure_stages
 from t2t.data.token_cache import tokenize_corpus
@@ -153,7 +153,7 @@ def _describe_split(
         texts = ((pair[number], seen[number]) for pair, seen in zip(corpus, spelled, strict=True))
         sentences = (_describe_sentence(*each, divide, characters) for each in texts)
         facts[side] = np.fromiter(sentences, _SENTENCE, len(corpus))
-        counts = tokenized.count_ids(side, tokenizer.vocab_size)
+        counts = tokenized.count_ids(number, tokenizer.vocab_size)
         is_byte = [tokenizer.is_byte(token) for token in range(tokenizer.vocab_size)]
         unknown[side] = float(counts[UNK_ID] / counts.sum())
         byte_pieces[side] = float(counts[is_byte].sum() / counts.sum())

@@ -1,16 +1,16 @@
 """Opens the corpora that a `DataConfig` names: config, parts, source, pairs."""
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import call_variant
-from t2t.data import hugging_face, multi30k, phrasebook, tfds_corpus
-from t2t.data.corpus import ConcatenatedCorpus, Corpus, DataError, TargetsAlone, TextCorpus
-from t2t.data.parts import Direction, Part, choose_direction, find_tag, resolve
+from t2t.data.corpus import Corpus, DataError, TextCorpus
+from t2t.data.directions import choose_direction, find_tag
+from t2t.data.parts import Direction, Part, Source, resolve
 from t2t.runtime.distributed import process_0_first
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.open_text import PACKED_SUFFIXES
@@ -25,12 +25,7 @@ class Data(NamedTuple):
     training: list[Corpus]  # with their weights
     validation: dict[str, Corpus]  # of each direction with this split, by its name, such as en-de
     splits: tuple[str, ...]  # the names of all splits
-
-    @property
-    def corpora(self) -> dict[str, list[Corpus]]:
-        """The corpora by split, as the run's ledger records them."""
-        held_out = {"validation": [*self.validation.values()]} if self.validation else {}
-        return {"train": self.training} | held_out
+    corpora: dict[str, list[Corpus]]  # by split, as the run's ledger records them
 
 
 def open_data(directions: Sequence[Direction], tokenizer: TokenizerConfig = _CASED) -> Data:
@@ -54,7 +49,10 @@ def open_data(directions: Sequence[Direction], tokenizer: TokenizerConfig = _CAS
                 for split in part.files.keys() - {"train", "validation"}:
                     open_part(part, split)
     splits = _list_splits([part for each in directions for part in each.parts])
-    return Data(training, validation, splits)
+    corpora = {"train": training}
+    if validation:
+        corpora["validation"] = [*validation.values()]
+    return Data(training, validation, splits, corpora)
 
 
 def check_paths(data: DataConfig) -> list[Direction]:
@@ -145,7 +143,11 @@ def open_split(data: DataConfig, split: str, tokenizer: TokenizerConfig = _CASED
     if split != "train":
         return _open_held_out(direction, split)
     corpora = _open_direction(direction, tokenizer)
-    return corpora[0] if len(corpora) == 1 else ConcatenatedCorpus(corpora)
+    if len(corpora) == 1:
+        return corpora[0]
+    from t2t.data.derived_corpora import ConcatenatedCorpus
+
+    return ConcatenatedCorpus(corpora)
 
 
 def _open_held_out(direction: Direction, split: str) -> Corpus:
@@ -164,42 +166,9 @@ def _unknown_split(direction: Direction, split: str) -> DataError:
     )
 
 
-class Source(NamedTuple):
-    """How the splits of a part are found and opened."""
-
-    list_splits: Callable[[Part], Iterable[str]]
-    open: Callable[[Part, str], Corpus | None]
-    prepare: Callable[[Part], object] = lambda part: None  # what must be done before it is opened
-    # the files of the training text, which need not exist; none for what is small
-    find_text: Callable[[Part], Sequence[Path]] = lambda part: ()
-
-
 def _open_text(part: Part, split: str) -> Corpus:
     src, tgt = part.files[split]
     return TextCorpus(src, tgt, part.facts, name=str(tgt) if src == tgt else "")
-
-
-SOURCES = {
-    "phrasebook": Source(lambda _: phrasebook.SPLITS, phrasebook.open_phrasebook),
-    "multi30k": Source(lambda _: multi30k.SPLITS, multi30k.open_multi30k),
-    "tfds": Source(
-        tfds_corpus.list_tfds_splits,
-        tfds_corpus.open_tfds,
-        tfds_corpus.prepare_tfds,
-        tfds_corpus.find_tfds_text,
-    ),
-    "hf": Source(
-        hugging_face.list_hf_splits,
-        hugging_face.open_hf,
-        hugging_face.prepare_hf,
-        hugging_face.find_hf_text,
-    ),
-    "text": Source(
-        lambda part: part.files,
-        _open_text,
-        find_text=lambda part: part.files["train"],
-    ),
-}
 
 
 def _open_registered(part: Part, split: str) -> Corpus | None:
@@ -216,11 +185,26 @@ def _list_registered(part: Part) -> list[str]:
     return [split for split in common if _open_registered(part, split) is not None]
 
 
+_TEXT = Source(lambda part: part.files, _open_text, find_text=lambda part: part.files["train"])
 _REGISTERED = Source(_list_registered, _open_registered)
 
 
 def _find_source(part: Part) -> Source:
-    return SOURCES.get(part.config.source, _REGISTERED)
+    """The source of a part; the modules of others are not imported."""
+    match part.config.source:
+        case "phrasebook":
+            from t2t.data.phrasebook import SOURCE
+        case "multi30k":
+            from t2t.data.multi30k import SOURCE
+        case "tfds":
+            from t2t.data.tfds_corpus import SOURCE
+        case "hf":
+            from t2t.data.hugging_face import SOURCE
+        case "text":
+            return _TEXT
+        case _:
+            return _REGISTERED
+    return SOURCE
 
 
 def open_part(part: Part, split: str) -> Corpus | None:
@@ -237,6 +221,8 @@ def open_part(part: Part, split: str) -> Corpus | None:
         return None
     corpus = source.open(part, split)
     if corpus is not None and is_text_alone(part.config):
+        from t2t.data.derived_corpora import TargetsAlone
+
         return TargetsAlone(corpus)
     if corpus is not None and (tag := find_tag(part.config)):
         corpus.tag, corpus.name = tag, f"{''.join(part.config.directions)}: {corpus.name}"
@@ -283,5 +269,5 @@ def measure_training_text(directions: Sequence[Direction]) -> int:
             measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)
             for path in dict.fromkeys(files)  # text alone is both sides of its corpus
         )
-        total += size or (tfds_corpus.measure_tfds(part) if part.config.source == "tfds" else 0)
+        total += size or _find_source(part).measure(part)
     return total

@@ -15,7 +15,7 @@ from typing import Any
 
 from t2t.data.cache_folders import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.data.corpus import Corpus, DataError, TextCorpus, hash_strings
-from t2t.data.parts import Part
+from t2t.data.parts import Part, Source
 from t2t.data.row_files import SUFFIXES, Row, describe_columns, find_suffix, read_rows, shorten
 from t2t.storage.open_text import PACKED_SUFFIXES, TextError, check_regular
 from t2t.storage.paths import describe_error, find_version, measure_size
@@ -302,3 +302,6 @@ def _explain(part: Part, origin: str, error: Exception, count: int = 0) -> DataE
         f"{origin} cannot be read: {reason}; check the network, and data.hf_name: "
         "OWNER/NAME:CONFIGURATION@REVISION, or a folder that exists"
     )
+
+
+SOURCE = Source(list_hf_splits, open_hf, prepare_hf, find_hf_text)

@@ -19,8 +19,8 @@ from jaxtyping import Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
 from t2t.data.batching import BatchPlan
-from t2t.data.objectives import Objective, make_keys
-from t2t.data.token_cache import TokenizedCorpus
+from t2t.data.objectives import Corruption, Objective, Sentences, make_keys
+from t2t.data.token_cache import TokenizedCorpus, find_ragged
 from t2t.runtime.mesh import RULES
 
 PREFETCH = 16  # batches; enough to cover the time in which the next epoch is planned
@@ -73,10 +73,14 @@ class Loader:
         # The pairs of a row follow each other.
         src_offsets = _find_offsets(self.plan.src_lengths[indices], row_numbers, shape.src_length)
         tgt_offsets = _find_offsets(self.plan.tgt_lengths[indices], row_numbers, shape.tgt_length)
-        epoch = step // self.plan.steps_per_epoch
-        keys = make_keys(self.plan.seed, epoch, planned.uses[mine])
         destinations = (src_offsets, src.reshape(-1)), (tgt_offsets, tgt.reshape(-1))
-        self._objective.fill(self._tokens, indices, keys, *destinations)
+        if isinstance(self._objective, Corruption):
+            keys = make_keys(self.plan.seed, step // self.plan.steps_per_epoch, planned.uses[mine])
+            made = self._objective.corrupt(Sentences(*self._tokens.read_targets(indices)), keys)
+            for (offsets, array), (ids, lengths) in zip(destinations, made, strict=True):
+                array[find_ragged(offsets, lengths)] = ids
+        else:
+            self._tokens.copy(indices, *destinations)
         batch = make_batch(src, tgt)
         if not self._objective.predicts_end:
             return batch._replace(weights=batch.weights * (tgt != EOS_ID))
@@ -129,14 +133,16 @@ def find_row_shards(mesh: Mesh) -> RowShards:
     total = math.prod(mesh.shape[axis] for axis in RULES["batch"])
     # In an array with one element for each shard, a device's index is the number of its shard; the
     # start of the slice is None if there is only one shard.
-    indices = _row_sharding(mesh).addressable_devices_indices_map((total,)).values()
+    sharding = NamedSharding(mesh, PartitionSpec(RULES["batch"]))
+    indices = sharding.addressable_devices_indices_map((total,)).values()
     starts = {index[0].start or 0 for index in indices if index is not None}
     return RowShards(total, tuple(sorted(starts)))
 
 
 def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
     """Creates the global batch on the mesh; `batch` holds the rows of this process's shards."""
-    put: DeviceBatch = jax.make_array_from_process_local_data(_row_sharding(mesh), batch)
+    sharding = NamedSharding(mesh, PartitionSpec(RULES["batch"]))
+    put: DeviceBatch = jax.make_array_from_process_local_data(sharding, batch)
     return put
 
 
@@ -148,7 +154,3 @@ def prefetch(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterat
         if len(ahead) > count:
             yield ahead.popleft()
     yield from ahead
-
-
-def _row_sharding(mesh: Mesh) -> NamedSharding:
-    return NamedSharding(mesh, PartitionSpec(RULES["batch"]))

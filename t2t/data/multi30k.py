@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 from t2t.data.corpus import Corpus, DataError, TextCorpus
-from t2t.data.parts import Part, check_languages
+from t2t.data.parts import Part, Source, check_languages
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.paths import make_path
 
@@ -77,3 +77,6 @@ def _download(name: str, folder: Path) -> Path:
     with explain_write_errors(DataError, path, "data.cache_directory sets the folder"):
         write_file(path, packed)
     return path
+
+
+SOURCE = Source(lambda _: SPLITS, open_multi30k)

@@ -23,7 +23,7 @@ from t2t.config.objective_rules import (
 from t2t.config.variants import CHOICES, call_variant, make_variant_error
 from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.batching import CorpusLengths, Lengths
-from t2t.data.token_cache import Destination, TokenizedCorpus, find_ragged
+from t2t.data.token_cache import find_ragged
 from t2t.data.tokenizer import Tokenizer
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64
@@ -61,17 +61,6 @@ class Objective:
         """Returns the lengths of the pairs' sides from those of the corpus, all with EOS."""
         return sides
 
-    def fill(
-        self,
-        tokens: TokenizedCorpus,
-        indices: Int[np.ndarray, "n"],
-        keys: Keys,  # noqa: ARG002  (nothing is drawn)
-        src: Destination,
-        tgt: Destination,
-    ) -> None:
-        """Writes both sides of the pairs with these indices; `keys` are those of `make_keys`."""
-        tokens.copy(indices, src, tgt)
-
 
 class Corruption(Objective, abc.ABC):
     """Pairs that are made from the ids of a text."""
@@ -80,19 +69,6 @@ class Corruption(Objective, abc.ABC):
 
     def __init__(self, data: DataConfig):
         self._data = data
-
-    def fill(
-        self,
-        tokens: TokenizedCorpus,
-        indices: Int[np.ndarray, "n"],
-        keys: Keys,
-        src: Destination,
-        tgt: Destination,
-    ) -> None:
-        """As in `Objective`."""
-        pair = self.corrupt(Sentences(*tokens.read_targets(indices)), keys)
-        for (offsets, array), (ids, lengths) in zip((src, tgt), pair, strict=True):
-            array[find_ragged(offsets, lengths)] = ids
 
     @abc.abstractmethod
     def corrupt(self, texts: Sentences, keys: Keys) -> tuple[Sentences, Sentences]:

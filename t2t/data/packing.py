@@ -79,7 +79,8 @@ class PackedBatchPlan(BatchPlan):
                 rows = pack_rows(*lengths, length, self.seed)
                 if share * (rows.max(initial=-1) + 1) < 1:
                     rows = np.arange(len(pairs))
-                fullest = measure_fullest(rows, *lengths, fullest)
+                if is_text_alone(data):
+                    fullest = measure_fullest(rows, *lengths, fullest)
                 packed.append(self._number_uses(pairs, earlier)[np.argsort(rows, kind="stable")])
                 sizes.append(np.bincount(rows).astype(np.int32))
             group_ends.append(sum(map(len, sizes)) - 1)  # number of rows so far

@@ -8,8 +8,9 @@ import gzip
 import importlib.resources
 
 from t2t.data.corpus import Corpus, ListCorpus, Pair
-from t2t.data.parts import Part, check_languages
+from t2t.data.parts import Part, Source, check_languages
 
+_LANGUAGES = ("en", "de")  # of the sentences of a row
 SPLITS = ("train", "validation", "test", "long")
 
 
@@ -19,11 +20,9 @@ def open_phrasebook(part: Part, split: str) -> Corpus:
     Raises:
         DataError: the languages are not English and German.
     """
-    check_languages(part, ("en", "de"))
-    pairs = read_pairs(split)
-    if part.config.src_language == "de":
-        pairs = [(german, english) for english, german in pairs]
-    return ListCorpus(f"phrasebook, {split}", pairs)
+    check_languages(part, _LANGUAGES)
+    src, tgt = map(_LANGUAGES.index, part.languages)
+    return ListCorpus(f"phrasebook, {split}", [(row[src], row[tgt]) for row in _read_rows(split)])
 
 
 def read_pairs(split: str) -> list[Pair]:
@@ -48,3 +47,6 @@ def _read_rows(split: str) -> list[list[str]]:
     text = gzip.decompress(file.read_bytes()).decode()
     rows = (row.split("\t") for row in text.splitlines())
     return [row[1:] for row in rows if row[0] == split]
+
+
+SOURCE = Source(lambda _: SPLITS, open_phrasebook)

@@ -9,6 +9,7 @@ Sentences are segmented word by word, since no sub-word spans two words.
 """
 
 import abc
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -45,39 +46,48 @@ def sample_vocabulary(vocabulary: Vocabulary, config: Config, epoch: int) -> Voc
         if data.sampled_sides in ("both", side):
             stream = f"{kind} {_VERSION} {data.subword_sampling} {side} {config.seed} {epoch}"
             longest = data.max_length - (side == "src" and bool(data.directions))  # without a tag
-            sides[side] = SampledTokenizer(plain, kind, data.subword_sampling, stream, longest)
+            sides[side] = sample_tokenizer(plain, kind, data.subword_sampling, stream, longest)
     return dataclasses.replace(vocabulary, src=sides["src"], tgt=sides["tgt"])
 
 
-class SampledTokenizer(Tokenizer):
-    """A tokenizer that samples, with random numbers named by `stream` and the text.
+def sample_tokenizer(
+    plain: Tokenizer, kind: str, sampling: float, stream: str, max_length: int
+) -> Tokenizer:
+    """Returns a tokenizer that samples, with random numbers named by `stream` and the text.
 
-    A sentence is not sampled if it, or the sample, has more than `max_length` sub-words: so the
-    same sentences are too long for training in every epoch. Nor is a sentence sampled that is not
-    segmented word by word (`Tokenizer.is_plain`).
+    `kind` and `sampling` are `tokenizer.kind` and `data.subword_sampling`. A sentence is not
+    sampled if it, or the sample, has more than `max_length` sub-words: so the same sentences are
+    too long for training in every epoch. Nor is a sentence sampled that is not segmented word by
+    word (`Tokenizer.is_plain`).
     """
+    sampled = copy.copy(plain)
+    sampled.stream = f"{stream} {max_length}".encode()
+    sampled.resample = _Resampling(plain, kind, sampling, sampled.stream, max_length)
+    return sampled
 
-    def __init__(self, plain: Tokenizer, kind: str, sampling: float, stream: str, max_length: int):
-        """`kind` and `sampling` are `tokenizer.kind` and `data.subword_sampling`."""
-        super().__init__(plain.model, "the vocabulary", plain.table)
+
+class _Resampling:
+    """Replaces segmentations by samples (`Tokenizer.resample`)."""
+
+    def __init__(self, plain: Tokenizer, kind: str, sampling: float, stream: bytes, longest: int):
+        """The arguments are those of `sample_tokenizer`."""
         self._plain, self._kind, self._sampling = plain, kind, sampling
-        self._max_length, self.stream = max_length, f"{stream} {max_length}".encode()
+        self._stream, self._longest = stream, longest
 
-    def _segment(self, sentences: Sequence[str]) -> Rows:
+    def __call__(self, sentences: Sequence[str], encoded: Rows) -> Rows:
         """Samples the ids of each sentence, ending in EOS; the same ones for the same list."""
-        digest = hashlib.sha256(self.stream)
+        digest = hashlib.sha256(self._stream)
         for sentence in sentences:
             digest.update(sentence.encode(errors="surrogatepass") + b"\n")
         random = np.random.default_rng(np.frombuffer(digest.digest(), np.uint32))
-        encoded = self._plain.encode(sentences)
         chosen = [
             place
             for place, (sentence, ids) in enumerate(zip(sentences, encoded, strict=True))
-            if len(ids) <= self._max_length and self._plain.is_plain(sentence)
+            if len(ids) <= self._longest and self._plain.is_plain(sentence)
         ]
         sampled = self._sampler.sample([sentences[place] for place in chosen], random)
         for place, ids in zip(chosen, sampled, strict=True):
-            if len(ids) <= self._max_length:
+            if len(ids) <= self._longest:
                 encoded[place] = ids
         return encoded
 

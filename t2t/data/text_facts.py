@@ -19,7 +19,7 @@ from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.config.languages import is_text_without_spaces
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair, sample_pairs
 from t2t.data.corpus_sources import open_training
-from t2t.data.parts import list_tags
+from t2t.data.directions import list_tags
 from t2t.data.tokenizer import make_normalizer, open_given, split_words, train_vocabulary
 
 _log = logging.getLogger(__name__)

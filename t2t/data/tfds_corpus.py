@@ -10,7 +10,7 @@ from typing import Any
 
 from t2t.data.cache_folders import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.data.corpus import Corpus, DataError, Pair, TextCorpus, hash_strings
-from t2t.data.parts import Part, check_languages
+from t2t.data.parts import Part, Source, check_languages
 from t2t.storage.paths import make_local_path
 
 _BLOCK = 1000  # records that are read together
@@ -147,3 +147,6 @@ def _read_pairs(part: Part, builder: Any, split: str) -> Iterator[Pair]:
     for start in range(0, len(records), _BLOCK):
         for record in records.__getitems__(range(start, min(start + _BLOCK, len(records)))):
             yield record[src].decode(), record[tgt].decode()
+
+
+SOURCE = Source(list_tfds_splits, open_tfds, prepare_tfds, find_tfds_text, measure_tfds)

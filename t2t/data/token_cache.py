@@ -45,11 +45,6 @@ class Side(NamedTuple):
     ends: Int[np.ndarray, "n"]
     origin: str = ""  # the folder, for messages
 
-    @property
-    def lengths(self) -> Int[np.ndarray, "n"]:
-        """Sub-words of each sentence, with EOS; a new array in memory."""
-        return np.diff(self.ends, prepend=0).astype(np.int32)
-
     def measure(self, indices: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
         """Sub-words of some sentences, with EOS."""
         lengths: np.ndarray = self.ends[indices] - np.where(indices > 0, self.ends[indices - 1], 0)
@@ -76,6 +71,9 @@ class Side(NamedTuple):
         into[find_ragged(offsets, lengths)] = ids
 
 
+Shard = tuple[Side, Side]  # source and target of consecutive pairs of a corpus
+
+
 def find_ragged(
     starts: Int[np.ndarray, "n"], lengths: Int[np.ndarray, "n"]
 ) -> Int[np.ndarray, "tokens"]:
@@ -84,13 +82,6 @@ def find_ragged(
     tokens = np.arange(ends[-1] if len(ends) else 0)
     indices: np.ndarray = tokens + np.repeat(starts - (ends - lengths), lengths)
     return indices
-
-
-class Shard(NamedTuple):
-    """Source and target of consecutive pairs of a corpus."""
-
-    src: Side
-    tgt: Side
 
 
 def is_built(path: Path) -> bool:
@@ -185,17 +176,15 @@ def _open(folder: Path, origin: Path) -> Shard | None:
             arrays[name] = np.asarray(np.memmap(folder / name, entry["dtype"], mode="r"))
             if arrays[name].nbytes != entry["size"]:
                 raise ValueError(f"{name} does not have the size of {_INDEX}")
-        src, tgt = (
-            Side(arrays[f"{side}.ids"], arrays[f"{side}.ends"], str(origin)) for side in _SIDES
-        )
+        src, tgt = (Side(arrays[f"{n}.ids"], arrays[f"{n}.ends"], str(origin)) for n in _SIDES)
         for side in (src, tgt):
-            if side.ends[-1] != len(side.ids) or side.lengths.min() < 1:
+            if side.ends[-1] != len(side.ids) or np.diff(side.ends, prepend=0).min() < 1:
                 raise ValueError("the ends of sentences do not fit the ids")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         logging.warning("the cache %s is damaged (%s); it is built again", origin, reason)
         return None
-    return Shard(src, tgt)
+    return src, tgt
 
 
 class TokenizedCorpus:
@@ -203,7 +192,9 @@ class TokenizedCorpus:
 
     def __init__(self, shards: Sequence[Shard]):
         self.shards = shards
-        self._ends = np.cumsum([len(shard.src.ends) for shard in shards], dtype=np.int64)
+        sizes = np.array([len(tgt.ends) for _, tgt in shards], np.int64)
+        self._ends = np.cumsum(sizes)  # the number of pairs up to each shard's end
+        self._starts = self._ends - sizes
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -212,14 +203,17 @@ class TokenizedCorpus:
     def lengths(self) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
         """Sub-words of each source and of each target, with EOS; new arrays in memory."""
         sides = zip(*self.shards, strict=True)
-        src, tgt = (np.concatenate([each.lengths for each in side]) for side in sides)
+        src, tgt = (
+            np.concatenate([np.diff(each.ends, prepend=0).astype(np.int32) for each in side])
+            for side in sides
+        )
         return src, tgt
 
-    def count_ids(self, side: str, size: int) -> Int[np.ndarray, "size"]:
-        """How often each id below `size` occurs on a side, "src" or "tgt"."""
+    def count_ids(self, side: int, size: int) -> Int[np.ndarray, "size"]:
+        """How often each id below `size` occurs on a side, 0 or 1 (source or target)."""
         counts = np.zeros(size, np.int64)
         for shard in self.shards:
-            ids = getattr(shard, side).ids
+            ids = shard[side].ids
             for start in range(0, len(ids), SHARD):
                 counts += np.bincount(ids[start : start + SHARD], minlength=size)
         return counts
@@ -235,11 +229,11 @@ class TokenizedCorpus:
     ) -> tuple[Int[np.ndarray, "tokens"], Int[np.ndarray, "n"]]:
         """Returns the ids of some targets, one after the other, and the length of each."""
         lengths = np.empty(len(indices), np.int64)
-        for shard, own, places in self._divide(indices):
-            lengths[own] = shard.tgt.measure(places)
+        for (_, tgt), own, places in self._divide(indices):
+            lengths[own] = tgt.measure(places)
         offsets, ids = np.cumsum(lengths) - lengths, np.empty(lengths.sum(), np.int32)
-        for shard, own, places in self._divide(indices):
-            shard.tgt.copy(places, offsets[own], ids)
+        for (_, tgt), own, places in self._divide(indices):
+            tgt.copy(places, offsets[own], ids)
         return ids, lengths
 
     def _divide(
@@ -248,9 +242,8 @@ class TokenizedCorpus:
         """Yields each shard with pairs of these indices: which ones, and their places in it."""
         numbers = np.searchsorted(self._ends, indices, side="right")
         for number in np.unique(numbers).tolist():
-            shard = self.shards[number]
             (own,) = np.nonzero(numbers == number)
-            yield shard, own, indices[own] - self._ends[number] + len(shard.src.ends)
+            yield self.shards[number], own, indices[own] - self._starts[number]
 
 
 def tokenize_corpus(

@@ -18,7 +18,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -27,7 +27,7 @@ import sentencepiece
 from t2t.config.fields import ConfigError, DecodingConfig, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import Corpus, DataError, sample_pairs
-from t2t.data.piece_table import SPACE, PieceTable, TableProcessor
+from t2t.data.piece_table import SPACE, PieceTable
 from t2t.data.sentences import clean_sentence, split_sentences
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.paths import describe_error, make_path
@@ -62,19 +62,18 @@ class VocabularyError(ValueError):
     """A vocabulary that is missing or damaged; the message names the file."""
 
 
-class SpecialIdsError(VocabularyError):
-    """A vocabulary whose special tokens have other ids than t2t's."""
-
-
 class Tokenizer:
     """A SentencePiece model, from the bytes of its file; `origin` names it in error messages.
 
     With a table, the ids are the table's, as those of an imported vocabulary.
     """
 
-    tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`parts`)
+    tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`directions`)
     _has_warned = False  # of special symbols in a text
-    stream: bytes = b""  # names the random numbers of one that samples (`subword_sampling`)
+    # Segments sentences anew, given their ids; `stream` names its random numbers
+    # (`subword_sampling`).
+    resample: Callable[[Sequence[str], list[list[int]]], list[list[int]]] | None = None
+    stream: bytes = b""
 
     def __init__(self, model: bytes, origin: str, table: PieceTable | None = None):
         try:
@@ -84,15 +83,19 @@ class Tokenizer:
                 f"{origin} is damaged: SentencePiece cannot read its {len(model)} bytes; "
                 "restore it from a copy of the run directory"
             ) from None
-        if table is not None:
-            self._processor = TableProcessor(self._processor, table)
-        for piece, expected in _SPECIAL_IDS.items():
+        for piece, expected in ({} if table else _SPECIAL_IDS).items():
             if (found := getattr(self._processor, f"{piece}_id")()) != expected:
-                raise SpecialIdsError(
+                raise VocabularyError(
                     f"{origin} gives {piece.upper()} the id {found} instead of {expected}; use a "
-                    "vocabulary that this project trained"
+                    "vocabulary that this project trained, or one that SentencePiece trained with "
+                    "pad_id=0, bos_id=1, eos_id=2 and unk_id=3"
                 )
+        if table:
+            from t2t.data.table_processor import TableProcessor  # of imported vocabularies alone
+
+            self._processor = TableProcessor(self._processor, table)
         self.model, self.table = model, table
+        self.vocab_size = int(self._processor.vocab_size())  # V, special pieces included
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
@@ -129,13 +132,6 @@ class Tokenizer:
         return tagged
 
     @property
-    def identity(self) -> bytes:
-        """Tells apart tokenizers that may encode the same text differently."""
-        table = self.table.dump() if self.table else b""
-        tag = str(self.tag_ids).encode() if self.tag_ids else b""
-        return self.model + table + self.stream + tag
-
-    @property
     def kind(self) -> str:
         """`tokenizer.kind`: symbols are whole words; scores of bpe are ranks, without fractions."""
         pieces = self.list_pieces()
@@ -149,11 +145,6 @@ class Tokenizer:
         """`tokenizer.byte_fallback`: whether characters without a piece are spelled in bytes."""
         return any(map(self.is_byte, range(self.vocab_size)))
 
-    @property
-    def vocab_size(self) -> int:
-        """The number of pieces, V, special ones included."""
-        return int(self._processor.vocab_size())
-
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         """Ids of each sentence, from a tag to EOS; an empty sentence is EOS alone.
 
@@ -162,7 +153,9 @@ class Tokenizer:
         """
         if self.table:
             self._check_typed(sentences)
-        rows = self._segment(sentences)
+        rows = self.encode_words([*map(clean_sentence, sentences)])
+        if self.resample:
+            rows = self.resample(sentences, rows)
         return [[*self.tag_ids, *row] if len(row) > 1 else row for row in rows]
 
     def _check_typed(self, sentences: Sequence[str]) -> None:
@@ -194,11 +187,8 @@ class Tokenizer:
         It is not with "▁", which SentencePiece treats as a space of another kind, or with added
         pieces.
         """
-        is_cut = isinstance(self._processor, TableProcessor) and self._processor.has_added(sentence)
+        is_cut = self.table is not None and self._processor.has_added(sentence)
         return SPACE not in sentence and not is_cut
-
-    def _segment(self, sentences: Sequence[str]) -> list[list[int]]:
-        return self.encode_words([*map(clean_sentence, sentences)])
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Ids of each text as it is, ending in EOS, also if no character of it is visible."""
@@ -319,8 +309,12 @@ class Vocabulary:
 
     def fingerprint(self) -> str:
         """SHA-256 of the SentencePiece models, of how text is sampled, and of a tag."""
-        sides = [self.src] if self.src is self.tgt else [self.src, self.tgt]
-        return hashlib.sha256(b"".join(side.identity for side in sides)).hexdigest()
+        digest = hashlib.sha256()
+        for side in [self.src] if self.src is self.tgt else [self.src, self.tgt]:
+            table = side.table.dump() if side.table else b""
+            tag = str(side.tag_ids).encode() if side.tag_ids else b""
+            digest.update(side.model + table + side.stream + tag)
+        return digest.hexdigest()
 
     def save(self, directory: Path) -> None:
         """Writes `joint.model`, or `src.model` and `tgt.model`, and `lines.json`; atomically each.
@@ -401,11 +395,6 @@ def open_given(given: str) -> Vocabulary:
             return Vocabulary.load(path)
         tokenizer = Tokenizer.load(path)
         return Vocabulary(tokenizer, tokenizer)
-    except SpecialIdsError as error:
-        raise ConfigError(
-            f"tokenizer.path: {error}, or one that SentencePiece trained with pad_id=0, bos_id=1, "
-            "eos_id=2 and unk_id=3"
-        ) from None
     except VocabularyError as error:
         raise ConfigError(f"tokenizer.path: {error}") from None
 
@@ -418,7 +407,7 @@ def train_vocabulary(
 ) -> Vocabulary:
     """Trains a vocabulary on the corpora, which must be training text, and saves it.
 
-    `tags` become control symbols: pieces that stand for no text (`parts`). The pairs
+    `tags` become control symbols: pieces that stand for no text (`directions`). The pairs
     of a corpus are read as often as its weight says. The result is deterministic. If there are more
     than five million pairs, every second, third, ... is used, and a warning says so.
 
@@ -496,13 +485,14 @@ def _train(
     except RuntimeError as error:
         raise ConfigError(_explain(str(error), text, config)) from None
     tokenizer = Tokenizer(model.getvalue(), "the vocabulary just trained")
-    encoded = zip(symbols, tokenizer.encode_words([*symbols]), strict=True)
-    if unknown := [symbol for symbol, ids in encoded if UNK_ID in ids]:
-        logging.warning(
-            "%d of %d symbols of the %s are unknown, such as %s: the rarest if tokenizer."
-            "vocab_size=%d is too small, and those that are named like special pieces",
-            len(unknown), len(symbols), text, unknown[-1], config.vocab_size,
-        )  # fmt: skip
+    if is_symbols:
+        encoded = zip(symbols, tokenizer.encode_words([*symbols]), strict=True)
+        if unknown := [symbol for symbol, ids in encoded if UNK_ID in ids]:
+            logging.warning(
+                "%d of %d symbols of the %s are unknown, such as %s: the rarest if tokenizer."
+                "vocab_size=%d is too small, and those that are named like special pieces",
+                len(unknown), len(symbols), text, unknown[-1], config.vocab_size,
+            )  # fmt: skip
     return tokenizer
 
 

@@ -16,7 +16,7 @@ from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import load_config, override, overrides
 from t2t.config.objective_rules import check_scores
 from t2t.config.variants import has_registered
-from t2t.data.parts import choose_direction, find_tag
+from t2t.data.directions import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
 from t2t.decoding.translation import Translation

@@ -54,7 +54,7 @@ def evaluate_output(request: OutputRequest) -> Evaluation:
     if empty := sum(not line.strip() for line in lines):
         _log.warning("%s: %d of %d translations are empty", flag, empty, count)
     passport = Passport(
-        origin={"file": hypotheses.path.name, "sha256": hypotheses.fingerprint()},
+        origin={"file": hypotheses.path.name, "sha256": hypotheses.sha256},
         code={"t2t": hash_code((), list_code(*MODULES)), "plugins": hash_code((), ())},
         versions=find_versions(PACKAGES),
         **scores.describe(),

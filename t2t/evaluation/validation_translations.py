@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from t2t.config.fields import Config
 from t2t.data.corpus import Corpus
-from t2t.data.parts import list_directions
+from t2t.data.directions import list_directions
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.measures import MeasureError, TestSet, have_spaces

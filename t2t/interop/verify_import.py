@@ -21,7 +21,7 @@ import numpy as np
 
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import BOS_ID, PAD_ID, pad_sentences
-from t2t.data.parts import find_tag
+from t2t.data.directions import find_tag
 from t2t.data.sentences import clean_sentence
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.interop.foreign_model import ForeignModel

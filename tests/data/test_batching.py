@@ -191,7 +191,7 @@ def test_split_saves_the_most_padding() -> None:
         for cut in sorted(set(lengths.tolist()))[:-1]:
             parts = np.flatnonzero(lengths <= cut), np.flatnonzero(lengths > cut)
             savings[side, cut] = cost(np.arange(60)) - sum(map(cost, parts))
-    saving, side, cut = find_best_split(*count_lengths(src, tgt, 1))
+    saving, side, cut = find_best_split(count_lengths(src, tgt, 1))
     assert saving == max(savings.values()) == savings[side, cut]
 
 

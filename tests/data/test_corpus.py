@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t.data.corpus import ConcatenatedCorpus, DataError, ListCorpus, TextCorpus, TextFile
+from t2t.data.corpus import DataError, ListCorpus, TextCorpus, TextFile
+from t2t.data.derived_corpora import ConcatenatedCorpus
 from t2t.storage.open_text import pack
 
 

@@ -12,12 +12,7 @@ from t2t.config.rules import validate
 from t2t.data import corpus_sources
 from t2t.data.batch import EOS_ID
 from t2t.data.corpus import ListCorpus
-from t2t.data.parts import (
-    choose_direction,
-    find_tag,
-    list_directions,
-    list_tags,
-)
+from t2t.data.directions import choose_direction, find_tag, list_directions, list_tags
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from tests.data.small_corpus import CORPUS, PAIRS, read_pair

@@ -17,8 +17,8 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.piece_table import SPACE
 from t2t.data.subword_sampling import (
     BpeSampler,
-    SampledTokenizer,
     UnigramSampler,
+    sample_tokenizer,
     sample_vocabulary,
 )
 from t2t.data.tokenizer import Tokenizer, Vocabulary, train_vocabulary
@@ -141,7 +141,7 @@ HOSTILE = st.text(st.sampled_from("ab eiEnst.,\t\u00a0\u2581\u2028é☃\U0001f60
 def test_without_dropout_bpe_is_that_of_sentencepiece(
     bpe: Vocabulary, sentences: list[str]
 ) -> None:
-    sampled = SampledTokenizer(bpe.src, "bpe", 0.0, "", 1000)
+    sampled = sample_tokenizer(bpe.src, "bpe", 0.0, "", 1000)
     assert sampled.encode(sentences) == bpe.src.encode(sentences)
 
 
@@ -150,7 +150,7 @@ def test_samples_are_segmentations_of_the_text(
     bpe: Vocabulary, unigram: Vocabulary, sentences: list[str], seed: int
 ) -> None:
     for tokenizer, kind, sampling in ((bpe.src, "bpe", 0.4), (unigram.src, "unigram", 0.1)):
-        sampler = SampledTokenizer(tokenizer, kind, sampling, str(seed), 1000)
+        sampler = sample_tokenizer(tokenizer, kind, sampling, str(seed), 1000)
         sampled = sampler.encode(sentences)
         assert tokenizer.decode(sampled) == tokenizer.decode(tokenizer.encode(sentences))
 
@@ -185,7 +185,7 @@ def test_sentences_that_are_or_become_too_long_are_not_sampled(bpe: Vocabulary) 
     text = [" ".join(src for src, _ in small_corpus.PAIRS[:count]) for count in range(1, 8)]
     [*plain] = bpe.src.encode(text)
     limit = len(plain[3]) + 1
-    tokenizer = SampledTokenizer(bpe.src, "bpe", 0.9, "stream", limit)
+    tokenizer = sample_tokenizer(bpe.src, "bpe", 0.9, "stream", limit)
     sampled = tokenizer.encode(text)
     assert all(len(new) <= limit for new in sampled[:4])
     assert sampled[0] != plain[0]
