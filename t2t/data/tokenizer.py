@@ -109,7 +109,9 @@ class Tokenizer:
             return cls(model, str(path))
         try:
             return cls(model, str(path), PieceTable.parse(table.read_bytes()))
-        except PieceTable.ERRORS as error:
+        except VocabularyError:  # of the model
+            raise
+        except (OSError, *PieceTable.ERRORS) as error:
             raise VocabularyError(
                 f"{table} cannot be read: {describe_error(error)}; restore it from a copy of the "
                 "run directory"

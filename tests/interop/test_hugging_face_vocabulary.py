@@ -199,8 +199,18 @@ def test_vocabulary_is_kept_beside_the_ids_of_the_original(tmp_path: Path) -> No
     assert (loaded.several_sentences, loaded.src.model) == (0.0, vocabulary.src.model)
     for saved, row in zip(Rows.load(folder), rows, strict=True):
         np.testing.assert_array_equal(saved, row)
-    (folder / "tgt.pieces.json").write_text('{"size": 1}', "utf-8")
+    table, model = folder / "tgt.pieces.json", folder / "tgt.model"
+    (folder / "kept").write_bytes(model.read_bytes())
+    model.write_bytes(b"damaged")
+    with pytest.raises(VocabularyError, match=r"tgt\.model is damaged: .*; restore it"):
+        Vocabulary.load(folder)
+    (folder / "kept").rename(model)
+    table.write_text('{"size": 1}', "utf-8")
     with pytest.raises(VocabularyError, match=r"tgt\.pieces\.json cannot be read: .*; restore it"):
+        Vocabulary.load(folder)
+    table.unlink()
+    table.mkdir()
+    with pytest.raises(VocabularyError, match=r"tgt\.pieces\.json cannot be read: .*directory"):
         Vocabulary.load(folder)
 
 
