@@ -18,7 +18,7 @@ def text_problems(data: DataConfig) -> list[str]:
         *(_text_problems(data) if "text" in sources else ()),
         *(_hf_problems(data) if "hf" in sources else ()),
         *_weight_problems(data, sources),
-        *_direction_problems(data, sources),
+        *(_direction_problems(data, sources) if data.directions else ()),
     ]
 
 
@@ -52,11 +52,6 @@ def batch_problems(data: DataConfig) -> Iterator[str]:
 
 def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     directions = data.directions
-    if data.direction_tags != "target" and not directions:
-        yield (
-            f"data.direction_tags={data.direction_tags!r} is not used without data.directions; "
-            "leave it at 'target'"
-        )
     for direction in directions:
         if not re.fullmatch(r"[^-<>{}\s]+-[^-<>{}\s]+", direction):
             yield f"data.directions has {direction!r}; write SOURCE-TARGET, such as en-de"
@@ -103,7 +98,9 @@ def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     given = {"data.train_weights": weights, "data.temperature": temperature, "data.stages": stages}
     if len(shown := [f"{name}={value}" for name, value in given.items() if value]) > 1:
         yield f"{' and '.join(shown)} both say how often an epoch uses a corpus; give one of them"
-    if stages and count == 1:
+    if not stages:
+        return
+    if count == 1:
         yield (
             f"data.stages={stages} has weights of several corpora, but data.source={data.source!r} "
             "is one; add another, or leave it empty"

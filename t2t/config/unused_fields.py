@@ -11,11 +11,11 @@ from t2t.config.variants import CHOICES
 
 
 class _Rule(NamedTuple):
-    """Fields that have no effect if another field of their section has a value."""
+    """Fields that have no effect if another field has a value."""
 
     cause: str  # the other field
     is_cause: Callable[[Any], bool]  # of its value
-    fields: str
+    fields: str  # with their section, if it is not that of the other field
     # The end of the message if every config that sets them is refused; "": only a new run.
     remedy: str = ""
 
@@ -41,7 +41,8 @@ def _find_unused(values: dict[str, Any], rules: tuple[_Rule, ...]) -> Iterator[t
     for rule in rules:
         section, _, _ = rule.cause.partition(".")
         if rule.is_cause(values[rule.cause]):
-            yield from ((f"{section}.{field}", rule) for field in rule.fields.split())
+            fields = rule.fields.split()
+            yield from ((each if "." in each else f"{section}.{each}", rule) for each in fields)
 
 
 def _is(*known: str) -> Callable[[str], bool]:
@@ -57,7 +58,12 @@ _LEAVE = "leave it at {default!r}"
 _REFUSED = (
     _Rule("model.kind", _is("transformer"), "rnn_cell prefix", _LEAVE),
     _Rule("model.kind", _is("decoder_only"), "rnn_cell encoder_layers", _LEAVE),
-    _Rule("model.kind", _is("encoder_only"), "rnn_cell decoder_layers prefix", _LEAVE),
+    _Rule(
+        "model.kind",
+        _is("encoder_only"),
+        "rnn_cell decoder_layers prefix training.scheduled_sampling",
+        _LEAVE,
+    ),
     _Rule(
         "model.kind",
         _is("rnn"),
@@ -66,6 +72,12 @@ _REFUSED = (
         "feed_forward_bias prefix attention_dropout feed_forward_dropout scan_layers num_experts "
         "experts_per_token load_balance",
         _LEAVE,
+    ),
+    _Rule(
+        "model.kind",
+        _is("rnn"),
+        "data.packed_length",
+        "it would carry its state between the sentences of a row; set data.packed_length=0",
     ),
     *(
         _Rule(
@@ -80,6 +92,25 @@ _REFUSED = (
             "hf": "hf_name hf_files src_column tgt_column",
         }.items()
     ),
+    _Rule(
+        "data.objective",
+        lambda value: value != "translation",
+        "max_length_ratio directions training.bleu_every checkpoints.best_metric",
+        f"it reads text alone; {_LEAVE}",
+    ),
+    _Rule(
+        "tokenizer.kind",
+        _is("symbols"),
+        "data.subword_sampling",
+        "a sentence has one segmentation; set it to 0",
+    ),
+    _Rule(
+        "tokenizer.kind",
+        _is("symbols"),
+        "training.bleu_every",
+        "BLEU counts words, and symbols are none; set it to 0",
+    ),
+    _Rule("data.directions", lambda value: value == (), "direction_tags", _LEAVE),
     _Rule(
         "training.optimizer",
         _is("adam", "muon"),

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from t2t.config.field_types import FILTERS
 from t2t.config.fields import Config, ConfigError, DataConfig, TrainingConfig, flatten
 from t2t.config.files import (
-    check_config,
     differences,
     load_config,
     override,
     overrides,
     save_config,
 )
+from t2t.config.recipes import check_config
 
 OVERRIDES = st.fixed_dictionaries(
     {},

@@ -26,12 +26,13 @@ PROGRAM = '''
 import dataclasses, gc, logging, os, signal, sys, threading, time, warnings
 sys.path.insert(0, os.getcwd())  # as Python does for a program
 from t2t.config.flags import read_config
-from t2t.config.requests import OneRun
+from t2t.config.requests import Plugins, RunPath
 from t2t.runtime import command_line
 from t2t.data.corpus import DataError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked(OneRun):
+class Asked(Plugins):
+    workdir: RunPath
     config: str
     names: tuple[str, ...] = ()
     fast: bool = False
