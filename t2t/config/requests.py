@@ -119,12 +119,13 @@ def make_request(kind: type[Made], given: Mapping[str, Any], dashes: str = "") -
         known = describe_unknown_field(name, [flag.field for flag in flags])
         raise ConfigError(f"{name}={show(given[name])}: {known}")
     for flag in flags:
-        if flag.field in given and flag.holder:  # `load_config` checks it
-            values[flag.holder] = {
-                **values.get(flag.holder, {}), flag.field: given[flag.field],
-            }  # fmt: skip
-        elif flag.field in given:
-            values[flag.field] = _read_value(flag, given[flag.field], dashes)
+        if flag.field not in given:
+            continue
+        value = given[flag.field]
+        if flag.holder:  # `load_config` checks the value
+            values[flag.holder] = {**values.get(flag.holder, {}), flag.field: value}
+        else:
+            values[flag.field] = _read_value(flag, value, dashes)
     try:
         return kind(**values)
     except ConfigError as error:
