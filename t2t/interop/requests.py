@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from t2t.config.field_types import Folder
 from t2t.config.requests import Request, RunPath
 
 
@@ -9,7 +10,7 @@ from t2t.config.requests import Request, RunPath
 class ImportRequest(Request):
     """A model of transformers, and the run that is made of it."""
 
-    source: str  # a folder of transformers, or hf:OWNER/NAME[@REVISION]
+    source: Folder  # a folder of transformers, or hf:OWNER/NAME[@REVISION]
     workdir: RunPath  # a new run directory; it appears when it is complete
     # a folder with the vocabulary, or hf:OWNER/NAME, for a model that has none beside it, such as
     # MetricX (hf:google/mt5-large); default: --source

@@ -146,7 +146,7 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ({"model.num_layers": 10**6}, "at most 4096: no machine trains a deeper model"),
     ({"tokenizer.sentinels": 2**40}, "must be at most 2**20: no machine holds more"),
     ({"data.batch_tokens": 2**40}, "must be below 2**31: no machine holds more"),
-    ({"data.cache_directory": ""}, "must name a folder; '.' is the current one"),
+    ({"data.cache_directory": ""}, "must not be empty; '.' is the current folder"),
     ({"decoding.sampling_seed": 2**31} | SAMPLING, "must be below 2**31"),
     ({"decoding.max_source_length": 2}, "raise it to 3 or more, or set 0 for data.max_length"),
     ({"decoding.min_length": 60}, "raise decoding.max_extra_length to 60 or more"),
