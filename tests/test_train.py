@@ -17,7 +17,7 @@ import pytest
 from t2t.api import notebook, train_run
 from t2t.api.evaluate_run import evaluate
 from t2t.api.run_summary import describe_run
-from t2t.config import recipes, rules
+from t2t.config import open_numbers, rules
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
@@ -81,7 +81,7 @@ def test_config_is_read_once_and_checked_once(
     count(rules, "check_fields")
     recipe = change(config, training={"steps": 5, "warmup_steps": 1})
     called.clear()
-    assert train_run.train(recipes.check_config(recipe), tmp_path / "run")
+    assert train_run.train(open_numbers.check_config(recipe), tmp_path / "run")
     assert called == {"build_config": 1, "check_fields": 1}
     called.clear()
     for checkpoint in ("best", "avg:1"):

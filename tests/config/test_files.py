@@ -22,7 +22,7 @@ from t2t.config.files import (
     overrides,
     save_config,
 )
-from t2t.config.recipes import check_config
+from t2t.config.open_numbers import check_config
 
 OVERRIDES = st.fixed_dictionaries(
     {},

@@ -34,7 +34,7 @@ from t2t.config.files import (
     read_saved_config,
     save_config,
 )
-from t2t.config.recipes import check_config
+from t2t.config.open_numbers import check_config
 from t2t.config.rules import validate
 from t2t.config.variants import EXTENSIBLE, find_variant, register, trust_plugins
 from t2t.data.corpus_sources import open_split
