@@ -17,7 +17,7 @@ import pytest
 from t2t.api import notebook, train_run
 from t2t.api.evaluate_run import evaluate
 from t2t.api.run_summary import describe_run
-from t2t.config import open_numbers, rules
+from t2t.config import files, open_numbers, rules
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
@@ -77,7 +77,8 @@ def test_config_is_read_once_and_checked_once(
 
         monkeypatch.setattr(module, name, counted)
 
-    count(files, "build_config")
+    for module in (files, open_numbers):
+        count(module, "build_config")
     count(rules, "check_fields")
     recipe = change(config, training={"steps": 5, "warmup_steps": 1})
     called.clear()

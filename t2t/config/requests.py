@@ -85,7 +85,6 @@ def find_request(main: Callable[..., object]) -> type[Request] | None:
     return next((hint for name, hint in hints.items() if name != "return"), None)
 
 
-@functools.cache
 def list_flags(kind: type[Request]) -> list[Flag]:
     """Lists how the fields of a request are given, and those of `config.decoding` in it."""
     found, hints = [], typing.get_type_hints(kind, include_extras=True)
