@@ -49,7 +49,7 @@ Positions = Annotated[
 ]
 Sentinels = Annotated[NonNegativeInt, _AT_MOST]
 Folder = Annotated[
-    str, Rule("not be empty", lambda value: value.strip() != "", "; '.' is the current folder")
+    str, Rule("not be empty", lambda value: value != "", "; '.' is the current folder")
 ]
 MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
 FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
