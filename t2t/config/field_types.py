@@ -30,22 +30,17 @@ PositiveInt = Annotated[int, Rule("be positive", lambda value: value > 0)]
 PositiveFloat = Annotated[float, Rule("be positive and finite", lambda value: 0 < value < math.inf)]
 NonNegativeInt = Annotated[int, Rule("not be negative", lambda value: value >= 0)]
 NonNegativeFloat = Annotated[float, Rule("not be negative", lambda value: value >= 0)]
+_BELOW = Rule("be below 2**31", lambda value: value < 2**31)
 _AT_MOST = Rule("be at most 2**20", lambda value: value <= 2**20, ": no machine holds more")
+Int32 = Annotated[NonNegativeInt, _BELOW]  # enters JAX's integers
+PositiveInt32 = Annotated[PositiveInt, _BELOW]
 Size = Annotated[PositiveInt, _AT_MOST]  # of an array's dimension
 Probability = Annotated[float, Rule("lie in [0, 1)", lambda value: 0 <= value < 1)]
-Seed = Annotated[
-    int,
-    Rule("not be negative", lambda value: value >= 0),
-    Rule("be below 2**31", lambda value: value < 2**31),
-]
 
 # Types of one field.
 Depth = Annotated[
     PositiveInt,
     Rule("be at most 4096", lambda value: value <= 4096, ": no machine trains a deeper model"),
-]
-Positions = Annotated[
-    PositiveInt, Rule("be below 2**31", lambda value: value < 2**31, ": no machine holds more")
 ]
 Sentinels = Annotated[NonNegativeInt, _AT_MOST]
 Folder = Annotated[

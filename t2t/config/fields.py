@@ -18,14 +18,14 @@ from t2t.config.field_types import (
     FieldType,
     Filters,
     Folder,
+    Int32,
     Language,
     NonNegativeFloat,
     NonNegativeInt,
-    Positions,
     PositiveFloat,
     PositiveInt,
+    PositiveInt32,
     Probability,
-    Seed,
     Sentinels,
     Share,
     Size,
@@ -290,7 +290,7 @@ class DataConfig(Fields):
     max_length_ratio: NonNegativeFloat = 0.0
     # positions of a batch, padding included: at most this many source positions and at most this
     # many target positions
-    batch_tokens: Positions = 25_000
+    batch_tokens: PositiveInt32 = 25_000
     # packing: each row holds several pairs, up to this many positions per side; 0: one pair per row
     packed_length: NonNegativeInt = 0
     # subword regularisation: each epoch segments the training text anew, at random; 0: never. With
@@ -343,7 +343,7 @@ class TrainingConfig(Fields):
     schedule: Annotated[str, Literal["noam", "inverse_sqrt", "cosine", "constant"], REGISTERED] = (
         "noam"
     )
-    warmup_steps: PositiveInt = 4000  # steps of linear warm-up of the learning rate
+    warmup_steps: PositiveInt32 = 4000  # steps of linear warm-up of the learning rate
     # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate, for
     # built-in ones at most 0.1
     learning_rate: PositiveFloat = 1.0
@@ -357,10 +357,10 @@ class TrainingConfig(Fields):
     # parameter the first pattern counts that matches its name
     rate_factors: tuple[str, ...] = ()
     # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
-    schedule_start: NonNegativeInt = 0
+    schedule_start: Int32 = 0
     # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
     # inverse_sqrt and constant
-    cooldown_steps: NonNegativeInt = 0
+    cooldown_steps: Int32 = 0
     # adam | nadamw (Adam with Nesterov momentum and decoupled weight decay: Dozat 2016) |
     # schedule_free_adamw (evaluates an average of its iterates: Defazio et al. 2024) | muon
     # (orthogonal updates of matrices, Adam for the rest: Jordan et al. 2024), or a registered
@@ -476,7 +476,7 @@ class DecodingConfig(Fields):
     # strategy="sampling": draw from the most probable sub-words that together have this
     # probability (after temperature and top_k); 1: all
     top_p: TopShare = 1.0
-    sampling_seed: Seed = 0  # strategy="sampling": of the random numbers
+    sampling_seed: Int32 = 0  # strategy="sampling": of the random numbers
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
     # expected utility, a measure of sentences: none | chrf | bleu | chrf++ | spbleu | ter |
     # exact_match, metricx (--metricx), or one of a plugin (evaluation.measure)
@@ -517,7 +517,7 @@ class Config(Fields):
     checkpoints: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
-    seed: Seed = 0  # of the initial parameters, of dropout and of the order of the data
+    seed: Int32 = 0  # of the initial parameters, of dropout and of the order of the data
     # Python modules that register variants (t2t/config/variants.py). Programs that open the run
     # import them with --plugins or --trust_plugins
     plugins: tuple[str, ...] = ()
