@@ -24,7 +24,7 @@ from t2t.config.measure_names import (
 )
 from t2t.config.objective_rules import is_text_alone
 from t2t.config.recipes import find_recipe
-from t2t.config.requests import Direction, Measure, OneRun
+from t2t.config.requests import Direction, Measure, Plugins, RunPath
 from t2t.config.variants import choices
 from t2t.runtime import command_line
 from t2t.storage.paths import check_new_run_path
@@ -36,9 +36,10 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SweepRequest(OneRun, Direction):
+class SweepRequest(Plugins, Direction):
     """The rows of a sweep, and how they are run and compared."""
 
+    workdir: RunPath  # the run directory
     config: str
     sweep: str  # the file of rows, such as configs/sweeps/table3.py
     # run only these rows, by name or group, such as A,B; base is always included

@@ -23,7 +23,7 @@ from t2t.__main__ import list_programs
 from t2t.api import notebook
 from t2t.api.run import Run
 from t2t.config.fields import Config, flatten
-from t2t.config.requests import find_request, list_arguments
+from t2t.config.requests import describe_flags, find_request
 
 ROOT = Path(__file__).parents[1]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -217,7 +217,7 @@ def min_ratio(comparison: Sequence[dict[str, Any]]) -> float:
 def list_flags(program: str) -> dict[str, str]:
     """Name and help of the flags of a program of t2t."""
     request = find_request(importlib.import_module(program).main)
-    return {each.flag.name: each.help for each in list_arguments(request)} if request else {}
+    return describe_flags(request) if request else {}
 
 
 @pytest.mark.parametrize("program", list_programs())

@@ -17,7 +17,7 @@ import pytest
 from t2t.api import notebook, train_run
 from t2t.api.evaluate_run import evaluate
 from t2t.api.run_summary import describe_run
-from t2t.config import files, rules
+from t2t.config import files, open_numbers, rules
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
@@ -77,11 +77,12 @@ def test_config_is_read_once_and_checked_once(
 
         monkeypatch.setattr(module, name, counted)
 
-    count(files, "build_config")
+    for module in (files, open_numbers):
+        count(module, "build_config")
     count(rules, "check_fields")
     recipe = change(config, training={"steps": 5, "warmup_steps": 1})
     called.clear()
-    assert train_run.train(files.check_config(recipe), tmp_path / "run")
+    assert train_run.train(open_numbers.check_config(recipe), tmp_path / "run")
     assert called == {"build_config": 1, "check_fields": 1}
     called.clear()
     for checkpoint in ("best", "avg:1"):

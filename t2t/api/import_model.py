@@ -3,6 +3,7 @@
 import difflib
 import json
 import logging
+import os
 import shlex
 import sys
 import tempfile
@@ -14,15 +15,18 @@ import jax
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import save_config
+from t2t.config.requests import make_request
 from t2t.config.rules import validate
 from t2t.interop.foreign_config import START_IDS
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.foreign_search import ForeignSearch, list_unknown, read_search
 from t2t.interop.hugging_face_folder import find_folder, hash_file, open_tensors, read_json
+from t2t.interop.requests import ImportRequest
 from t2t.interop.t5_family import METRICX_ARCHITECTURES
 from t2t.interop.verify_import import check_installed, compare_with_original
 from t2t.ops.flops import count_parameters
 from t2t.runtime.mesh import make_mesh
+from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors
 from t2t.storage.paths import check_new_run_path
 from t2t.training.checkpoint import write_run
@@ -41,17 +45,7 @@ _LONGEST = 512  # sub-words of a source: a longer one is cut into pieces
 _log = logging.getLogger(__name__)
 
 
-def import_model(
-    source: str,
-    workdir: Path,
-    *,
-    src_language: str = "",
-    tgt_language: str = "",
-    directions: Sequence[str] = (),
-    tokenizer: str = "",
-    ignore_fields: Sequence[str] = (),
-    verify: bool = False,
-) -> Config:
+def import_model(source: str, workdir: str | os.PathLike[str], **options: Any) -> Config:
     """Writes a run directory with config, vocabulary, one checkpoint and provenance.
 
     The checkpoint is that of step 0. Tensors are read one by one, and placed on all devices.
@@ -59,12 +53,8 @@ def import_model(
     Args:
         source: a folder, or "hf:OWNER/NAME[@REVISION]".
         workdir: a new run directory; it appears when it is complete.
-        src_language: language code; empty: that of the source's tokenizer_config.json.
-        tgt_language: likewise.
-        directions: of a model of many languages, such as eng_Latn-deu_Latn.
-        tokenizer: the folder of the vocabulary, named like `source`; empty: that of the source.
-        ignore_fields: fields of config.json that are not understood, to be ignored.
-        verify: compare sub-words and logits with those of `transformers`.
+        options: the other flags of the program, such as `verify=True`: the fields of
+            `t2t.interop.requests.ImportRequest`.
 
     Returns:
         The config of the run. What was understood is in `import.json` (`read_import`).
@@ -72,46 +62,46 @@ def import_model(
     Raises:
         SourceError: the model is not supported, damaged or incomplete, or differs from the
             original.
-        ConfigError: the run directory exists, the directions do not fit the model, or
-            `transformers` is not installed.
+        ConfigError: an option is unknown or wrong, the run directory exists, the directions do not
+            fit the model, or `transformers` is not installed.
         RunError: it cannot be written.
     """
-    if workdir.exists():
-        raise ConfigError(f"--workdir={workdir} exists already; choose a new directory")
-    check_new_run_path(workdir)
-    if verify:
+    request = make_request(ImportRequest, {"source": source, "workdir": workdir, **options})
+    if request.workdir.exists():
+        raise ConfigError(f"--workdir={request.workdir} exists already; choose a new directory")
+    check_new_run_path(request.workdir)
+    if request.verify:
         check_installed()
-    folder = find_folder(source)
+    folder = find_folder(request.source)
     tensors = open_tensors(folder)  # first: GGUF, for example, has no config.json
     values = read_json(folder, "config.json")
-    vocabulary = find_folder(tokenizer, "tokenizer", weights=False) if tokenizer else folder
-    model = read_model(vocabulary, values, tensors, ignore_fields)
+    vocabulary = folder
+    if request.tokenizer:
+        vocabulary = find_folder(request.tokenizer, "tokenizer", weights=False)
+    model = read_model(vocabulary, values, tensors, request.ignore_fields)
     has_file = (folder / _GENERATION).exists()
     given = read_json(folder, _GENERATION) if has_file else values
     rows = model.vocabulary.rows
     start = int(rows.row[START_IDS[model.config.decoder_start]])
-    search = read_search(given, rows, _LONGEST, start, _find_forced(model, directions))
+    search = read_search(given, rows, _LONGEST, start, _find_forced(model, request.directions))
     config = _make_config(model, search, vocabulary)
-    config.data.src_language = src_language or config.data.src_language
-    config.data.tgt_language = tgt_language or config.data.tgt_language
-    _set_directions(config, model, directions)
+    config.data.src_language = request.src_language or config.data.src_language
+    config.data.tgt_language = request.tgt_language or config.data.tgt_language
+    _set_directions(config, model, request.directions)
     warnings = _list_warnings(model, search, list_unknown(given) if has_file else {})
     for warning in warnings:
         _log.warning("%s", warning)
+    origin = _describe_source(request, folder, vocabulary, values)
+    origin["warnings"] = warnings
+    origin["understood"] = _describe_understood(config, model, search)
     # All devices together hold the parameters, if their number divides d_model.
     shards = jax.device_count() if model.config.d_model % jax.device_count() == 0 else 1
     with jax.set_mesh(make_mesh(MeshConfig(fsdp=shards))):
         params = model.read_params(tensors)
-        origin = _describe_source(source, folder, values)
-        if tokenizer:
-            origin["tokenizer"] = {"source": tokenizer, "files": _hash_files(vocabulary)}
-        origin["ignored_fields"] = {name: values[name] for name in ignore_fields}
-        origin["warnings"] = warnings
-        origin["understood"] = _describe_import(config, model, search)
-        if verify:
+        if request.verify:
             origin["verified"] = compare_with_original(folder, vocabulary, config, model, params)
-        with explain_write_errors(RunError, f"--workdir={workdir}"):
-            write_run(workdir, params, 0, _list_files(config, model, origin))
+        with explain_write_errors(RunError, f"--workdir={request.workdir}"):
+            write_run(request.workdir, params, 0, _list_files(config, model, origin))
     return config
 
 
@@ -138,6 +128,22 @@ def _find_forced(model: ForeignModel, directions: Sequence[str]) -> list[int]:
     known = sorted(codes.intersection(model.vocabulary.languages))
     ids = [tokenizer.with_tag(f"<2{code}>").tag_ids[0] for code in known]
     return [int(row) for row in model.vocabulary.rows.row[ids]]
+
+
+def describe_import(workdir: Path) -> str:
+    """Describes an imported run: what was understood, in a table, and what to do next."""
+    origin = read_import(workdir)
+    assert origin is not None
+    rows = [*origin["understood"].items()]
+    verified = origin.get("verified", {}).items()
+    rows += [(f"verified: {name.replace('_', ' ')}", found or "none") for name, found in verified]
+    ignored = ", ".join(f"{name}={value!r}" for name, value in origin["ignored_fields"].items())
+    table = format_table([*rows, ("ignored by --ignore_fields", ignored or "none")])
+    run = shlex.quote(str(workdir))
+    use = f"translate --workdir={run} --checkpoint=last"
+    if is_metricx(workdir):
+        use = f"evaluate --workdir=RUN --metricx={run}"
+    return f"{table}\n{workdir}\nnext: python -m t2t.{use}"
 
 
 def is_metricx(workdir: Path) -> bool:
@@ -189,21 +195,29 @@ def _set_directions(config: Config, model: ForeignModel, directions: Sequence[st
                 )
 
 
-def _describe_source(source: str, folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of `import.json`."""
-    return {
+def _describe_source(
+    request: ImportRequest, folder: Path, vocabulary: Path, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The content of `import.json` that is known before the tensors are read."""
+    origin = {
         "date": now(),
         "command": shlex.join(sys.orig_argv),
-        "source": source,
+        "source": request.source,
         "folder": str(folder),
         "files": _hash_files(folder),
         "config": values,
         **find_revision(()),
         "versions": find_versions(PACKAGES),
     }
+    if request.tokenizer:
+        origin["tokenizer"] = {"source": request.tokenizer, "files": _hash_files(vocabulary)}
+    origin["ignored_fields"] = {name: values[name] for name in request.ignore_fields}
+    return origin
 
 
-def _describe_import(config: Config, model: ForeignModel, search: ForeignSearch) -> dict[str, str]:
+def _describe_understood(
+    config: Config, model: ForeignModel, search: ForeignSearch
+) -> dict[str, str]:
     """Returns what was understood of the source: parts of the model, with a line for each."""
     own, given, rows = config.model, model.given, model.vocabulary.rows
     architectures = ", ".join(given.get("architectures") or [])

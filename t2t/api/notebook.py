@@ -55,7 +55,7 @@ def load(
     check_process()
     given = {"workdirs": workdir, "weights": weights, "mean": mean, "direction": direction}
     given["checkpoint"] = str(read_argument("checkpoint", checkpoint, str | int))
-    request = make_request(ModelRequest, given, {"workdirs": "workdir"})
+    request = make_request(ModelRequest, given)
     if not request.workdirs:
         raise ConfigError("workdir is empty; name a run directory, or several for an ensemble")
     check_precision(jax.config.values["jax_enable_x64"])
@@ -82,8 +82,9 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     """
     from t2t.api import train_run
     from t2t.api.run import check_process
-    from t2t.config.files import check_config, read_argument
+    from t2t.config.files import read_argument
     from t2t.config.new_run_rules import check_effect, check_new_run
+    from t2t.config.open_numbers import check_config
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
     from t2t.training.checkpoint import list_scored_measures

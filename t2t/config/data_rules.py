@@ -13,13 +13,18 @@ _PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/parts.py
 
 def text_problems(data: DataConfig) -> list[str]:
     """One line for each rule that the fields break which name the text, not the batches."""
-    sources = data.source.split("+")
-    return [
-        *(_text_problems(data) if "text" in sources else ()),
-        *(_hf_problems(data) if "hf" in sources else ()),
-        *_weight_problems(data, sources),
-        *_direction_problems(data, sources),
-    ]
+    problems, sources = list[str](), data.source.split("+")
+    if len(set(sources)) < len(sources):
+        problems.append(f"data.source={data.source!r} names a source twice; name each once")
+    if "text" in sources:
+        problems += _text_problems(data)
+    if "hf" in sources:
+        problems += _hf_problems(data)
+    if data.train_weights or data.temperature or data.stages:
+        problems += _weight_problems(data, sources)
+    if data.directions:
+        problems += _direction_problems(data, sources)
+    return problems
 
 
 def batch_problems(data: DataConfig) -> Iterator[str]:
@@ -52,11 +57,6 @@ def batch_problems(data: DataConfig) -> Iterator[str]:
 
 def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     directions = data.directions
-    if data.direction_tags != "target" and not directions:
-        yield (
-            f"data.direction_tags={data.direction_tags!r} is not used without data.directions; "
-            "leave it at 'target'"
-        )
     for direction in directions:
         if not re.fullmatch(r"[^-<>{}\s]+-[^-<>{}\s]+", direction):
             yield f"data.directions has {direction!r}; write SOURCE-TARGET, such as en-de"
@@ -89,8 +89,6 @@ def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
 
 
 def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
-    if len(set(sources)) < len(sources):
-        yield f"data.source={data.source!r} names a source twice; name each once"
     weights, temperature, stages = data.train_weights, data.temperature, data.stages
     files = data.train_tgt if is_text_alone(data) else data.train_src
     count = sum(len(files) if source == "text" else 1 for source in sources)
@@ -103,7 +101,9 @@ def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     given = {"data.train_weights": weights, "data.temperature": temperature, "data.stages": stages}
     if len(shown := [f"{name}={value}" for name, value in given.items() if value]) > 1:
         yield f"{' and '.join(shown)} both say how often an epoch uses a corpus; give one of them"
-    if stages and count == 1:
+    if not stages:
+        return
+    if count == 1:
         yield (
             f"data.stages={stages} has weights of several corpora, but data.source={data.source!r} "
             "is one; add another, or leave it empty"

@@ -2,7 +2,7 @@
 
     d_model: PositiveInt = 512
     rnn_cell: Annotated[str, Literal["gru", "lstm"]] = "gru"
-    norm: Annotated[str, Variants("layer", "rms", "none")] = "layer"
+    norm: Annotated[str, Literal["layer", "rms", "none"], REGISTERED] = "layer"
 
 To type checkers these are int and str, so a recipe may compute them. `files.py` checks the types,
 `rules.py` the values; flags and the page of the config read them, too.
@@ -23,26 +23,29 @@ class Rule(NamedTuple):
     more: str = ""  # the end of the message: a reason, or a remedy
 
 
-class Variants:
-    """The library's own values of a field of text that accepts registered ones, too."""
-
-    def __init__(self, *names: str):
-        self.names = names
-
+REGISTERED = "or a registered one"  # metadata: the field accepts other values than its Literal
 
 # NaN satisfies no comparison, so it breaks each of these rules.
 PositiveInt = Annotated[int, Rule("be positive", lambda value: value > 0)]
 PositiveFloat = Annotated[float, Rule("be positive and finite", lambda value: 0 < value < math.inf)]
 NonNegativeInt = Annotated[int, Rule("not be negative", lambda value: value >= 0)]
 NonNegativeFloat = Annotated[float, Rule("not be negative", lambda value: value >= 0)]
+_BELOW = Rule("be below 2**31", lambda value: value < 2**31)
+_AT_MOST = Rule("be at most 2**20", lambda value: value <= 2**20, ": no machine holds more")
+Int32 = Annotated[NonNegativeInt, _BELOW]  # enters JAX's integers
+PositiveInt32 = Annotated[PositiveInt, _BELOW]
+Size = Annotated[PositiveInt, _AT_MOST]  # of an array's dimension
 Probability = Annotated[float, Rule("lie in [0, 1)", lambda value: 0 <= value < 1)]
-Seed = Annotated[
-    int,
-    Rule("not be negative", lambda value: value >= 0),
-    Rule("be below 2**31", lambda value: value < 2**31),
-]
 
 # Types of one field.
+Depth = Annotated[
+    PositiveInt,
+    Rule("be at most 4096", lambda value: value <= 4096, ": no machine trains a deeper model"),
+]
+Sentinels = Annotated[NonNegativeInt, _AT_MOST]
+Folder = Annotated[
+    str, Rule("not be empty", lambda value: value != "", "; '.' is the current folder")
+]
 MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
 FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
 Exponent = Annotated[
@@ -107,6 +110,7 @@ class FieldType(NamedTuple):
     rules: tuple[Rule, ...] = ()
     names: tuple[str, ...] = ()  # the library's own values; empty: any text, or no text
     is_open: bool = False  # whether registered values are allowed, too
+    notes: tuple[Any, ...] = ()  # all metadata of `Annotated`
 
     @classmethod
     def of(cls, hint: Any) -> "FieldType":
@@ -117,15 +121,14 @@ class FieldType(NamedTuple):
         if origin is Literal:
             return cls(str, names=arguments)
         if origin is Annotated:
-            rules = tuple(each for each in arguments if isinstance(each, Rule))
-            found = cls.of(arguments[0])
-            found = found._replace(rules=found.rules + rules)
-            for each in arguments[1:]:
-                if isinstance(each, Variants):
-                    found = found._replace(names=each.names, is_open=True)
-                elif typing.get_origin(each) is Literal:
-                    found = found._replace(names=typing.get_args(each))
-            return found
+            found, notes = cls.of(arguments[0]), arguments[1:]
+            names = [typing.get_args(each) for each in notes if typing.get_origin(each) is Literal]
+            return found._replace(
+                rules=found.rules + tuple(each for each in notes if isinstance(each, Rule)),
+                names=names[0] if names else found.names,
+                is_open=found.is_open or REGISTERED in notes,
+                notes=found.notes + notes,
+            )
         if NoneType in arguments:
             [given] = (each for each in arguments if each is not NoneType)
             inner = cls.of(given)
@@ -136,7 +139,12 @@ class FieldType(NamedTuple):
         """The plain type as Python writes it."""
         return self.plain.__name__ if isinstance(self.plain, type) else str(self.plain)
 
-    def list_broken(self, value: Any) -> Iterator[str]:
-        """Yields the rules that a value of this type breaks, as text."""
-        broken = (rule for rule in self.rules if value is not None and not rule.holds(value))
-        return (f"{rule.text}{rule.more}" for rule in broken)
+    def list_faults(self, value: Any) -> Iterator[str]:
+        """Yields what is wrong with a value of this type, such as "must be positive"."""
+        if value is None:
+            return
+        if self.names and not self.is_open and value not in self.names:
+            yield f"is unknown; use one of {', '.join(self.names)}"
+        for rule in self.rules:
+            if not rule.holds(value):
+                yield f"must {rule.text}{rule.more}"

@@ -11,21 +11,26 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from t2t.config.field_types import (
+    REGISTERED,
     Coverage,
+    Depth,
     Exponent,
     FieldType,
     Filters,
+    Folder,
+    Int32,
     Language,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    PositiveInt32,
     Probability,
-    Seed,
+    Sentinels,
     Share,
+    Size,
     SpanLength,
     TopShare,
-    Variants,
     Weights,
 )
 
@@ -46,12 +51,16 @@ class Fields:
         def __new__(cls, *_: Any, **given: Any) -> Self:
             """Checks the names of keywords before `__init__`, which would raise a TypeError."""
             for name, value in given.items():
-                _check_attribute(cls, name, value)
+                if name not in getattr(cls, "__dataclass_fields__", {}):
+                    raise _make_field_error(cls, name, f"={show(value)}")
             return super().__new__(cls)
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """Sets a field."""
-            _check_attribute(type(self), name, value)
+            """Sets a field; raises `ConfigError` for a section that is none of its class."""
+            field = getattr(self, "__dataclass_fields__", {}).get(name)
+            is_section = field is not None and dataclasses.is_dataclass(field.type)
+            if field is None or (is_section and type(value) is not field.type):
+                raise _make_field_error(type(self), name, f"={show(value)}")
             super().__setattr__(name, value)
 
 
@@ -68,10 +77,10 @@ def option(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 
-POSITIONS = """
-    sinusoidal sinusoidal_halves sinusoidal_fairseq learned rotary relative relative_by_layer alibi
-    none
-""".split()
+POSITIONS = (
+    "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary", "relative",
+    "relative_by_layer", "alibi", "none",
+)  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -81,36 +90,36 @@ class ModelConfig(Fields):
     # transformer (encoder and decoder) | decoder_only (source and target in one sequence) |
     # encoder_only (predicts masked tokens) | rnn (recurrent, with additive attention), or a
     # registered family
-    kind: Annotated[str, Variants("transformer", "decoder_only", "encoder_only", "rnn")] = (
-        "transformer"
-    )
+    kind: Annotated[
+        str, Literal["transformer", "decoder_only", "encoder_only", "rnn"], REGISTERED
+    ] = "transformer"
     # kind="decoder_only": True: the tokens of the source see each other (prefix LM); False: each
     # sees only those before it, and relative positions have all their buckets for the past
     prefix: bool = True
-    num_layers: PositiveInt = 6  # N: layers of the encoder, and layers of the decoder
-    encoder_layers: PositiveInt | None = None  # layers of the encoder; None: num_layers
-    decoder_layers: PositiveInt | None = None  # layers of the decoder; None: num_layers
-    d_model: PositiveInt = 512  # width of the embeddings and of every sub-layer's output
-    d_ff: PositiveInt = 2048  # width of the feed-forward's hidden layer
-    num_heads: PositiveInt = 8  # h: attention heads
+    num_layers: Depth = 6  # N: layers of the encoder, and layers of the decoder
+    encoder_layers: Depth | None = None  # layers of the encoder; None: num_layers
+    decoder_layers: Depth | None = None  # layers of the decoder; None: num_layers
+    d_model: Size = 512  # width of the embeddings and of every sub-layer's output
+    d_ff: Size = 2048  # width of the feed-forward's hidden layer
+    num_heads: Size = 8  # h: attention heads
     # key/value heads, each shared by num_heads / num_kv_heads query heads; None: num_heads
-    num_kv_heads: PositiveInt | None = None
-    d_k: PositiveInt | None = None  # width of a query and of a key; None: d_model / num_heads
-    d_v: PositiveInt | None = None  # width of a value; None: d_model / num_heads
+    num_kv_heads: Size | None = None
+    d_k: Size | None = None  # width of a query and of a key; None: d_model / num_heads
+    d_v: Size | None = None  # width of a value; None: d_model / num_heads
     # dot_product (equation 1), or a registered variant
-    attention: Annotated[str, Variants("dot_product")] = "dot_product"
+    attention: Annotated[str, Literal["dot_product"], REGISTERED] = "dot_product"
     attention_scale: bool = True  # divide Q K^T by sqrt(d_k)
     attention_bias: bool = False  # add biases to queries, keys, values and the output of attention
     # kind of positions: sinusoidal (the paper's) | sinusoidal_halves (all sines, then all cosines:
     # Marian's) | sinusoidal_fairseq (halves, at other rates, counted from 2: NLLB's) | learned |
     # rotary (Su et al. 2021) | relative (Raffel et al. 2020) | relative_by_layer (with biases for
     # each layer: umT5's) | alibi (Press et al. 2022) | none, or a registered kind
-    position: Annotated[str, Variants(*POSITIONS)] = "sinusoidal"
+    position: Annotated[str, Literal[POSITIONS], REGISTERED] = "sinusoidal"
     # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
     # with position="learned", since the other kinds have no limit, or a registered one
-    max_positions: PositiveInt = 1024
+    max_positions: Size = 1024
     # layer (layer normalisation) | rms (root mean square) | none, or a registered norm
-    norm: Annotated[str, Variants("layer", "rms", "none")] = "layer"
+    norm: Annotated[str, Literal["layer", "rms", "none"], REGISTERED] = "layer"
     norm_epsilon: PositiveFloat = 1e-6  # added to the variance, or to the mean square, in a norm
     # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
     norm_position: Annotated[str, Literal["post", "pre"]] = "post"
@@ -119,12 +128,14 @@ class ModelConfig(Fields):
     # mixture of experts, each relu without biases: Shazeer et al. 2017) | none, or a registered
     # variant
     feed_forward: Annotated[
-        str, Variants("relu", "gelu", "gelu_exact", "silu", "swiglu", "geglu", "moe", "none")
+        str,
+        Literal["relu", "gelu", "gelu_exact", "silu", "swiglu", "geglu", "moe", "none"],
+        REGISTERED,
     ] = "relu"
     feed_forward_bias: bool = True  # the biases b1 and b2 of the feed-forward (equation 2)
-    num_experts: PositiveInt = 8  # feed_forward="moe": experts, each of width d_ff
+    num_experts: Size = 8  # feed_forward="moe": experts, each of width d_ff
     # feed_forward="moe": experts that a router chooses for each token
-    experts_per_token: PositiveInt = 2
+    experts_per_token: Size = 2
     # feed_forward="moe": weight of the load-balancing loss of each layer (Fedus et al. 2022), which
     # is 1 if all experts are used alike. It is part of train/loss. With accumulation_steps it is
     # that of each part of the batch
@@ -195,7 +206,9 @@ class DataConfig(Fields):
     # own files), or a registered source; several are joined by "+", such as "multi30k+text": all
     # are trained on; another split is that of text if its files are given, else that of the first
     # source that has it
-    source: Annotated[str, Variants("phrasebook", "multi30k", "tfds", "hf", "text")] = "phrasebook"
+    source: Annotated[str, Literal["phrasebook", "multi30k", "tfds", "hf", "text"], REGISTERED] = (
+        "phrasebook"
+    )
     # language code, such as en, deu or zho_Hans: the file suffix in multi30k, the feature in tfds,
     # the column in hf. Empty: en with the phrasebook, multi30k and tfds, unknown with other sources
     src_language: Language = ""
@@ -257,9 +270,9 @@ class DataConfig(Fields):
     # al. 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). The last three
     # read text alone: the files of train_tgt, validation_tgt and test_tgt, or the target sides of
     # other sources; so does a registered objective
-    objective: Annotated[str, Variants("translation", "lm", "span_corruption", "masked_lm")] = (
-        "translation"
-    )
+    objective: Annotated[
+        str, Literal["translation", "lm", "span_corruption", "masked_lm"], REGISTERED
+    ] = "translation"
     # objective="span_corruption", "masked_lm": share of a text's sub-words that are left out or
     # masked; at least one
     noise_density: Share = 0.15
@@ -269,7 +282,7 @@ class DataConfig(Fields):
     # tags of a direction: target (the source begins with that of the target language) | both (each
     # side begins with that of its own language, as in NLLB)
     direction_tags: Annotated[str, Literal["target", "both"]] = "target"
-    cache_directory: str = "~/.cache/t2t"  # folder of tokenised corpora, shared between runs
+    cache_directory: Folder = "~/.cache/t2t"  # folder of tokenised corpora, shared between runs
     # training drops pairs with more sub-words than this on either side, EOS and a tag included
     max_length: PositiveInt = 256
     # training drops pairs whose longer side has more than this times the sub-words of the shorter;
@@ -277,7 +290,7 @@ class DataConfig(Fields):
     max_length_ratio: NonNegativeFloat = 0.0
     # positions of a batch, padding included: at most this many source positions and at most this
     # many target positions
-    batch_tokens: PositiveInt = 25_000
+    batch_tokens: PositiveInt32 = 25_000
     # packing: each row holds several pairs, up to this many positions per side; 0: one pair per row
     packed_length: NonNegativeInt = 0
     # subword regularisation: each epoch segments the training text anew, at random; 0: never. With
@@ -306,7 +319,7 @@ class TokenizerConfig(Fields):
     # bpe | unigram | symbols (what stands between spaces is one piece, for sequences that are no
     # language; other symbols are unknown, neighbours together)
     kind: Annotated[str, Literal["bpe", "unigram", "symbols"]] = "bpe"
-    vocab_size: PositiveInt = 37_000  # sub-words per vocabulary, special tokens included
+    vocab_size: Size = 37_000  # sub-words per vocabulary, special tokens included
     shared: bool = True  # one vocabulary for both languages; False: one per language
     # share of the text's characters that become sub-words
     character_coverage: Coverage = 1.0
@@ -318,7 +331,7 @@ class TokenizerConfig(Fields):
     # pieces <extra_id_0>, <extra_id_1>, ..., at least those that data.objective needs, which a run
     # adds: one for each span that a text may have with span_corruption, one with masked_lm; text
     # with these characters is text
-    sentinels: NonNegativeInt = 0
+    sentinels: Sentinels = 0
 
 
 @dataclasses.dataclass
@@ -327,8 +340,10 @@ class TrainingConfig(Fields):
 
     steps: PositiveInt = 100_000  # length of training in steps, one batch each
     # noam | inverse_sqrt | cosine | constant, all with warm-up; or a registered schedule
-    schedule: Annotated[str, Variants("noam", "inverse_sqrt", "cosine", "constant")] = "noam"
-    warmup_steps: PositiveInt = 4000  # steps of linear warm-up of the learning rate
+    schedule: Annotated[str, Literal["noam", "inverse_sqrt", "cosine", "constant"], REGISTERED] = (
+        "noam"
+    )
+    warmup_steps: PositiveInt32 = 4000  # steps of linear warm-up of the learning rate
     # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate, for
     # built-in ones at most 0.1
     learning_rate: PositiveFloat = 1.0
@@ -342,15 +357,17 @@ class TrainingConfig(Fields):
     # parameter the first pattern counts that matches its name
     rate_factors: tuple[str, ...] = ()
     # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
-    schedule_start: NonNegativeInt = 0
+    schedule_start: Int32 = 0
     # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
     # inverse_sqrt and constant
-    cooldown_steps: NonNegativeInt = 0
+    cooldown_steps: Int32 = 0
     # adam | nadamw (Adam with Nesterov momentum and decoupled weight decay: Dozat 2016) |
     # schedule_free_adamw (evaluates an average of its iterates: Defazio et al. 2024) | muon
     # (orthogonal updates of matrices, Adam for the rest: Jordan et al. 2024), or a registered
     # optimiser
-    optimizer: Annotated[str, Variants("adam", "nadamw", "schedule_free_adamw", "muon")] = "adam"
+    optimizer: Annotated[
+        str, Literal["adam", "nadamw", "schedule_free_adamw", "muon"], REGISTERED
+    ] = "adam"
     # beta_1 of Adam and nadamw, in [0, 1); beta of schedule_free_adamw, in (0, 1): the share of the
     # average in the parameters at which gradients are computed
     adam_b1: Probability = 0.9
@@ -361,7 +378,7 @@ class TrainingConfig(Fields):
     weight_decay: NonNegativeFloat = 0.0
     # loss of training: cross_entropy (label-smoothed, section 5.4), or a registered one; validation
     # computes the cross-entropy without smoothing
-    loss: Annotated[str, Variants("cross_entropy")] = "cross_entropy"
+    loss: Annotated[str, Literal["cross_entropy"], REGISTERED] = "cross_entropy"
     # probability that label smoothing spreads over the vocabulary
     label_smoothing: Probability = 0.1
     # R-Drop (Liang et al. 2021): alpha, the weight of the divergence between two passes of each
@@ -436,7 +453,7 @@ class DecodingConfig(Fields):
 
     # beam (beam search) | sampling (draws from the model's distribution)
     strategy: Annotated[str, Literal["beam", "sampling"]] = "beam"
-    beam_size: PositiveInt = 4  # hypotheses per sentence; 1: greedy search
+    beam_size: Size = 4  # hypotheses per sentence; 1: greedy search
     alpha: Exponent = 0.6  # exponent of the length penalty, by which log P is divided
     # length penalty: gnmt ((5 + length) / 6) ** alpha, the paper's | length (length ** alpha, the
     # mean log P per sub-word if alpha is 1) | none (log P alone)
@@ -452,24 +469,24 @@ class DecodingConfig(Fields):
     # an output has at most source length + this many sub-words; what follows a prompt has at most
     # this many, and EOS
     max_extra_length: PositiveInt = 50
-    num_samples: PositiveInt = 1  # strategy="sampling": samples per sentence
+    num_samples: Size = 1  # strategy="sampling": samples per sentence
     temperature: PositiveFloat = 1.0  # strategy="sampling": divides the logits
     # strategy="sampling": draw from this many most probable sub-words; 0: all
     top_k: NonNegativeInt = 0
     # strategy="sampling": draw from the most probable sub-words that together have this
     # probability (after temperature and top_k); 1: all
     top_p: TopShare = 1.0
-    sampling_seed: Seed = 0  # strategy="sampling": of the random numbers
+    sampling_seed: Int32 = 0  # strategy="sampling": of the random numbers
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
     # expected utility, a measure of sentences: none | chrf | bleu | chrf++ | spbleu | ter |
     # exact_match, metricx (--metricx), or one of a plugin (evaluation.measure)
     mbr: Annotated[
-        str, Variants("none", "chrf", "bleu", "chrf++", "spbleu", "ter", "exact_match")
+        str, Literal["none", "chrf", "bleu", "chrf++", "spbleu", "ter", "exact_match"], REGISTERED
     ] = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
     # length; all devices share a batch, a single one searches two at a time. Rounding depends on
     # the batch shape and may decide between hypotheses of nearly equal probability
-    batch_size: PositiveInt = 64
+    batch_size: Size = 64
 
     @property
     def label(self) -> str:
@@ -500,7 +517,7 @@ class Config(Fields):
     checkpoints: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
-    seed: Seed = 0  # of the initial parameters, of dropout and of the order of the data
+    seed: Int32 = 0  # of the initial parameters, of dropout and of the order of the data
     # Python modules that register variants (t2t/config/variants.py). Programs that open the run
     # import them with --plugins or --trust_plugins
     plugins: tuple[str, ...] = ()
@@ -557,14 +574,6 @@ def show(value: object) -> str:
     """The beginning of a value, in one line, for an error message."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 100 else f"{text[:97]}..."
-
-
-def _check_attribute(kind: type[Fields], name: str, value: Any) -> None:
-    """Raises `ConfigError` if a class has no such field, or the field is a section of another."""
-    own: dict[str, dataclasses.Field[Any]] = getattr(kind, "__dataclass_fields__", {})
-    wanted = own[name].type if name in own else None
-    if wanted is None or (dataclasses.is_dataclass(wanted) and type(value) is not wanted):
-        raise _make_field_error(kind, name, f"={show(value)}")
 
 
 def explain_attribute(error: AttributeError) -> ConfigError | None:

@@ -4,31 +4,24 @@ import contextlib
 import dataclasses
 import functools
 import json
-import logging
 import os
-import runpy
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t.config.data_rules import text_problems
 from t2t.config.field_types import FieldType
 from t2t.config.fields import (
     FIELD_TYPES,
     Config,
     ConfigError,
-    DataConfig,
     Fields,
     describe_unknown_field,
-    explain_attribute,
     flatten,
     show,
 )
 from t2t.config.languages import fill_languages
-from t2t.config.open_numbers import Choices, OpenConfig
-from t2t.config.recipes import find_recipe
-from t2t.config.rules import check_fields, validate
+from t2t.config.rules import validate
 from t2t.config.variants import (
     describe_options,
     find_options,
@@ -40,8 +33,6 @@ from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import make_run_path
 
 Section = TypeVar("Section")
-
-_log = logging.getLogger(__name__)
 
 
 def build_config(values: Any, where: str = "") -> Config:
@@ -73,9 +64,6 @@ def _build(
     built = {}
     for name in filter(hints.__contains__, values):
         value, hint = values[name], hints[name]
-        if kind is Config and name == "plugin":
-            built[name] = _build_options(value, problems)
-            continue
         if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
             built[name] = _build(typing.cast(type, hint), value, f"{name}.", problems)
             continue
@@ -86,25 +74,6 @@ def _build(
     return kind(**built)
 
 
-def _build_options(values: Any, problems: list[str]) -> dict[str, Any]:
-    """Builds the options of plugins, each of its class; those of no known class stay."""
-    built: dict[str, Any] = {}
-    if not (isinstance(values, Mapping) and all(isinstance(name, str) for name in values)):
-        problems.append(f"plugin={show(values)} is no object with a name for each plugin's options")
-        return built
-    for name, given in values.items():
-        fields, kind = vars(given) if isinstance(given, Fields) else given, find_options(name)
-        if not isinstance(fields, Mapping):
-            problems.append(f"plugin.{name}={show(given)} is no object with fields")
-        elif kind is None:
-            built[name] = dict(fields)
-        else:
-            known = len(problems)
-            built[name] = _build(kind, fields, f"plugin.{name}.", problems)
-            problems[known:] = [f"{line}; {describe_options(name)}" for line in problems[known:]]
-    return built
-
-
 def complete_options(config: Config) -> Config:
     """Imports the plugins of a config; returns it with all of their options, checked by type.
 
@@ -113,74 +82,20 @@ def complete_options(config: Config) -> Config:
     """
     import_plugins(config.plugins)
     given = {name: {} for name in list_options(config.plugins)} | config.plugin
-    problems: list[str] = []
-    built = _build_options(given, problems)
-    problems += [describe_options(name) for name in given if find_options(name) is None]
+    built, problems = dict[str, Any](), list[str]()
+    for name, value in given.items():
+        fields, kind = vars(value) if isinstance(value, Fields) else value, find_options(name)
+        if not isinstance(fields, Mapping):
+            problems.append(f"plugin.{name}={show(value)} is no object with fields")
+        elif kind is None:
+            problems.append(describe_options(name))
+        else:
+            known = len(problems)
+            built[name] = _build(kind, fields, f"plugin.{name}.", problems)
+            problems[known:] = [f"{line}; {describe_options(name)}" for line in problems[known:]]
     if problems:
         raise ConfigError("\n".join(problems))
     return dataclasses.replace(config, plugin=built)
-
-
-def check_config(
-    config: object,
-    workdir: Path | None = None,
-    fetch: Callable[[DataConfig], None] | None = None,
-) -> Config:
-    """Returns a copy of a config that Python has made, with checked types and rules.
-
-    Open values are those of the run in `workdir`, if it has begun. Else they are chosen and logged,
-    after a call of `fetch`, which may bring the text here.
-
-    Raises:
-        ConfigError: it is no `Config`, or as `build_config` and `validate`.
-        DataError: no values can be chosen for its text.
-    """
-    if type(config) is not Config and not isinstance(config, OpenConfig):
-        raise ConfigError(f"config={show(config)} is not of type t2t.config.Config; make one")
-    # Anew, for an error about what was set past `Fields`; without a recipe's own fields.
-    values: dict[str, Any] = {
-        name: type(value)(**vars(value)) if isinstance(value, Fields) else value
-        for name, value in vars(config).items()
-        if name in Config.__dataclass_fields__ or not isinstance(config, OpenConfig)
-    }
-    sections = vars(Config(**values)).items()
-    built = complete_options(
-        build_config(
-            {n: vars(value) if isinstance(value, Fields) else value for n, value in sections}
-        )
-    )
-    if isinstance(config, OpenConfig):
-        fill_open_values(built, config, workdir, fetch)
-    return validate(built)
-
-
-def fill_open_values(
-    config: Config,
-    recipe: OpenConfig,
-    workdir: Path | None,
-    fetch: Callable[[DataConfig], None] | None,
-) -> None:
-    """Sets the open values of a config as `check_config` says."""
-    choices = Choices(config)
-    left = choices.list_open()
-    if workdir and (workdir / "config.json").exists():
-        saved = flatten(load_config(workdir / "config.json"))
-        for name in left:
-            choices.choose(name, saved[name])
-        _log.info("the recipe's open fields are as in %s", workdir / "config.json")
-        return
-    if not left:
-        return  # as in a row of a sweep, which has the values of its base
-    check_fields(config, without=left)
-    if problems := text_problems(config.data):
-        raise ConfigError("\n".join(problems))
-    if fetch:
-        fetch(config.data)
-    recipe.fit(choices)
-    if left := choices.list_open():
-        raise ConfigError(f"the recipe chose no value for {', '.join(left)}")
-    if choices.rows:
-        _log.info("chosen for this text:\n%s", choices.describe())
 
 
 def read_argument(name: str, value: Any, hint: Any) -> Any:
@@ -224,7 +139,10 @@ def _convert(value: Any, hint: Any) -> Any:
     if origin in (tuple, Sequence):
         if isinstance(value, list | tuple | range):
             return tuple(_convert(item, options[0]) for item in value)
-    elif isinstance(value, Mapping) if origin is Mapping else type(value) in options:
+    elif origin in (Mapping, dict):
+        if isinstance(value, Mapping) and all(type(key) is options[0] for key in value):
+            return value
+    elif type(value) in options:
         return value
     elif type(value) is int and float in options:
         return float(value)
@@ -294,29 +212,6 @@ def load_config(path: Path, decoding: Mapping[str, Any] | None = None) -> Config
         if value is not None:
             setattr(config.decoding, name, check_type(whole, value, FIELD_TYPES[whole]))
     return validate(config)
-
-
-def load_recipe(recipe: str) -> Config:
-    """Returns what `get_config` of a recipe returns: `configs/multi30k.py:en-de`; open values stay.
-
-    Raises:
-        ConfigError: the file or the function does not exist, or returns something else.
-    """
-    path, colon, argument = find_recipe(recipe).partition(":")
-    if not Path(path).is_file():
-        raise ConfigError(f"config={recipe} is no file; name a recipe, such as configs/base.py")
-    try:
-        config = runpy.run_path(path)["get_config"](*[argument] * bool(colon))
-    except (KeyError, TypeError) as error:
-        raise ConfigError(
-            f"config={recipe}: the recipe needs a function get_config(), with one argument for "
-            f"what follows a colon: {error}"
-        ) from None
-    except AttributeError as error:
-        raise explain_attribute(error) or error from None
-    if not isinstance(config, Config):
-        raise ConfigError(f"config={recipe}: get_config() returned {show(config)}, not a Config")
-    return config
 
 
 def load_run_config(run: str) -> Config:

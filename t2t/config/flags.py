@@ -17,8 +17,8 @@ from ml_collections.config_flags.tuple_parser import TupleParser
 
 from t2t.config.field_types import FieldType
 from t2t.config.fields import Config, ConfigError, DataConfig, Fields, explain_attribute, flatten
-from t2t.config.files import check_config, complete_options
-from t2t.config.open_numbers import Choices, OpenConfig
+from t2t.config.files import complete_options
+from t2t.config.open_numbers import Choices, OpenConfig, check_config
 from t2t.config.recipes import find_recipe
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions

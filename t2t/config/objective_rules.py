@@ -118,17 +118,6 @@ def objective_problems(config: Config) -> Iterator[str]:
     if not is_text_alone(data):
         return
     reads = f"data.objective={objective!r} reads text alone, which has no"
-    unused = {
-        "data.max_length_ratio": (data.max_length_ratio, "other side", 0.0),
-        "data.directions": (data.directions, "direction", ()),
-        "training.bleu_every": (config.training.bleu_every, "translations", 0),
-        "checkpoints.best_metric": (config.checkpoints.best_metric, "translations", "loss"),
-    }
-    yield from (
-        f"{name}={value!r}: {reads} {lacking}; leave it at {default!r}"
-        for name, (value, lacking, default) in unused.items()
-        if value != default
-    )
     if "identical" in data.filters:
         yield f"data.filters={data.filters}: {reads} sides to compare; leave out identical"
     if not config.tokenizer.shared:

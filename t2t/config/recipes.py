@@ -1,9 +1,12 @@
-"""Finds recipes in the current folder, or else among those that come with t2t.
+"""Finds recipes in the current folder, or else among those that come with t2t, and loads them.
 
 t2t's own are in `configs/`: beside the package in a checkout, inside it when it is installed.
 """
 
+import runpy
 from pathlib import Path
+
+from t2t.config.fields import Config, ConfigError, explain_attribute, show
 
 PACKAGE = Path(__file__).parents[1]
 _INSTALLED = PACKAGE / "configs"
@@ -21,3 +24,26 @@ def find_recipe(recipe: str) -> str:
     if Path(path).exists() or not own.is_file() or RECIPES not in own.parents:
         return recipe
     return f"{own}{colon}{argument}"
+
+
+def load_recipe(recipe: str) -> Config:
+    """Returns what `get_config` of a recipe returns: `configs/multi30k.py:en-de`; open values stay.
+
+    Raises:
+        ConfigError: the file or the function does not exist, or returns something else.
+    """
+    path, colon, argument = find_recipe(recipe).partition(":")
+    if not Path(path).is_file():
+        raise ConfigError(f"config={recipe} is no file; name a recipe, such as configs/base.py")
+    try:
+        config = runpy.run_path(path)["get_config"](*[argument] * bool(colon))
+    except (KeyError, TypeError) as error:
+        raise ConfigError(
+            f"config={recipe}: the recipe needs a function get_config(), with one argument for "
+            f"what follows a colon: {error}"
+        ) from None
+    except AttributeError as error:
+        raise explain_attribute(error) or error from None
+    if not isinstance(config, Config):
+        raise ConfigError(f"config={recipe}: get_config() returned {show(config)}, not a Config")
+    return config

@@ -2,57 +2,56 @@
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.config.requests import NO_RUN, Made, Request, find_operands, list_arguments, make_request
+from t2t.config.requests import NO_RUN, Made, Request, list_flags, make_request
 from t2t.storage.paths import make_path
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
 
 
-def define_request(kind: type[Request]) -> None:
-    """Adds the flags of a request."""
+def define_request(kind: type[Request], texts: Mapping[str, str]) -> None:
+    """Adds the flags of a request; `texts` are their help, as of `describe_flags`."""
     kinds: dict[Any, Any] = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer}
     kinds |= {float: flags.DEFINE_float}
-    for argument in list_arguments(kind):
-        if argument.flag.takes == "rest":
+    for flag in list_flags(kind):
+        if not flag.name or flag.takes == "rest":
             continue
-        name, (plain, _, names, is_open) = argument.flag.name, argument.kind
-        required = argument.default is dataclasses.MISSING
-        default = None if required or argument.default in ("", (), NO_RUN) else argument.default
-        types = [plain, *typing.get_args(plain)]  # such as int | None, int and None
+        required = flag.default is dataclasses.MISSING
+        default = None if required or flag.default in ("", (), NO_RUN) else flag.default
+        types = [flag.kind.plain, *typing.get_args(flag.kind.plain)]  # such as int | None, int
         several = any(typing.get_origin(each) is tuple for each in types)
-        if name == "config":
+        text = texts.get(flag.name, "")
+        if flag.name == "config":
             from t2t.config.flags import define_config  # its import takes time
 
             define_config(required)
-        elif argument.flag.is_repeated:
-            flags.DEFINE_multi_string(name, default, argument.help)
-        elif several or argument.flag.takes == "first":
+        elif flag.is_repeated:
+            flags.DEFINE_multi_string(flag.name, default, text)
+        elif several or flag.takes == "first":
             values = None if default is None else [*default]
-            flags.DEFINE_list(name, values, argument.help, required=required)
-        elif names and not is_open:
-            flags.DEFINE_enum(name, default, names, argument.help)
+            flags.DEFINE_list(flag.name, values, text, required=required)
+        elif flag.kind.names and not flag.kind.is_open:
+            flags.DEFINE_enum(flag.name, default, flag.kind.names, text)
         else:
             define = next((kinds[each] for each in kinds if each in types), flags.DEFINE_string)
-            define(name, default, argument.help, required=required)
+            define(flag.name, default, text, required=required)
 
 
 def read_request(kind: type[Made], operands: Sequence[str] = ()) -> Made:
     """Makes a request of its flags and the arguments that are none; raises as `make_request`."""
-    given: dict[str, Any] = dict.fromkeys(find_operands(kind), operands)
-    arguments = [*list_arguments(kind)]
-    for name, flag, *_ in arguments:
-        value: Any
+    given: dict[str, Any] = {}
+    for flag in list_flags(kind):
+        value: Any = operands if flag.operands else None
         if flag.name == "config":
             from t2t.config.flags import read_recipe
 
             value = read_recipe()[0] if flags.FLAGS["config"].present else None
-        else:
+        elif flag.name:
             value = flags.FLAGS[flag.name].value
         if flag.name == "workdir" and isinstance(value, list):
             joined = make_path(",".join(value))  # its name holds commas, of earlier versions
@@ -60,8 +59,8 @@ def read_request(kind: type[Made], operands: Sequence[str] = ()) -> Made:
             value = [str(joined)] if is_one else value or [""]
             value = {"all": value, "first": value[0], "rest": value[1:]}[flag.takes]
         if value is not None:
-            given[name] = value
-    return make_request(kind, given, {each.name: f"--{each.flag.name}" for each in arguments})
+            given[flag.field] = value
+    return make_request(kind, given, "--")
 
 
 def combine_repeated(arguments: Sequence[str]) -> None:
@@ -72,18 +71,17 @@ def combine_repeated(arguments: Sequence[str]) -> None:
     Raises:
         ConfigError: another flag has several values.
     """
-    given: dict[str, list[str]] = {}
-    for name, value in _read_values(arguments):
-        given.setdefault(name, []).append(value)
-    for name, values in given.items():
-        flag = flags.FLAGS[name]
-        if len(values) == 1 or isinstance(flag, flags.MultiFlag):  # which adds up itself
+    several = [flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].present > 1]
+    pairs = [*_read_values(arguments)] if several else []
+    for flag in several:
+        values = [value for name, value in pairs if name == flag.name]
+        if isinstance(flag, flags.MultiFlag):  # which adds up itself
             continue
         if isinstance(flag.parser, flags.BaseListParser) and all(values):
             flag.value = [each for value in values for each in flag.parser.parse(value)]
         elif len(set(values)) > 1:
             shown = " and as ".join(value or "''" for value in values)
-            raise ConfigError(f"--{name} is given as {shown}; give it once")
+            raise ConfigError(f"--{flag.name} is given as {shown}; give it once")
 
 
 def _read_values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,6 @@ of the public API makes one of its arguments by `make_request`, and both refuse 
 
 import dataclasses
 import functools
-import itertools
 import os
 import re
 import sys
@@ -21,9 +20,9 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from t2t.config.field_types import FieldType, Rule, Variants
+from t2t.config.field_types import REGISTERED, FieldType, Rule
 from t2t.config.fields import ConfigError, DecodingConfig, Fields, describe_unknown_field, show
 from t2t.config.files import read_argument
 from t2t.config.variants import CHOICES
@@ -33,9 +32,12 @@ Made = TypeVar("Made", bound="Request")
 
 
 class Flag(NamedTuple):
-    """How a field is given on the command line, if not by one flag of its name."""
+    """How a field of a request is given; `Annotated` says what differs from one flag of its name.
 
-    name: str = ""  # of the flag; empty: the field's
+    `list_flags` adds what the field itself says.
+    """
+
+    name: str = ""  # of the flag; without one, a field is no flag
     # may be given several times, with one value each, since a value may hold commas; else the
     # values of a tuple are joined by commas
     is_repeated: bool = False
@@ -44,6 +46,10 @@ class Flag(NamedTuple):
     # the field holds the arguments that are no flags, which messages call so
     operands: str = ""
     overrides: tuple[str, ...] = ()  # fields of `config.decoding`, each with a flag of its own
+    field: str = ""  # its name, by which Python gives it
+    holder: str = ""  # of a field of `config.decoding`: the field of the request that holds it
+    kind: FieldType = FieldType(str)
+    default: Any = None  # dataclasses.MISSING: it must be given
 
 
 RUN = "a run directory"
@@ -51,7 +57,7 @@ NO_RUN = Path(os.devnull)  # no folder, unlike Path(), which is the current one
 RunPath = Annotated[Path, RUN]
 RunPaths = Annotated[tuple[Path, ...], RUN]
 Counts = Annotated[tuple[int, ...], Rule("be positive", lambda value: all(n > 0 for n in value))]
-Measure = Annotated[str, Variants(*CHOICES["evaluation.measure"])]
+Measure = Annotated[str, Literal[CHOICES["evaluation.measure"]], REGISTERED]
 DECODING = tuple(field.name for field in dataclasses.fields(DecodingConfig))
 _TEXTS = tuple[str, ...]
 
@@ -67,12 +73,10 @@ class Request(Fields):
 
     def list_problems(self) -> Iterable[str]:
         """Yields a line for each rule between fields that is broken, by the names of flags."""
-        hints = typing.get_type_hints(type(self), include_extras=True)
-        for field in dataclasses.fields(self):
-            needed = find_flag(hints[field.name]).needs
-            lacks = needed and getattr(self, needed) in (None, False, "")
-            if lacks and getattr(self, field.name) != field.default:
-                yield f"--{field.name} is for --{needed}; add it, or leave this out"
+        for flag in list_flags(type(self)):
+            lacks = flag.needs and getattr(self, flag.needs) in (None, False, "")
+            if lacks and getattr(self, flag.field) != flag.default:
+                yield f"--{flag.name} is for --{flag.needs}; add it, or leave this out"
 
 
 def find_request(main: Callable[..., object]) -> type[Request] | None:
@@ -81,32 +85,101 @@ def find_request(main: Callable[..., object]) -> type[Request] | None:
     return next((hint for name, hint in hints.items() if name != "return"), None)
 
 
-class Argument(NamedTuple):
-    """A field of a request as the command line takes it."""
-
-    name: str  # of the field
-    flag: Flag
-    kind: FieldType
-    default: Any  # dataclasses.MISSING: it must be given
-    help: str
-
-
-def list_arguments(kind: type[Request]) -> Iterator[Argument]:
-    """Yields the fields of a request that are flags."""
-    hints, texts = typing.get_type_hints(kind, include_extras=True), read_help(kind)
-    searches = read_help(DecodingConfig)
+def list_flags(kind: type[Request]) -> list[Flag]:
+    """Lists how the fields of a request are given, and those of `config.decoding` in it."""
+    found, hints = [], typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
-        flag, shown = find_flag(hints[field.name]), FieldType.of(hints[field.name])
-        if flag.overrides:  # of fields of `config.decoding`
-            for own in dataclasses.fields(DecodingConfig):
-                if own.name in flag.overrides:
-                    text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", searches[own.name])
-                    text = _describe(FieldType.of(own.type), f"{text}. Default: the config's")
-                    yield Argument(own.name, Flag(own.name), FieldType.of(own.type), None, text)
-        elif not flag.operands:
-            flag = flag._replace(name=flag.name or field.name)
-            text = _describe(shown, texts.get(field.name, ""))
-            yield Argument(field.name, flag, shown, field.default, text)
+        shown = FieldType.of(hints[field.name])
+        flag = next((note for note in shown.notes if isinstance(note, Flag)), Flag())
+        name = "" if flag.operands or flag.overrides else flag.name or field.name
+        default = field.default
+        found.append(flag._replace(name=name, field=field.name, kind=shown, default=default))
+        found += [
+            Flag(each.name, field=each.name, holder=field.name, kind=FieldType.of(each.type))
+            for each in dataclasses.fields(DecodingConfig)
+            if each.name in flag.overrides
+        ]
+    return found
+
+
+def make_request(kind: type[Made], given: Mapping[str, Any], dashes: str = "") -> Made:
+    """Makes a request of its fields; those of `config.decoding` may stand beside the others.
+
+    `dashes` stand before names in messages: "--" if the values are those of flags.
+
+    Raises:
+        ConfigError: a name is unknown, a value has the wrong type or breaks a rule, or fields
+            exclude each other.
+        PathError: a value cannot be the path of a run directory.
+    """
+    flags, values = list_flags(kind), dict[str, Any]()
+    if unknown := given.keys() - {flag.field for flag in flags}:
+        name = min(unknown)
+        known = describe_unknown_field(name, [flag.field for flag in flags])
+        raise ConfigError(f"{name}={show(given[name])}: {known}")
+    for flag in flags:
+        if flag.field not in given:
+            continue
+        value = given[flag.field]
+        if flag.holder:  # `load_config` checks the value
+            values[flag.holder] = {**values.get(flag.holder, {}), flag.field: value}
+        else:
+            values[flag.field] = _read_value(flag, value, dashes)
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        if dashes:
+            raise
+        raise ConfigError(re.sub(r"(?<!\w)--(?=\w)", "", str(error))) from None
+
+
+def _read_value(flag: Flag, value: Any, dashes: str) -> Any:
+    """Returns a value with the type of a field."""
+    name = f"{dashes}{flag.name}" if flag.name else flag.field
+    kind, is_run = flag.kind, RUN in flag.kind.notes
+    plain, options = kind.plain, typing.get_args(kind.plain)
+    if NoneType in options:
+        [plain] = (each for each in options if each is not NoneType)
+        if value is None or (value == "" and plain is Path and not is_run):
+            return None
+    if plain is Path:
+        text = read_argument(name, value, str)
+        if not (text or is_run):
+            raise ConfigError(f"{name} is empty; name a file or folder")
+        return make_run_path(text, name) if is_run else make_path(text)
+    if plain == tuple[Path, ...]:
+        return tuple(make_run_path(each, name) for each in read_argument(name, value, _TEXTS))
+    if plain in (tuple[int, ...], tuple[float, ...]) and isinstance(value, list):
+        value = _read_numbers(name, value, typing.get_args(plain)[0])
+    if flag.operands and plain is str and isinstance(value, list):
+        value = " ".join(value)
+    value = read_argument(name, value, plain)
+    for fault in kind.list_faults(value):
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else repr(value)
+        raise ConfigError(f"{name}={text} {fault}")
+    return value
+
+
+def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:
+    """Returns the numbers that a flag has as text."""
+    try:
+        return [kind(value) if isinstance(value, str) else value for value in values]
+    except ValueError:
+        raise ConfigError(f"{name}={','.join(map(str, values))} is not a list of numbers") from None
+
+
+def describe_flags(kind: type[Request]) -> dict[str, str]:
+    """Returns the help of each flag: the comments of its field, and the rules of its type."""
+    texts, searches = read_help(kind), read_help(DecodingConfig)
+    described = {}
+    for flag in list_flags(kind):
+        text = texts.get(flag.field, "")
+        if flag.holder:
+            text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", searches[flag.field])
+            text += ". Default: the config's"
+        if flag.name and flag.takes != "rest":
+            described[flag.name] = _describe(flag.kind, text)
+    return described
 
 
 def _describe(kind: FieldType, text: str) -> str:
@@ -118,93 +191,6 @@ def _describe(kind: FieldType, text: str) -> str:
     if text.split(" ")[0] not in kind.names:
         text = text[:1].upper() + text[1:]
     return text if text.endswith("...") else f"{text}."
-
-
-def list_notes(hint: Any) -> list[Any]:
-    """Lists the metadata of a type hint, and of its parts."""
-    own = getattr(hint, "__metadata__", ())
-    return [*own, *itertools.chain(*map(list_notes, typing.get_args(hint)))]
-
-
-def find_flag(hint: Any) -> Flag:
-    """Returns how a field with this type hint is given."""
-    return next((note for note in list_notes(hint) if isinstance(note, Flag)), Flag())
-
-
-def find_operands(kind: type[Request]) -> dict[str, str]:
-    """Returns field and description of the arguments that are no flags, if there are any."""
-    hints = typing.get_type_hints(kind, include_extras=True).items()
-    return {name: flag.operands for name, hint in hints if (flag := find_flag(hint)).operands}
-
-
-def make_request(
-    kind: type[Made], given: Mapping[str, Any], shown: Mapping[str, str] | None = None
-) -> Made:
-    """Makes a request of its fields; those of `config.decoding` may stand beside the others.
-
-    `shown` are the names of flags in messages; None: the fields are arguments of Python.
-
-    Raises:
-        ConfigError: a name is unknown, a value has the wrong type or breaks a rule, or fields
-            exclude each other.
-        PathError: a value cannot be the path of a run directory.
-    """
-    hints, names = typing.get_type_hints(kind, include_extras=True), shown or {}
-    values = {
-        name: _read_value(names.get(name, name), given[name], hints[name])
-        for name in hints
-        if name in given
-    }
-    rest = {name: value for name, value in given.items() if name not in hints}
-    for name, hint in hints.items():
-        own = {each: rest.pop(each) for each in find_flag(hint).overrides if each in rest}
-        if own:
-            values[name] = {**values.get(name, {}), **own}
-    if rest:
-        name, value = rest.popitem()
-        overrides = [each for hint in hints.values() for each in find_flag(hint).overrides]
-        unknown = describe_unknown_field(name, [*hints, *overrides])
-        raise ConfigError(f"{name}={show(value)}: {unknown}")
-    try:
-        return kind(**values)
-    except ConfigError as error:
-        if shown:
-            raise
-        raise ConfigError(re.sub(r"(?<!\w)--(?=\w)", "", str(error))) from None
-
-
-def _read_value(name: str, value: Any, hint: Any) -> Any:
-    """Returns a value with the type of a field; `name` is for messages."""
-    kind, is_run = FieldType.of(hint), RUN in list_notes(hint)
-    plain, options = kind.plain, typing.get_args(kind.plain)
-    if NoneType in options:
-        [plain] = (each for each in options if each is not NoneType)
-        if value is None or (value == "" and plain is Path and not is_run):
-            return None
-    if plain is Path:
-        text = read_argument(name, value, str)
-        return make_run_path(text, name) if is_run else make_path(text)
-    if plain == tuple[Path, ...]:
-        return tuple(make_run_path(each, name) for each in read_argument(name, value, _TEXTS))
-    if plain in (tuple[int, ...], tuple[float, ...]) and isinstance(value, list):
-        value = _read_numbers(name, value, typing.get_args(plain)[0])
-    if find_flag(hint).operands and plain is str and isinstance(value, list):
-        value = " ".join(value)
-    value = read_argument(name, value, plain)
-    if kind.names and not kind.is_open and value not in (None, *kind.names):
-        raise ConfigError(f"{name}={value!r} is unknown; use {' or '.join(kind.names)}")
-    for broken in kind.list_broken(value):
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else value
-        raise ConfigError(f"{name}={text} must {broken}")
-    return value
-
-
-def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:
-    """Returns the numbers that a flag has as text."""
-    try:
-        return [kind(value) if isinstance(value, str) else value for value in values]
-    except ValueError:
-        raise ConfigError(f"{name}={','.join(map(str, values))} is not a list of numbers") from None
 
 
 def read_help(kind: type) -> dict[str, str]:
@@ -251,16 +237,10 @@ class Direction(Request):
 
 
 @dataclasses.dataclass(frozen=True)
-class OneRun(Plugins):
-    """A run directory."""
-
-    workdir: RunPath  # the run directory
-
-
-@dataclasses.dataclass(frozen=True)
-class OneCheckpoint(OneRun):
+class OneCheckpoint(Plugins):
     """A checkpoint of a run."""
 
+    workdir: RunPath  # the run directory
     _: dataclasses.KW_ONLY
     # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the
     # moving average of training.ema_decay

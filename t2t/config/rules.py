@@ -6,7 +6,6 @@ Each error message names the field, the value, the rule and the remedy.
 import dataclasses
 import math
 from collections.abc import Collection, Iterator
-from typing import Any
 
 from t2t.config.data_rules import batch_problems, text_problems
 from t2t.config.field_types import FieldType
@@ -58,27 +57,23 @@ def check_fields(config: Config, without: Collection[str] = ()) -> None:
     import_plugins(config.plugins)
     values, problems = flatten(config), list[str]()
     for name, kind in FIELD_TYPES.items():
-        if name not in without and name != "plugin":
-            problems += list_problems(name, values[name], kind)
+        if name in without or name == "plugin":
+            continue
+        value = values[name]
+        if kind.is_open:
+            parts = value.split("+") if name == "data.source" else [value]
+            unknown = [each for each in parts if each not in choices(name)]
+            problems += [describe_unknown(name, each) for each in unknown]
+        problems += [f"{name}={value!r} {fault}" for fault in kind.list_faults(value)]
     for name, options in config.plugin.items():
         if isinstance(options, PluginOptions):  # not while the plugin is not imported
             for field in dataclasses.fields(options):  # type: ignore[arg-type]  # it is one
                 whole, value = f"plugin.{name}.{field.name}", getattr(options, field.name)
-                problems += list_problems(whole, value, FieldType.of(field.type))
+                faults = FieldType.of(field.type).list_faults(value)
+                problems += [f"{whole}={value!r} {fault}" for fault in faults]
             problems += [f"plugin.{name}.{line}" for line in options.list_problems()]
     if problems:
         raise ConfigError("\n".join(problems))
-
-
-def list_problems(name: str, value: Any, kind: FieldType) -> Iterator[str]:
-    """Yields a line for each rule of its type that the value of a field breaks."""
-    own = value.split("+") if name == "data.source" else [value]
-    if name in FIELD_TYPES:
-        known = kind.names and choices(name)
-        yield from (describe_unknown(name, each) for each in own if known and each not in known)
-    elif kind.names and value not in kind.names:  # an option of a plugin
-        yield f"{name}={value!r} is unknown; use one of {', '.join(kind.names)}"
-    yield from (f"{name}={value!r} must {rule}" for rule in kind.list_broken(value))
 
 
 def _rnn_problems(model: ModelConfig) -> Iterator[str]:
@@ -127,7 +122,8 @@ def _transformer_problems(model: ModelConfig) -> Iterator[str]:
 
 
 def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:
-    yield from _rate_problems(training)
+    if training.rate_factors:
+        yield from _rate_problems(training)
     if model.kind == "rnn" and training.optimizer == "muon":
         yield "training.optimizer='muon' needs model.kind='transformer'; use 'adam'"
     if training.optimizer == "schedule_free_adamw" and not training.adam_b1:
@@ -155,7 +151,8 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
             f"training.warmup_steps={training.warmup_steps} leaves of the {training.steps - start} "
             f"steps of the schedule; lower it to {left} or less"
         )
-    yield from _pass_problems(training, model)
+    if training.r_drop or training.scheduled_sampling:
+        yield from _pass_problems(training, model)
 
 
 def _pass_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:
@@ -166,11 +163,6 @@ def _pass_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str
         )
     rates = [model.dropout, model.attention_dropout]
     rates += [] if model.feed_forward in ("none", "moe") else [model.feed_forward_dropout]
-    if training.scheduled_sampling and model.kind == "encoder_only":
-        yield (
-            f"training.scheduled_sampling={training.scheduled_sampling} replaces target inputs, "
-            "which model.kind='encoder_only' does not have; leave it at 0.0"
-        )
     if training.scheduled_sampling and training.r_drop:
         yield (
             f"training.scheduled_sampling={training.scheduled_sampling} does not go with training."
@@ -220,32 +212,12 @@ def _decoding_problems(decoding: DecodingConfig) -> Iterator[str]:
         )
 
 
-def _tokenizer_problems(config: Config) -> Iterator[str]:
-    tokenizer, model = config.tokenizer, config.model
-    if tokenizer.kind == "symbols" and config.data.subword_sampling:
-        yield (
-            f"data.subword_sampling={config.data.subword_sampling}: with tokenizer.kind='symbols' "
-            "a sentence has one segmentation; set it to 0"
-        )
-    if tokenizer.kind == "symbols" and config.training.bleu_every:
-        yield (
-            f"training.bleu_every={config.training.bleu_every}: BLEU counts words, and "
-            "tokenizer.kind='symbols' has none; set it to 0"
-        )
-    if model.tie_embeddings in ("all", "input") and not tokenizer.shared:
+def _combination_problems(config: Config) -> Iterator[str]:
+    model, data, training = config.model, config.data, config.training
+    if model.tie_embeddings in ("all", "input") and not config.tokenizer.shared:
         yield (
             f"model.tie_embeddings={model.tie_embeddings!r} needs one vocabulary, but "
             "tokenizer.shared=False; set tokenizer.shared=True or model.tie_embeddings='decoder'"
-        )
-
-
-def _combination_problems(config: Config) -> Iterator[str]:
-    model, data, training = config.model, config.data, config.training
-    yield from _tokenizer_problems(config)
-    if model.kind == "rnn" and data.packed_length:
-        yield (
-            f"data.packed_length={data.packed_length} puts several sentences into a row, but "
-            "model.kind='rnn' would carry its state between them; set data.packed_length=0"
         )
     for name, length in (
         ("data.max_length", data.max_length),

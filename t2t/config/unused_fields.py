@@ -11,18 +11,20 @@ from t2t.config.variants import CHOICES
 
 
 class _Rule(NamedTuple):
-    """Fields that have no effect if another field of their section has a value."""
+    """Fields that have no effect if another field has a value."""
 
     cause: str  # the other field
     is_cause: Callable[[Any], bool]  # of its value
-    fields: str
+    fields: str  # their names, separated by spaces
     # The end of the message if every config that sets them is refused; "": only a new run.
     remedy: str = ""
 
 
 def list_unused(config: Config) -> dict[str, str]:
     """Returns the fields that have no effect, each with the field that is the cause."""
-    unused = {name: rule.cause for name, rule in _find_unused(flatten(config), _UNUSED)}
+    values = flatten(config)
+    rules = [rule for rule in _UNUSED if rule.is_cause(values[rule.cause])]
+    unused = {name: rule.cause for rule in rules for name in rule.fields.split()}
     if None not in (config.model.encoder_layers, config.model.decoder_layers):
         unused["model.num_layers"] = "model.encoder_layers"
     return unused
@@ -31,17 +33,11 @@ def list_unused(config: Config) -> dict[str, str]:
 def unused_problems(values: dict[str, Any]) -> Iterator[str]:
     """Yields one line for each changed field that is refused in every config."""
     defaults = flatten(Config())
-    for name, (cause, _, _, remedy) in _find_unused(values, _REFUSED):
-        if values[name] != defaults[name]:
-            end = remedy.format(default=defaults[name])
-            yield f"{name}={values[name]!r} is not used by {cause}={values[cause]!r}; {end}"
-
-
-def _find_unused(values: dict[str, Any], rules: tuple[_Rule, ...]) -> Iterator[tuple[str, _Rule]]:
-    for rule in rules:
-        section, _, _ = rule.cause.partition(".")
-        if rule.is_cause(values[rule.cause]):
-            yield from ((f"{section}.{field}", rule) for field in rule.fields.split())
+    for cause, is_cause, fields, remedy in _REFUSED:
+        for name in fields.split() if is_cause(values[cause]) else ():
+            if values[name] != defaults[name]:
+                end = remedy.format(default=defaults[name])
+                yield f"{name}={values[name]!r} is not used by {cause}={values[cause]!r}; {end}"
 
 
 def _is(*known: str) -> Callable[[str], bool]:
@@ -55,17 +51,30 @@ def _lacks(field: str, *names: str) -> Callable[[str], bool]:
 
 _LEAVE = "leave it at {default!r}"
 _REFUSED = (
-    _Rule("model.kind", _is("transformer"), "rnn_cell prefix", _LEAVE),
-    _Rule("model.kind", _is("decoder_only"), "rnn_cell encoder_layers", _LEAVE),
-    _Rule("model.kind", _is("encoder_only"), "rnn_cell decoder_layers prefix", _LEAVE),
+    _Rule("model.kind", _is("transformer"), "model.rnn_cell model.prefix", _LEAVE),
+    _Rule("model.kind", _is("decoder_only"), "model.rnn_cell model.encoder_layers", _LEAVE),
+    _Rule(
+        "model.kind",
+        _is("encoder_only"),
+        "model.rnn_cell model.decoder_layers model.prefix training.scheduled_sampling",
+        _LEAVE,
+    ),
     _Rule(
         "model.kind",
         _is("rnn"),
-        "d_ff num_heads num_kv_heads d_k d_v attention attention_scale attention_bias position "
-        "max_positions norm norm_epsilon norm_position embedding_norm feed_forward "
-        "feed_forward_bias prefix attention_dropout feed_forward_dropout scan_layers num_experts "
-        "experts_per_token load_balance",
+        "model.d_ff model.num_heads model.num_kv_heads model.d_k model.d_v model.attention "
+        "model.attention_scale model.attention_bias model.position model.max_positions "
+        "model.norm model.norm_epsilon model.norm_position model.embedding_norm "
+        "model.feed_forward model.feed_forward_bias model.prefix model.attention_dropout "
+        "model.feed_forward_dropout model.scan_layers model.num_experts "
+        "model.experts_per_token model.load_balance",
         _LEAVE,
+    ),
+    _Rule(
+        "model.kind",
+        _is("rnn"),
+        "data.packed_length",
+        "it would carry its state between the sentences of a row; set data.packed_length=0",
     ),
     *(
         _Rule(
@@ -75,52 +84,78 @@ _REFUSED = (
             f"choose data.source={source!r}, or leave it empty",
         )
         for source, fields in {
-            "text": "train_src train_tgt validation_src validation_tgt test_src test_tgt",
-            "tfds": "tfds_held_out_name",
-            "hf": "hf_name hf_files src_column tgt_column",
+            "text": "data.train_src data.train_tgt data.validation_src data.validation_tgt "
+            "data.test_src data.test_tgt",
+            "tfds": "data.tfds_held_out_name",
+            "hf": "data.hf_name data.hf_files data.src_column data.tgt_column",
         }.items()
     ),
     _Rule(
+        "data.objective",
+        lambda value: value != "translation",
+        "data.max_length_ratio data.directions training.bleu_every checkpoints.best_metric",
+        f"it reads text alone; {_LEAVE}",
+    ),
+    _Rule(
+        "tokenizer.kind",
+        _is("symbols"),
+        "data.subword_sampling",
+        "a sentence has one segmentation; set it to 0",
+    ),
+    _Rule(
+        "tokenizer.kind",
+        _is("symbols"),
+        "training.bleu_every",
+        "BLEU counts words, and symbols are none; set it to 0",
+    ),
+    _Rule("data.directions", lambda value: value == (), "data.direction_tags", _LEAVE),
+    _Rule(
         "training.optimizer",
         _is("adam", "muon"),
-        "weight_decay",
+        "training.weight_decay",
         "leave it at 0, or use 'nadamw' or 'schedule_free_adamw'",
     ),
     _Rule(
         "decoding.strategy",
         _is("beam"),
-        "num_samples temperature top_k top_p sampling_seed",
+        "decoding.num_samples decoding.temperature decoding.top_k decoding.top_p "
+        "decoding.sampling_seed",
         f"{_LEAVE}, or set decoding.strategy='sampling'",
     ),
 )
 _UNUSED = (
     *_REFUSED,
-    _Rule("model.position", _lacks("model.position", "learned"), "max_positions"),
-    _Rule("model.norm", _is("none"), "norm_position"),
-    _Rule("model.feed_forward", _is("none"), "d_ff"),
-    _Rule("model.feed_forward", _is("none", "moe"), "feed_forward_dropout feed_forward_bias"),
+    _Rule("model.position", _lacks("model.position", "learned"), "model.max_positions"),
+    _Rule("model.norm", _is("none"), "model.norm_position"),
+    _Rule("model.feed_forward", _is("none"), "model.d_ff"),
+    _Rule(
+        "model.feed_forward",
+        _is("none", "moe"),
+        "model.feed_forward_dropout model.feed_forward_bias",
+    ),
     _Rule(
         "model.feed_forward",
         _lacks("model.feed_forward", "moe"),
-        "num_experts experts_per_token load_balance",
+        "model.num_experts model.experts_per_token model.load_balance",
     ),
-    _Rule("data.source", _lacks("data.source", "multi30k", "tfds"), "directory"),
-    _Rule("data.source", _lacks("data.source", "tfds"), "tfds_name"),
-    _Rule("data.source", _lacks("data.source", "hf"), "hf_streaming"),
+    _Rule("data.source", _lacks("data.source", "multi30k", "tfds"), "data.directory"),
+    _Rule("data.source", _lacks("data.source", "tfds"), "data.tfds_name"),
+    _Rule("data.source", _lacks("data.source", "hf"), "data.hf_streaming"),
     _Rule(
         "data.objective",
         _lacks("data.objective", "span_corruption", "masked_lm"),
-        "noise_density",
+        "data.noise_density",
     ),
-    _Rule("data.objective", _lacks("data.objective", "span_corruption"), "mean_span_length"),
-    _Rule("data.packed_length", lambda value: value > 0, "num_shapes"),
-    _Rule("data.subword_sampling", lambda value: value == 0, "sampled_sides"),
-    _Rule("tokenizer.kind", _is("symbols"), "character_coverage byte_fallback"),
+    _Rule("data.objective", _lacks("data.objective", "span_corruption"), "data.mean_span_length"),
+    _Rule("data.packed_length", lambda value: value > 0, "data.num_shapes"),
+    _Rule("data.subword_sampling", lambda value: value == 0, "data.sampled_sides"),
+    _Rule("tokenizer.kind", _is("symbols"), "tokenizer.character_coverage tokenizer.byte_fallback"),
     _Rule(
         "tokenizer.path",
         lambda value: value != "",
-        "kind vocab_size shared character_coverage byte_fallback lowercase sentinels",
+        "tokenizer.kind tokenizer.vocab_size tokenizer.shared tokenizer.character_coverage "
+        "tokenizer.byte_fallback tokenizer.lowercase tokenizer.sentinels",
     ),
-    _Rule("decoding.length_penalty", _is("none"), "alpha"),
-    _Rule("decoding.strategy", _is("sampling"), "beam_size"),
+    _Rule("decoding.length_penalty", _is("none"), "decoding.alpha"),
+    _Rule("decoding.strategy", _is("sampling"), "decoding.beam_size"),
 )

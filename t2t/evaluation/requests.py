@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from t2t.config.field_types import NonNegativeInt, Variants
+from t2t.config.field_types import REGISTERED, NonNegativeInt
 from t2t.config.fields import ConfigError
 from t2t.config.requests import DECODING, Direction, Flag, OneCheckpoint, Request, RunPath, RunPaths
 from t2t.config.variants import CHOICES
@@ -107,7 +107,9 @@ class TextRequest(Request):
     tgt_language: str = ""
     # the measures of the text, of NAMES; "default" stands for all that mean something for the run
     # but ter, chrf++, spbleu. --plugins names modules that register more
-    measures: Annotated[tuple[str, ...], Variants(*CHOICES["evaluation.measure"])] = ("default",)
+    measures: Annotated[tuple[str, ...], Literal[CHOICES["evaluation.measure"]], REGISTERED] = (
+        "default",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

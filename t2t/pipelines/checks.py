@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import Config, ConfigError, describe_unknown_field
-from t2t.config.files import build_config, load_recipe, override, read_saved_config
+from t2t.config.files import build_config, override, read_saved_config
 from t2t.config.languages import fill_languages, normalize_language
 from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.open_numbers import OpenConfig
-from t2t.config.requests import DECODING, find_request, list_arguments, make_request
+from t2t.config.recipes import load_recipe
+from t2t.config.requests import DECODING, find_request, list_flags, make_request
 from t2t.config.variants import import_plugins
 from t2t.pipelines.records import Work
 from t2t.pipelines.steps import Pipeline, Step, list_texts
@@ -62,21 +63,20 @@ def check_flags(pipeline: Pipeline, step: Step) -> Config | None:
     module = importlib.import_module(f"t2t.{step.program}")
     kind, flags = find_request(module.main), pipeline.resolve(step)
     assert kind is not None
-    arguments = [each for each in list_arguments(kind) if each.flag.takes != "rest"]
-    known = {each.flag.name for each in arguments}
+    known = {each.name: each for each in list_flags(kind) if each.name and each.takes != "rest"}
     own = {name: value for name, value in flags.items() if not name.startswith("config.")}
     for name in own:
         if name not in known:
             raise ConfigError(f"--{name}: {describe_unknown_field(name, [*known])}")
     given = {}
-    for each in arguments:
-        if each.default is dataclasses.MISSING and each.flag.name not in own:
-            raise ConfigError(f"--{each.flag.name} is missing; add it to the flags of the step")
-        if each.flag.name in own:
-            value = own[each.flag.name]
-            is_list = typing.get_origin(each.kind.plain) is tuple and not each.flag.is_repeated
-            given[each.name] = value.split(",") if is_list and isinstance(value, str) else value
-    make_request(kind, given, {each.name: f"--{each.flag.name}" for each in arguments})
+    for name, flag in known.items():
+        if flag.default is dataclasses.MISSING and name not in own:
+            raise ConfigError(f"--{name} is missing; add it to the flags of the step")
+        if name in own:
+            value = own[name]
+            is_list = typing.get_origin(flag.kind.plain) is tuple and not flag.is_repeated
+            given[flag.field] = value.split(",") if is_list and isinstance(value, str) else value
+    make_request(kind, given, "--")
     plugins = flags.get("plugins", ())
     import_plugins(plugins.split(",") if isinstance(plugins, str) else plugins)
     build_config({"decoding": {name: flags[name] for name in DECODING if name in flags}})

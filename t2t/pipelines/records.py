@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError, flatten
-from t2t.config.files import load_recipe
+from t2t.config.recipes import load_recipe
 from t2t.config.variants import import_plugins
 from t2t.evaluation.load_models import TRANSLATING_PACKAGES, identify_code
 from t2t.pipelines.steps import PROGRAMS, Pipeline, Step

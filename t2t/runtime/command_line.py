@@ -18,7 +18,7 @@ from absl import app, flags
 
 from t2t.config.fields import Config, ConfigError, describe_unknown_field, flatten
 from t2t.config.request_flags import combine_repeated, define_request, read_request
-from t2t.config.requests import HOSTS, Request, find_operands, find_request
+from t2t.config.requests import HOSTS, Request, describe_flags, find_request, list_flags
 from t2t.config.variants import describe_options, list_option_names, trust_plugins
 from t2t.runtime.child_programs import end_with_parent
 from t2t.runtime.error_messages import explain, is_unanswered
@@ -56,8 +56,9 @@ def run(main: Callable[..., int | None], alone: str = "one process does its work
         sys.exit(INTERRUPTED)
     sys.excepthook = _report_fault
     kind = find_request(main)
-    define_request(kind or Request)
-    operands = "".join(find_operands(kind or Request).values())
+    texts = describe_flags(kind or Request) if _asks_for_help(sys.argv) else {}
+    define_request(kind or Request, texts)
+    operands = "".join(flag.operands for flag in list_flags(kind or Request))
     flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may follow operands
 
     def call(arguments: Sequence[str]) -> int | None:
@@ -187,6 +188,10 @@ def _report_fault(
         sys.__excepthook__(kind, error, trace)
 
 
+def _asks_for_help(arguments: Sequence[str]) -> bool:
+    return any(re.fullmatch(r"--?(h|help\w*|\?)(=.*)?", argument) for argument in arguments)
+
+
 def _parse(arguments: Sequence[str], alone: str) -> Sequence[str]:
     spelled = ["--help" if argument == "-h" else argument for argument in arguments]
     try:
@@ -196,7 +201,7 @@ def _parse(arguments: Sequence[str], alone: str) -> Sequence[str]:
             trust_plugins(flags.FLAGS.plugins or (), copies=flags.FLAGS.trust_plugins)
         return parsed
     except SystemExit:
-        if not any(re.fullmatch(r"--?(help\w*|\?)(=.*)?", argument) for argument in spelled):
+        if not _asks_for_help(spelled):
             raise
         _settle_output()
         sys.exit(0)  # absl ends with 1

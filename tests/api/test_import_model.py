@@ -146,6 +146,10 @@ def test_interruption_and_missing_packages_leave_nothing_behind(
         patch.setattr("t2t.training.checkpoint.write_file", stop_at_the_last_file)
         with pytest.raises(KeyboardInterrupt):
             import_model(str(source), tmp_path / "run")
+    with pytest.raises(ConfigError, match="verfy=True: no such field; perhaps verify, "):
+        import_model(str(source), tmp_path / "run", verfy=True)
+    with pytest.raises(ConfigError, match="source='' must not be empty"):
+        import_model("", tmp_path / "run")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"--verify needs transformers.*pip install"):
         import_model(str(source), tmp_path / "run", verify=True)

@@ -115,7 +115,10 @@ def test_arguments_of_a_wrong_type_are_named() -> None:
     calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: untyped.load([]), "workdir is empty; name a run directory, or several"),
         (lambda: untyped.load("a", ["last", "10"]), r"checkpoint=\['last', '10'\] is not of type"),
-        (lambda: untyped.load("a", mean="median"), "mean='median' is unknown; use probabilities"),
+        (
+            lambda: untyped.load("a", mean="median"),
+            "mean='median' is unknown; use one of probabilities",
+        ),
         (lambda: untyped.train({}, "a"), r"config={} is not of type t2t\.config\.Config"),
         (lambda: untyped.compare(), "systems is empty; name run directories, runs or evaluations"),
         (lambda: untyped.compare(["a", "b"]), r"systems\[0\]=\['a', 'b'\] is no run directory, "),

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from t2t.config.field_types import FILTERS
 from t2t.config.fields import Config, ConfigError, DataConfig, TrainingConfig, flatten
 from t2t.config.files import (
-    check_config,
     differences,
     load_config,
     override,
     overrides,
     save_config,
 )
+from t2t.config.open_numbers import check_config
 
 OVERRIDES = st.fixed_dictionaries(
     {},
@@ -34,7 +34,7 @@ OVERRIDES = st.fixed_dictionaries(
         "data.source": st.just("tfds"),
         "data.filters": st.lists(st.sampled_from(FILTERS), unique=True).map(tuple),
         "data.train_weights": st.lists(st.floats(0.1, 9), max_size=1).map(tuple),
-        "data.cache_directory": st.text(),
+        "data.cache_directory": st.text(min_size=1),
         "training.learning_rate": st.floats(0, exclude_min=True, allow_infinity=False),
         "seed": st.integers(0, 2**31 - 1),
     },

@@ -27,7 +27,6 @@ from t2t.config.fields import (
     option,
 )
 from t2t.config.files import (
-    check_config,
     differences,
     load_config,
     override,
@@ -35,6 +34,7 @@ from t2t.config.files import (
     read_saved_config,
     save_config,
 )
+from t2t.config.open_numbers import check_config
 from t2t.config.rules import validate
 from t2t.config.variants import EXTENSIBLE, find_variant, register, trust_plugins
 from t2t.data.corpus_sources import open_split
@@ -144,7 +144,7 @@ def test_options_of_a_plugin_are_typed_and_survive_json_and_overrides(tmp_path: 
         ({"own": {"rounding": "aside"}}, r"\.rounding='aside' is unknown; use one of up, down$"),
         ({"own": 1}, r"^plugin\.own=1 is no object with fields$"),
         ({"other": {"mix": 1.0}}, r"^plugin\.other: no module of plugins has such options; name "),
-        ({1: {}}, r"^plugin={1: {}} is no object with a name for each plugin's options$"),
+        ({1: {}}, r"^plugin={1: {}} is not of type dict\[str, typing.Any\]$"),
     ],
 )
 def test_wrong_options_of_a_plugin_are_named(plugin: Any, message: str) -> None:

@@ -24,18 +24,21 @@ ROOT = Path(__file__).parents[2]
 # A program without JAX. The name of the run directory selects an action from ACTIONS.
 PROGRAM = '''
 import dataclasses, gc, logging, os, signal, sys, threading, time, warnings
+from pathlib import Path
 sys.path.insert(0, os.getcwd())  # as Python does for a program
 from t2t.config.flags import read_config
-from t2t.config.requests import OneRun
+from t2t.config.requests import NO_RUN, Plugins, RunPath
 from t2t.runtime import command_line
 from t2t.data.corpus import DataError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked(OneRun):
+class Asked(Plugins):
+    workdir: RunPath
     config: str
     names: tuple[str, ...] = ()
     fast: bool = False
     beam_size: int | None = None
+    output: Path = NO_RUN
 
 def fail(error):
     raise error
@@ -235,6 +238,7 @@ def test_options_of_a_plugin_are_flags_with_its_types(folder: Path) -> None:
         ("--config=recipe.py:read --workdir=run", "training.step: no such field; perhaps train"),
         ("--config=recipe.py:such --workdir=run", "there is no such"),
         ("--config=empty.py --workdir=run", "--config=empty.py: the recipe has no function get_c"),
+        ("--config=recipe.py --workdir=a --output=", "--output is empty; name a file or folder"),
         ("--config=recipe.py --workdir=a --fast --nofast", "--fast is given as true and as false"),
         (f"{KNOWN} --config.seed=1 --config.seed=2", "--config.seed is given as 1 and as 2; give"),
         ("--workdir=a --config.seed=1", "--config.seed overrides a field of --config; add"),
