@@ -14,7 +14,7 @@ from t2t.decoding.bulk import BATCHES_TOGETHER, Part, process_files
 from t2t.decoding.translation import Translation, format_lines
 from t2t.decoding.translator import Translator
 from t2t.decoding.word_alignments import WordAligner, format_links
-from t2t.evaluation.load_models import TRANSLATING_PACKAGES, RunModel, identify_code
+from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.requests import ModelRequest
 from t2t.storage.open_text import unpack
 from t2t.training.provenance import hash_params
@@ -89,7 +89,7 @@ class LineTranslator:
             # The number of threads changes nothing, and differs between hosts.
             "engine": {k: v for k, v in engine.items() if k != "threads"},
             **self._translator.describe_pieces(),
-            **identify_code(model.config.plugins, modules, TRANSLATING_PACKAGES),
+            **identify_code(model.config.plugins, modules),
             "n_best": self._n_best,
             "alignment_layer": self._alignment_layer,
             **dataclasses.asdict(model.config.decoding),

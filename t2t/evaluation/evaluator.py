@@ -17,12 +17,7 @@ from t2t.config.measure_names import METRICX
 from t2t.data.batch import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.likelihood import PairScorer, ReferencePerplexity
-from t2t.evaluation.load_models import (
-    TRANSLATING_PACKAGES,
-    RunModel,
-    describe_run,
-    override_decoding,
-)
+from t2t.evaluation.load_models import RunModel, describe_run, override_decoding
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, list_evaluations
@@ -34,7 +29,6 @@ from t2t.training.provenance import hash_params, summarize_ledger
 
 # On which scores depend; programs import metricx if it is asked for.
 MODULES = (__name__, "t2t.evaluation.metricx")
-PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 
 # The facts that a saved evaluation has to share with a new one to be used in its place. The
 # parameters are known by the start of training that wrote the checkpoint, without reading them.
@@ -173,7 +167,7 @@ class Evaluator:
         labels = [label]
         if self._ensemble:
             labels = [member["checkpoint"] for member in self._ensemble["members"]]
-        found = describe_run(self._model, labels, MODULES, PACKAGES) | self.scores.describe()
+        found = describe_run(self._model, labels, MODULES) | self.scores.describe()
         found["origin"] |= {"checkpoint": label}
         found["origin"] |= {"parameters": digest} if digest else {}
         found["origin"] |= {"ensemble": self._ensemble} if self._ensemble else {}

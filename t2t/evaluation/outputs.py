@@ -9,12 +9,12 @@ import logging
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.languages import is_text_without_spaces
 from t2t.data.corpus import TextFile
-from t2t.evaluation.evaluator import MODULES, PACKAGES
+from t2t.evaluation.evaluator import MODULES
+from t2t.evaluation.load_models import identify_code
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import OutputRequest
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.text_scores import TextScores, prepare_output
-from t2t.training.provenance import find_versions, hash_code, list_code
 
 _log = logging.getLogger(__name__)
 
@@ -55,8 +55,7 @@ def evaluate_output(request: OutputRequest) -> Evaluation:
         _log.warning("%s: %d of %d translations are empty", flag, empty, count)
     passport = Passport(
         origin={"file": hypotheses.path.name, "sha256": hypotheses.fingerprint()},
-        code={"t2t": hash_code((), list_code(*MODULES)), "plugins": hash_code((), ())},
-        versions=find_versions(PACKAGES),
+        **identify_code((), MODULES),
         **scores.describe(),
     )
     return scores.save(path, lines, scores.count(lines), passport, facts={}, scores={}, texts={})

@@ -17,7 +17,7 @@ from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.corpus_sources import open_split
 from t2t.data.objectives import make_objective
 from t2t.evaluation.corpus_loss import DTYPE
-from t2t.evaluation.load_models import TRANSLATING_PACKAGES, RunModel, describe_run
+from t2t.evaluation.load_models import RunModel, describe_run
 from t2t.evaluation.measures import (
     LEFT_OUT,
     Score,
@@ -78,7 +78,7 @@ def evaluate_predictions(
     scored = counts[counts[:, 1] > 0]
     predicted = make_objective(config.data, model.vocabulary.tgt).predicted
     scores = score_predictions(config.data, predicted, scored, scorer.num_left_out)
-    found = describe_run(model, [label], [__name__], TRANSLATING_PACKAGES)
+    found = describe_run(model, [label], [__name__])
     found["backend"] |= {"name": "jax"}
     found["origin"] |= {"checkpoint": label, "parameters": hash_params(params)}
     data = {"objective": config.data.objective, "tgt_language": config.data.tgt_language}
