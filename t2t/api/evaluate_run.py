@@ -53,15 +53,16 @@ def evaluate(
         raise ConfigError("an ensemble is one evaluation; leave out --save_params")
     model = RunModel(request.models, request.decoding)
     if is_text_alone(model.config.data):
-        from t2t.evaluation.predictions import evaluate_predictions  # it imports training
+        from t2t.evaluation.predictions import PredictionEvaluator  # it imports training
 
-        return evaluate_predictions(request, model, held)
-    evaluator = Evaluator(request, model)
-    if evaluator.config.tokenizer.lowercase:
-        _log.info(
-            "outputs are lower-case (tokenizer.lowercase): %s count that as errors",
-            ", ".join(CASED_MEASURES),
-        )
+        evaluator: Evaluator = PredictionEvaluator(request, model)
+    else:
+        evaluator = Evaluator(request, model)
+        if model.config.tokenizer.lowercase:
+            _log.info(
+                "outputs are lower-case (tokenizer.lowercase): %s count that as errors",
+                ", ".join(CASED_MEASURES),
+            )
     params, label = evaluator.restore(held)
     evaluator.prepare_output(label)
     if request.save_params:

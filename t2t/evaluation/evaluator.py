@@ -22,7 +22,7 @@ from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, list_evaluations
 from t2t.evaluation.text_measures import make_measure
-from t2t.evaluation.text_scores import TextScores, prepare_output
+from t2t.evaluation.text_scores import Output, TextScores, open_scores, prepare_output
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.training.provenance import hash_params, summarize_ledger
@@ -49,18 +49,23 @@ class Evaluator:
         Raises:
             ConfigError, DataError, VocabularyError: something is missing or inconsistent.
         """
+        self._request = request
         self._model = model or RunModel(request.models, request.decoding)
         self.config = self._model.config
-        count = self.config.decoding.num_samples
-        if count > 1 and self.config.decoding.mbr == "none":
-            raise ConfigError(
-                f"decoding.num_samples={count}, but an evaluation scores one translation of each "
-                "sentence; leave it at 1, or set decoding.mbr"
-            )
-        self.scores = TextScores(request, request.split, self.config.data, self.config.tokenizer)
-        self._request = request
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
+        self.scores = self._open()
+
+    def _open(self) -> TextScores:
+        """Opens the test set and its measures, and makes what computes an `Output` of it."""
+        request, decoding = self._request, self.config.decoding
+        if decoding.num_samples > 1 and decoding.mbr == "none":
+            raise ConfigError(
+                f"decoding.num_samples={decoding.num_samples}, but an evaluation scores one "
+                "translation of each sentence; leave it at 1, or set decoding.mbr"
+            )
+        scores = open_scores(request, request.split, self.config.data, self.config.tokenizer)
         self._translator = self._model.make_translator(request.backend, request.compute_type)
+        return scores
 
     def restore(self, held: tuple[Params, list[str]] | None = None) -> tuple[Params, str]:
         """Restores the parameters that the request names; returns them and their label.
@@ -94,40 +99,13 @@ class Evaluator:
         """
         configs = [override_decoding(self.config, {"alpha": alpha}) for alpha in alphas]
         configs = configs or [self.config]
-        outputs = [self.prepare_output(label, config.decoding.alpha) for config in configs]
+        paths = [self.prepare_output(label, config.decoding.alpha) for config in configs]
         digest = hash_params(params)
         passports = [self.make_passport(label, config, digest) for config in configs]
-        params = self._model.place(params)
+        placed = self._model.place(params)
         with jax.set_mesh(self._model.mesh):
-            found, timing = self._translate(params, [c.decoding.alpha for c in configs])
-            wait = self._perplexity.start(params)
-        texts = [[translation.text for translation in translations] for translations in found]
-        counts = [*map(self.scores.count, texts)]  # while the device computes
-        perplexities, losses = wait()
-        if not self.scores.spaces:
-            perplexities.pop("perplexity_word", None)
-        log_probs = [f"{-nats:.6f} {tokens:.0f}" for nats, tokens in losses]
-        return [
-            self.scores.save(
-                output,
-                text,
-                counted,
-                passport,
-                {
-                    # Sentences that were translated in pieces, and those whose translation was
-                    # ended by the limit of the output.
-                    "num_cut": sum(translation.num_pieces > 1 for translation in translations),
-                    "num_at_limit": sum(translation.at_limit for translation in translations),
-                    **timing,
-                    "run": summarize_ledger(self._request.workdir),
-                },
-                perplexities,
-                {"log_probs": log_probs},
-            )
-            for passport, translations, text, counted, output in zip(
-                passports, found, texts, counts, outputs, strict=True
-            )
-        ]
+            outputs = self._compute(placed, [config.decoding.alpha for config in configs])
+        return [*map(self.scores.save, paths, outputs, passports)]
 
     def prepare_output(self, label: str, alpha: float | None = None) -> Path:
         """Returns the path of the scores; raises early if it cannot be written."""
@@ -171,15 +149,47 @@ class Evaluator:
         found["origin"] |= {"checkpoint": label}
         found["origin"] |= {"parameters": digest} if digest else {}
         found["origin"] |= {"ensemble": self._ensemble} if self._ensemble else {}
+        for section, facts in self._describe_search(config).items():
+            found[section] = {**found.get(section, {}), **facts}
+        return Passport(**found)
+
+    def _describe_search(self, config: Config) -> dict[str, dict[str, Any]]:
+        """Returns what a passport says of the search, by section."""
         languages = config.data.src_language, config.data.tgt_language
-        found["data"] |= {"direction": "-".join(filter(None, languages))}
         engine = self._translator.describe()
         engine.pop("threads", None)  # which change nothing
-        found["backend"] |= engine
         decoding = dataclasses.asdict(config.decoding) | self._translator.describe_pieces()
         if config.decoding.mbr == METRICX:  # whose model is not in the config
             decoding["utility"] = make_measure(METRICX, self.scores.tgt_language).definition
-        return Passport(**found, decoding=decoding)
+        data = {"direction": "-".join(filter(None, languages))}
+        return {"data": data, "backend": engine, "decoding": decoding}
+
+    def _compute(self, params: Params, alphas: Sequence[float]) -> list[Output]:
+        """Translates, and scores the references; returns an output for each alpha."""
+        found, timing = self._translate(params, alphas)
+        wait = self._perplexity.start(params)
+        texts = [[translation.text for translation in translations] for translations in found]
+        counts = [*map(self.scores.count, texts)]  # while the device computes
+        perplexities, losses = wait()
+        if not self.scores.spaces:
+            perplexities.pop("perplexity_word", None)
+        log_probs = [f"{-nats:.6f} {tokens:.0f}" for nats, tokens in losses]
+        return [
+            Output(
+                {"hypotheses": text, "log_probs": log_probs},
+                counted,
+                perplexities,
+                {
+                    # Sentences that were translated in pieces, and those whose translation was
+                    # ended by the limit of the output.
+                    "num_cut": sum(translation.num_pieces > 1 for translation in translations),
+                    "num_at_limit": sum(translation.at_limit for translation in translations),
+                    **timing,
+                    "run": summarize_ledger(self._request.workdir),
+                },
+            )
+            for translations, text, counted in zip(found, texts, counts, strict=True)
+        ]
 
     def _translate(
         self, params: Params, alphas: Sequence[float]

@@ -14,7 +14,7 @@ from t2t.evaluation.load_models import identify_code
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import OutputRequest
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.text_scores import TextScores, prepare_output
+from t2t.evaluation.text_scores import Output, open_scores, prepare_output
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def evaluate_output(request: OutputRequest) -> Evaluation:
                 f"--ref={request.ref[0]} has no spaces between words, by which measures would "
                 "count; name its language by --tgt_language, such as zh or ja"
             )
-    scores = TextScores(request, "", DataConfig(), TokenizerConfig())
+    scores = open_scores(request, "", DataConfig(), TokenizerConfig())
     if len(hypotheses) != (count := len(scores.test_set.sources)):
         raise ConfigError(
             f"{flag} has {len(hypotheses)} lines, but the test set has {count} sentences; give one "
@@ -58,4 +58,4 @@ def evaluate_output(request: OutputRequest) -> Evaluation:
         **identify_code((), MODULES),
         **scores.describe(),
     )
-    return scores.save(path, lines, scores.count(lines), passport, facts={}, scores={}, texts={})
+    return scores.save(path, Output({"hypotheses": lines}, scores.count(lines)), passport)

@@ -12,9 +12,9 @@ from t2t.api.compare_runs import verify
 from t2t.api.evaluate_run import describe, describe_nats, evaluate
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.objectives import MaskedLM
-from t2t.evaluation.load_models import RunModel
-from t2t.evaluation.predictions import evaluate_predictions, score_predictions
+from t2t.evaluation.predictions import PredictionEvaluator, make_measures
 from t2t.evaluation.requests import EvaluationRequest
+from tests.evaluation.saved_evaluations import pair
 from tests.tiny_run import make_run
 
 COUNTS = np.array([[2.0, 4.0, 1.0]] * 20 + [[6.0, 4.0, 3.0]] * 20)  # nats, tokens, right
@@ -22,7 +22,11 @@ COUNTS = np.array([[2.0, 4.0, 1.0]] * 20 + [[6.0, 4.0, 3.0]] * 20)  # nats, toke
 
 def test_scores_are_of_the_sums_over_all_texts_and_say_what_is_predicted() -> None:
     data = DataConfig(objective="masked_lm", noise_density=0.2)
-    scores = score_predictions(data, MaskedLM(data, 4, [5]).predicted, COUNTS)
+    measures = make_measures(data, MaskedLM(data, 4, [5]).predicted).items()
+    scores = {
+        name: each.score_counts(COUNTS, pair(["a"] * len(COUNTS)), with_interval=True)
+        for name, each in measures
+    }
     assert scores["perplexity"].value == pytest.approx(math.exp(1))
     assert scores["accuracy"].value == pytest.approx(50)
     assert scores["accuracy"].definition == (
@@ -62,4 +66,4 @@ def test_flags_for_translations_are_refused() -> None:
     }
     for flag, given in changes.items():
         with pytest.raises(ConfigError, match=f"^{flag} is for translations"):
-            evaluate_predictions(EvaluationRequest(Path("run"), **given), mock.Mock(spec=RunModel))
+            PredictionEvaluator(EvaluationRequest(Path("run"), **given), mock.Mock())
