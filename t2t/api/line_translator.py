@@ -117,7 +117,7 @@ class LineTranslator:
 
     def log_lengths(self) -> None:
         """Warns of the lines that were translated in pieces, reached a limit or failed."""
-        self._translator.length_report.log()
+        self._translator.log_lengths()
         if self._aligner and self._aligner.num_too_long:
             _log.warning(
                 "%d translations have no alignment: they or their sources are too long",
