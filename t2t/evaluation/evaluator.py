@@ -13,19 +13,20 @@ from typing import Any
 import jax
 
 from t2t.config.fields import Config, ConfigError, ModelConfig
+from t2t.config.files import overrides
 from t2t.config.measure_names import METRICX
 from t2t.data.batch import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.likelihood import PairScorer, ReferencePerplexity
-from t2t.evaluation.load_models import RunModel, describe_run, override_decoding
+from t2t.evaluation.load_models import RunModel, identify_code, override_decoding
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, list_evaluations
 from t2t.evaluation.text_measures import make_measure
-from t2t.evaluation.text_scores import Output, TextScores, open_scores, prepare_output
+from t2t.evaluation.text_scores import Output, TextScores, open_scores
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
-from t2t.training.provenance import hash_params, summarize_ledger
+from t2t.training.provenance import find_start, hash_params, summarize_ledger
 
 # On which scores depend; programs import metricx if it is asked for.
 MODULES = (__name__, "t2t.evaluation.metricx")
@@ -41,6 +42,8 @@ _REUSED = (
 class Evaluator:
     """Evaluates any number of a run's parameters on one test set, with one compiled search."""
 
+    modules = MODULES
+
     def __init__(self, request: EvaluationRequest, model: RunModel | None = None):
         """Loads everything that the request names, except the parameters.
 
@@ -50,7 +53,7 @@ class Evaluator:
             ConfigError, DataError, VocabularyError: something is missing or inconsistent.
         """
         self._request = request
-        self._model = model or RunModel(request.models, request.decoding)
+        self._model = model or RunModel(request, request.decoding)
         self.config = self._model.config
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
         self.scores = self._open()
@@ -116,8 +119,7 @@ class Evaluator:
         name = "-".join([self.scores.split, *directions, label, decoding.label])
         if request.backend != "jax":
             name += f"-{request.backend}-{request.compute_type or 'float32'}"
-        folder = request.workdir / "evaluations"
-        return prepare_output(request, folder, name, self.scores.name_texts)
+        return self.scores.prepare_output(request.output, request.workdir / "evaluations", name)
 
     def list_saved(self, alpha: float | None = None) -> dict[str, Evaluation]:
         """Returns the run's saved evaluations that are still valid, by checkpoint label.
@@ -142,27 +144,41 @@ class Evaluator:
 
         `digest` is the hash of its parameters, if they were read.
         """
-        labels = [label]
+        model, labels = self._model, [label]
         if self._ensemble:
             labels = [member["checkpoint"] for member in self._ensemble["members"]]
-        found = describe_run(self._model, labels, MODULES) | self.scores.describe()
-        found["origin"] |= {"checkpoint": label}
-        found["origin"] |= {"parameters": digest} if digest else {}
-        found["origin"] |= {"ensemble": self._ensemble} if self._ensemble else {}
-        for section, facts in self._describe_search(config).items():
-            found[section] = {**found.get(section, {}), **facts}
-        return Passport(**found)
+        trained = [  # date of the start of training that wrote the checkpoint, for each model
+            find_start(workdir, int(each.rpartition("-")[-1]))
+            for (workdir, _), each in zip(model.request.members, labels, strict=True)
+        ]
+        origin = {
+            "run": model.request.workdir.resolve().name,
+            "trained": trained,
+            "vocabulary": model.vocabulary.fingerprint(),
+            "checkpoint": label,
+            **({"parameters": digest} if digest else {}),
+            **({"ensemble": self._ensemble} if self._ensemble else {}),
+        }
+        # As it is read from a file, and without the search, which has a section of its own.
+        fields = json.loads(json.dumps(overrides(model.config))).items()
+        search = self._describe_search(config)
+        search["backend"] |= {"devices": [device.device_kind for device in jax.devices()]}
+        return Passport(
+            origin=origin,
+            config={name: value for name, value in fields if not name.startswith("decoding.")},
+            **search,
+            **self.scores.describe(),
+            **identify_code(model.config.plugins, self.modules),
+        )
 
     def _describe_search(self, config: Config) -> dict[str, dict[str, Any]]:
-        """Returns what a passport says of the search, by section."""
-        languages = config.data.src_language, config.data.tgt_language
+        """Returns the sections of a passport on the search and the backend."""
         engine = self._translator.describe()
         engine.pop("threads", None)  # which change nothing
         decoding = dataclasses.asdict(config.decoding) | self._translator.describe_pieces()
         if config.decoding.mbr == METRICX:  # whose model is not in the config
             decoding["utility"] = make_measure(METRICX, self.scores.tgt_language).definition
-        data = {"direction": "-".join(filter(None, languages))}
-        return {"data": data, "backend": engine, "decoding": decoding}
+        return {"decoding": decoding, "backend": engine}
 
     def _compute(self, params: Params, alphas: Sequence[float]) -> list[Output]:
         """Translates, and scores the references; returns an output for each alpha."""

@@ -5,18 +5,16 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.config.files import load_config, override, overrides
+from t2t.config.files import load_config, override
 from t2t.config.objective_rules import check_scores
 from t2t.config.variants import has_registered
 from t2t.data.parts import choose_direction, find_tag
@@ -35,7 +33,6 @@ from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import (
     SOURCE_ROOT,
     check_plugins,
-    find_start,
     find_versions,
     has_changed,
     hash_code,
@@ -103,12 +100,9 @@ class RunModel:
         self._configs = configs  # of all members, as they were loaded
         self.members = Members(tuple(each.model for each in configs), shares, request.mean)
         self.mesh = make_mesh(MeshConfig())
-        self._programs = SavedPrograms(self._identify_programs())
-
-    @functools.cached_property
-    def _described(self) -> tuple[Any, Params]:
         with jax.set_mesh(self.mesh):
-            return self.members.describe(*self.vocabulary.sizes)
+            self._described = self.members.describe(*self.vocabulary.sizes)
+        self._programs = SavedPrograms(self._identify_programs())
 
     def _identify_programs(self) -> str:
         """Returns a hash of what programs of this model depend on; "" if something may be unknown.
@@ -300,28 +294,3 @@ def find_imported_versions(*modules: str) -> dict[str, str]:
         versions |= find_versions(owner for name in others for owner in owners.get(name, ()))
     pinned = map(_PINNED.match, importlib.metadata.requires("jax") or ())
     return versions | find_versions(match[1] for match in pinned if match)
-
-
-def describe_run(
-    model: RunModel, labels: Sequence[str], modules: Sequence[str]
-) -> dict[str, dict[str, Any]]:
-    """Returns the sections of a passport on a run, the code and the machine.
-
-    `labels` are those of the checkpoints, one for each model; `modules` are those that score.
-    """
-    trained = [  # date of the start of training that wrote the checkpoint, for each model
-        find_start(workdir, int(label.rpartition("-")[-1]))
-        for (workdir, _), label in zip(model.request.members, labels, strict=True)
-    ]
-    # As it is read from a file, and without the search, which has a section of its own.
-    config = json.loads(json.dumps(overrides(model.config)))
-    return {
-        "origin": {
-            "run": model.request.workdirs[0].resolve().name,
-            "trained": trained,
-            "vocabulary": model.vocabulary.fingerprint(),
-        },
-        "config": {k: value for k, value in config.items() if not k.startswith("decoding.")},
-        "backend": {"devices": [device.device_kind for device in jax.devices()]},
-        **identify_code(model.config.plugins, modules),
-    }

@@ -12,14 +12,14 @@ from t2t.data.corpus import TextFile
 from t2t.evaluation.evaluator import MODULES
 from t2t.evaluation.load_models import identify_code
 from t2t.evaluation.passport import Passport
-from t2t.evaluation.requests import OutputRequest
+from t2t.evaluation.requests import TextRequest
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.text_scores import Output, open_scores, prepare_output
+from t2t.evaluation.text_scores import Output, open_scores
 
 _log = logging.getLogger(__name__)
 
 
-def evaluate_output(request: OutputRequest) -> Evaluation:
+def evaluate_output(request: TextRequest) -> Evaluation:
     """Scores what another program translated, and saves scores and texts.
 
     Raises:
@@ -50,7 +50,7 @@ def evaluate_output(request: OutputRequest) -> Evaluation:
             "translation a line, in the order of the sources"
         )
     lines = hypotheses.read(0, count)
-    path = prepare_output(request, None, "", scores.name_texts, lines)
+    path = scores.prepare_output(request.output, None, "", lines)
     if empty := sum(not line.strip() for line in lines):
         _log.warning("%s: %d of %d translations are empty", flag, empty, count)
     passport = Passport(

@@ -19,7 +19,7 @@ from t2t.evaluation.evaluation_texts import EvaluationTexts
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.measures import LEFT_OUT, Measure, TestSet, make_prediction_measure
 from t2t.evaluation.requests import EvaluationRequest
-from t2t.evaluation.text_scores import Output, TextScores, prepare_output
+from t2t.evaluation.text_scores import Output, TextScores
 from t2t.evaluation.validation_scores import make_scorer
 from t2t.model.interface import Params
 from t2t.training.provenance import summarize_ledger
@@ -27,6 +27,8 @@ from t2t.training.provenance import summarize_ledger
 
 class PredictionEvaluator(Evaluator):
     """An `Evaluator` of a run on text alone, which translates nothing."""
+
+    modules = (__name__,)
 
     def _open(self) -> TextScores:
         request, config, vocabulary = self._request, self.config, self._model.vocabulary
@@ -46,7 +48,7 @@ class PredictionEvaluator(Evaluator):
     def prepare_output(self, label: str, alpha: float | None = None) -> Path:  # noqa: ARG002
         """As in `Evaluator`; no search is part of the name."""
         folder, name = self._request.workdir / "evaluations", f"{self.scores.split}-{label}"
-        return prepare_output(self._request, folder, name, self.scores.name_texts)
+        return self.scores.prepare_output(self._request.output, folder, name)
 
     def _describe_search(self, config: Config) -> dict[str, dict[str, Any]]:  # noqa: ARG002
         return {"backend": {"name": "jax"}}
@@ -85,7 +87,7 @@ def _check_request(request: EvaluationRequest) -> None:
         "--save_params": request.save_params,
         "--backend": request.backend != EvaluationRequest.backend,
         "--compute_type": request.compute_type,
-        "an ensemble": request.others or "," in request.checkpoint,
+        "an ensemble": request.workdirs[1:] or "," in request.checkpoint,
         **{f"--{name}": value is not None for name, value in request.decoding.items()},
     }
     if named := [flag for flag, value in given.items() if value]:

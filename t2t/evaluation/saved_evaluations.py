@@ -293,13 +293,14 @@ def save_evaluation(
     Raises:
         OSError: a file cannot be written.
     """
-    with contextlib.suppress(EvaluationError):  # there is none, or a damaged one
-        stored = load_evaluation(path).result["texts"].keys() - result["texts"].keys()
-        if lost := [name for name in stored if name.startswith(name_segment_scores(""))]:
-            _log.warning(
-                "%s: %s were scores of other hypotheses, and are dropped; store them again",
-                path, ", ".join(sorted(lost)),
-            )  # fmt: skip
+    if path.exists():
+        with contextlib.suppress(EvaluationError):  # it is damaged
+            stored = load_evaluation(path).result["texts"].keys() - result["texts"].keys()
+            if lost := [name for name in stored if name.startswith(name_segment_scores(""))]:
+                _log.warning(
+                    "%s: %s were scores of other hypotheses, and are dropped; store them again",
+                    path, ", ".join(sorted(lost)),
+                )  # fmt: skip
     for text, lines in texts.items():
         name = result["texts"][text]
         write_file(path.with_name(name), "".join(f"{line}\n" for line in lines))

@@ -1,11 +1,10 @@
 """`TextScores`: scores what anybody made of one test set, and saves the scores with the texts."""
 
 import dataclasses
-import functools
 import itertools
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,11 +89,8 @@ class TextScores:
             **({} if documents is None else {"documents": [*map(str, documents)]}),
         }
         stored = [name_segment_scores(name) for name in measures if measures[name].is_stored]
-        # From the path of the scores to the names of the texts beside it.
-        self.name_texts = functools.partial(
-            name_texts, split=self.split, corpus=texts.fingerprint,
-            texts=[*made, *self._texts, *stored],
-        )  # fmt: skip
+        self._named = [*made, *self._texts, *stored]  # the texts that may stand beside the scores
+        self._fingerprint = texts.fingerprint
 
     def describe(self) -> dict[str, dict[str, str]]:
         """Returns the sections of a passport on the test set and the measures."""
@@ -103,6 +99,39 @@ class TextScores:
             "texts": {name: hash_lines(lines) for name, lines in self._texts.items()},
             "measures": {name: measure.definition for name, measure in self.measures.items()},
         }
+
+    def prepare_output(
+        self, output: str, folder: Path | None, name: str, known: Sequence[str] | None = None
+    ) -> Path:
+        """Returns the path of the scores, `output` or else `name` in `folder`; makes its folder.
+
+        A text of the hypotheses is replaced only if it is in `folder`, or equal to those that are
+        `known`: then an evaluation that was cut off has left it behind.
+
+        Raises:
+            ConfigError, RunError: the scores, or the texts beside them, cannot be written there.
+        """
+        path = make_path(output or (folder or Path()) / f"{name}.json")
+        if path.suffix != ".json":
+            raise ConfigError(f"--output={path} must end in .json; texts get the same name in .txt")
+        texts = name_texts(path, self.split, self._fingerprint, self._named)
+        longest = max([path.name, *texts.values()], key=lambda each: len(os.fsencode(each)))
+        with explain_write_errors(
+            RunError, path.with_name(longest), "--output and the name of --src set the path"
+        ):
+            make_folder(path.parent)
+            check_writable(path.parent, longest)
+        hypotheses = path.with_suffix(".txt")
+        is_other = path.parent != folder and hypotheses.exists() and not path.exists()
+        if is_other and known is not None:
+            written = "".join(f"{line}\n" for line in known).encode()
+            is_other = hypotheses.read_bytes() != written
+        if "hypotheses" in texts and is_other:
+            raise ConfigError(
+                f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; "
+                "choose another name, or remove it"
+            )
+        return path
 
     def count(self, hypotheses: Sequence[str]) -> dict[str, Float[np.ndarray, "n _"]]:
         """Returns the statistics of each sentence, by measure."""
@@ -133,7 +162,7 @@ class TextScores:
                 stored = output.counts[name][:, 0].tolist()
                 all_texts[name_segment_scores(name)] = [*map(repr, stored)]
         empty = count_empty_references(test_set.sources, test_set.references[0])
-        names = self.name_texts(path)
+        names = name_texts(path, self.split, self._fingerprint, self._named)
         result: dict[str, Any] = {
             **{name: found[name].value for name in ("bleu", "chrf") if name in found},
             "measures": measures,
@@ -181,8 +210,12 @@ def open_scores(
     )  # fmt: skip
     chosen = choose_measures(request.measures, possible, language)
     measures = {name: make_measure(name, language, len(references)) for name in chosen}
-    facts = {"objective": TRANSLATION, "tgt_language": language}
-    facts |= {"testset": request.testset} if request.testset else {}
+    facts = {
+        "objective": TRANSLATION,
+        "direction": "-".join(filter(None, (data.src_language, data.tgt_language))),
+        "tgt_language": language,
+        **({"testset": request.testset} if request.testset else {}),
+    }
     return TextScores(texts, measures, facts, spaces=spaces)
 
 
@@ -217,42 +250,3 @@ def choose_measures(asked: Sequence[str], possible: Sequence[str], language: str
             f"measure {named[0]!r} is a part of file names, which have no /; register another"
         )
     return chosen
-
-
-def prepare_output(
-    request: TextRequest,
-    folder: Path | None,
-    name: str,
-    name_texts: Callable[[Path], Mapping[str, str]],
-    known: Sequence[str] | None = None,
-) -> Path:
-    """Returns the path of the scores, by default `name` in `folder`; makes its folder.
-
-    A text of the hypotheses is replaced only if it is in `folder`, or equal to those that are
-    `known`: then an evaluation that was cut off has left it behind.
-
-    Raises:
-        ConfigError, RunError: the scores, or the texts that `name_texts` names for the path, cannot
-            be written there.
-    """
-    path = make_path(request.output or (folder or Path()) / f"{name}.json")
-    if path.suffix != ".json":
-        raise ConfigError(f"--output={path} must end in .json; texts get the same name in .txt")
-    texts = name_texts(path)
-    longest = max([path.name, *texts.values()], key=lambda each: len(os.fsencode(each)))
-    with explain_write_errors(
-        RunError, path.with_name(longest), "--output and the name of --src set the path"
-    ):
-        make_folder(path.parent)
-        check_writable(path.parent, longest)
-    hypotheses = path.with_suffix(".txt")
-    is_other = path.parent != folder and hypotheses.exists() and not path.exists()
-    if is_other and known is not None:
-        written = "".join(f"{line}\n" for line in known).encode()
-        is_other = hypotheses.read_bytes() != written
-    if "hypotheses" in texts and is_other:
-        raise ConfigError(
-            f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; choose "
-            "another name, or remove it"
-        )
-    return path
