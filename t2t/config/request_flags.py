@@ -8,7 +8,7 @@ from typing import Any
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.config.requests import NO_RUN, Made, Request, find_operands, list_arguments, make_request
+from t2t.config.requests import Made, Request, find_operands, list_arguments, make_request
 from t2t.storage.paths import make_path
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
@@ -19,11 +19,9 @@ def define_request(kind: type[Request]) -> None:
     kinds: dict[Any, Any] = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer}
     kinds |= {float: flags.DEFINE_float}
     for argument in list_arguments(kind):
-        if argument.flag.takes == "rest":
-            continue
         name, (plain, _, names, is_open) = argument.flag.name, argument.kind
         required = argument.default is dataclasses.MISSING
-        default = None if required or argument.default in ("", (), NO_RUN) else argument.default
+        default = None if required or argument.default in ("", ()) else argument.default
         types = [plain, *typing.get_args(plain)]  # such as int | None, int and None
         several = any(typing.get_origin(each) is tuple for each in types)
         if name == "config":
@@ -32,7 +30,7 @@ def define_request(kind: type[Request]) -> None:
             define_config(required)
         elif argument.flag.is_repeated:
             flags.DEFINE_multi_string(name, default, argument.help)
-        elif several or argument.flag.takes == "first":
+        elif several:
             values = None if default is None else [*default]
             flags.DEFINE_list(name, values, argument.help, required=required)
         elif names and not is_open:
@@ -58,7 +56,6 @@ def read_request(kind: type[Made], operands: Sequence[str] = ()) -> Made:
             joined = make_path(",".join(value))  # its name holds commas, of earlier versions
             is_one = len(value) > 1 and (joined / "config.json").exists()
             value = [str(joined)] if is_one else value or [""]
-            value = {"all": value, "first": value[0], "rest": value[1:]}[flag.takes]
         if value is not None:
             given[name] = value
     return make_request(kind, given, {each.name: f"--{each.flag.name}" for each in arguments})

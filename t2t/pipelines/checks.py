@@ -62,7 +62,7 @@ def check_flags(pipeline: Pipeline, step: Step) -> Config | None:
     module = importlib.import_module(f"t2t.{step.program}")
     kind, flags = find_request(module.main), pipeline.resolve(step)
     assert kind is not None
-    arguments = [each for each in list_arguments(kind) if each.flag.takes != "rest"]
+    arguments = [*list_arguments(kind)]
     known = {each.flag.name for each in arguments}
     own = {name: value for name, value in flags.items() if not name.startswith("config.")}
     for name in own:
