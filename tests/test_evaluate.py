@@ -238,7 +238,7 @@ def test_utility_chooses_among_candidates(run: Path) -> None:
     ]
     assert found.read_lines("hypotheses") == chosen
     assert loaded.translate(sources, **decoding) == chosen
-    translator = LineTranslator(ModelRequest((run,)), decoding)
+    translator = LineTranslator(ModelRequest((run,), decoding=decoding))
     translated = translate_lines(translator, iter([f"{src}\n".encode() for src in sources]))
     assert [each.text for [each] in translated] == chosen
 

@@ -186,7 +186,6 @@ def export_states(
     shard_lines: int = 1000,
     *,
     dtype: str | None = None,
-    batch_size: int | None = None,
 ) -> None:
     """Writes the states of this process's part of the files; continues after existing shards.
 
@@ -199,14 +198,13 @@ def export_states(
         part: of the work, if several processes share it.
         shard_lines: lines of a shard.
         dtype: as in `StateEncoder`.
-        batch_size: in place of decoding.batch_size; None: the run's.
 
     Raises:
         ConfigError: as in `StateEncoder`; a file has no lines, or the output exists with other
             settings or cannot be written.
         RunError: a checkpoint does not exist or cannot be read.
     """
-    model = RunModel(request, {"batch_size": batch_size})
+    model = RunModel(request)
     encoder = StateEncoder(model, dtype, find_limit(model.config, model.members.position_limit))
     for path in inputs:
         with open_text(path) as file:

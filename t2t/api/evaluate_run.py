@@ -51,7 +51,7 @@ def evaluate(
     """
     if request.save_params and len(request.members) > 1:
         raise ConfigError("an ensemble is one evaluation; leave out --save_params")
-    model = RunModel(request, request.decoding)
+    model = RunModel(request)
     if is_text_alone(model.config.data):
         from t2t.evaluation.predictions import PredictionEvaluator  # it imports training
 
@@ -155,7 +155,7 @@ def watch(
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return False, ""
     request = dataclasses.replace(request, checkpoint="last")
-    model = RunModel(request, request.decoding)
+    model = RunModel(request)
     measure, request = add_measure(request, model.config, measure)
     evaluator = Evaluator(request, model)
     keeping = evaluator.config.checkpoints
@@ -197,7 +197,7 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
     from t2t.evaluation.checkpoint_watcher import make_label
     from t2t.evaluation.plots import draw_by_setting, write_figure
 
-    model = RunModel(request, request.decoding)
+    model = RunModel(request)
     measure, request = add_measure(request, model.config, measure)
     evaluator = Evaluator(request, model)
     steps = find_average_steps(request.workdir, max(counts), model.config)

@@ -28,7 +28,6 @@ class LineTranslator:
     def __init__(
         self,
         request: ModelRequest,
-        decoding: Mapping[str, float | str | None] | None = None,
         *,
         n_best: int = 1,
         backend: str = "jax",
@@ -39,8 +38,7 @@ class LineTranslator:
         """Loads the models.
 
         Args:
-            request: runs and checkpoints.
-            decoding: overrides fields of config.decoding.
+            request: runs, checkpoints and search.
             n_best: at most the beam size; 1 with sampling, where `num_samples` says how many.
             backend: jax or ctranslate2.
             compute_type: of ctranslate2; None: float32.
@@ -50,7 +48,7 @@ class LineTranslator:
         Raises:
             ConfigError, RunError, VocabularyError: something is missing or inconsistent.
         """
-        self._model = model = RunModel(request, decoding)
+        self._model = model = RunModel(request)
         search = model.config.decoding
         if n_best > 1 and search.mbr != "none":
             raise ConfigError(f"--mbr={search.mbr} chooses one; leave out --n_best")

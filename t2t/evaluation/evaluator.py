@@ -53,7 +53,7 @@ class Evaluator:
             ConfigError, DataError, VocabularyError: something is missing or inconsistent.
         """
         self._request = request
-        self._model = model or RunModel(request, request.decoding)
+        self._model = model or RunModel(request)
         self.config = self._model.config
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
         self.scores = self._open()

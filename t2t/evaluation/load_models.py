@@ -60,12 +60,8 @@ class RunModel:
         mesh: of all devices.
     """
 
-    def __init__(
-        self, request: ModelRequest, decoding: Mapping[str, float | str | None] | None = None
-    ):
-        """Reads configs and the vocabulary; `decoding` overrides fields of config.decoding.
-
-        None keeps the config's value.
+    def __init__(self, request: ModelRequest):
+        """Reads configs and the vocabulary.
 
         Raises:
             ConfigError, VocabularyError: something is missing or inconsistent, or the runs have
@@ -73,7 +69,7 @@ class RunModel:
         """
         self.request = request
         folders = [workdir for workdir, _ in request.members]
-        config = load_config(folders[0] / "config.json", decoding)
+        config = load_config(folders[0] / "config.json", request.decoding)
         configs = [config, *(load_config(folder / "config.json") for folder in folders[1:])]
         for folder, each in zip(folders, configs, strict=True):
             check_plugins(folder, each.plugins)

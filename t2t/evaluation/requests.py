@@ -14,7 +14,7 @@ from t2t.config.variants import CHOICES
 
 @dataclasses.dataclass(frozen=True)
 class ModelRequest(Direction):
-    """The checkpoints of one run or several, which form an ensemble."""
+    """The checkpoints of one run or several, which form an ensemble, and their search."""
 
     # the run directory. Several, joined by commas, form an ensemble; so do several values of
     # --checkpoint
@@ -26,6 +26,10 @@ class ModelRequest(Direction):
     weights: tuple[float, ...] = ()  # weights of an ensemble's models; default: equal
     # an ensemble averages these; the mean of log-probabilities is normalised again
     mean: Literal["probabilities", "log_probs"] = "probabilities"
+    # fields of the run's `config.decoding` with other values; None keeps the config's
+    decoding: Annotated[Mapping[str, float | str | None], Flag(overrides=DECODING)] = (
+        dataclasses.field(default_factory=dict)
+    )
 
     @property
     def workdir(self) -> Path:
@@ -65,15 +69,6 @@ class Backend(Request):
     backend: Literal["jax", "ctranslate2"] = "jax"
     # precision with --backend=ctranslate2: float32 (the default), int8, int16, ...
     compute_type: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Search(Request):
-    """Fields of a run's `config.decoding` with other values; None keeps the config's."""
-
-    decoding: Annotated[Mapping[str, float | str | None], Flag(overrides=DECODING)] = (
-        dataclasses.field(default_factory=dict)
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,7 +114,7 @@ class TextRequest(Request):
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationRequest(TextRequest, Search, Backend, ModelRequest):
+class EvaluationRequest(TextRequest, Backend, ModelRequest):
     """The models, test set and search of an evaluation."""
 
     # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema for the moving
