@@ -43,7 +43,7 @@ class Translator:
 
     A line is translated in pieces, which are joined, if it is longer than the sources of training
     (`config.decoding.max_source_length`) or holds several sentences and those of training did not
-    (`config.decoding.split_sentences`). `log_lengths` counts such lines. `CTranslate2Translator`
+    (`config.decoding.split_sentences`). `log_lengths` reports such lines. `CTranslate2Translator`
     overrides `search`, `describe` and `compile_seconds`; everything else is the same for both
     engines, JAX and CTranslate2.
     """

@@ -28,7 +28,7 @@ from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.training.provenance import find_start, hash_params, summarize_ledger
 
-# On which scores depend; programs import metricx if it is asked for.
+# Scores depend on their code and imports. Programs import metricx if it is asked for.
 MODULES = (__name__, "t2t.evaluation.metricx")
 
 # The facts that a saved evaluation has to share with a new one to be used in its place. The

@@ -72,7 +72,7 @@ class TextScores:
         spaces: bool = True,
         made: Sequence[str] = ("hypotheses", "log_probs"),
     ):
-        """`facts` are those of a passport; `made` are the texts that an `Output` may have."""
+        """`facts` are recorded of the data; `made` are the texts that an `Output` may have."""
         self.split, self.test_set, self.measures = texts.name, texts.test_set, measures
         self.tgt_language, self.spaces, self._facts = facts["tgt_language"], spaces, facts
         # A line feed inside a sentence would split it over two lines of the text files.
