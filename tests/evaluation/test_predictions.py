@@ -64,7 +64,7 @@ def test_flags_for_translations_are_refused() -> None:
         "--src": {"src": "a", "ref": ("b",)},
         "--beam_size": {"decoding": {"beam_size": 3}},
         "--measures": {"measures": ("bleu",)},
-        "an ensemble": {"others": (Path("b"),)},
+        "an ensemble": {"checkpoint": "100,200"},
     }
     for flag, given in changes.items():
         with pytest.raises(ConfigError, match=f"^{flag} is for translations"):
