@@ -152,10 +152,9 @@ def evaluate(
         return evaluate_output(make_request(TextRequest, {"hypotheses": hypotheses, **given}))
     if run is None:
         raise ConfigError("run is missing; name a run directory, or give hypotheses, src and ref")
-    if named := [name for name in ("workdir", "workdirs") if name in given]:
-        raise ConfigError(
-            f"{named[0]}: the run directory is the first argument; leave {named[0]} out"
-        )
+    for name in ("workdir", "workdirs"):
+        if name in given:
+            raise ConfigError(f"{name}: the run directory is the first argument; leave {name} out")
     if isinstance(run, Run):
         if named := [name for name in _MODELS if name in given]:
             raise ConfigError(

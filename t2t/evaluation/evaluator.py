@@ -42,7 +42,7 @@ _REUSED = (
 class Evaluator:
     """Evaluates any number of a run's parameters on one test set, with one compiled search."""
 
-    modules = MODULES
+    modules: tuple[str, ...] = MODULES
 
     def __init__(self, request: EvaluationRequest, model: RunModel | None = None):
         """Loads everything that the request names, except the parameters.
