@@ -8,6 +8,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -96,9 +97,12 @@ class RunModel:
         self._configs = configs  # of all members, as they were loaded
         self.members = Members(tuple(each.model for each in configs), shares, request.mean)
         self.mesh = make_mesh(MeshConfig())
-        with jax.set_mesh(self.mesh):
-            self._described = self.members.describe(*self.vocabulary.sizes)
         self._programs = SavedPrograms(self._identify_programs())
+
+    @functools.cached_property
+    def _described(self) -> tuple[Any, Params]:
+        with jax.set_mesh(self.mesh):
+            return self.members.describe(*self.vocabulary.sizes)
 
     def _identify_programs(self) -> str:
         """Returns a hash of what programs of this model depend on; "" if something may be unknown.
