@@ -16,9 +16,9 @@ from typing import Annotated
 from t2t.config.field_types import NonNegativeFloat, NonNegativeInt
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import METRICX
-from t2t.config.requests import NO_RUN, Counts, Flag, Hosts, Measure, Plugins, RunPath
+from t2t.config.requests import Counts, Flag, Hosts, Measure, Plugins, RunPaths
 from t2t.config.variants import import_plugins
-from t2t.evaluation.requests import EvaluationRequest, MetricX, OutputRequest
+from t2t.evaluation.requests import EvaluationRequest, MetricX, TextRequest
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 
@@ -26,14 +26,12 @@ SELECTIONS = ("watch", "average", "beam_sizes", "alphas")  # fields that ask for
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins):
+class SelectionRequest(EvaluationRequest, MetricX, Hosts, Plugins):
     """An evaluation, or several, or the scores of another program."""
 
     # the run directory. Several, joined by commas, form an ensemble; so do several values of
     # --checkpoint. --hypotheses needs none
-    workdir: Annotated[RunPath, Flag("workdir", takes="first")] = dataclasses.field(
-        default=NO_RUN, kw_only=False
-    )
+    workdirs: Annotated[RunPaths, Flag("workdir")] = dataclasses.field(default=(), kw_only=False)
 
     # NAME=FILE: add another program's scores of the hypotheses to their evaluation, one number a
     # line, or JSON lines with score, definition and higher_is_better; repeat for several
@@ -64,12 +62,6 @@ class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins
         """The fields that ask for several evaluations."""
         return [name for name in SELECTIONS if getattr(self, name)]
 
-    @property
-    def of_another_program(self) -> OutputRequest:
-        """The part of the request that `hypotheses` has."""
-        names = [each.name for each in dataclasses.fields(OutputRequest)]
-        return OutputRequest(**{name: getattr(self, name) for name in names})
-
     def choose_defaults(self) -> tuple[str, str]:
         """Returns the split and the checkpoint that are evaluated if none are named."""
         checkpoint = "last" if self.watch else "" if self.average or self.segment_scores else "best"
@@ -84,7 +76,7 @@ class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins
         for name in ("output", "save_params"):
             if given and getattr(self, name):
                 yield f"--{name} is for one evaluation, but --{given[0]} makes several"
-        is_ensemble = self.others or (not self.watch and "," in self.checkpoint)
+        is_ensemble = self.workdirs[1:] or (not self.watch and "," in self.checkpoint)
         uses_metricx = {"default", METRICX} & {*self.measures}
         uses_metricx |= {METRICX} & {self.decoding.get("mbr")}
         unheeded = self.segment_scores and self._list_unheeded()
@@ -92,7 +84,7 @@ class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins
         has_text = self.hypotheses or (self.segment_scores and self.output)
         for wrong, message in (
             (
-                self.workdir == NO_RUN and not has_text,
+                not (self.workdirs or has_text),
                 "--workdir is missing; name a run directory, or score what another program "
                 "translated by --hypotheses",
             ),
@@ -123,24 +115,25 @@ class SelectionRequest(EvaluationRequest, OutputRequest, MetricX, Hosts, Plugins
 
     def _list_unheeded(self) -> list[str]:
         """Returns the fields with a value that only a new evaluation heeds."""
-        heeded = {"workdir", "split", "checkpoint", "output"}
+        heeded = {"workdirs", "split", "checkpoint", "output"}
         new = [each for each in dataclasses.fields(EvaluationRequest) if each.name not in heeded]
         found = [each.name for each in new if getattr(self, each.name) not in (each.default, {})]
-        names = {"others": ["workdir of further runs"], "decoding": [*self.decoding]}
-        found += [name for name in ("metricx", "hypotheses") if getattr(self, name)]
+        found += ["workdir of further runs"] if self.workdirs[1:] else []
+        found += ["metricx"] if self.metricx else []
         given = [*found, *self.selections]
+        names = {"decoding": [*self.decoding]}
         return [each for name in given for each in names.get(name, [name])]
 
     def _list_of_run(self) -> list[str]:
         """Returns the fields with a value that only an evaluation of a run heeds."""
-        kinds = OutputRequest, MetricX, Hosts, Plugins
+        kinds = TextRequest, MetricX, Hosts, Plugins
         free = {each.name for kind in kinds for each in dataclasses.fields(kind)}
         given = [
             each.name
             for each in dataclasses.fields(self)
             if each.name not in free and getattr(self, each.name) not in (each.default, {})
         ]
-        names = {"decoding": [*self.decoding], "others": []}
+        names = {"decoding": [*self.decoding], "workdirs": ["workdir"]}
         return [part for name in given for part in names.get(name, [name])]
 
     def read_counts(self) -> list[int]:
@@ -195,8 +188,7 @@ def main(request: SelectionRequest) -> int:
     elif request.selections:
         print(scan_search(request, request.beam_sizes, request.alphas, request.measure))
     else:
-        output = request.of_another_program if request.hypotheses else None
-        evaluation = evaluate_output(output) if output else evaluate(request)
+        evaluation = evaluate_output(request) if request.hypotheses else evaluate(request)
         if is_first():
             print(describe(evaluation))
     return 0

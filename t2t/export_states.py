@@ -40,8 +40,11 @@ def main(request: StatesRequest) -> None:
 
     part, inputs = read_part(request.part), find_inputs(request.input, request.output)
     enable_compilation_cache()
-    run = ModelRequest((request.workdir,), request.checkpoint, direction=request.direction)
-    export_states(run, inputs, part, request.shard_lines, dtype=request.dtype, **request.decoding)
+    run = ModelRequest(
+        (request.workdir,), request.checkpoint,
+        direction=request.direction, decoding=request.decoding,
+    )  # fmt: skip
+    export_states(run, inputs, part, request.shard_lines, dtype=request.dtype)
 
 
 if __name__ == "__main__":

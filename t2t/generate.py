@@ -16,12 +16,12 @@ from typing import Annotated
 
 from t2t.api.line_program import Lines, LiveText, process_lines
 from t2t.config.requests import Flag, Plugins
-from t2t.evaluation.requests import ModelRequest, Search
+from t2t.evaluation.requests import ModelRequest
 from t2t.runtime import command_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GenerationRequest(ModelRequest, Search, Lines, Plugins):
+class GenerationRequest(ModelRequest, Lines, Plugins):
     """A model, prompts or gaps, and the search."""
 
     fill: bool = False  # fill the gaps of the lines instead of continuing them
@@ -53,7 +53,7 @@ def main(request: GenerationRequest) -> int:
 
     return process_lines(
         request,
-        lambda: LineTranslator(request, request.decoding, n_best=request.n_best, make=make),
+        lambda: LineTranslator(request, n_best=request.n_best, make=make),
         live=LiveText(max(map(len, request.stop), default=1) - 1),
     )
 

@@ -4,7 +4,7 @@ It writes one self-contained HTML page, RUN/heads.html: attention maps of the he
 decoder and cross-attention, each with its entropy, its role and what the model loses without it.
 """
 
-from t2t.evaluation.requests import HeadRequest
+from t2t.analysis.head_request import HeadRequest
 from t2t.runtime import command_line
 
 

@@ -66,7 +66,7 @@ def main(request: ScoreRequest) -> None:
     from t2t.runtime.jax_settings import enable_compilation_cache
 
     enable_compilation_cache()
-    scorer = TextScorer(RunModel(request, request.decoding))
+    scorer = TextScorer(RunModel(request))
     scorer.check_sources(given=bool(request.src), listed=bool(request.n_best_list))
     src = make_path(request.src or request.tgt)
     if request.n_best_list:

@@ -19,12 +19,12 @@ from typing import Annotated
 from t2t.api.line_program import Lines, process_lines
 from t2t.config.field_types import PositiveInt
 from t2t.config.requests import Flag, Plugins
-from t2t.evaluation.requests import Backend, MetricX, ModelRequest, Search
+from t2t.evaluation.requests import Backend, MetricX, ModelRequest
 from t2t.runtime import command_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TranslationRequest(ModelRequest, Backend, Search, MetricX, Lines, Plugins):
+class TranslationRequest(ModelRequest, Backend, MetricX, Lines, Plugins):
     """A model, lines of text, and what is printed for each."""
 
     prefixes: str = ""  # a file of prefixes: line n is the beginning of the translation of line n
@@ -48,7 +48,7 @@ def main(request: TranslationRequest) -> int:
 
     def make() -> LineTranslator:
         return LineTranslator(
-            request, request.decoding, n_best=request.n_best, backend=request.backend,
+            request, n_best=request.n_best, backend=request.backend,
             compute_type=request.compute_type, alignment_layer=layer,
         )  # fmt: skip
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 @pytest.fixture(scope="module")
 def evaluation(run: Path) -> Evaluation:
-    return evaluate(EvaluationRequest(run))
+    return evaluate(EvaluationRequest((run,)))
 
 
 def test_every_sentence_counts_in_its_order(evaluation: Evaluation) -> None:
@@ -79,7 +79,7 @@ def test_other_engine_gives_the_same_and_is_named(run: Path, evaluation: Evaluat
     backend = evaluation.passport.backend
     assert (backend["name"], backend["compute_type"]) == ("jax", "float32")
     assert backend["products"] == "float32 operands at full precision"
-    found = evaluate(EvaluationRequest(run, backend="ctranslate2"))
+    found = evaluate(EvaluationRequest((run,), backend="ctranslate2"))
     result, path = found.result, found.path
     assert path.name == "test-best-200-beam4-alpha0.6-max_extra_length4-ctranslate2-float32.json"
     backend = found.passport.backend
@@ -95,7 +95,7 @@ def test_references_that_are_empty_are_counted_and_said(
     src.write_text("Dogs climb.\n" * 4 + "\n")
     ref.write_text("Hunde klettern.\n" * 2 + "\n \n\n", "utf-8")
     request = EvaluationRequest(
-        run, src=str(src), ref=(str(ref),), measures=("chrf",), decoding={"beam_size": 1}
+        (run,), src=str(src), ref=(str(ref),), measures=("chrf",), decoding={"beam_size": 1}
     )
     assert evaluate(request).result["num_empty_references"] == 2
     assert "2 references are empty" in caplog.text
@@ -131,7 +131,7 @@ def test_pairs_that_are_left_out_of_the_perplexity_or_scored_whole_are_counted(
     for path, text in lines.items():
         path.write_text("".join(f"{line}\n" for line in text))
     request = EvaluationRequest(
-        run, src=str(src), ref=(str(ref),), output=str(tmp_path / "scores.json")
+        (run,), src=str(src), ref=(str(ref),), output=str(tmp_path / "scores.json")
     )
     result = evaluate(dataclasses.replace(request, decoding={"beam_size": 1})).result
     assert result["num_sentences"] == 2
@@ -163,7 +163,7 @@ def test_language_of_the_references_can_be_named_afterwards(
     src, ref = tmp_path / "news.en", tmp_path / "news.zh"
     src.write_text("Dogs climb.\nDogs climb.\n", "utf-8")
     ref.write_text("狗在爬山。\n狗在爬。\n", "utf-8")
-    request = EvaluationRequest(run, src=str(src), ref=(str(ref),), decoding={"beam_size": 1})
+    request = EvaluationRequest((run,), src=str(src), ref=(str(ref),), decoding={"beam_size": 1})
     unknown = evaluate(request)
     assert "--tgt_language" in caplog.text
     chinese = evaluate(dataclasses.replace(request, tgt_language="zho_Hans"))
@@ -182,7 +182,7 @@ def test_text_files_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
     """A file `test.en` is not taken for the split `test`, nor for a file in another folder."""
     (tmp_path / "ref.de").write_text("Hunde klettern.\n", "utf-8")
     split = run / "evaluations" / "test-300-beam1-alpha0.6-max_extra_length4.json"
-    greedy = EvaluationRequest(run, "300", decoding={"beam_size": 1})
+    greedy = EvaluationRequest((run,), "300", decoding={"beam_size": 1})
     evaluate(greedy)
     before = split.read_bytes()
     paths = set()
@@ -207,10 +207,12 @@ def test_average_can_be_saved_as_a_run_of_its_own(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     saved, output = tmp_path / "runs" / "average", tmp_path / "scores.json"
-    request = EvaluationRequest(run, "avg:3", save_params="~/runs/average", output="~/scores.json")
+    request = EvaluationRequest(
+        (run,), "avg:3", save_params="~/runs/average", output="~/scores.json"
+    )
     average = evaluate(request)
     assert average.path == output
-    again = evaluate(EvaluationRequest(saved, "last"))
+    again = evaluate(EvaluationRequest((saved,), "last"))
     assert list_steps(saved) == [300]
     assert again.path.parent.parent == saved
     assert again.result["measures"] == average.result["measures"]
@@ -222,7 +224,7 @@ def test_average_can_be_saved_as_a_run_of_its_own(
 def test_utility_chooses_among_candidates(run: Path) -> None:
     drawn: dict[str, Any] = {"strategy": "sampling", "num_samples": 5, "temperature": 0.5}
     decoding = drawn | {"mbr": "chrf"}
-    found = evaluate(EvaluationRequest(run, decoding=decoding))
+    found = evaluate(EvaluationRequest((run,), decoding=decoding))
     name = "test-best-200-sampling-seed0-temperature0.5-max_extra_length4-chrf5"
     assert found.path.stem == name
     assert {name: found.passport.decoding[name] for name in decoding} == decoding
@@ -236,7 +238,7 @@ def test_utility_chooses_among_candidates(run: Path) -> None:
     ]
     assert found.read_lines("hypotheses") == chosen
     assert loaded.translate(sources, **decoding) == chosen
-    translator = LineTranslator(ModelRequest((run,)), decoding)
+    translator = LineTranslator(ModelRequest((run,), decoding=decoding))
     translated = translate_lines(translator, iter([f"{src}\n".encode() for src in sources]))
     assert [each.text for [each] in translated] == chosen
 
@@ -247,11 +249,11 @@ def test_runs_with_other_vocabularies_are_no_ensemble(run: Path, tmp_path: Path)
         [ListCorpus("toy", PAIRS[:3])], TokenizerConfig(vocab_size=400), other / "vocab"
     )
     with pytest.raises(ConfigError, match=r"other/vocab is not the vocabulary of .*run; an ensem"):
-        evaluate(EvaluationRequest(run, others=(other,)))
+        evaluate(EvaluationRequest((run, other)))
     with pytest.raises(ConfigError, match="2 run directories and 3 checkpoints; give one of them"):
-        evaluate(EvaluationRequest(run, "100,200,300", others=(run,)))
+        evaluate(EvaluationRequest((run, run), "100,200,300"))
     with pytest.raises(ConfigError, match=r"--weights=1\.0,-1\.0 must be"):
-        evaluate(EvaluationRequest(run, others=(run,), weights=(1.0, -1.0)))
+        evaluate(EvaluationRequest((run, run), weights=(1.0, -1.0)))
 
 
 def test_vocabulary_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
@@ -260,18 +262,18 @@ def test_vocabulary_of_another_run_is_refused(run: Path, tmp_path: Path) -> None
     train_vocabulary([ListCorpus("toy", PAIRS)], smaller, other / "vocab")
     message = r"tgt_embedding\.table has shape \(400, 16\) instead of \(380, 16\)"
     with pytest.raises(ConfigError, match=message):
-        evaluate(EvaluationRequest(other))
+        evaluate(EvaluationRequest((other,)))
 
 
 def test_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.json does not exist; is this a run directory"):
-        evaluate(EvaluationRequest(tmp_path))
+        evaluate(EvaluationRequest((tmp_path,)))
     (tmp_path / "config.json").write_bytes((run / "config.json").read_bytes())
     with pytest.raises(VocabularyError, match="holds no vocabulary"):
-        evaluate(EvaluationRequest(tmp_path))
+        evaluate(EvaluationRequest((tmp_path,)))
     (tmp_path / "vocab").symlink_to(run / "vocab")
     with pytest.raises(RunError, match="holds no complete checkpoint"):
-        evaluate(EvaluationRequest(tmp_path))
+        evaluate(EvaluationRequest((tmp_path,)))
 
 
 def test_references_documents_and_scores_from_outside_go_into_one_evaluation(
@@ -284,8 +286,8 @@ def test_references_documents_and_scores_from_outside_go_into_one_evaluation(
         path.write_text(f"Hunde klettern {path.stem}.\n" * 62)
     output, scores = tmp_path / "out.json", tmp_path / "scores"
     request = EvaluationRequest(
-        run, src=str(src), ref=tuple(map(str, refs)), segments=str(documents), output=str(output),
-        measures=("ter", "bleu"), decoding={"beam_size": 1},
+        (run,), src=str(src), ref=tuple(map(str, refs)), segments=str(documents),
+        output=str(output), measures=("ter", "bleu"), decoding={"beam_size": 1},
     )  # fmt: skip
     result = evaluate(request).result
     assert [*result["measures"]][:2] == ["ter", "bleu"]
@@ -317,7 +319,7 @@ def test_invalid_request_is_refused(
     run: Path, request_: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        evaluate(EvaluationRequest(run, **request_))
+        evaluate(EvaluationRequest((run,), **request_))
 
 
 @pytest.mark.usefixtures("own_variants")
@@ -327,12 +329,12 @@ def test_output_that_cannot_be_written_is_found_out_first(
     (tmp_path / "file").touch()
     monkeypatch.setattr(Evaluator, "_translate", None)
     with pytest.raises(RunError, match=r"cannot be written: .*; --output and the name of --src"):
-        evaluate(EvaluationRequest(run, output=str(tmp_path / "file" / "scores.json")))
+        evaluate(EvaluationRequest((run,), output=str(tmp_path / "file" / "scores.json")))
     long = tmp_path / f"{'a' * 230}.en"
     long.write_text("Dogs climb.\n")
     for names in ({"output": f"{'b' * 230}.json"}, {"src": str(long), "ref": (str(long),)}):
         with pytest.raises(RunError, match=r"[ab]{230}\S* cannot be written: File name too"):
-            evaluate(EvaluationRequest(run, **names))
+            evaluate(EvaluationRequest((run,), **names))
     variants.register(MEASURE_FIELD, "a/b")(lambda *_: make_measure("chrf", "de"))
     with pytest.raises(ConfigError, match="measure 'a/b' is a part of file names, which have no /"):
-        scan_averages(EvaluationRequest(run), [1], "a/b")
+        scan_averages(EvaluationRequest((run,)), [1], "a/b")

@@ -39,7 +39,7 @@ def test_exported_model_translates_as_the_run_does(
     run: Path, tmp_path: Path, checkpoint: str
 ) -> None:
     export(run, checkpoint, tmp_path / "models" / "toy")
-    translator = LineTranslator(ModelRequest((run,), checkpoint), {"beam_size": 1})
+    translator = LineTranslator(ModelRequest((run,), checkpoint, decoding={"beam_size": 1}))
     [[expected]] = translate_lines(translator, iter([LINE.encode()]))
     assert translate(tmp_path / "models" / "toy", compute_type="float32") == expected.text
 

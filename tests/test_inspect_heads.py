@@ -22,13 +22,13 @@ from t2t.analysis.head_importance import (
     switch_off,
 )
 from t2t.analysis.head_page import show_attention
+from t2t.analysis.head_request import HeadRequest
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import load_config, save_config
 from t2t.data.corpus import Pair
 from t2t.data.loader import make_batch
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.requests import HeadRequest
 from t2t.model.interface import Params, merge
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError

@@ -57,5 +57,5 @@ def test_run_on_several_meshes_is_that_on_one_device(optimizer: str, tmp_path: P
         assert len(one.devices()) == 1
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-5)
     src, ref = config.data.validation_src, config.data.validation_tgt
-    result = evaluate_run.evaluate(EvaluationRequest(run, "avg:2", src=src, ref=(ref,))).result
+    result = evaluate_run.evaluate(EvaluationRequest((run,), "avg:2", src=src, ref=(ref,))).result
     assert result["num_sentences"] == 8

@@ -26,7 +26,7 @@ def loaded(run: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def scorer(run: Path) -> TextScorer:
-    return TextScorer(RunModel(ModelRequest((run,)), BEAM))
+    return TextScorer(RunModel(ModelRequest((run,), decoding=BEAM)))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def list_path(run: Path) -> Path:
     sources = [src for src, _ in PAIRS if src]
     (run / "in.txt").write_text("".join(f"{src}\n" for src in sources), "utf-8")
     lines = io.BytesIO((run / "in.txt").read_bytes())
-    translator = LineTranslator(ModelRequest((run,)), BEAM, n_best=3)
+    translator = LineTranslator(ModelRequest((run,), decoding=BEAM), n_best=3)
     found = translate_lines(translator, iter(lines))
     path = run / "list.txt"
     text = (format_lines(n, each, True, True) for n, each in enumerate(found, start=1))

@@ -519,7 +519,7 @@ def test_all_that_is_registered_trains_together(tmp_path: Path) -> None:
     assert np.all(factors != 1)  # the gradient has reached each head's
     [start] = read_ledger(workdir)
     assert start["corpora"]["train"][0]["pairs"] == 300
-    result = evaluate(EvaluationRequest(workdir, split="validation")).result
+    result = evaluate(EvaluationRequest((workdir,), split="validation")).result
     definition = result["measures"]["perplexity"]["definition"]
     assert "split_text: the second half of a text and EOS, version 1; teacher" in definition
     training = dataclasses.replace(config.training, steps=2 * STEPS)

@@ -22,6 +22,7 @@ from t2t.analysis.head_importance import (
     profile_heads,
     read_sample,
 )
+from t2t.analysis.head_request import HeadRequest
 from t2t.analysis.head_roles import Profile
 from t2t.config.fields import ConfigError
 from t2t.data.batch import BOS_ID
@@ -30,7 +31,7 @@ from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import HeadWeights
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.measures import RESAMPLES
-from t2t.evaluation.requests import HeadRequest, ModelRequest
+from t2t.evaluation.requests import ModelRequest
 from t2t.runtime.html_templates import render_page
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file
 from t2t.storage.paths import make_path

@@ -17,7 +17,7 @@ from t2t.config.files import override
 from t2t.data.batch import find_limit, group_by_length, pad_sentences
 from t2t.data.corpus import DataError
 from t2t.decoding.bulk import Part, process_files
-from t2t.evaluation.load_models import TRANSLATING_PACKAGES, RunModel, identify_code
+from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.requests import ModelRequest
 from t2t.interop.hugging_face_folder import format_safetensors
 from t2t.model.interface import Params, check_params, merge
@@ -186,7 +186,6 @@ def export_states(
     shard_lines: int = 1000,
     *,
     dtype: str | None = None,
-    batch_size: int | None = None,
 ) -> None:
     """Writes the states of this process's part of the files; continues after existing shards.
 
@@ -199,14 +198,13 @@ def export_states(
         part: of the work, if several processes share it.
         shard_lines: lines of a shard.
         dtype: as in `StateEncoder`.
-        batch_size: in place of decoding.batch_size; None: the run's.
 
     Raises:
         ConfigError: as in `StateEncoder`; a file has no lines, or the output exists with other
             settings or cannot be written.
         RunError: a checkpoint does not exist or cannot be read.
     """
-    model = RunModel(request, {"batch_size": batch_size})
+    model = RunModel(request)
     encoder = StateEncoder(model, dtype, find_limit(model.config, model.members.position_limit))
     for path in inputs:
         with open_text(path) as file:
@@ -218,7 +216,7 @@ def export_states(
         "checkpoints": labels,
         "vocabulary": model.vocabulary.fingerprint(),
         **encoder.describe(),
-        **identify_code(model.config.plugins, [__name__], TRANSLATING_PACKAGES),
+        **identify_code(model.config.plugins, [__name__]),
         "parameters": hash_params(restored),
     }
     selected = encoder.select(restored)

@@ -49,22 +49,23 @@ def evaluate(
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
             not exist, does not fit the run, or cannot be written.
     """
-    if request.save_params and len(request.models.members) > 1:
+    if request.save_params and len(request.members) > 1:
         raise ConfigError("an ensemble is one evaluation; leave out --save_params")
-    model = RunModel(request.models, request.decoding)
+    model = RunModel(request)
     if is_text_alone(model.config.data):
-        from t2t.evaluation.predictions import evaluate_predictions  # it imports training
+        from t2t.evaluation.predictions import PredictionEvaluator  # it imports training
 
-        return evaluate_predictions(request, model, held)
-    evaluator = Evaluator(request, model)
-    if evaluator.config.tokenizer.lowercase:
-        _log.info(
-            "outputs are lower-case (tokenizer.lowercase): %s count that as errors",
-            ", ".join(CASED_MEASURES),
-        )
+        evaluator: Evaluator = PredictionEvaluator(request, model)
+    else:
+        evaluator = Evaluator(request, model)
+        if model.config.tokenizer.lowercase:
+            _log.info(
+                "outputs are lower-case (tokenizer.lowercase): %s count that as errors",
+                ", ".join(CASED_MEASURES),
+            )
     params, label = evaluator.restore(held)
-    evaluator.prepare_output(label)
     if request.save_params:
+        evaluator.prepare_output(label)  # its errors come before the parameters are saved
         save_run(request, params, label)
     [evaluation] = evaluator.evaluate(params, label)
     return evaluation
@@ -154,7 +155,7 @@ def watch(
         _log.info("no checkpoint for %g seconds (--watch_timeout)", timeout)
         return False, ""
     request = dataclasses.replace(request, checkpoint="last")
-    model = RunModel(request.models, request.decoding)
+    model = RunModel(request)
     measure, request = add_measure(request, model.config, measure)
     evaluator = Evaluator(request, model)
     keeping = evaluator.config.checkpoints
@@ -196,7 +197,7 @@ def scan_averages(request: EvaluationRequest, counts: Sequence[int], measure: st
     from t2t.evaluation.checkpoint_watcher import make_label
     from t2t.evaluation.plots import draw_by_setting, write_figure
 
-    model = RunModel(request.models, request.decoding)
+    model = RunModel(request)
     measure, request = add_measure(request, model.config, measure)
     evaluator = Evaluator(request, model)
     steps = find_average_steps(request.workdir, max(counts), model.config)

@@ -45,6 +45,7 @@ class GapFiller(Translator):
     """
 
     mark, example = SENTINEL.format(r"\d+"), "<extra_id_0>, <extra_id_1>, ... in this order"
+    check_run = staticmethod(check_fills)
 
     def __init__(self, model: RunModel, config: Config):
         """`config` is that of the model, perhaps with other fields of decoding.
@@ -60,11 +61,6 @@ class GapFiller(Translator):
                 "the run's vocabulary has no sentinels, so its model fills no gaps; use a run of "
                 "data.objective='span_corruption' or 'masked_lm'"
             )
-
-    @staticmethod
-    def check_run(config: Config) -> None:
-        """As in `Translator`."""
-        check_fills(config)
 
     def describe_pieces(self) -> dict[str, Any]:
         """Returns the task and lengths, on which outputs depend besides the search."""

@@ -14,7 +14,7 @@ from t2t.decoding.bulk import BATCHES_TOGETHER, Part, process_files
 from t2t.decoding.translation import Translation, format_lines
 from t2t.decoding.translator import Translator
 from t2t.decoding.word_alignments import WordAligner, format_links
-from t2t.evaluation.load_models import TRANSLATING_PACKAGES, RunModel, identify_code
+from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.requests import ModelRequest
 from t2t.storage.open_text import unpack
 from t2t.training.provenance import hash_params
@@ -28,7 +28,6 @@ class LineTranslator:
     def __init__(
         self,
         request: ModelRequest,
-        decoding: Mapping[str, float | str | None] | None = None,
         *,
         n_best: int = 1,
         backend: str = "jax",
@@ -39,8 +38,7 @@ class LineTranslator:
         """Loads the models.
 
         Args:
-            request: runs and checkpoints.
-            decoding: overrides fields of config.decoding.
+            request: runs, checkpoints and search.
             n_best: at most the beam size; 1 with sampling, where `num_samples` says how many.
             backend: jax or ctranslate2.
             compute_type: of ctranslate2; None: float32.
@@ -50,7 +48,7 @@ class LineTranslator:
         Raises:
             ConfigError, RunError, VocabularyError: something is missing or inconsistent.
         """
-        self._model = model = RunModel(request, decoding)
+        self._model = model = RunModel(request)
         search = model.config.decoding
         if n_best > 1 and search.mbr != "none":
             raise ConfigError(f"--mbr={search.mbr} chooses one; leave out --n_best")
@@ -89,7 +87,7 @@ class LineTranslator:
             # The number of threads changes nothing, and differs between hosts.
             "engine": {k: v for k, v in engine.items() if k != "threads"},
             **self._translator.describe_pieces(),
-            **identify_code(model.config.plugins, modules, TRANSLATING_PACKAGES),
+            **identify_code(model.config.plugins, modules),
             "n_best": self._n_best,
             "alignment_layer": self._alignment_layer,
             **dataclasses.asdict(model.config.decoding),
@@ -117,7 +115,7 @@ class LineTranslator:
 
     def log_lengths(self) -> None:
         """Warns of the lines that were translated in pieces, reached a limit or failed."""
-        self._translator.length_report.log()
+        self._translator.log_lengths()
         if self._aligner and self._aligner.num_too_long:
             _log.warning(
                 "%d translations have no alignment: they or their sources are too long",

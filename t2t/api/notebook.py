@@ -135,7 +135,7 @@ def evaluate(
     from t2t.config.files import read_argument
     from t2t.config.requests import make_request
     from t2t.evaluation.outputs import evaluate_output
-    from t2t.evaluation.requests import EvaluationRequest, OutputRequest
+    from t2t.evaluation.requests import EvaluationRequest, TextRequest
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
 
@@ -150,24 +150,25 @@ def evaluate(
                 f"hypotheses={hypotheses} is what another program translated, without a run; leave "
                 f"out {', '.join(ignored)}"
             )
-        return evaluate_output(make_request(OutputRequest, {"hypotheses": hypotheses, **given}))
+        return evaluate_output(make_request(TextRequest, {"hypotheses": hypotheses, **given}))
     if run is None:
         raise ConfigError("run is missing; name a run directory, or give hypotheses, src and ref")
-    if "workdir" in given:
-        raise ConfigError("workdir: the run directory is the first argument; leave workdir out")
+    for name in ("workdir", "workdirs"):
+        if name in given:
+            raise ConfigError(f"{name}: the run directory is the first argument; leave {name} out")
     if isinstance(run, Run):
         if named := [name for name in _MODELS if name in given]:
             raise ConfigError(
                 f"{named[0]}={given[named[0]]!r} chooses parameters, but {run!r} is evaluated "
                 "with those that it holds; leave it out, or name the run directory"
             )
-        models = dict(vars(run.request))
-        workdir, *given["others"] = models.pop("workdirs")
-        given = models | given
+        given = vars(run.request) | given
     else:
+        others = read_argument("others", given.pop("others", ()), tuple[str, ...])
         workdir = make_run_path(read_argument("run", run, str), "run")
+        given["workdirs"] = workdir, *(make_run_path(each, "others") for each in others)
     given["checkpoint"] = str(given.get("checkpoint", ""))
-    request = make_request(EvaluationRequest, {"workdir": workdir, **given})
+    request = make_request(EvaluationRequest, given)
     enable_compilation_cache()
     return evaluate_run.evaluate(request, run.held if isinstance(run, Run) else None)
 

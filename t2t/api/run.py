@@ -71,7 +71,7 @@ class Run:
             ConfigError, RunError: a checkpoint does not exist, or does not fit config and
                 vocabulary.
         """
-        self._loaded, self.workdir = model, model.request.workdirs[0]
+        self._loaded, self.workdir = model, model.request.workdir
         self.config, self.vocabulary = model.config, model.vocabulary
         self.params, labels = model.restore()
         self.checkpoint = ",".join(labels)

@@ -8,7 +8,7 @@ from typing import Any
 from absl import flags
 
 from t2t.config.fields import ConfigError
-from t2t.config.requests import NO_RUN, Made, Request, list_flags, make_request
+from t2t.config.requests import Made, Request, list_flags, make_request
 from t2t.storage.paths import make_path
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
@@ -19,10 +19,10 @@ def define_request(kind: type[Request], texts: Mapping[str, str]) -> None:
     kinds: dict[Any, Any] = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer}
     kinds |= {float: flags.DEFINE_float}
     for flag in list_flags(kind):
-        if not flag.name or flag.takes == "rest":
+        if not flag.name:
             continue
         required = flag.default is dataclasses.MISSING
-        default = None if required or flag.default in ("", (), NO_RUN) else flag.default
+        default = None if required or flag.default in ("", ()) else flag.default
         types = [flag.kind.plain, *typing.get_args(flag.kind.plain)]  # such as int | None, int
         several = any(typing.get_origin(each) is tuple for each in types)
         text = texts.get(flag.name, "")
@@ -32,7 +32,7 @@ def define_request(kind: type[Request], texts: Mapping[str, str]) -> None:
             define_config(required)
         elif flag.is_repeated:
             flags.DEFINE_multi_string(flag.name, default, text)
-        elif several or flag.takes == "first":
+        elif several:
             values = None if default is None else [*default]
             flags.DEFINE_list(flag.name, values, text, required=required)
         elif flag.kind.names and not flag.kind.is_open:
@@ -57,7 +57,6 @@ def read_request(kind: type[Made], operands: Sequence[str] = ()) -> Made:
             joined = make_path(",".join(value))  # its name holds commas, of earlier versions
             is_one = len(value) > 1 and (joined / "config.json").exists()
             value = [str(joined)] if is_one else value or [""]
-            value = {"all": value, "first": value[0], "rest": value[1:]}[flag.takes]
         if value is not None:
             given[flag.field] = value
     return make_request(kind, given, "--")

@@ -13,7 +13,6 @@ of the public API makes one of its arguments by `make_request`, and both refuse 
 
 import dataclasses
 import functools
-import os
 import re
 import sys
 import typing
@@ -41,7 +40,6 @@ class Flag(NamedTuple):
     # may be given several times, with one value each, since a value may hold commas; else the
     # values of a tuple are joined by commas
     is_repeated: bool = False
-    takes: str = "all"  # of the values of the flag: all | first | rest
     needs: str = ""  # another field, without which this one has no effect
     # the field holds the arguments that are no flags, which messages call so
     operands: str = ""
@@ -53,7 +51,6 @@ class Flag(NamedTuple):
 
 
 RUN = "a run directory"
-NO_RUN = Path(os.devnull)  # no folder, unlike Path(), which is the current one
 RunPath = Annotated[Path, RUN]
 RunPaths = Annotated[tuple[Path, ...], RUN]
 Counts = Annotated[tuple[int, ...], Rule("be positive", lambda value: all(n > 0 for n in value))]
@@ -177,7 +174,7 @@ def describe_flags(kind: type[Request]) -> dict[str, str]:
         if flag.holder:
             text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", searches[flag.field])
             text += ". Default: the config's"
-        if flag.name and flag.takes != "rest":
+        if flag.name:
             described[flag.name] = _describe(flag.kind, text)
     return described
 

@@ -24,6 +24,8 @@ class Continuer(Translator):
     string; its score is still that of all that was searched.
     """
 
+    check_run = staticmethod(check_continues)
+
     def __init__(
         self,
         config: Config,
@@ -42,11 +44,6 @@ class Continuer(Translator):
             raise ConfigError("a stop string is empty; leave it out")
         self.stop = tuple(stop)
         self.max_source_length = 2**30  # of a padded prompt
-
-    @staticmethod
-    def check_run(config: Config) -> None:
-        """As in `Translator`."""
-        check_continues(config)
 
     def describe_pieces(self) -> dict[str, Any]:
         """Returns the settings besides the search that bulk generation records."""

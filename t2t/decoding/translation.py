@@ -3,18 +3,14 @@
 import codecs
 import dataclasses
 import itertools
-import logging
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from t2t.data.batch import BOS_ID
 from t2t.data.sentences import UNSPACED, find_sentence_ends
 from t2t.decoding.beam_search import LengthPenalty
-
-_log = logging.getLogger(__name__)
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # and line separators
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
@@ -89,48 +85,6 @@ def join_pieces(
         ids = tuple(itertools.chain.from_iterable(x.ids for x in ranked))
         joined.append(dataclasses.replace(found, ids=ids))
     return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]
-
-
-class LengthReport:
-    """Counts the lines whose length had an effect on their translation, and those that failed."""
-
-    def __init__(self, max_source_length: int, max_extra_length: int):
-        """The limits of a piece and, beyond the piece's length, of its translation."""
-        self._max_source_length, self._max_extra_length = max_source_length, max_extra_length
-        self._counts = Counter[str]()
-
-    def add(self, translations: Iterable[Translation]) -> None:
-        """Counts lines by the best translation of each."""
-        for best in translations:
-            self._counts["lines"] += 1
-            self._counts["cut"] += best.is_cut
-            self._counts["split"] += best.num_pieces > 1 and not best.is_cut
-            self._counts["at_limit"] += best.at_limit
-            self._counts["failed"] += best.score == -math.inf
-
-    def log(self) -> None:
-        """Logs a warning for each kind of line that occurred, and begins to count anew."""
-        counts, self._counts = self._counts, Counter()
-        for kind, effect in (
-            (
-                "cut",
-                f"have more than {self._max_source_length} sub-words with EOS "
-                "(decoding.max_source_length) and were translated in pieces",
-            ),
-            (
-                "split",
-                "hold several sentences, each of which was translated by itself "
-                "(decoding.split_sentences)",
-            ),
-            (
-                "at_limit",
-                "have an output that may be incomplete: it has as many sub-words as it may have, "
-                f"by decoding.max_extra_length={self._max_extra_length}",
-            ),
-            ("failed", "have no output: the model's output is not finite"),
-        ):
-            if counts[kind]:
-                _log.warning("%d of %d lines %s", counts[kind], counts["lines"], effect)
 
 
 def drop_repeated(translations: Sequence[Translation]) -> list[Translation]:

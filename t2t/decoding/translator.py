@@ -2,7 +2,9 @@
 
 import copy
 import itertools
+import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,7 +21,6 @@ from t2t.decoding.beam_search import Constraints, Hypotheses, LengthPenalty
 from t2t.decoding.sampling import Stream
 from t2t.decoding.staged_search import BatchSearch, Sources, search_concurrently
 from t2t.decoding.translation import (
-    LengthReport,
     Piece,
     Translation,
     clean_line,
@@ -32,6 +33,8 @@ from t2t.ops.build_model import Members
 from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.saved_programs import SavedPrograms
 
+_log = logging.getLogger(__name__)
+
 _MIN_PREFIX_LENGTH = 8  # prefixes are padded to 8, 16, 32, ...
 
 
@@ -40,10 +43,13 @@ class Translator:
 
     A line is translated in pieces, which are joined, if it is longer than the sources of training
     (`config.decoding.max_source_length`) or holds several sentences and those of training did not
-    (`config.decoding.split_sentences`). `length_report` counts such lines. `CTranslate2Translator`
+    (`config.decoding.split_sentences`). `log_lengths` reports such lines. `CTranslate2Translator`
     overrides `search`, `describe` and `compile_seconds`; everything else is the same for both
     engines, JAX and CTranslate2.
     """
+
+    # Raises ConfigError if the run does not do what this class does with it.
+    check_run = staticmethod(check_translates)
 
     def __init__(
         self,
@@ -80,16 +86,11 @@ class Translator:
             self.max_source_length = min(self.max_source_length, longest)
             self._max_hypothesis_length = longest
         self.splits_sentences = vocabulary.splits_sentences(config.decoding)
-        self.length_report = LengthReport(self.max_source_length, self.config.max_extra_length)
-        self.logs_lengths = True  # after each call; else the caller does it, with `length_report`
+        self._counts = Counter[str]()  # of lines, for `log_lengths`
+        self.logs_lengths = True  # after each call; else the caller does it, by `log_lengths`
         self.shows_progress = False  # a bar of the sentences
         # Gets the text so far, again and again, of a single line with a single hypothesis.
         self.watch: Callable[[str], None] | None = None
-
-    @staticmethod
-    def check_run(config: Config) -> None:
-        """Raises ConfigError if the run does not do what this class does with it."""
-        check_translates(config)
 
     def check_lines(self, sentences: Sequence[str], first: int) -> None:
         """Raises what `translate_n_best` raises for these lines, without a search."""
@@ -128,7 +129,8 @@ class Translator:
         # order of length and only the last batch is not full.
         chosen = [row // samples for indices in by_shape.values() for row in indices]
         chosen_pieces = [pieces[index] for index in dict.fromkeys(chosen)]
-        self.search(params, chosen_pieces, samples, (self._penalty(self.config.alpha),))
+        penalty = LengthPenalty(self.config.length_penalty, self.config.alpha)
+        self.search(params, chosen_pieces, samples, (penalty,))
 
     def translate_n_best(
         self,
@@ -159,7 +161,7 @@ class Translator:
                 f"n_best={n_best} does not fit decoding.beam_size={self.config.beam_size}; "
                 f"use 1 to {self.config.beam_size}, or a wider beam"
             )
-        penalty = self._penalty(self.config.alpha)
+        penalty = LengthPenalty(self.config.length_penalty, self.config.alpha)
         pieces = self._cut_all(sentences, prefixes, first)
         is_beam = self.config.strategy == "beam"
         # The whole beam, since some of it may be dropped.
@@ -174,14 +176,14 @@ class Translator:
             translations = [sorted(each, key=lambda x: -x.score) for each in translations]
         if is_beam and distinct:
             translations = [drop_repeated(each)[:n_best] for each in translations]
-        self._report([best for best, *_ in translations])
+        self._count_lengths([best for best, *_ in translations])
         return translations
 
     def translate_with_alphas(
         self, params: Params, sentences: Sequence[str], alphas: Sequence[float]
     ) -> list[list[Translation]]:
         """Returns, for each alpha, the list of each sentence's best translation; searches once."""
-        penalties = tuple(map(self._penalty, alphas))
+        penalties = tuple(LengthPenalty(self.config.length_penalty, alpha) for alpha in alphas)
         pieces = self._cut_all(sentences, None, 0)
         found = self._search_all(params, pieces, 1, penalties)
         by_alpha = []
@@ -189,7 +191,7 @@ class Translator:
             # A piece's list holds one translation for each penalty: the best by that penalty.
             best = [[ranked[number : number + 1] for ranked in each] for each in found]
             by_alpha.append([join_pieces(each, penalty) for each in best])
-        self._report([best for best, *_ in by_alpha[0]])
+        self._count_lengths([best for best, *_ in by_alpha[0]])
         return [[first for first, *_ in translations] for translations in by_alpha]
 
     def _cut_all(
@@ -241,9 +243,6 @@ class Translator:
         found = iter(self.search(params, flat, n_best, penalties))
         return [[next(found) for _ in parts] for parts in pieces]
 
-    def _penalty(self, alpha: float) -> LengthPenalty:
-        return LengthPenalty(self.config.length_penalty, alpha)
-
     def describe(self) -> dict[str, str | int]:
         """The engine's name, version and number formats, as evaluations record them."""
         policy = choose_policy(self._model)
@@ -289,13 +288,15 @@ class Translator:
         """
         samples = n_best if self.config.strategy == "sampling" else 1  # each is a row of its own
         rows = [(piece, sample) for piece in pieces for sample in range(samples)]
+        watch = self._make_watch(pieces[0]) if self.watch and len(rows) == 1 else None
 
         def search_batch(batch: tuple[int, int, list[int]]) -> tuple[list[int], Hypotheses]:
             length, num_rows, indices = batch
             sources = self._make_batch([rows[index] for index in indices], num_rows, length)
             longest = self._find_longest(length)
-            count, watch = n_best // samples, self._make_watch(rows[indices[0]][0], len(rows))
-            return indices, self._batches.search(params, sources, longest, count, penalties, watch)
+            return indices, self._batches.search(
+                params, sources, longest, n_best // samples, penalties, watch
+            )
 
         found: list[list[Translation]] = [[] for _ in rows]
         batches = self._group([piece.ids for piece, _ in rows])
@@ -337,12 +338,12 @@ class Translator:
         begun = first if (first != BOS_ID).any() else None
         return Sources(ids, limits, constraints, stream, begun)
 
-    def _make_watch(self, piece: Piece, num_rows: int) -> Callable[[np.ndarray], None] | None:
-        """Returns what looks at a search of one piece alone, if somebody watches."""
-        watch, is_beam = self.watch, self.config.strategy == "beam"
-        if watch is None or num_rows > 1 or (is_beam and self.config.beam_size > 1):
+    def _make_watch(self, piece: Piece) -> Callable[[np.ndarray], None] | None:
+        """Returns what shows the only hypothesis of a piece; None if there are several."""
+        show = self.watch
+        if show is None or (self.config.strategy == "beam" and self.config.beam_size > 1):
             return None
-        return lambda tokens: watch(self._make_text(piece, tokens[0, 0].tolist()))
+        return lambda tokens: show(self._make_text(piece, tokens[0, 0].tolist()))
 
     def _group(self, sources: Sequence[list[int]]) -> Iterator[tuple[int, int, list[int]]]:
         """(padded length, rows, indices of the sources) of each batch."""
@@ -371,8 +372,37 @@ class Translator:
         [text] = self.vocabulary.tgt.decode([ids])
         return clean_line(text)
 
-    def _report(self, translations: Sequence[Translation]) -> None:
-        """Counts lines by the best translation of each, and logs the counts if it is to."""
-        self.length_report.add(translations)
+    def _count_lengths(self, translations: Sequence[Translation]) -> None:
+        """Counts the lines whose length had an effect, by the best translation of each."""
+        for best in translations:
+            self._counts["lines"] += 1
+            self._counts["cut"] += best.is_cut
+            self._counts["split"] += best.num_pieces > 1 and not best.is_cut
+            self._counts["at_limit"] += best.at_limit
+            self._counts["failed"] += best.score == -math.inf
         if self.logs_lengths:
-            self.length_report.log()
+            self.log_lengths()
+
+    def log_lengths(self) -> None:
+        """Warns of lines whose length had an effect, or that failed, since the last call."""
+        for kind, effect in (
+            (
+                "cut",
+                f"have more than {self.max_source_length} sub-words with EOS "
+                "(decoding.max_source_length) and were translated in pieces",
+            ),
+            (
+                "split",
+                "hold several sentences, each of which was translated by itself "
+                "(decoding.split_sentences)",
+            ),
+            (
+                "at_limit",
+                "have an output that may be incomplete: it has as many sub-words as it may have, "
+                f"by decoding.max_extra_length={self.config.max_extra_length}",
+            ),
+            ("failed", "have no output: the model's output is not finite"),
+        ):
+            if self._counts[kind]:
+                _log.warning("%d of %d lines %s", self._counts[kind], self._counts["lines"], effect)
+        self._counts.clear()

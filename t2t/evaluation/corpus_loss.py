@@ -16,11 +16,6 @@ class CorpusLoss(NamedTuple):
     nats: float  # sum of the negative log-likelihoods, without smoothing
     tokens: int  # target sub-words, EOS included
 
-    @property
-    def mean(self) -> float:
-        """Nats per token."""
-        return self.nats / self.tokens
-
     def perplexity(self, count: float) -> float:
         """Returns exp(nats / count), where `count` is the number of tokens or of words."""
         with np.errstate(over="ignore"):  # a diverging model's perplexity is infinite

@@ -23,9 +23,6 @@ from t2t.evaluation.measures import TestSet
 OWN_DOCUMENTS = "testset"  # value of --segments: the documents that the test set itself names
 
 
-Documents = Int[np.ndarray, "n"] | None  # number of each sentence's document, from 0
-
-
 class EvaluationTexts(NamedTuple):
     """A test set under its name."""
 
@@ -84,7 +81,9 @@ def open_texts(
     fingerprint = hash_strings("references", *fingerprints) if corpora[1:] else fingerprints[0]
     sources = [text for text, _ in corpora[0]]
     references = [[text for _, text in each] for each in corpora]
-    documents = read_documents(segments, [sources, *references], is_own=is_own)
+    documents = None
+    if segments:
+        documents = read_documents(segments, [sources, *references], is_own=is_own)
     return EvaluationTexts(
         f"{name or Path(src).stem}-{fingerprint[:8]}" if src else split,
         fingerprint,
@@ -136,8 +135,10 @@ def find_test_set(testset: str, data: DataConfig) -> tuple[str, Sequence[str], s
     return source, references, str(files.get("docid", ""))
 
 
-def read_documents(path: str, texts: Sequence[Sequence[str]], *, is_own: bool = False) -> Documents:
-    """Reads the document of each sentence; without a path there are none.
+def read_documents(
+    path: str, texts: Sequence[Sequence[str]], *, is_own: bool = False
+) -> Int[np.ndarray, "n"]:
+    """Reads the number of each sentence's document, from 0.
 
     The file has a document's id for each sentence, line by line; or one of `texts`, the sources or
     references, with blank lines between documents. Blank lines at its end do not count. The file is
@@ -147,8 +148,6 @@ def read_documents(path: str, texts: Sequence[Sequence[str]], *, is_own: bool = 
         ConfigError: the file does not fit the sentences, has another text instead of ids, or has
             one document, or as many as sentences.
     """
-    if not path:
-        return None
     file, count = TextFile(path), len(texts[0])
     lines = [_normalize(line) for line in file.read(0, len(file))]
     while lines and not lines[-1]:

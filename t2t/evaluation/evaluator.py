@@ -13,28 +13,23 @@ from typing import Any
 import jax
 
 from t2t.config.fields import Config, ConfigError, ModelConfig
+from t2t.config.files import overrides
 from t2t.config.measure_names import METRICX
 from t2t.data.batch import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.likelihood import PairScorer, ReferencePerplexity
-from t2t.evaluation.load_models import (
-    TRANSLATING_PACKAGES,
-    RunModel,
-    describe_run,
-    override_decoding,
-)
+from t2t.evaluation.load_models import RunModel, identify_code, override_decoding
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, list_evaluations
 from t2t.evaluation.text_measures import make_measure
-from t2t.evaluation.text_scores import TextScores, prepare_output
+from t2t.evaluation.text_scores import Output, TextScores, open_scores
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
-from t2t.training.provenance import hash_params, summarize_ledger
+from t2t.training.provenance import find_start, hash_params, summarize_ledger
 
-# On which scores depend; programs import metricx if it is asked for.
+# Scores depend on their code and imports. Programs import metricx if it is asked for.
 MODULES = (__name__, "t2t.evaluation.metricx")
-PACKAGES = (*TRANSLATING_PACKAGES, "sacrebleu", "sacremoses")
 
 # The facts that a saved evaluation has to share with a new one to be used in its place. The
 # parameters are known by the start of training that wrote the checkpoint, without reading them.
@@ -47,6 +42,8 @@ _REUSED = (
 class Evaluator:
     """Evaluates any number of a run's parameters on one test set, with one compiled search."""
 
+    modules: tuple[str, ...] = MODULES
+
     def __init__(self, request: EvaluationRequest, model: RunModel | None = None):
         """Loads everything that the request names, except the parameters.
 
@@ -55,18 +52,23 @@ class Evaluator:
         Raises:
             ConfigError, DataError, VocabularyError: something is missing or inconsistent.
         """
-        self._model = model or RunModel(request.models, request.decoding)
-        self.config = self._model.config
-        count = self.config.decoding.num_samples
-        if count > 1 and self.config.decoding.mbr == "none":
-            raise ConfigError(
-                f"decoding.num_samples={count}, but an evaluation scores one translation of each "
-                "sentence; leave it at 1, or set decoding.mbr"
-            )
-        self.scores = TextScores(request, request.split, self.config.data, self.config.tokenizer)
         self._request = request
+        self._model = model or RunModel(request)
+        self.config = self._model.config
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
+        self.scores = self._open()
+
+    def _open(self) -> TextScores:
+        """Opens the test set and its measures, and makes what computes an `Output` of it."""
+        request, decoding = self._request, self.config.decoding
+        if decoding.num_samples > 1 and decoding.mbr == "none":
+            raise ConfigError(
+                f"decoding.num_samples={decoding.num_samples}, but an evaluation scores one "
+                "translation of each sentence; leave it at 1, or set decoding.mbr"
+            )
+        scores = open_scores(request, request.split, self.config.data, self.config.tokenizer)
         self._translator = self._model.make_translator(request.backend, request.compute_type)
+        return scores
 
     def restore(self, held: tuple[Params, list[str]] | None = None) -> tuple[Params, str]:
         """Restores the parameters that the request names; returns them and their label.
@@ -100,40 +102,13 @@ class Evaluator:
         """
         configs = [override_decoding(self.config, {"alpha": alpha}) for alpha in alphas]
         configs = configs or [self.config]
-        outputs = [self.prepare_output(label, config.decoding.alpha) for config in configs]
+        paths = [self.prepare_output(label, config.decoding.alpha) for config in configs]
         digest = hash_params(params)
         passports = [self.make_passport(label, config, digest) for config in configs]
-        params = self._model.place(params)
+        placed = self._model.place(params)
         with jax.set_mesh(self._model.mesh):
-            found, timing = self._translate(params, [c.decoding.alpha for c in configs])
-            wait = self._perplexity.start(params)
-        texts = [[translation.text for translation in translations] for translations in found]
-        counts = [*map(self.scores.count, texts)]  # while the device computes
-        perplexities, losses = wait()
-        if not self.scores.spaces:
-            perplexities.pop("perplexity_word", None)
-        log_probs = [f"{-nats:.6f} {tokens:.0f}" for nats, tokens in losses]
-        return [
-            self.scores.save(
-                output,
-                text,
-                counted,
-                passport,
-                {
-                    # Sentences that were translated in pieces, and those whose translation was
-                    # ended by the limit of the output.
-                    "num_cut": sum(translation.num_pieces > 1 for translation in translations),
-                    "num_at_limit": sum(translation.at_limit for translation in translations),
-                    **timing,
-                    "run": summarize_ledger(self._request.workdir),
-                },
-                perplexities,
-                {"log_probs": log_probs},
-            )
-            for passport, translations, text, counted, output in zip(
-                passports, found, texts, counts, outputs, strict=True
-            )
-        ]
+            outputs = self._compute(placed, [config.decoding.alpha for config in configs])
+        return [*map(self.scores.save, paths, outputs, passports)]
 
     def prepare_output(self, label: str, alpha: float | None = None) -> Path:
         """Returns the path of the scores; raises early if it cannot be written."""
@@ -144,8 +119,7 @@ class Evaluator:
         name = "-".join([self.scores.split, *directions, label, decoding.label])
         if request.backend != "jax":
             name += f"-{request.backend}-{request.compute_type or 'float32'}"
-        folder = request.workdir / "evaluations"
-        return prepare_output(request, folder, name, self.scores.name_texts)
+        return self.scores.prepare_output(request.output, request.workdir / "evaluations", name)
 
     def list_saved(self, alpha: float | None = None) -> dict[str, Evaluation]:
         """Returns the run's saved evaluations that are still valid, by checkpoint label.
@@ -170,22 +144,68 @@ class Evaluator:
 
         `digest` is the hash of its parameters, if they were read.
         """
-        labels = [label]
+        model, labels = self._model, [label]
         if self._ensemble:
             labels = [member["checkpoint"] for member in self._ensemble["members"]]
-        found = describe_run(self._model, labels, MODULES, PACKAGES) | self.scores.describe()
-        found["origin"] |= {"checkpoint": label}
-        found["origin"] |= {"parameters": digest} if digest else {}
-        found["origin"] |= {"ensemble": self._ensemble} if self._ensemble else {}
-        languages = config.data.src_language, config.data.tgt_language
-        found["data"] |= {"direction": "-".join(filter(None, languages))}
+        trained = [  # date of the start of training that wrote the checkpoint, for each model
+            find_start(workdir, int(each.rpartition("-")[-1]))
+            for (workdir, _), each in zip(model.request.members, labels, strict=True)
+        ]
+        origin = {
+            "run": model.request.workdir.resolve().name,
+            "trained": trained,
+            "vocabulary": model.vocabulary.fingerprint(),
+            "checkpoint": label,
+            **({"parameters": digest} if digest else {}),
+            **({"ensemble": self._ensemble} if self._ensemble else {}),
+        }
+        # As it is read from a file, and without the search, which has a section of its own.
+        fields = json.loads(json.dumps(overrides(model.config))).items()
+        search = self._describe_search(config)
+        search["backend"] |= {"devices": [device.device_kind for device in jax.devices()]}
+        return Passport(
+            origin=origin,
+            config={name: value for name, value in fields if not name.startswith("decoding.")},
+            **search,
+            **self.scores.describe(),
+            **identify_code(model.config.plugins, self.modules),
+        )
+
+    def _describe_search(self, config: Config) -> dict[str, dict[str, Any]]:
+        """Returns the sections of a passport on the search and the backend."""
         engine = self._translator.describe()
         engine.pop("threads", None)  # which change nothing
-        found["backend"] |= engine
         decoding = dataclasses.asdict(config.decoding) | self._translator.describe_pieces()
         if config.decoding.mbr == METRICX:  # whose model is not in the config
             decoding["utility"] = make_measure(METRICX, self.scores.tgt_language).definition
-        return Passport(**found, decoding=decoding)
+        return {"decoding": decoding, "backend": engine}
+
+    def _compute(self, params: Params, alphas: Sequence[float]) -> list[Output]:
+        """Translates, and scores the references; returns an output for each alpha."""
+        found, timing = self._translate(params, alphas)
+        wait = self._perplexity.start(params)
+        texts = [[translation.text for translation in translations] for translations in found]
+        counts = [*map(self.scores.count, texts)]  # while the device computes
+        perplexities, losses = wait()
+        if not self.scores.spaces:
+            perplexities.pop("perplexity_word", None)
+        log_probs = [f"{-nats:.6f} {tokens:.0f}" for nats, tokens in losses]
+        return [
+            Output(
+                {"hypotheses": text, "log_probs": log_probs},
+                counted,
+                perplexities,
+                {
+                    # Sentences that were translated in pieces, and those whose translation was
+                    # ended by the limit of the output.
+                    "num_cut": sum(translation.num_pieces > 1 for translation in translations),
+                    "num_at_limit": sum(translation.at_limit for translation in translations),
+                    **timing,
+                    "run": summarize_ledger(self._request.workdir),
+                },
+            )
+            for translations, text, counted in zip(found, texts, counts, strict=True)
+        ]
 
     def _translate(
         self, params: Params, alphas: Sequence[float]

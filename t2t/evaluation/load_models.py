@@ -3,8 +3,10 @@
 import dataclasses
 import functools
 import hashlib
+import importlib.metadata
 import importlib.util
-import json
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.config.files import load_config, override, overrides
+from t2t.config.files import load_config, override
 from t2t.config.objective_rules import check_scores
 from t2t.config.variants import has_registered
 from t2t.data.directions import choose_direction, find_tag
@@ -30,8 +32,8 @@ from t2t.runtime.mesh import make_mesh, put_like
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import (
+    SOURCE_ROOT,
     check_plugins,
-    find_start,
     find_versions,
     has_changed,
     hash_code,
@@ -40,7 +42,8 @@ from t2t.training.provenance import (
 
 # Modules whose functions are compiled.
 PROGRAMS = ("t2t.decoding.staged_search", "t2t.evaluation.likelihood")
-TRANSLATING_PACKAGES = ("jax", "flax", "sentencepiece")  # on which translations depend
+_IMPORT = re.compile(r"^ *(?:import (\w+)|from (\w+)[\w.]* import )", re.MULTILINE)
+_PINNED = re.compile(r"([\w-]+)[^;]*[<=]=")  # a requirement such as "jaxlib<=0.11.2,>=0.11.2"
 
 
 class RunModel:
@@ -58,12 +61,8 @@ class RunModel:
         mesh: of all devices.
     """
 
-    def __init__(
-        self, request: ModelRequest, decoding: Mapping[str, float | str | None] | None = None
-    ):
-        """Reads configs and the vocabulary; `decoding` overrides fields of config.decoding.
-
-        None keeps the config's value.
+    def __init__(self, request: ModelRequest):
+        """Reads configs and the vocabulary.
 
         Raises:
             ConfigError, VocabularyError: something is missing or inconsistent, or the runs have
@@ -71,7 +70,7 @@ class RunModel:
         """
         self.request = request
         folders = [workdir for workdir, _ in request.members]
-        config = load_config(folders[0] / "config.json", decoding)
+        config = load_config(folders[0] / "config.json", request.decoding)
         configs = [config, *(load_config(folder / "config.json") for folder in folders[1:])]
         for folder, each in zip(folders, configs, strict=True):
             check_plugins(folder, each.plugins)
@@ -113,7 +112,7 @@ class RunModel:
         """
         if has_registered("model") or has_changed(list_code(*PROGRAMS)):
             return ""
-        code = identify_code((), PROGRAMS, TRANSLATING_PACKAGES)
+        code = identify_code((), PROGRAMS)
         return hashlib.sha256(
             repr((code, self.members, self.vocabulary.sizes)).encode()
         ).hexdigest()
@@ -269,47 +268,29 @@ def require_ctranslate2() -> None:
         raise ConfigError("this needs CTranslate2: pip install 'ctranslate2>=4.6.3,<5'")
 
 
-def identify_code(
-    plugins: Sequence[str], modules: Sequence[str], packages: Sequence[str]
-) -> dict[str, Any]:
-    """Returns the code that translates and scores, as saved results record it.
+def identify_code(plugins: Sequence[str], modules: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Returns the code that translates and scores, as a passport and other results record it.
 
-    It is {"code", "plugins"}, the SHA-256 of `modules` with all that they import of t2t, and of the
-    plugins' source, and {"versions"} of the packages on which results depend.
+    "code" has the SHA-256 of `modules` with all that they import of t2t, and of the plugins'
+    source; "versions" those of the packages that are imported there.
     """
-    versions = find_versions(packages)
-    return {
-        "code": hash_code((), list_code(*modules)),
-        "plugins": hash_code(plugins, ()),
-        "versions": {name: versions[name] for name in packages},
-    }
+    code = {"t2t": hash_code((), list_code(*modules)), "plugins": hash_code(plugins, ())}
+    return {"code": code, "versions": find_imported_versions(*modules)}
 
 
-def describe_run(
-    model: RunModel, labels: Sequence[str], modules: Sequence[str], packages: Sequence[str]
-) -> dict[str, dict[str, Any]]:
-    """Returns the sections of a passport on a run, the code and the machine.
+@functools.cache
+def find_imported_versions(*modules: str) -> dict[str, str]:
+    """Returns the versions of the packages that these modules and all that they import of t2t need.
 
-    `labels` are those of the checkpoints, one for each model; `modules` and `packages` are those
-    that score.
+    Imports within functions count, too, if the package is installed. JAX computes by further
+    packages, which it pins: jaxlib and, on accelerators, libtpu or a plugin.
     """
-    trained = [  # date of the start of training that wrote the checkpoint, for each model
-        find_start(workdir, int(label.rpartition("-")[-1]))
-        for (workdir, _), label in zip(model.request.members, labels, strict=True)
-    ]
-    # As it is read from a file, and without the search, which has a section of its own.
-    config = json.loads(json.dumps(overrides(model.config)))
-    return {
-        "origin": {
-            "run": model.request.workdirs[0].resolve().name,
-            "trained": trained,
-            "vocabulary": model.vocabulary.fingerprint(),
-        },
-        "config": {k: value for k, value in config.items() if not k.startswith("decoding.")},
-        "backend": {"devices": [device.device_kind for device in jax.devices()]},
-        "code": {
-            "t2t": hash_code((), list_code(*modules)),
-            "plugins": hash_code(model.config.plugins, ()),
-        },
-        "versions": find_versions(packages),
-    }
+    texts = [(SOURCE_ROOT / file).read_text("utf-8") for file in list_code(*modules)]
+    named = {one or other for text in texts for one, other in _IMPORT.findall(text)}
+    imported = named - sys.stdlib_module_names - {"t2t"}
+    versions = find_versions(sorted(imported))  # most packages have the name of their module
+    if others := sorted(imported - versions.keys()):
+        owners = importlib.metadata.packages_distributions()  # takes 0.2 s
+        versions |= find_versions(owner for name in others for owner in owners.get(name, ()))
+    pinned = map(_PINNED.match, importlib.metadata.requires("jax") or ())
+    return versions | find_versions(match[1] for match in pinned if match)

@@ -114,7 +114,7 @@ class MetricX:
             f"at most {self.format.limit} sub-words, weights and vocabulary {digest[:8]}"
         )
         # Scores of other code, weights or devices are not used again, and stay in their own files.
-        code = identify_code((), [__name__], ("jax", "flax"))
+        code = identify_code((), [__name__])
         identity = _hash(json.dumps([digest, jax.devices()[0].device_kind, code]))
         self._path = workdir / f"metricx_scores-{identity}.json"
         self._scores = self._read_scores()

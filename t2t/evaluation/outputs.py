@@ -9,17 +9,17 @@ import logging
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.languages import is_text_without_spaces
 from t2t.data.corpus import TextFile
-from t2t.evaluation.evaluator import MODULES, PACKAGES
+from t2t.evaluation.evaluator import MODULES
+from t2t.evaluation.load_models import identify_code
 from t2t.evaluation.passport import Passport
-from t2t.evaluation.requests import OutputRequest
+from t2t.evaluation.requests import TextRequest
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.text_scores import TextScores, prepare_output
-from t2t.training.provenance import find_versions, hash_code, list_code
+from t2t.evaluation.text_scores import Output, open_scores
 
 _log = logging.getLogger(__name__)
 
 
-def evaluate_output(request: OutputRequest) -> Evaluation:
+def evaluate_output(request: TextRequest) -> Evaluation:
     """Scores what another program translated, and saves scores and texts.
 
     Raises:
@@ -43,20 +43,19 @@ def evaluate_output(request: OutputRequest) -> Evaluation:
                 f"--ref={request.ref[0]} has no spaces between words, by which measures would "
                 "count; name its language by --tgt_language, such as zh or ja"
             )
-    scores = TextScores(request, "", DataConfig(), TokenizerConfig())
+    scores = open_scores(request, "", DataConfig(), TokenizerConfig())
     if len(hypotheses) != (count := len(scores.test_set.sources)):
         raise ConfigError(
             f"{flag} has {len(hypotheses)} lines, but the test set has {count} sentences; give one "
             "translation a line, in the order of the sources"
         )
     lines = hypotheses.read(0, count)
-    path = prepare_output(request, None, "", scores.name_texts, lines)
+    path = scores.prepare_output(request.output, None, "", lines)
     if empty := sum(not line.strip() for line in lines):
         _log.warning("%s: %d of %d translations are empty", flag, empty, count)
     passport = Passport(
         origin={"file": hypotheses.path.name, "sha256": hypotheses.sha256},
-        code={"t2t": hash_code((), list_code(*MODULES)), "plugins": hash_code((), ())},
-        versions=find_versions(PACKAGES),
+        **identify_code((), MODULES),
         **scores.describe(),
     )
-    return scores.save(path, lines, scores.count(lines), passport, facts={}, scores={}, texts={})
+    return scores.save(path, Output({"hypotheses": lines}, scores.count(lines)), passport)

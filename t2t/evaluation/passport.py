@@ -116,14 +116,16 @@ class Passport:
         """Returns the facts that differ, in words: {"model.num_heads": "4 -> 1"}.
 
         `names` limits them to these facts and sections. A section that one of the passports does
-        not have is not compared.
+        not have is not compared, nor a package whose version one of them does not name.
         """
         sections = zip(self._facts, self._facts.values(), other._facts.values(), strict=True)
         differing = [
             name
             for section, own, others in sections
             for name in dict.fromkeys([*own, *others] if own and others else [])
-            if own.get(name) != others.get(name) and (not names or {section, name} & {*names})
+            if own.get(name) != others.get(name)
+            and (section != "versions" or name in own.keys() & others.keys())
+            and (not names or {section, name} & {*names})
         ]
         return {name: f"{self.find(name)} -> {other.find(name)}" for name in differing}
 

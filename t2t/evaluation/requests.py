@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from t2t.config.field_types import REGISTERED, NonNegativeInt
+from t2t.config.field_types import REGISTERED
 from t2t.config.fields import ConfigError
-from t2t.config.requests import DECODING, Direction, Flag, OneCheckpoint, Request, RunPath, RunPaths
+from t2t.config.requests import DECODING, Direction, Flag, Request, RunPath, RunPaths
 from t2t.config.variants import CHOICES
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelRequest(Direction):
-    """The checkpoints of one run or several, which form an ensemble."""
+    """The checkpoints of one run or several, which form an ensemble, and their search."""
 
     # the run directory. Several, joined by commas, form an ensemble; so do several values of
     # --checkpoint
@@ -26,6 +26,15 @@ class ModelRequest(Direction):
     weights: tuple[float, ...] = ()  # weights of an ensemble's models; default: equal
     # an ensemble averages these; the mean of log-probabilities is normalised again
     mean: Literal["probabilities", "log_probs"] = "probabilities"
+    # fields of the run's `config.decoding` with other values; None keeps the config's
+    decoding: Annotated[Mapping[str, float | str | None], Flag(overrides=DECODING)] = (
+        dataclasses.field(default_factory=dict)
+    )
+
+    @property
+    def workdir(self) -> Path:
+        """The first run directory, in which evaluations are kept."""
+        return self.workdirs[0]
 
     @property
     def members(self) -> list[tuple[Path, str]]:
@@ -63,15 +72,6 @@ class Backend(Request):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Search(Request):
-    """Fields of a run's `config.decoding` with other values; None keeps the config's."""
-
-    decoding: Annotated[Mapping[str, float | str | None], Flag(overrides=DECODING)] = (
-        dataclasses.field(default_factory=dict)
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MetricX(Request):
     """An imported MetricX, for the measure of this name."""
 
@@ -88,6 +88,9 @@ class MetricX(Request):
 class TextRequest(Request):
     """The texts of an evaluation, its measures and its file."""
 
+    # what another program translated, one line for each of --src or --testset: it is scored without
+    # a run, and written to --output
+    hypotheses: str = ""
     # a text file to translate instead of a split; needs --ref. The scores are named after this file
     # and a hash of both texts
     src: str = ""
@@ -112,22 +115,10 @@ class TextRequest(Request):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OutputRequest(TextRequest):
-    """A file of translations by another program, and the texts that it is scored against."""
-
-    # what another program translated, one line for each of --src or --testset: it is scored without
-    # a run, and written to --output
-    hypotheses: str = ""
-
-
 @dataclasses.dataclass(frozen=True)
-class EvaluationRequest(TextRequest, Search, Backend, Direction):
-    """The run, checkpoint, test set and search of an evaluation."""
+class EvaluationRequest(TextRequest, Backend, ModelRequest):
+    """The models, test set and search of an evaluation."""
 
-    # the run directory. Several, joined by commas, form an ensemble; so do several values of
-    # --checkpoint
-    workdir: Annotated[RunPath, Flag("workdir", takes="first")]
     # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema for the moving
     # average of training.ema_decay; default: best. Several form an ensemble. With --watch: last
     # (the default), avg:5, or several joined by commas, each scored for every new checkpoint
@@ -137,10 +128,6 @@ class EvaluationRequest(TextRequest, Search, Backend, Direction):
     split: str = ""
     _: dataclasses.KW_ONLY
     save_params: str = ""  # save the evaluated parameters as this new run directory (one process)
-    others: Annotated[RunPaths, Flag("workdir", takes="rest")] = ()  # those of an ensemble
-    weights: tuple[float, ...] = ()  # weights of an ensemble's models; default: equal
-    # an ensemble averages these; the mean of log-probabilities is normalised again
-    mean: Literal["probabilities", "log_probs"] = "probabilities"
 
     def __post_init__(self) -> None:
         """Sets the defaults that depend on other fields, after the checks."""
@@ -161,27 +148,3 @@ class EvaluationRequest(TextRequest, Search, Backend, Direction):
         for name in ("src", "testset"):
             if getattr(self, name) and self.split:
                 yield f"--{name} replaces the split: leave out --split"
-
-    @property
-    def models(self) -> ModelRequest:
-        """The models; the evaluation is kept in the run directory of the first one."""
-        return ModelRequest(
-            (self.workdir, *self.others), self.checkpoint or "best",
-            weights=self.weights, mean=self.mean, direction=self.direction,
-        )  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class HeadRequest(OneCheckpoint, Direction):
-    """The sentence and the measurement of a page of attention heads."""
-
-    sentence: Annotated[str, Flag(operands="the sentence")]
-    _: dataclasses.KW_ONLY
-    # number of validation sentences on which the heads are measured, with each head switched off in
-    # turn; 0: skip this measurement
-    importance: int = 100
-    # a head's importance is the change of this measure without it; bleu takes longer
-    measure: Literal["loss", "bleu"] = "loss"
-    seed: NonNegativeInt = 0  # seed of the random choice of --importance sentences
-    # the HTML file; default: RUN/heads.html, or heads-en-de.html with --direction
-    output: str = ""

@@ -259,30 +259,18 @@ class Evaluation:
             raise EvaluationError(f"{path} is damaged ({error}); evaluate again") from None
 
 
-def name_texts(
-    path: Path,
-    split: str,
-    corpus: str,
-    num_references: int = 1,
-    *,
-    has_documents: bool = False,
-    stored: Iterable[str] = (),
-) -> dict[str, str]:
-    """Returns the text files' names for the scores at `path`.
+def name_texts(path: Path, split: str, corpus: str, texts: Iterable[str]) -> dict[str, str]:
+    """Returns the names of the files of these texts for the scores at `path`.
 
-    `corpus` is the test set's hash; `stored` are measures with the scores of the sentences.
+    `corpus` is the test set's hash; sources and references are named after the test set.
     """
     suffix = f"-{corpus[:8]}"  # which the names of text files have already
     test_set = f"{split.removesuffix(suffix)}{suffix}"
-    return {
-        "hypotheses": f"{path.stem}.txt",
-        "log_probs": f"{path.stem}.log_probs.txt",
-        "sources": f"{test_set}.src.txt",
-        "references": f"{test_set}.ref.txt",
-        **{f"references{n}": f"{test_set}.ref{n}.txt" for n in range(2, num_references + 1)},
-        **({"documents": f"{path.stem}.documents.txt"} if has_documents else {}),
-        **{name_segment_scores(name): f"{path.stem}.scores.{name}.txt" for name in stored},
-    }
+    names = {"hypotheses": f"{path.stem}.txt", "sources": f"{test_set}.src.txt"}
+    for text in texts:
+        if text.startswith("references"):
+            names[text] = f"{test_set}.{text.replace('references', 'ref')}.txt"
+    return {text: names.get(text, f"{path.stem}.{text}.txt") for text in texts}
 
 
 def name_segment_scores(measure: str) -> str:
@@ -305,13 +293,14 @@ def save_evaluation(
     Raises:
         OSError: a file cannot be written.
     """
-    with contextlib.suppress(EvaluationError):  # there is none, or a damaged one
-        stored = load_evaluation(path).result["texts"].keys() - result["texts"].keys()
-        if lost := [name for name in stored if name.startswith(name_segment_scores(""))]:
-            _log.warning(
-                "%s: %s were scores of other hypotheses, and are dropped; store them again",
-                path, ", ".join(sorted(lost)),
-            )  # fmt: skip
+    if path.exists():
+        with contextlib.suppress(EvaluationError):  # it is damaged
+            stored = load_evaluation(path).result["texts"].keys() - result["texts"].keys()
+            if lost := [name for name in stored if name.startswith(name_segment_scores(""))]:
+                _log.warning(
+                    "%s: %s were scores of other hypotheses, and are dropped; store them again",
+                    path, ", ".join(sorted(lost)),
+                )  # fmt: skip
     for text, lines in texts.items():
         name = result["texts"][text]
         write_file(path.with_name(name), "".join(f"{line}\n" for line in lines))

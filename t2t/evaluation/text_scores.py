@@ -1,13 +1,12 @@
-"""`TextScores`: scores translations of one test set by anybody, and saves them with their texts."""
+"""`TextScores`: scores what anybody made of one test set, and saves the scores with the texts."""
 
 import dataclasses
-import functools
 import itertools
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -23,7 +22,7 @@ from t2t.config.measure_names import (
 )
 from t2t.config.variants import choices
 from t2t.data.sentences import count_empty_references, describe_empty_references
-from t2t.evaluation.evaluation_texts import open_texts
+from t2t.evaluation.evaluation_texts import EvaluationTexts, open_texts
 from t2t.evaluation.measures import Measure, Score, describe_intervals, have_spaces
 from t2t.evaluation.passport import TRANSLATION, Passport, hash_lines, write_passport
 from t2t.evaluation.requests import TextRequest
@@ -43,8 +42,18 @@ from t2t.training.run_directory import RunError
 _log = logging.getLogger(__name__)
 
 
+class Output(NamedTuple):
+    """What a run or another program made of a test set."""
+
+    # hypotheses, log_probs or right (see saved_evaluations), a line for each sentence
+    texts: Mapping[str, Sequence[str]]
+    counts: Mapping[str, Float[np.ndarray, "n _"]]  # statistics of each sentence, by measure
+    scores: Mapping[str, Score] = {}  # further ones, which have no such statistics
+    facts: Mapping[str, Any] = {}  # that are recorded
+
+
 class TextScores:
-    """A test set with the measures of translations of it.
+    """A test set with the measures of outputs: scores them, and saves the scores and texts.
 
     Attributes:
         split: the name of the test set.
@@ -55,29 +64,17 @@ class TextScores:
     """
 
     def __init__(
-        self, request: TextRequest, split: str, data: DataConfig, tokenizer: TokenizerConfig
+        self,
+        texts: EvaluationTexts,
+        measures: Mapping[str, Measure],
+        facts: Mapping[str, str],
+        *,
+        spaces: bool = True,
+        made: Sequence[str] = ("hypotheses", "log_probs"),
     ):
-        """Opens the texts that the request names, or else a split of `data`.
-
-        Raises:
-            ConfigError, DataError: a text is missing, or a measure means nothing for it.
-            MeasureError: a tokeniser is not installed.
-        """
-        named = request.tgt_language
-        if named and not normalize_language(named):
-            raise ConfigError(
-                f"--tgt_language={named} is no language code; write one of ISO 639, such as de, zh "
-                "or zho_Hans"
-            )
-        texts = open_texts(
-            data, split, src=request.src, ref=request.ref, testset=request.testset,
-            segments=request.segments, tokenizer=tokenizer,
-        )  # fmt: skip
-        self._testset = request.testset
-        self.split, self.test_set = texts.name, texts.test_set
-        self.tgt_language = named or data.tgt_language or texts.tgt_language
-        self.spaces = have_spaces(self.tgt_language, self.test_set.references[0])
-        self.measures = self._choose_measures(request.measures, data.source, tokenizer)
+        """`facts` are recorded of the data; `made` are the texts that an `Output` may have."""
+        self.split, self.test_set, self.measures = texts.name, texts.test_set, measures
+        self.tgt_language, self.spaces, self._facts = facts["tgt_language"], spaces, facts
         # A line feed inside a sentence would split it over two lines of the text files.
         sources, *references = (
             [text.replace("\n", " ") for text in each]
@@ -86,129 +83,94 @@ class TextScores:
         self._saved = self.test_set._replace(sources=sources, references=references)
         documents = self.test_set.documents
         self._texts: dict[str, Sequence[str]] = {
-            "sources": sources,
+            **({"sources": sources} if facts["objective"] == TRANSLATION else {}),
             "references": references[0],
             **{f"references{n}": lines for n, lines in enumerate(references[1:], 2)},
             **({} if documents is None else {"documents": [*map(str, documents)]}),
         }
-        # From the path of the scores to the names of the texts beside it.
-        self.name_texts = functools.partial(
-            name_texts,
-            split=self.split,
-            corpus=texts.fingerprint,
-            num_references=len(references),
-            has_documents=documents is not None,
-            stored=[name for name, measure in self.measures.items() if measure.is_stored],
-        )
-
-    def _choose_measures(
-        self, asked: Sequence[str], source: str, tokenizer: TokenizerConfig
-    ) -> dict[str, Measure]:
-        """Returns the measures to compute, by name.
-
-        Raises:
-            ConfigError: one is unknown, or means nothing for the corpora of `source`, the tokenizer
-                and the references.
-            MeasureError: a tokeniser is not installed.
-        """
-        possible = list_measures(
-            self.tgt_language,
-            source.split("+"),
-            spaces=self.spaces,
-            lowercase=tokenizer.lowercase,
-            kind=tokenizer.kind,
-        )
-        computed = REFERENCE_MEASURES[0]  # whatever is asked for
-        known = "default", *choices(MEASURE_FIELD), computed
-        if METRICX in asked and METRICX not in known:
-            raise ConfigError(
-                f"measure {METRICX} needs --metricx=RUN, an imported MetricX (t2t.import_model)"
-            )
-        if unknown := [name for name in asked if name not in known]:
-            raise ConfigError(
-                f"measure {','.join(unknown)} is unknown; use some of {', '.join(known)}; "
-                "--plugins names the module that registers another"
-            )
-        asked = [name for name in asked if name != computed]
-        default = [name for name in possible if name not in ON_REQUEST]
-        listed = [default if name == "default" else [name] for name in asked]
-        chosen = tuple(dict.fromkeys(itertools.chain.from_iterable(listed)))
-        if meaningless := [name for name in chosen if name not in possible]:
-            raise ConfigError(
-                f"measure {meaningless[0]} means nothing for these texts with --tgt_language="
-                f"{self.tgt_language}; use one of {', '.join(possible)}"
-            )
-        if named := [name for name in chosen if "/" in name]:
-            raise ConfigError(
-                f"measure {named[0]!r} is a part of file names, which have no /; register another"
-            )
-        count = len(self.test_set.references)
-        return {name: make_measure(name, self.tgt_language, count) for name in chosen}
+        stored = [name_segment_scores(name) for name in measures if measures[name].is_stored]
+        self._named = [*made, *self._texts, *stored]  # the texts that may stand beside the scores
+        self._fingerprint = texts.fingerprint
 
     def describe(self) -> dict[str, dict[str, str]]:
         """Returns the sections of a passport on the test set and the measures."""
-        data = {"split": self.split, "objective": TRANSLATION, "tgt_language": self.tgt_language}
         return {
-            "data": data | ({"testset": self._testset} if self._testset else {}),
+            "data": {"split": self.split, **self._facts},
             "texts": {name: hash_lines(lines) for name, lines in self._texts.items()},
             "measures": {name: measure.definition for name, measure in self.measures.items()},
         }
+
+    def prepare_output(
+        self, output: str, folder: Path | None, name: str, known: Sequence[str] | None = None
+    ) -> Path:
+        """Returns the path of the scores, `output` or else `name` in `folder`; makes its folder.
+
+        A text of the hypotheses is replaced only if it is in `folder`, or equal to those that are
+        `known`: then an evaluation that was cut off has left it behind.
+
+        Raises:
+            ConfigError, RunError: the scores, or the texts beside them, cannot be written there.
+        """
+        path = make_path(output or (folder or Path()) / f"{name}.json")
+        if path.suffix != ".json":
+            raise ConfigError(f"--output={path} must end in .json; texts get the same name in .txt")
+        texts = name_texts(path, self.split, self._fingerprint, self._named)
+        longest = max([path.name, *texts.values()], key=lambda each: len(os.fsencode(each)))
+        with explain_write_errors(
+            RunError, path.with_name(longest), "--output and the name of --src set the path"
+        ):
+            make_folder(path.parent)
+            check_writable(path.parent, longest)
+        hypotheses = path.with_suffix(".txt")
+        is_other = path.parent != folder and hypotheses.exists() and not path.exists()
+        if is_other and known is not None:
+            written = "".join(f"{line}\n" for line in known).encode()
+            is_other = hypotheses.read_bytes() != written
+        if "hypotheses" in texts and is_other:
+            raise ConfigError(
+                f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; "
+                "choose another name, or remove it"
+            )
+        return path
 
     def count(self, hypotheses: Sequence[str]) -> dict[str, Float[np.ndarray, "n _"]]:
         """Returns the statistics of each sentence, by measure."""
         return {name: each.collect(hypotheses, self._saved) for name, each in self.measures.items()}
 
-    def save(
-        self,
-        path: Path,
-        hypotheses: Sequence[str],
-        counts: Mapping[str, Float[np.ndarray, "n _"]],
-        passport: Passport,
-        facts: Mapping[str, Any],
-        scores: Mapping[str, Score],
-        texts: Mapping[str, Sequence[str]],
-    ) -> Evaluation:
-        """Scores translations, and saves the scores and texts.
-
-        `counts` are those of `count`, and `facts` are recorded as well; `scores` and `texts` are
-        those of the model.
+    def save(self, path: Path, output: Output, passport: Passport) -> Evaluation:
+        """Scores an output, and saves the scores and texts.
 
         Raises:
             RunError: they cannot be written.
         """
         test_set, documents = self._saved, self._saved.documents
         found = {
-            name: measure.score_counts(counts[name], test_set, with_interval=True)
+            name: measure.score_counts(output.counts[name], test_set, with_interval=True)
             for name, measure in self.measures.items()
         }
         for described in describe_empty_references(test_set.sources, test_set.references):
             _log.warning(described)
-        measures = {name: dataclasses.asdict(each) for name, each in {**found, **scores}.items()}
-        stored = {name: each for name, each in self.measures.items() if each.is_stored}
-        for name, measure in stored.items():  # by which they are compared without its model
-            measures[name] |= {
-                "higher_is_better": measure.higher_is_better,
-                "limits": [*measure.limits],
-            }
+        scores = {**found, **output.scores}
+        measures = {name: dataclasses.asdict(score) for name, score in scores.items()}
+        all_texts = {**output.texts, **self._texts}
+        for name, measure in self.measures.items():
+            if measure.is_stored:  # systems are compared by it without its model
+                measures[name] |= {
+                    "higher_is_better": measure.higher_is_better,
+                    "limits": [*measure.limits],
+                }
+                stored = output.counts[name][:, 0].tolist()
+                all_texts[name_segment_scores(name)] = [*map(repr, stored)]
         empty = count_empty_references(test_set.sources, test_set.references[0])
-        names = self.name_texts(path)
-        all_texts = {
-            "hypotheses": hypotheses,
-            **texts,
-            **self._texts,
-            **{
-                name_segment_scores(name): [*map(repr, counts[name][:, 0].tolist())]
-                for name in stored
-            },
-        }
+        names = name_texts(path, self.split, self._fingerprint, self._named)
         result: dict[str, Any] = {
             **{name: found[name].value for name in ("bleu", "chrf") if name in found},
             "measures": measures,
             "interval": describe_intervals(test_set.unit),
-            "num_sentences": len(hypotheses),
+            "num_sentences": len(test_set.sources),
             **({} if documents is None else {"num_documents": int(documents.max()) + 1}),
             "num_empty_references": empty,
-            **facts,
+            **output.facts,
             "date": now(),
             **find_commit(),
             "passport": write_passport(passport),
@@ -220,40 +182,71 @@ class TextScores:
             return save_evaluation(path, result, all_texts)
 
 
-def prepare_output(
-    request: TextRequest,
-    folder: Path | None,
-    name: str,
-    name_texts: Callable[[Path], Mapping[str, str]],
-    known: Sequence[str] | None = None,
-) -> Path:
-    """Returns the path of the scores, by default `name` in `folder`; makes its folder.
-
-    A text of the hypotheses is replaced only if it is in `folder`, or equal to those that are
-    `known`: then an evaluation that was cut off has left it behind.
+def open_scores(
+    request: TextRequest, split: str, data: DataConfig, tokenizer: TokenizerConfig
+) -> TextScores:
+    """Opens the texts that the request names, or else a split of `data`, with their measures.
 
     Raises:
-        ConfigError, RunError: the scores, or the texts that `name_texts` names for the path, cannot
-            be written there.
+        ConfigError, DataError: a text is missing, or a measure means nothing for it.
+        MeasureError: a tokeniser is not installed.
     """
-    path = make_path(request.output or (folder or Path()) / f"{name}.json")
-    if path.suffix != ".json":
-        raise ConfigError(f"--output={path} must end in .json; texts get the same name in .txt")
-    texts = name_texts(path)
-    longest = max([path.name, *texts.values()], key=lambda each: len(os.fsencode(each)))
-    with explain_write_errors(
-        RunError, path.with_name(longest), "--output and the name of --src set the path"
-    ):
-        make_folder(path.parent)
-        check_writable(path.parent, longest)
-    hypotheses = path.with_suffix(".txt")
-    is_other = path.parent != folder and hypotheses.exists() and not path.exists()
-    if is_other and known is not None:
-        written = "".join(f"{line}\n" for line in known).encode()
-        is_other = hypotheses.read_bytes() != written
-    if "hypotheses" in texts and is_other:
+    named = request.tgt_language
+    if named and not normalize_language(named):
         raise ConfigError(
-            f"--output={path}: {hypotheses} exists, and the hypotheses would replace it; choose "
-            "another name, or remove it"
+            f"--tgt_language={named} is no language code; write one of ISO 639, such as de, zh or "
+            "zho_Hans"
         )
-    return path
+    texts = open_texts(
+        data, split, src=request.src, ref=request.ref, testset=request.testset,
+        segments=request.segments, tokenizer=tokenizer,
+    )  # fmt: skip
+    language = named or data.tgt_language or texts.tgt_language
+    references = texts.test_set.references
+    spaces = have_spaces(language, references[0])
+    possible = list_measures(
+        language, data.source.split("+"),
+        spaces=spaces, lowercase=tokenizer.lowercase, kind=tokenizer.kind,
+    )  # fmt: skip
+    chosen = choose_measures(request.measures, possible, language)
+    measures = {name: make_measure(name, language, len(references)) for name in chosen}
+    facts = {
+        "objective": TRANSLATION,
+        "direction": "-".join(filter(None, (data.src_language, data.tgt_language))),
+        "tgt_language": language,
+        **({"testset": request.testset} if request.testset else {}),
+    }
+    return TextScores(texts, measures, facts, spaces=spaces)
+
+
+def choose_measures(asked: Sequence[str], possible: Sequence[str], language: str) -> list[str]:
+    """Returns the measures to compute; "default" stands for the possible ones but `ON_REQUEST`.
+
+    Raises:
+        ConfigError: one is unknown, or is none of the possible ones.
+    """
+    computed = REFERENCE_MEASURES[0]  # whatever is asked for
+    known = "default", *choices(MEASURE_FIELD), computed
+    if METRICX in asked and METRICX not in known:
+        raise ConfigError(
+            f"measure {METRICX} needs --metricx=RUN, an imported MetricX (t2t.import_model)"
+        )
+    if unknown := [name for name in asked if name not in known]:
+        raise ConfigError(
+            f"measure {','.join(unknown)} is unknown; use some of {', '.join(known)}; "
+            "--plugins names the module that registers another"
+        )
+    asked = [name for name in asked if name != computed]
+    default = [name for name in possible if name not in ON_REQUEST]
+    listed = [default if name == "default" else [name] for name in asked]
+    chosen = [*dict.fromkeys(itertools.chain.from_iterable(listed))]
+    if meaningless := [name for name in chosen if name not in possible]:
+        raise ConfigError(
+            f"measure {meaningless[0]} means nothing for these texts with "
+            f"--tgt_language={language}; use one of {', '.join(possible)}"
+        )
+    if named := [name for name in chosen if "/" in name]:
+        raise ConfigError(
+            f"measure {named[0]!r} is a part of file names, which have no /; register another"
+        )
+    return chosen

@@ -201,13 +201,10 @@ class CorpusScorer:
             batch, _ = self._rotate_sources(put_batch(self._loader.batch(step), self._mesh))
             jax.block_until_ready(self._eval_step(params, batch))
 
-    def compute_loss(self, params: Params) -> CorpusLoss:
-        """Computes the loss with these parameters, which must be on the mesh."""
-        return sum_losses(self.score_sentences(params)[:, :2])
-
     def score_sentences(self, params: Params) -> Float[np.ndarray, "n _"]:
         """Computes each pair's nats and predicted sub-words, EOS included if it is predicted.
 
+        The parameters must be on the mesh.
         With `count_right` also how many of them are the most probable ones. Pairs that were left
         out have NaN and 0.
         """
@@ -268,7 +265,7 @@ def make_scorer(
 
 def describe_loss(loss: CorpusLoss) -> dict[str, float]:
     """Returns a corpus's mean loss and its perplexity."""
-    return {"loss": loss.mean, "perplexity": loss.perplexity(loss.tokens)}
+    return {"loss": loss.nats / loss.tokens, "perplexity": loss.perplexity(loss.tokens)}
 
 
 def rotate_sources(batch: DeviceBatch) -> tuple[DeviceBatch, Bool[Array, "B"]]:

@@ -63,7 +63,7 @@ def check_flags(pipeline: Pipeline, step: Step) -> Config | None:
     module = importlib.import_module(f"t2t.{step.program}")
     kind, flags = find_request(module.main), pipeline.resolve(step)
     assert kind is not None
-    known = {each.name: each for each in list_flags(kind) if each.name and each.takes != "rest"}
+    known = {each.name: each for each in list_flags(kind) if each.name}
     own = {name: value for name, value in flags.items() if not name.startswith("config.")}
     for name in own:
         if name not in known:

@@ -16,7 +16,7 @@ from typing import Any
 from t2t.config.fields import ConfigError, flatten
 from t2t.config.recipes import load_recipe
 from t2t.config.variants import import_plugins
-from t2t.evaluation.load_models import TRANSLATING_PACKAGES, identify_code
+from t2t.evaluation.load_models import identify_code
 from t2t.pipelines.steps import PROGRAMS, Pipeline, Step
 from t2t.storage.atomic_files import list_files, write_file
 from t2t.storage.file_facts import recall, remember
@@ -123,7 +123,7 @@ def find_work(pipeline: Pipeline, step: Step, new: Record) -> Work:
 
 @functools.cache
 def _find_code(program: str) -> dict[str, Any]:
-    return identify_code((), [f"t2t.{program}"], TRANSLATING_PACKAGES)
+    return identify_code((), [f"t2t.{program}"])
 
 
 def _find_facts(

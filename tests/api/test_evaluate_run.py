@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 def test_averages_give_a_table_and_a_plot(run: Path) -> None:
-    request = EvaluationRequest(run, decoding={"beam_size": 1})
+    request = EvaluationRequest((run,), decoding={"beam_size": 1})
     lines = scan_averages(request, [3, 1], "bleu").splitlines()
     assert [line.split()[0] for line in lines[3:-1]] == ["1", "3"]
     assert Path(lines[-1]).read_bytes().startswith(b"<?xml")
@@ -35,12 +35,12 @@ def test_averages_give_a_table_and_a_plot(run: Path) -> None:
         run / "evaluations" / "test-avg3-300-beam1-alpha0.6-max_extra_length4.json"
     )
     assert lines[4].split()[1] == f"{saved.result['bleu']:.2f}"
-    expected = evaluate(EvaluationRequest(run, "avg:3", decoding={"beam_size": 1})).result
+    expected = evaluate(EvaluationRequest((run,), "avg:3", decoding={"beam_size": 1})).result
     assert saved.result["measures"] == json.loads(json.dumps(expected["measures"]))
 
 
 def test_perplexity_of_the_references_chooses_the_lowest(run: Path) -> None:
-    request = EvaluationRequest(run, "last", measures=("chrf",))
+    request = EvaluationRequest((run,), "last", measures=("chrf",))
     text = scan_search(request, [1, 2], [], "perplexity")
     best = load_evaluation(Path(text.rpartition("best: ")[2]))
     assert {"chrf", "perplexity"} < best.result["measures"].keys()
@@ -50,12 +50,12 @@ def test_perplexity_of_the_references_chooses_the_lowest(run: Path) -> None:
 @pytest.mark.slow
 def test_one_search_gives_what_a_search_with_each_alpha_gives(run: Path, tmp_path: Path) -> None:
     other = shutil.copytree(run, tmp_path / "other")
-    lines = scan_search(EvaluationRequest(run, "last"), [3], [0.0, 1.5], "bleu").splitlines()
+    lines = scan_search(EvaluationRequest((run,), "last"), [3], [0.0, 1.5], "bleu").splitlines()
     assert lines[1].split() == ["beam", "alpha", "0", "alpha", "1.5"]
     assert lines[3].split()[0] == "3"
     for alpha in (0.0, 1.5):
         decoding = {"beam_size": 3, "alpha": alpha}
-        path = evaluate(EvaluationRequest(other, "last", decoding=decoding)).path
+        path = evaluate(EvaluationRequest((other,), "last", decoding=decoding)).path
         found, alone = (
             load_evaluation(place / "evaluations" / path.name) for place in (run, other)
         )
@@ -71,7 +71,7 @@ def test_what_is_there_is_not_done_again_and_said_with_its_date(
     run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    request = EvaluationRequest(run, "last", decoding={"beam_size": 1})
+    request = EvaluationRequest((run,), "last", decoding={"beam_size": 1})
     first = scan_search(request, [], [0.5], "bleu")
     assert "used again" not in caplog.text
     monkeypatch.setattr(Evaluator, "_translate", None)
@@ -83,13 +83,13 @@ def test_only_evaluations_of_the_same_thing_count_as_done(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workdir = shutil.copytree(run, tmp_path / "run")
-    request = EvaluationRequest(workdir, decoding={"beam_size": 1})
+    request = EvaluationRequest((workdir,), decoding={"beam_size": 1})
     evaluator = Evaluator(request)
     params, _ = restore_params(workdir, "last")
     evaluator.evaluate(params, "300")
     assert "300" in evaluator.list_saved()
     assert "300" not in evaluator.list_saved(alpha=0.3)
-    longer = EvaluationRequest(workdir, decoding={"beam_size": 1, "max_extra_length": 7})
+    longer = EvaluationRequest((workdir,), decoding={"beam_size": 1, "max_extra_length": 7})
     assert "300" not in Evaluator(longer).list_saved()
     batches = dataclasses.replace(request, decoding={"beam_size": 1, "batch_size": 7})
     assert "300" not in Evaluator(batches).list_saved()  # which round otherwise, as devices do
@@ -120,7 +120,7 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
 
     monkeypatch.setattr(Watch, "follow", follow)
     for counts in ([1], [2], [1, 2]):
-        request = EvaluationRequest(run, split="test", decoding={"beam_size": 1})
+        request = EvaluationRequest((run,), split="test", decoding={"beam_size": 1})
         assert watch(request, counts, "bleu", patience=0, timeout=0.0)[0]
     assert folders == [
         f"test-watch-{name}-beam1-alpha0.6-max_extra_length4-bleu"
@@ -147,18 +147,18 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
 )
 def test_fields_that_do_not_go_together_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_request(SelectionRequest, {"workdir": Path("run"), **given})
+        make_request(SelectionRequest, {"workdirs": Path("run"), **given})
 
 
 def test_checkpoints_of_a_selection_have_defaults_and_exist(run: Path) -> None:
-    one, watching = SelectionRequest(run), SelectionRequest(run, watch=True)
+    one, watching = SelectionRequest((run,)), SelectionRequest((run,), watch=True)
     assert (one.split, one.checkpoint) == ("test", "best")
     assert (watching.split, watching.checkpoint) == ("validation", "last")
-    assert SelectionRequest(run, segment_scores=("a=b",)).checkpoint == ""  # of any
-    assert SelectionRequest(run, "avg:5,last", watch=True).read_counts() == [1, 5]
+    assert SelectionRequest((run,), segment_scores=("a=b",)).checkpoint == ""  # of any
+    assert SelectionRequest((run,), "avg:5,last", watch=True).read_counts() == [1, 5]
     with pytest.raises(ConfigError, match="--checkpoint=best cannot be used with --watch"):
-        SelectionRequest(run, "best", watch=True).read_counts()
+        SelectionRequest((run,), "best", watch=True).read_counts()
     with pytest.raises(RunError, match="has 3 checkpoints in a row at the regular interval"):
-        scan_averages(EvaluationRequest(run), [1, 4], "bleu")
+        scan_averages(EvaluationRequest((run,)), [1, 4], "bleu")
     with pytest.raises(ConfigError, match=r"avg:99 needs .* keeps checkpoints\.keep_last="):
-        watch(EvaluationRequest(run, split="test"), [1, 99], "bleu", patience=0, timeout=0.0)
+        watch(EvaluationRequest((run,), split="test"), [1, 99], "bleu", patience=0, timeout=0.0)

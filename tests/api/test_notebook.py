@@ -52,8 +52,8 @@ def test_evaluation_is_that_of_the_program(monkeypatch: pytest.MonkeyPatch) -> N
     untyped.evaluate("runs/a", "validation", checkpoint=np.int64(100), measures="chrf")
     notebook.evaluate(Path("runs/a"), src=Path("a.en"), ref="a.de", others="runs/b")
     assert requests == [
-        EvaluationRequest(Path("runs/a"), "100", "validation", measures=("chrf",)),
-        EvaluationRequest(Path("runs/a"), src="a.en", ref=("a.de",), others=(Path("runs/b"),)),
+        EvaluationRequest((Path("runs/a"),), "100", "validation", measures=("chrf",)),
+        EvaluationRequest((Path("runs/a"), Path("runs/b")), src="a.en", ref=("a.de",)),
     ]
     notebook.evaluate("runs/a", beam_size=1, decoding={"alpha": 1})  # as the flags
     assert requests[-1].decoding == {"alpha": 1, "beam_size": 1}

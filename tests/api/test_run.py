@@ -60,7 +60,7 @@ def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
     lines = [f"{src}\n".encode() for src in sources]
     for beam_size in (None, 2):
         given = {} if beam_size is None else {"beam_size": beam_size}
-        translator = LineTranslator(ModelRequest((workdir,), "last"), given)
+        translator = LineTranslator(ModelRequest((workdir,), "last", decoding=given))
         found = translate_lines(translator, iter(lines))
         assert run.translate(sources, beam_size=beam_size) == [best.text for [best] in found]
 
@@ -275,7 +275,7 @@ def test_long_pairs_and_those_of_several_sentences_are_scored_whole_and_counted(
     workdir: Path, run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run.config.decoding, "split_sentences", "yes")
-    scorer = TextScorer(RunModel(ModelRequest((workdir,)), {"split_sentences": "yes"}))
+    scorer = TextScorer(RunModel(ModelRequest((workdir,), decoding={"split_sentences": "yes"})))
     longest = run.config.data.max_length
     long = [("Dogs climb. " * longest, "Hunde.")]
     for score in (run.score_tokens, lambda pairs: [*scorer.score(iter(pairs))]):

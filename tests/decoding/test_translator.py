@@ -182,7 +182,7 @@ def test_a_source_longer_than_those_of_training_is_cut_and_every_loss_is_counted
     assert found[0].text == LINES[0].upper()
     assert not caplog.records
     for _ in range(2):
-        translator.length_report.log()
+        translator.log_lengths()
     assert [record.message.split(" lines ")[0] for record in caplog.records] == ["2 of 6"]
     config.decoding.max_source_length = len(ids)
     translator = Translator(config, vocabulary)

@@ -10,7 +10,7 @@ import numpy as np
 from t2t.config.fields import DataConfig
 from t2t.data.corpus import ListCorpus
 from t2t.evaluation.measures import Measure, Score, Statistics, TestSet
-from t2t.evaluation.predictions import score_predictions
+from t2t.evaluation.predictions import make_measures
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     load_evaluation,
@@ -90,12 +90,10 @@ def save(
     scores = score_corpus(hypotheses, TestSet(sources, [references]), "de", measures)
     result = describe(scores, len(references), **{"corpus": corpus, **changes})
     path = run / "evaluations" / f"{name}.json"
-    result["texts"] = name_texts(path, result["split"], result["corpus"])
     texts = {"hypotheses": hypotheses, "sources": sources, "references": references}
-    if nats is None:
-        del result["texts"]["log_probs"]
-    else:
+    if nats is not None:
         texts["log_probs"] = [f"{-9 * nats - n % 3 / 10:.6f} 9" for n in range(len(references))]
+    result["texts"] = name_texts(path, result["split"], result["corpus"], texts)
     save_evaluation(path, result, texts)
     return load_evaluation(path)
 
@@ -122,9 +120,11 @@ def save_predictions(
     if left_out is not None:
         counts[left_out] = np.nan, 0, 0
     scored = counts[counts[:, 1] > 0]
-    scores = score_predictions(
-        DataConfig(objective=objective), predicted, scored, len(counts) - len(scored)
-    )
+    measures = make_measures(
+        DataConfig(objective=objective), predicted, len(counts) - len(scored)
+    ).items()
+    own = pair(texts)
+    scores = {name: each.score_counts(scored, own, with_interval=True) for name, each in measures}
     facts = {"tgt_language": "", "objective": objective, "beam_size": None, "alpha": None}
     result = describe(scores, len(texts), **{**facts, **changes})
     path = run / "evaluations" / f"{name}.json"

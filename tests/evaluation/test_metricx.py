@@ -140,11 +140,11 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
     found = mock.Mock(**{"start.return_value": lambda: ({}, losses)})
     monkeypatch.setattr(Evaluator, "_perplexity", found)
     with pytest.raises(ConfigError, match="measure metricx needs --metricx=RUN"):
-        evaluate(EvaluationRequest(workdir, measures=("metricx",)))
+        evaluate(EvaluationRequest((workdir,), measures=("metricx",)))
     use_metricx(run)
     assert is_metricx(run)
     saved = [
-        evaluate(EvaluationRequest(workdir, name, measures=measures))
+        evaluate(EvaluationRequest((workdir,), name, measures=measures))
         for name, measures in (("100", ("default",)), ("200", ("metricx",)))
     ]
     assert len(fake) == 2 * len(PAIRS)

@@ -18,7 +18,7 @@ from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
 from t2t.evaluation.outputs import evaluate_output
-from t2t.evaluation.requests import OutputRequest
+from t2t.evaluation.requests import TextRequest
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.evaluation.significance import judge
@@ -44,7 +44,7 @@ def texts(tmp_path: Path) -> dict[str, Any]:
 def score(folder: Path, name: str, lines: list[str], texts: Mapping[str, Any]) -> Evaluation:
     hypotheses = write(folder / name, *lines)
     output = str(folder / f"{name}.json")
-    return evaluate_output(OutputRequest(hypotheses=hypotheses, output=output, **texts))
+    return evaluate_output(TextRequest(hypotheses=hypotheses, output=output, **texts))
 
 
 def test_bootstrap_is_that_of_sacrebleu(tmp_path: Path, texts: dict[str, Any]) -> None:
@@ -150,5 +150,5 @@ def test_output_that_cannot_be_scored_is_refused(
     write(tmp_path / "zh", "狗在爬山。")
     given = {"hypotheses": write(tmp_path / "out", *["Hund"] * lines), "output": "out.json"}
     with pytest.raises((ConfigError, DataError), match=message):
-        evaluate_output(OutputRequest(**given | texts | changes))
+        evaluate_output(TextRequest(**given | texts | changes))
     assert not [*tmp_path.glob("*.json")]

@@ -12,9 +12,10 @@ from t2t.api.compare_runs import verify
 from t2t.api.evaluate_run import describe, describe_nats, evaluate
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.objectives import MaskedLM
-from t2t.evaluation.load_models import RunModel
-from t2t.evaluation.predictions import evaluate_predictions, score_predictions
+from t2t.evaluation.load_models import identify_code
+from t2t.evaluation.predictions import PredictionEvaluator, make_measures
 from t2t.evaluation.requests import EvaluationRequest
+from tests.evaluation.saved_evaluations import pair
 from tests.tiny_run import make_run
 
 COUNTS = np.array([[2.0, 4.0, 1.0]] * 20 + [[6.0, 4.0, 3.0]] * 20)  # nats, tokens, right
@@ -22,7 +23,11 @@ COUNTS = np.array([[2.0, 4.0, 1.0]] * 20 + [[6.0, 4.0, 3.0]] * 20)  # nats, toke
 
 def test_scores_are_of_the_sums_over_all_texts_and_say_what_is_predicted() -> None:
     data = DataConfig(objective="masked_lm", noise_density=0.2)
-    scores = score_predictions(data, MaskedLM(data, 4, [5]).predicted, COUNTS)
+    measures = make_measures(data, MaskedLM(data, 4, [5]).predicted).items()
+    scores = {
+        name: each.score_counts(COUNTS, pair(["a"] * len(COUNTS)), with_interval=True)
+        for name, each in measures
+    }
     assert scores["perplexity"].value == pytest.approx(math.exp(1))
     assert scores["accuracy"].value == pytest.approx(50)
     assert scores["accuracy"].definition == (
@@ -44,8 +49,9 @@ def test_texts_that_are_too_long_are_counted_by_message_summary_and_definition(
     data = {"objective": "lm", "train_src": (), "test_src": "", "max_length": 16}
     run = make_run(tmp_path / "run", model=model, data=data)
     (run / "toy.de").write_text("Hunde klettern.\n" * 30 + "Hunde klettern. " * 20 + "\n", "utf-8")
-    found = evaluate(EvaluationRequest(run, "last"))
+    found = evaluate(EvaluationRequest((run,), "last"))
     assert "test: 1 of 31 texts have more sub-words than model.max_positions=32" in caplog.text
+    assert found.passport.code == identify_code((), [PredictionEvaluator.__module__])["code"]
     assert ": 31 sentences, 1 of them left out, in " in describe(found)
     for score in found.result["measures"].values():
         assert score["definition"].endswith("; left out: 1 texts that are too long for the model")
@@ -58,8 +64,8 @@ def test_flags_for_translations_are_refused() -> None:
         "--src": {"src": "a", "ref": ("b",)},
         "--beam_size": {"decoding": {"beam_size": 3}},
         "--measures": {"measures": ("bleu",)},
-        "an ensemble": {"others": (Path("b"),)},
+        "an ensemble": {"checkpoint": "100,200"},
     }
     for flag, given in changes.items():
         with pytest.raises(ConfigError, match=f"^{flag} is for translations"):
-            evaluate_predictions(EvaluationRequest(Path("run"), **given), mock.Mock(spec=RunModel))
+            PredictionEvaluator(EvaluationRequest((Path("run"),), **given), mock.Mock())

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.metadata
 import json
 import math
 import re
@@ -13,6 +14,7 @@ import grimp
 import pytest
 
 from t2t.api.compare_runs import verify
+from t2t.evaluation.load_models import identify_code
 from t2t.evaluation.passport import Passport, read_passport, write_passport
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -126,16 +128,21 @@ def test_other_files_in_the_folder_are_left_out_with_a_warning(
     assert "half.json cannot be read" in caplog.text
 
 
-def test_all_code_that_a_score_depends_on_is_part_of_its_key() -> None:
+def test_all_code_that_a_score_depends_on_is_part_of_its_passport() -> None:
     """As the graph of imports that the layers are checked by has it."""
-    graph = grimp.build_graph("t2t")
+    graph = grimp.build_graph("t2t", include_external_packages=True)
+    owners = importlib.metadata.packages_distributions()
     for module in ("t2t.evaluation.evaluator", "t2t.evaluation.predictions"):
-        names = {module, *graph.find_upstream_modules(module)}
+        upstream = graph.find_upstream_modules(module)
+        names = {module, *(name for name in upstream if name.startswith("t2t."))}
         found = {*list_code(module)}
         assert {file for file in found if not file.endswith("/__init__.py")} == {
             f"{name.replace('.', '/')}.py" for name in names
         }
         assert {"t2t/training/averages.py", "t2t/training/checkpoint.py"} < found
+        packages = {package for name in upstream for package in owners.get(name, ())}
+        versions = identify_code((), [module])["versions"]
+        assert {"python", "jaxlib", *packages} == {name.replace("_", "-") for name in versions}
 
 
 DIGEST = "c024ee27" * 8
@@ -180,7 +187,8 @@ def test_evaluation_of_an_earlier_version_has_the_same_passport() -> None:
         "sha256": {**BASE.texts, "hypotheses": DIGEST},
     }  # fmt: skip
     languages = {"data.src_language": "en", "data.tgt_language": "de"}
-    now = dataclasses.replace(BASE, config={**BASE.config, **languages})
+    versions = {**BASE.versions, "jaxlib": "0.11.2"}  # which it did not name
+    now = dataclasses.replace(BASE, config={**BASE.config, **languages}, versions=versions)
     found = read_passport(earlier)
     assert found.diff(now, "config", "backend", "code", "versions", "texts", "measures") == {}
     assert found.diff(now, "origin", "split", "decoding.beam_size", "decoding.longest_piece") == {}

@@ -27,7 +27,7 @@ import dataclasses, gc, logging, os, signal, sys, threading, time, warnings
 from pathlib import Path
 sys.path.insert(0, os.getcwd())  # as Python does for a program
 from t2t.config.flags import read_config
-from t2t.config.requests import NO_RUN, Plugins, RunPath
+from t2t.config.requests import Plugins, RunPath
 from t2t.runtime import command_line
 from t2t.data.corpus import DataError
 
@@ -38,7 +38,6 @@ class Asked(Plugins):
     names: tuple[str, ...] = ()
     fast: bool = False
     beam_size: int | None = None
-    output: Path = NO_RUN
 
 def fail(error):
     raise error
@@ -238,7 +237,6 @@ def test_options_of_a_plugin_are_flags_with_its_types(folder: Path) -> None:
         ("--config=recipe.py:read --workdir=run", "training.step: no such field; perhaps train"),
         ("--config=recipe.py:such --workdir=run", "there is no such"),
         ("--config=empty.py --workdir=run", "--config=empty.py: the recipe has no function get_c"),
-        ("--config=recipe.py --workdir=a --output=", "--output is empty; name a file or folder"),
         ("--config=recipe.py --workdir=a --fast --nofast", "--fast is given as true and as false"),
         (f"{KNOWN} --config.seed=1 --config.seed=2", "--config.seed is given as 1 and as 2; give"),
         ("--workdir=a --config.seed=1", "--config.seed overrides a field of --config; add"),
@@ -255,6 +253,11 @@ def test_options_of_a_plugin_are_flags_with_its_types(folder: Path) -> None:
 )
 def test_wrong_flag_is_one_message(folder: Path, flags: str, message: str) -> None:
     assert message in programs.refuse("program.py", *flags.split(), folder=folder)
+
+
+def test_empty_path_is_refused(folder: Path) -> None:
+    message = programs.refuse("t2t.export", "--workdir=run", "--output=", folder=folder)
+    assert message.startswith("--output is empty; name a file or folder")
 
 
 def test_program_for_one_process_says_why(folder: Path) -> None:
