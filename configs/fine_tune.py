@@ -4,9 +4,10 @@ r"""Fine-tuning: the model, vocabulary and parameters of a run, on your own para
         --config.data.train_src=train.en --config.data.train_tgt=train.de \
         --config.data.validation_src=dev.en --config.data.validation_tgt=dev.de
 
-RUN is any run directory, also in a bucket. Its best checkpoint is taken; --init_from=RUN:CHECKPOINT
-takes another one. The rate, the number of steps and the dropout are a start, not tuned: a large
-model and little text want a lower rate, fewer steps and more dropout (docs/fine-tuning.md).
+RUN is any run directory, also in a bucket. Its best checkpoint by validation is taken, or the last
+one if there is none; --init_from=RUN:CHECKPOINT takes another one. The rate, the number of steps
+and the dropout are a start, not tuned: a large model and little text want a lower rate, fewer steps
+and more dropout (docs/fine-tuning.md).
 """
 
 from t2t.config import CheckpointConfig, DataConfig, TokenizerConfig, TrainingConfig

@@ -5,7 +5,7 @@ r"""The families of Transformers from the same blocks, at equal parameters and a
 
 The base has an encoder and a decoder. Rows of group P have as many layers as its parameters allow,
 and its number of steps. Rows of group F have the same models, and as many steps as its training
-FLOPs allow. The report states parameters and FLOPs of each row (closed form, `t2t/model/flops.py`).
+FLOPs allow. The report states parameters and FLOPs of each row (closed form, `t2t/ops/flops.py`).
 """
 
 from dataclasses import replace

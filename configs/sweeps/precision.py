@@ -1,7 +1,9 @@
 r"""Does bfloat16 cost quality? The recipe in float32 and in `mixed`, three seeds each.
 
-python -m t2t.sweep --sweep=configs/sweeps/precision.py --config=configs/quickstart.py \
+    python -m t2t.sweep --sweep=configs/sweeps/precision.py --config=configs/quickstart.py \
         --config.model.dtype=float32 --workdir=runs/precision
+
+The row of the dtype that the base has is left out.
 """
 
 from t2t.config import Config
