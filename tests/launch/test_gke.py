@@ -127,7 +127,7 @@ def start_container(folder: Path, argument: str) -> subprocess.Popen[bytes]:
 def test_image_ends_as_its_program_but_a_requested_stop_is_a_success(
     tmp_path: Path, status: int, expected: int
 ) -> None:
-    assert start_container(tmp_path, str(status)).wait(timeout=30) == expected
+    assert start_container(tmp_path, str(status)).wait(timeout=600) == expected
     assert (tmp_path / "called").read_text() == f"-m t2t.train {status}\n"
 
 
@@ -136,7 +136,7 @@ def test_image_passes_sigterm_on_and_waits(tmp_path: Path) -> None:
     while container.poll() is None and not (tmp_path / "called").exists():
         time.sleep(0.02)
     container.send_signal(signal.SIGTERM)
-    assert container.wait(timeout=30) == INTERRUPTED
+    assert container.wait(timeout=600) == INTERRUPTED
 
 
 def test_image_copies_what_is_there() -> None:
