@@ -54,7 +54,7 @@ def test_quickstart_shows_translations(tmp_path: Path) -> None:
         env={name: value for name, value in os.environ.items() if name != "PYTHON"} | names,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "source       The dog runs.\ntranslation  Der Hund läuft.\n" in done.stdout
@@ -142,7 +142,7 @@ def test_program_whose_output_cannot_be_written_ends() -> None:
     program = "print('\\n' * 200_000); print('end', end='\\n' * 200_000)"  # more than a pipe holds
     command = ["launch/local.py", "--processes=1", "--", sys.executable, "-c", program]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=full, timeout=60)
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=full, timeout=600)
     assert done.returncode in (0, 120)  # 120: Python could not write what was left at its end
 
 
