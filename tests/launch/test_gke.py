@@ -17,11 +17,24 @@ from t2t.training.early_stopping import STOPPED_EARLY
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"
+# The manifest's fields, all of which are in JobSet's published schema (v1alpha2).
+FIELDS = set(
+    "action annotations apiVersion args backoffLimit completionMode completions containerName "
+    "containers cpu failurePolicy image kind limits maxRestarts memory metadata name nodeSelector "
+    "onExitCodes onJobFailureMessagePatterns onJobFailureReasons onPodConditions operator "
+    "parallelism podFailurePolicy replicas replicatedJobs requests resources restartPolicy rules "
+    "serviceAccountName spec status template terminationGracePeriodSeconds type values".split()
+)
 
 
 def read() -> dict[str, Any]:
     manifest: dict[str, Any] = yaml.safe_load((LAUNCH / "gke-tpu.yaml").read_text())
     return manifest
+
+
+def test_no_field_is_misspelt() -> None:
+    text = (LAUNCH / "gke-tpu.yaml").read_text()
+    assert {*re.findall(r"^[ -]*(\w+):", text, re.MULTILINE)} == FIELDS
 
 
 def test_interrupted_job_starts_again_and_a_refused_one_does_not() -> None:
