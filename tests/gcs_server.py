@@ -85,7 +85,6 @@ class Handler(RequestHandler):  # type: ignore[misc]
         if self.kill(
             f"{method} {unquote(self.path)} {unquote(body[:400].decode(errors='replace'))}"
         ):
-            self.close_connection = True  # of another process, which asks again
             return
         number, every = next(self.count), self.flags.fail_every
         fails = every and number % every == 0

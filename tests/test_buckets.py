@@ -122,12 +122,18 @@ def test_every_program_works_on_a_run_in_a_bucket(bucket: Path, tmp_path: Path) 
     assert not [*ROOT.glob("gs:*")]
 
 
-# The second process is killed at a request of either one.
-TRAIN_AND_DIE = r"""
-import runpy, sys
-from tests.bucket_server import die_at
-if "--process_id=1" in sys.argv:
-    die_at(r'"name": "\S*run/checkpoints/10/commit_success\.txt"')
+# The second process is killed between checkpoints.
+TRAIN_AND_DIE = """
+import os, runpy, sys
+from t2t.training.signals import Interruption
+reached = Interruption.reached
+
+def die(self, step):
+    if step == 12 and "--process_id=1" in sys.argv:
+        os.kill(os.getpid(), 9)
+    return reached(self, step)
+
+Interruption.reached = die
 runpy.run_module("t2t.train", run_name="__main__", alter_sys=True)
 """
 
