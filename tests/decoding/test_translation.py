@@ -59,6 +59,8 @@ def read(pieces: Sequence[str]) -> str:
 
         ("▁你 好 Trans former 走", 3, [" 你好", "Transformer走"]),
 
+        ("▁a ! ▁b , ▁c", 4, [" a!", " b, c"]),  # a sentence before a clause
+
         ("▁ <0xE3> <0x80> <0x82> a b", 5, ["▁。", "ab"]),  # 。 in bytes
         ("<0xF0> <0x9F> <0x99> <0x82>", 3, ["\ufffd", "\ufffd"]),  # no other way
 
