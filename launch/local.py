@@ -4,7 +4,7 @@
     launch/local.py --processes=2 --devices=2 -- python -m t2t.train --config=... --workdir=...
 
 Each process gets the flags to find the others. Ctrl-C, SIGTERM and the end of the terminal reach
-all of them as SIGTERM. If one fails, the others get two minutes to stop by themselves before they
+all of them as SIGTERM. If one fails, the others get three minutes to stop by themselves before they
 are killed; the launcher exits with the status of the one that failed.
 """
 
@@ -21,9 +21,9 @@ import time
 import types
 from typing import IO
 
-# Seconds from the first failure until the other processes are killed. JAX may notice a lost process
-# only after 100.
-PATIENCE = 120
+# Seconds from the first failure until the other processes are killed, of which JAX may need 100 to
+# notice a lost process.
+PATIENCE = 180
 
 
 def main() -> int:
