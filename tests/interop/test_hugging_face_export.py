@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,11 +15,13 @@ from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.interop import ctranslate2_export
+from t2t.interop.bart_family import order_as_halves
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_export import plan_export, write_model
 from t2t.interop.hugging_face_folder import open_tensors, read_json
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.model.interface import Params
+from t2t.model.position import encode_sinusoidal
 from tests.interop import foreign_folders
 from tests.interop.small_vocabularies import make_odd_lines, make_text
 
@@ -134,6 +137,16 @@ def test_ids_that_go_out_have_the_order_of_the_familys(
     planned = plan_export(Config(model=model), vocabulary, None)
     assert np.argsort(planned.rows.row)[-len(end) :].tolist() == end
     assert (model is MARIAN) == any("norm_epsilon" in note for note in planned.notes)
+
+
+def test_dimensions_go_out_with_the_sines_before_the_cosines() -> None:
+    kinds = ("sinusoidal", "sinusoidal_halves")
+    papers, halves = (np.asarray(encode_sinusoidal(jnp.arange(9), 16, kind)) for kind in kinds)
+    square, order = np.arange(256).reshape(16, 16), [*range(0, 16, 2), *range(1, 16, 2)]
+    found = order_as_halves({"norm.weight": papers, "fc1.bias": square, "fc2.weight": square})
+    np.testing.assert_allclose(found["norm.weight"], halves)
+    np.testing.assert_array_equal(found["fc1.bias"], square)  # of another width
+    np.testing.assert_array_equal(found["fc2.weight"], square[order])
 
 
 @pytest.mark.parametrize(
