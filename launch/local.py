@@ -4,8 +4,8 @@
     launch/local.py --processes=2 --devices=2 -- python -m t2t.train --config=... --workdir=...
 
 Each process gets the flags to find the others. Ctrl-C, SIGTERM and the end of the terminal reach
-all of them as SIGTERM. If one fails, the others get a minute to stop by themselves before they are
-killed; the launcher exits with the status of the one that failed.
+all of them as SIGTERM. If one fails, the others get three minutes to stop by themselves before they
+are killed; the launcher exits with the status of the one that failed.
 """
 
 import argparse
@@ -21,7 +21,9 @@ import time
 import types
 from typing import IO
 
-PATIENCE = 60  # seconds from the first failure until the other processes are killed
+# Seconds from the first failure until the other processes are killed, of which JAX may need 100 to
+# notice a lost process.
+PATIENCE = 180
 
 
 def main() -> int:
@@ -85,9 +87,8 @@ def copy_lines(number: int, source: IO[bytes], target: IO[bytes]) -> None:
 def wait(processes: list[subprocess.Popen[bytes]]) -> int:
     """Waits for all processes; kills the others some time after the first failure."""
     failed, deadline = 0, float("inf")
-    while any(process.poll() is None for process in processes):
+    while None in (statuses := [process.poll() for process in processes]):
         time.sleep(0.1)
-        statuses = [process.returncode for process in processes]
         if not failed and any(statuses):
             failed = next(filter(None, statuses))
             deadline = time.monotonic() + PATIENCE

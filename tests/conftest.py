@@ -82,7 +82,7 @@ def pytest_xdist_auto_num_workers() -> int:
 LONGEST = [
     "model/test_build.py", "test_evaluate.py", "decoding/test_translator_options.py",
     "training/test_step.py", "api/test_run.py", "test_variants.py", "test_translate.py",
-    "test_textbook.py", "test_inspect_heads.py", "test_train_validation.py", "test_train.py",
+    "test_inspect_heads.py", "test_train_validation.py", "test_train.py",
     "runtime/test_mesh.py", "test_directions.py", "test_extend.py", "ops/test_twins.py",
     "test_buckets.py", "decoding/test_sampling.py", "planning/test_planner.py", "test_prepare.py",
     "test_start.py", "decoding/test_beam_search.py", "decoding/test_translator.py",

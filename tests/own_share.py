@@ -6,15 +6,19 @@ If it begins a run, it prints the share of the parameters that its process holds
 import os
 import runpy
 import sys
+import time
 from typing import Any
 from unittest import mock
 
 import jax
 
 from t2t.api import train_run
+from t2t.training.signals import Interruption
 from t2t.training.state import init_state
 
 VARIABLE = "T2T_TEST_MORE_XLA_FLAGS"  # in addition to those that `launch/local.py` sets
+PAUSE = "T2T_TEST_PAUSE"  # seconds before each step behind the fifth
+reached = Interruption.reached
 
 
 def init_and_tell(*arguments: Any) -> Any:
@@ -31,8 +35,16 @@ def init_and_tell(*arguments: Any) -> Any:
     return structure, state
 
 
+def reach_late(self: Interruption, step: int) -> bool:
+    time.sleep(float(os.environ[PAUSE]) if step > 5 else 0.0)
+    return reached(self, step)
+
+
 if __name__ == "__main__":
     os.environ["XLA_FLAGS"] += f" {os.environ[VARIABLE]}"
     del sys.argv[0]
-    with mock.patch.object(train_run, "init_state", init_and_tell):
+    with (
+        mock.patch.object(train_run, "init_state", init_and_tell),
+        mock.patch.object(Interruption, "reached", reach_late),
+    ):
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -128,7 +128,7 @@ class Program:
         if self.poll() is None:
             os.kill(self._process.pid, number)
 
-    def wait(self, timeout: float = 300) -> int:
+    def wait(self, timeout: float = 1200) -> int:
         """Waits for the end; returns the exit status, or the negative number of a signal."""
         self._process.join(timeout)
         status = self._process.exitcode
@@ -165,5 +165,5 @@ def run_python(
         env={**environment, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
     )

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -123,6 +122,22 @@ def test_every_program_works_on_a_run_in_a_bucket(bucket: Path, tmp_path: Path) 
     assert not [*ROOT.glob("gs:*")]
 
 
+# The second process is killed between checkpoints.
+TRAIN_AND_DIE = """
+import os, runpy, sys
+from t2t.training.signals import Interruption
+reached = Interruption.reached
+
+def die(self, step):
+    if step == 12 and "--process_id=1" in sys.argv:
+        os.kill(os.getpid(), 9)
+    return reached(self, step)
+
+Interruption.reached = die
+runpy.run_module("t2t.train", run_name="__main__", alter_sys=True)
+"""
+
+
 @pytest.mark.slow
 def test_two_processes_prepare_and_train_in_a_bucket_and_survive_a_loss(
     bucket: Path, tmp_path: Path
@@ -133,10 +148,7 @@ def test_two_processes_prepare_and_train_in_a_bucket_and_survive_a_loss(
     flags = [f"--config={tmp_path}/recipe.py", f"--workdir={bucket}/run"]
     assert "epoch:" in run(*launch, "t2t.prepare", *flags)
     vocabulary = (bucket / "run" / "vocab" / "joint.model").read_bytes()
-    with Program(*launch, "t2t.train", *flags) as first:
-        while first.poll() is None and not list_steps(bucket / "run"):
-            time.sleep(0.1)
-        os.kill(first.find_children()[-1], signal.SIGKILL)
+    with Program(*launch[:-1], "-c", TRAIN_AND_DIE, *flags) as first:
         assert first.wait() != 0
     assert re.search(r"\[0\] exited (?!2\n)\d+", first.messages)  # 2: a start would be of no use
     assert "training the vocabulary" not in first.messages

@@ -225,9 +225,11 @@ def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_browser_draws_every_map_as_the_model_weighs(run: Path, tmp_path: Path, theme: str) -> None:
-    """The colour of each pixel read back is a mix of background and heat colour by its weight."""
+def test_browser_draws_every_map_as_the_model_weighs(run: Path, tmp_path: Path) -> None:
+    """The colour of each pixel read back is a mix of background and heat colour by its weight.
+
+    In dark mode, where the background is not the canvas's own.
+    """
     path = show_attention(
         HeadRequest(run, HOSTILE, importance=2, output=str(tmp_path / "page.html"))
     )
@@ -238,7 +240,7 @@ def test_browser_draws_every_map_as_the_model_weighs(run: Path, tmp_path: Path, 
         f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=5000",
         "--no-first-run", "--disable-background-networking", "--disable-component-update",
         "--disable-sync", "--disable-quic",
-        f"--blink-settings=preferredColorScheme={'0' if theme == 'dark' else '1'}",
+        "--blink-settings=preferredColorScheme=0",
         "--dump-dom", path.as_uri(),
     ]  # fmt: skip
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
@@ -249,7 +251,7 @@ def test_browser_draws_every_map_as_the_model_weighs(run: Path, tmp_path: Path, 
     assert len(result["found"]) == len(result["rows"]) == HEADS
     assert result["rows"] == sorted(result["rows"], reverse=True)
     heat = np.array([int(x) for x in result["heat"].split(",")])
-    ground = np.array([20, 23, 27] if theme == "dark" else [255, 255, 255])
+    ground = np.array([20, 23, 27])
     for head in result["found"]:
         assert head["drawn"] == f"{len(head['queries'])}x{len(head['keys'])}"
         share = np.array(head["weights"])[:, None] / 255

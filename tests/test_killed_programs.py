@@ -10,6 +10,7 @@ import pytest
 
 from t2t.config.fields import Config
 from tests import programs
+from tests.moments import Moment, kill_parent_at
 from tests.programs import Program
 from tests.tiny_training import STEPS, change, make_config, write_recipe
 
@@ -91,14 +92,8 @@ def command(tmp_path: Path) -> list[str]:
 def test_killed_sweep_loses_no_finished_row(command: list[str], tmp_path: Path) -> None:
     """Training that outlives a killed sweep blocks other sweeps until it ends."""
     score = tmp_path / "sweep" / "base-seed0" / "evaluations" / "sweep.json"
-    with Program(*command) as process:
-        while not score.exists():
-            assert process.poll() is None, process.messages
-            time.sleep(0.05)
-        while not (tmp_path / "sweep" / "one_head-seed0" / "checkpoints" / "5").exists():
-            assert process.poll() is None, process.messages
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
+    kill_parent_at(Moment("os.rename", "one_head-seed0/checkpoints/5$"), tmp_path / "recipe.py")
+    assert programs.run(*command).returncode == -signal.SIGKILL
     written = score.stat().st_mtime_ns
     while True:
         done = programs.run(*command)

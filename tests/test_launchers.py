@@ -54,7 +54,7 @@ def test_quickstart_shows_translations(tmp_path: Path) -> None:
         env={name: value for name, value in os.environ.items() if name != "PYTHON"} | names,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "source       The dog runs.\ntranslation  Der Hund läuft.\n" in done.stdout
@@ -138,11 +138,24 @@ def test_program_that_does_not_exist_is_one_message() -> None:
     assert "no-such-program is no program on the PATH" in done.stderr
 
 
+def test_process_that_fails_ends_the_others() -> None:
+    launch = (
+        "import sys; sys.path.insert(0, 'launch'); import local; "
+        "local.PATIENCE = 0; sys.exit(local.main())"
+    )
+    program = "import sys, time; '--process_id=1' in sys.argv and sys.exit(3); time.sleep(600)"
+    flags = ["--processes=2", "--", sys.executable, "-c", program]
+    done = subprocess.run(
+        [sys.executable, "-c", launch, *flags], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (3, "[0] exited 137\n[1] exited 3\n")
+
+
 def test_program_whose_output_cannot_be_written_ends() -> None:
     program = "print('\\n' * 200_000); print('end', end='\\n' * 200_000)"  # more than a pipe holds
     command = ["launch/local.py", "--processes=1", "--", sys.executable, "-c", program]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=full, timeout=60)
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=full, timeout=600)
     assert done.returncode in (0, 120)  # 120: Python could not write what was left at its end
 
 

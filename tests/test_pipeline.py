@@ -3,14 +3,13 @@
 import json
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from tests import programs
 from tests.interop.foreign_folders import write_model
-from tests.programs import Program
+from tests.moments import Moment, kill_parent_at
 from tests.tiny_training import change, make_config, write_recipe
 
 SIDES = ("src", "en"), ("tgt", "de")
@@ -47,20 +46,17 @@ def test_a_pipeline_killed_in_each_step_continues(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
     write_recipe(change(config, data=test_set, training={"steps": 20}), tmp_path / "config.py")
+    teaching = Moment("os.rename", "teacher/run/checkpoints/5$")  # it has something to continue
+    kill_parent_at(teaching, tmp_path / "config.py")
     (tmp_path / "recipe.py").write_text(RECIPE)
     work = tmp_path / "work"
     command = ["t2t.pipeline", f"--recipe={tmp_path}/recipe.py", f"--workdir={work}"]
     command.append(f"--set=config={tmp_path}/config.py")
     names = "pairs teacher scores best translated student int8 quality".split()
     for name in names:
-        watched = work / name / "record.json"
-        if name == "teacher":  # which then has something to continue
-            watched = work / name / "run" / "checkpoints" / "5"
-        with Program(*command) as process:
-            while not watched.exists():
-                assert process.poll() is None, process.messages
-                time.sleep(0.02)
-            process.send_signal(signal.SIGKILL)
+        killing = ["tests.moments", "SIGKILL", "open", rf"{name}/output\.log$"]
+        done = programs.run(*(killing if name != "teacher" else []), *command)
+        assert done.returncode == -signal.SIGKILL, name
     done = programs.run(*command)
     assert done.returncode == 0, done.stderr
     records = {name: json.loads((work / name / "record.json").read_text()) for name in names}

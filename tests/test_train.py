@@ -5,6 +5,7 @@ import random
 import runpy
 import shutil
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -328,6 +329,24 @@ def test_run_killed_at_bad_moments_is_the_same_bit_for_bit(
     assert_same_training(tmp_path / "run", uninterrupted, STEPS, "validation/")
 
 
+def find_newest(workdir: Path) -> int:
+    return max(list_steps(workdir), default=0)
+
+
+def train_and_die(config: Config, workdir: Path, seconds: float) -> None:
+    """Trains in a process that kills itself some time after its first new checkpoint."""
+    newest = find_newest(workdir)
+
+    def die() -> None:
+        while find_newest(workdir) == newest:
+            time.sleep(0.01)
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=die, daemon=True).start()
+    train_on_one_device(config, workdir)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
@@ -351,24 +370,16 @@ def test_run_killed_at_any_moment_is_the_same_bit_for_bit(
     print(f"T2T_SEED={seed}")
     draw, newest, killed = random.Random(seed), 0, 0
 
-    def find_newest() -> int:
-        return max(list_steps(tmp_path / "run"), default=0)
-
     for _ in range(4):
         process = programs.CONTEXT.Process(
-            target=train_on_one_device, args=(config, tmp_path / "run")
+            target=train_and_die, args=(config, tmp_path / "run", draw.uniform(0, 0.3))
         )
         process.start()
-        deadline = time.monotonic() + 120
-        while process.is_alive() and find_newest() == newest and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.join(draw.uniform(0, 0.3))
-        finished = find_newest()
-        process.kill()
         process.join()
         assert process.exitcode in (0, -signal.SIGKILL)
+        finished = find_newest(tmp_path / "run")
         killed += process.exitcode != 0 and newest < finished < STEPS
-        assert find_newest() >= finished >= newest
+        assert finished >= newest
         newest = finished
     assert killed
     assert train_run.train(config, tmp_path / "run")

@@ -110,7 +110,7 @@ def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
     os.write(terminal, b"A girl climbs.\n")
     assert process.stdout.readline().strip()
     os.write(terminal, b"\x04")  # Ctrl-D
-    assert process.wait(60) == 0
+    assert process.wait(600) == 0
     errors = process.stderr.read()
     assert errors.count(b"> ") == 3
     assert b"Traceback" not in errors

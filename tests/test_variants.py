@@ -101,8 +101,10 @@ def register_parts() -> None:
     register_alternating()
 
 
-@pytest.mark.parametrize("attention", ["cosine", "gated", "sandwich"])
-@pytest.mark.parametrize("kind", ["transformer", "alternating"])
+@pytest.mark.parametrize(
+    ("attention", "kind"),
+    [("cosine", "alternating"), ("gated", "transformer"), ("sandwich", "transformer")],
+)
 def test_decoding_with_the_cache_equals_teacher_forcing(attention: str, kind: str) -> None:
     register_parts()
     parts = PARTS | {"kind": kind, "attention": attention}
@@ -163,31 +165,36 @@ def test_weights_of_an_attention_with_parameters_are_captured() -> None:
 
 
 EXAMPLES: dict[str, dict[str, Any]] = {
-    "attention": {"model.attention": "cosine"},
-    "attention with parameters": {"model.attention": "learned_temperature"},
+    "attention feed_forward norm loss optimizer": {
+        "model.attention": "cosine",
+        "model.feed_forward": "squared_relu",
+        "model.norm": "scale",
+        "training.loss": "poly1",
+        "training.optimizer": "averaged_lion",
+    },
+    "attention optimizer": {
+        "model.attention": "learned_temperature",
+        "training.optimizer": "row_normalized",
+    },
     "gated_attention": {"model.attention": "gated"},
-    "feed_forward": {"model.feed_forward": "squared_relu"},
-    "norm": {"model.norm": "scale"},
     "sandwich_norm": {"model.attention": "sandwich", "model.feed_forward": "sandwich"},
-    "loss": {"training.loss": "poly1"},
-    "optimizer": {"training.optimizer": "averaged_lion"},
-    "optimizer of matrices": {"training.optimizer": "row_normalized"},
 }
 # Those train on a mesh in bfloat16 in a slow test below; nothing is trained with a measure.
 OF_DATA = {"objective", "source", "measure"}
 WITH_OPTIONS = {"distillation", "minimum_risk"}  # trained by tests/examples
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_example_trains_in_bfloat16_on_a_mesh(name: str) -> None:
-    use_example(name.split()[0])
+@pytest.mark.parametrize("names", EXAMPLES)
+def test_examples_train_in_bfloat16_on_a_mesh(names: str) -> None:
+    for name in names.split():
+        use_example(name)
     row: dict[str, Any] = {
         "mesh": (2, 2, 2),
         "model.dtype": "bfloat16",
         "training.optimizer": "muon",
     }
     row |= {"training.accumulation_steps": 2, "model.norm_position": "pre", "model.num_layers": 1}
-    config, mesh = make_pair_config(row | EXAMPLES[name]), place(row)
+    config, mesh = make_pair_config(row | EXAMPLES[names]), place(row)
     with jax.set_mesh(mesh):
         structure, state = init_state(config, VOCAB_SIZE, VOCAB_SIZE)
         batch = put_batch(make_batch(), mesh)
@@ -211,7 +218,7 @@ def test_example_trains_in_bfloat16_on_a_mesh(name: str) -> None:
 
 def test_every_example_is_trained() -> None:
     files = {path.stem for path in Path("examples").glob("*.py")}
-    assert files == {name.split()[0] for name in EXAMPLES} | OF_DATA | WITH_OPTIONS
+    assert files == {*" ".join(EXAMPLES).split()} | OF_DATA | WITH_OPTIONS
 
 
 def register_float32() -> None:

@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,27 +155,31 @@ def test_an_epoch_is_tokenised_in_this_process_if_the_other_is_killed(
     batches = read(run)
     start = subprocess.Popen
 
-    def start_and_kill(*args: Any, **kwargs: Any) -> "subprocess.Popen[str]":
-        child = start(*args, **kwargs)
-        child.kill()
-        return child
+    def start_killed(command: list[str], **given: Any) -> "subprocess.Popen[str]":
+        del command
+        return start([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], **given)
 
-    monkeypatch.setattr(subprocess, "Popen", start_and_kill)
+    monkeypatch.setattr(subprocess, "Popen", start_killed)
     assert_same(read(run), batches)
     assert "tokenised again" in caplog.text
 
 
 def test_an_unusable_cache_stops_the_epochs_and_names_the_field(
-    run: Path, caplog: pytest.LogCaptureFixture
+    run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As a full disk does. Once it is mended, the batches go on as if nothing had happened."""
-    batches, cache = read(run), run.parent / "cache"
-    iterator = begin(run)
-    found = [next(iterator)]
-    cache.rename(run.parent / "aside")
-    cache.write_text("")
+    batches, cache, start = read(run), run.parent / "cache", subprocess.Popen
+    found = list[HostBatch]()
+
+    def break_and_start(*args: Any, **kwargs: Any) -> "subprocess.Popen[str]":
+        cache.rename(run.parent / "aside")
+        cache.write_text("")
+        return start(*args, **kwargs)
+
+    monkeypatch.setattr(subprocess, "Popen", break_and_start)
     with pytest.raises(DataError, match=r"data\.cache_directory=.* cannot be written: File exists"):
-        found.extend(iterator)
+        found.extend(begin(run))
+    monkeypatch.undo()
     assert 1 < len(found) < STEPS
     assert re.search(r"again: .*DataError: data\.cache_directory=.*File exists", caplog.text)
     cache.unlink()
@@ -189,11 +194,12 @@ def test_closing_ends_the_other_process(
     children: list[subprocess.Popen[str]] = []
     start = subprocess.Popen
 
-    def start_and_note(*args: Any, **kwargs: Any) -> "subprocess.Popen[str]":
-        children.append(start(*args, **kwargs))
+    def start_endless(command: list[str], **given: Any) -> "subprocess.Popen[str]":
+        command[2] += "; import time; time.sleep(600)"
+        children.append(start(command, **given))
         return children[-1]
 
-    monkeypatch.setattr(subprocess, "Popen", start_and_note)
+    monkeypatch.setattr(subprocess, "Popen", start_endless)
     monkeypatch.setattr(sampled_epochs, "_SECONDS_TO_END", 0.2)  # less than its imports
     previous = signal.signal(signal.SIGINT, handler)
     try:
@@ -204,6 +210,6 @@ def test_closing_ends_the_other_process(
         signal.signal(signal.SIGINT, previous)
     assert children
     # By the signal: at work, or as an error while it still imports; or, if it came before Python
-    # looked at signals, by SIGKILL. 0 would be its own end.
+    # looked at signals, by SIGKILL.
     ends = {child.returncode for child in children}
     assert ends <= {-signal.SIGINT, 1, -signal.SIGKILL}

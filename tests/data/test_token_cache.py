@@ -133,7 +133,7 @@ def test_several_builders_at_once_all_get_a_whole_cache(
 
     class SlowCorpus(ListCorpus):
         def read(self, start: int, stop: int) -> list[Pair]:
-            everybody_reads.wait(timeout=20)
+            everybody_reads.wait(timeout=600)
             return super().read(start, stop)
 
     tokenize_corpus(CORPUS, vocabulary, tmp_path)

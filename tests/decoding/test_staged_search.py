@@ -18,7 +18,7 @@ def test_two_searches_are_under_way_and_results_keep_their_order() -> None:
     both, order = threading.Barrier(2), iter([0.05, 0.0, 0.0, 0.05])
 
     def search(task: int) -> tuple[int, int]:
-        both.wait(timeout=30)
+        both.wait(timeout=600)
         threading.Event().wait(next(order))
         return task, threading.get_ident()
 

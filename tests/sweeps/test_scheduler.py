@@ -94,15 +94,17 @@ def test_failed_row_is_told_and_does_not_stop_the_others(
 
 
 @pytest.mark.usefixtures("runs")
-def test_several_workers_take_the_longest_runs_first(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_several_workers_take_the_longest_runs_first(tmp_path: Path) -> None:
+    """The two longest wait for each other, and the others fail if one of these has not begun."""
     rows = [*ROWS, Row("long", {"training.steps": 200_000}), Row("deep", {"model.num_layers": 8})]
-    caplog.set_level("INFO")
-    work(tmp_path, make_runs(Config(), rows, tmp_path)[0], 2)
-    begun = [text.split("-")[0] for text in caplog.messages if text.endswith(": training")]
-    assert {"long", "deep"} <= {*begun[:3]}  # one worker may begin its second run before
-    assert len(begun) == 5
+    begin = "import os, time; from os.path import exists\n"
+    places = {name: str(tmp_path / name) for name in ("long", "deep")}
+    all_begun = f"all(map(exists, {[*places.values()]}))"
+    scripts = {row.name: f"{begin}exit(not {all_begun})" for row in ROWS} | {
+        name: f"{begin}open({place!r}, 'w')\nwhile not {all_begun}: time.sleep(0.01)"
+        for name, place in places.items()
+    }
+    assert work(tmp_path, make_runs(Config(), rows, tmp_path)[0], 2, **scripts)
 
 
 def test_terminal_shows_the_steps_of_a_run(
@@ -166,23 +168,32 @@ def test_interrupted_sweep_waits_until_its_programs_have_saved(
 ) -> None:
     saving = (
         "import pathlib, signal, time\n"
-        "def save(*_):\n    time.sleep(0.8); pathlib.Path({path!r}).touch(); exit(75)\n"
-        "signal.signal(signal.SIGTERM, save)\npathlib.Path({path!r} + '-up').touch()\n"
-        "time.sleep(60)"
+        "path, sent = pathlib.Path({path!r}), pathlib.Path({sent!r})\n"
+        "def save(*_):\n"
+        "    path.with_suffix('.told').touch()\n"
+        "    while not sent.exists(): time.sleep(0.01)\n"
+        "    path.touch(); exit(75)\n"
+        "signal.signal(signal.SIGTERM, save)\npath.with_suffix('.up').touch()\n"
+        "time.sleep(600)"
     )
+    sent = tmp_path / "sent"
     places = {run.row.name: str(tmp_path / run.row.name) for run in runs[:2]}
 
     def interrupt() -> None:
-        while not all(Path(f"{place}-up").exists() for place in places.values()):
-            time.sleep(0.05)
-        for number in signals:
+        for number, file in zip(signals, ("up", "told"), strict=False):
+            while not all(Path(f"{place}.{file}").exists() for place in places.values()):
+                time.sleep(0.05)
             os.kill(os.getpid(), number)
-            time.sleep(0.1)
+        time.sleep(0.2)  # a sweep that did not wait would end now
+        sent.touch()
 
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        work(tmp_path, runs, 2, **{n: saving.format(path=place) for n, place in places.items()})
+        work(
+            tmp_path, runs, 2,
+            **{name: saving.format(path=place, sent=str(sent)) for name, place in places.items()},
+        )  # fmt: skip
     signal.signal(signal.SIGTERM, previous)
     assert all(Path(place).exists() for place in places.values())
     assert not any(run.failure.exists() for run in runs)

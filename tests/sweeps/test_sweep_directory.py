@@ -56,7 +56,7 @@ def test_rows_of_two_tasks_that_start_at_once_are_both_recorded(
         path.write_text(text)
 
     monkeypatch.setattr(sweep_directory, "write_file", write_late)
-    monkeypatch.setattr(locks, "WAIT", 9.0)
+    monkeypatch.setattr(locks, "WAIT", 600.0)
     tasks = [
         threading.Thread(target=open_sweep, args=(tmp_path, [run], PROTOCOL)) for run in make()
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t.runtime.command_line import INTERRUPTED
+from t2t.runtime.command_line import INTERRUPTED, LOST
 from t2t.training.checkpoint import restore_params, save_params
 from t2t.training.signals import Interruption, hold_signals
 from tests.moments import Moment, signal_at
@@ -109,9 +109,10 @@ def main(request: Hosts):
     time.sleep(3)  # JAX looks for signals once a second
     with Interruption(5000) as interruption:
         step = 5000
-        while step < 5100 and not interruption.reached(step):
+        while step < 6000 and not interruption.reached(step):
             step += 1
             time.sleep(0.1)
+            distributed.wait_for_all()  # as in training, no process is ahead of the others
     print(step)
 
 command_line.run(main)
@@ -127,7 +128,7 @@ def main(request: Hosts):
     distributed.wait_for_all()
     if distributed.is_first():
         signal.raise_signal(signal.SIGTERM)
-    time.sleep(60)
+    time.sleep(600)
 
 command_line.LEAVING = 1
 command_line.run(main)
@@ -154,20 +155,21 @@ def start(code: str) -> list[subprocess.Popen[str]]:
 def test_sigterm_before_the_loop_of_a_resumed_run_stops_all_processes() -> None:
     processes = start(TRAINING)
     try:
-        found = [process.communicate(timeout=120)[0] for process in processes]
+        first, second = (process.communicate(timeout=300)[0] for process in processes)
     finally:
         for process in processes:
             process.kill()
-    assert found == ["5000\n"] * 2
+    assert first == second
+    assert 5000 <= int(first) < 6000  # 5000, unless JAX has not looked in three seconds
 
 
 def test_sigterm_ends_a_program_that_does_not_train() -> None:
     processes = start(EVALUATION)
     try:
-        _, message = processes[0].communicate(timeout=50)
+        _, message = processes[0].communicate(timeout=300)
         assert (processes[0].returncode, message) == (INTERRUPTED, "interrupted\n")
-        processes[1].communicate(timeout=120)
-        assert processes[1].returncode == -signal.SIGABRT  # it has lost the other one
+        processes[1].communicate(timeout=300)  # it has lost the other one
+        assert processes[1].returncode in (-signal.SIGABRT, LOST)
     finally:
         for process in processes:
             process.kill()
