@@ -39,7 +39,11 @@ from t2t.storage.atomic_files import (
     write_file,
 )
 from t2t.storage.paths import describe_error, storage_errors
-from t2t.training.disk_space import count_bytes_per_parameter, find_missing_space
+from t2t.training.disk_space import (
+    count_bytes_per_parameter,
+    describe_checkpoints,
+    find_missing_space,
+)
 from t2t.training.resume import trains_in_mixed
 from t2t.training.run_directory import RunError
 
@@ -268,8 +272,9 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
     value, problem = f"{amount} in {workdir}", ""
     if config:
         size = count_bytes_per_parameter(config) * _count(config)
-        missing, needed = find_missing_space(workdir, config, size)
-        value += f"; --config keeps {needed}: {'does not fit' if missing else 'fits'}"
+        missing = find_missing_space(workdir, config, size)
+        fits = "does not fit" if missing else "fits"
+        value += f"; --config keeps {describe_checkpoints(config, size)}: {fits}"
         problem = (
             f"{show_bytes(missing, 3)} too few: free some space, lower checkpoints.keep_last,"
             " or choose another --workdir; training stops when the disk is full"

@@ -14,16 +14,16 @@ from t2t.training.run_directory import list_steps
 _log = logging.getLogger(__name__)
 
 
-def find_missing_space(workdir: Path, config: Config, size: int) -> tuple[float, str]:
-    """Compares the free space of a run directory with what its checkpoints of `size` bytes need.
+def find_missing_space(workdir: Path, config: Config, size: int) -> float:
+    """Returns the bytes to be freed for a run's checkpoints of `size` bytes; 0 if all fit."""
+    absent = max(0, count_kept(config) - len(list_steps(workdir)))
+    return max(0, absent * size - measure_free_space(workdir))
 
-    Returns the bytes that have to be freed, 0 if all checkpoints fit, and the need in words, such
-    as "5 checkpoints of 800 MB, 4 GB".
-    """
+
+def describe_checkpoints(config: Config, size: int) -> str:
+    """Describes the number and sizes of checkpoints, such as "5 checkpoints of 800 MB, 4 GB"."""
     count = count_kept(config)
-    absent = max(0, count - len(list_steps(workdir)))
-    needed = f"{count} checkpoints of {show_bytes(size, 3)}, {show_bytes(count * size, 3)}"
-    return max(0, absent * size - measure_free_space(workdir)), needed
+    return f"{count} checkpoints of {show_bytes(size, 3)}, {show_bytes(count * size, 3)}"
 
 
 def count_bytes_per_parameter(config: Config) -> int:
@@ -40,12 +40,13 @@ def count_bytes_per_parameter(config: Config) -> int:
 
 def warn_of_missing_space(workdir: Path, config: Config, size: int) -> None:
     """Logs a warning if the disk is too small for the checkpoints that the config keeps."""
-    missing, needed = find_missing_space(workdir, config, size)
+    missing = find_missing_space(workdir, config, size)
     if missing and is_first():
         _log.warning(
             "%s has %s free, %s too few for the checkpoints that the config keeps (%s): "
             "training stops when the disk is full; free some space, or lower checkpoints.keep_last",
-            workdir, show_bytes(measure_free_space(workdir), 3), show_bytes(missing, 3), needed,
+            workdir, show_bytes(measure_free_space(workdir), 3), show_bytes(missing, 3),
+            describe_checkpoints(config, size),
         )  # fmt: skip
 
 

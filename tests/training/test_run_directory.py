@@ -230,7 +230,7 @@ def test_space_is_missing_for_checkpoints_that_are_not_there(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     for step in range(there):
         (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
-    missing = find_missing_space(tmp_path, config, 12 * 10**6)[0]
+    missing = find_missing_space(tmp_path, config, 12 * 10**6)
     assert missing == (count * 12 * 10**6 - 1000 if count else 0)
 
 
