@@ -36,6 +36,7 @@ from t2t.data.loader import put_batch
 from t2t.decoding.translation import Piece
 from t2t.ops.flops import train_flops
 from t2t.runtime.mesh import make_mesh
+from t2t.training.optimizer import make_optimizer
 from t2t.training.provenance import find_versions
 from t2t.training.state import init_state
 from t2t.training.step import make_train_step
@@ -99,10 +100,11 @@ def measure_step(dimension: str, value: int, repeats: int) -> dict[str, float]:
     ids = np.random.default_rng(0).integers(FIRST_WORD, vocabulary, shape).astype(np.int32)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        structure, state = init_state(config, vocabulary, vocabulary)
+        optimizer = make_optimizer(config)
+        structure, state = init_state(config, optimizer, vocabulary, vocabulary)
         batch = put_batch(Batch(ids, ids, ids, np.ones(shape, np.float32)), mesh)
         began = time.perf_counter()
-        jitted = jax.jit(make_train_step(structure, config), donate_argnums=0)
+        jitted = jax.jit(make_train_step(structure, config, optimizer), donate_argnums=0)
         step = jitted.lower(state, batch).compile()
         compile_seconds = time.perf_counter() - began
 

@@ -20,6 +20,7 @@ from t2t.evaluation import validation_scores
 from t2t.ops import build_model
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training import state, step
+from t2t.training.optimizer import Optimizer
 
 
 def copy_tree(described: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -61,10 +62,11 @@ def share_programs() -> Iterator[dict[Any, Any]]:
             training = dataclasses.replace(training, steps=1)  # on which its rate does not depend
         return repr((config.seed, config.model, training))
 
-    init_state = once(state.init_state, lambda config, *sizes: (describe_training(config), sizes))
-    describe_state = once(
-        state.describe_state, lambda config, *sizes: (describe_training(config), sizes)
-    )
+    def describe_start(config: Config, _: Optimizer, *sizes: int) -> Any:
+        return describe_training(config), sizes
+
+    init_state = once(state.init_state, describe_start)
+    describe_state = once(state.describe_state, describe_start)
 
     def init_anew(*arguments: Any) -> Any:
         structure, first = init_state(*arguments)
@@ -72,7 +74,7 @@ def share_programs() -> Iterator[dict[Any, Any]]:
 
     make_train_step = once(
         step.make_train_step,
-        lambda structure, config: (structure, describe_training(config)),
+        lambda structure, config, _: (structure, describe_training(config)),
     )
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,5 +1,6 @@
 """A finished run goes on with a new schedule: `t2t.train --extend`."""
 
+import contextlib
 import dataclasses
 import shutil
 import subprocess
@@ -11,11 +12,11 @@ import pytest
 from t2t.api import train_run
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config, save_config
+from t2t.training import loop
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import extend, open_run
 from t2t.training.run_directory import RunError, list_steps
 from t2t.training.schedule import make_schedule
-from t2t.training.signals import Interruption
 from tests import programs
 from tests.tiny_training import (
     assert_same_training,
@@ -75,7 +76,8 @@ def test_interrupted_extension_is_the_same_bit_for_bit(
     """Also one that was stopped before its first step."""
     for stop_at in (STEPS, STEPS + 7):
         with monkeypatch.context() as patch:
-            patch.setattr(Interruption, "reached", lambda self, step, at=stop_at: bool(step == at))
+            stop = contextlib.nullcontext(lambda step, at=stop_at: step == at)
+            patch.setattr(loop, "catch_signals", lambda start, stop=stop: stop)
             assert not train_run.train(extend(run, MORE), run)
         assert list_steps(run)[-1] == stop_at
     assert train_run.train(extend(run, MORE), run)
@@ -122,7 +124,9 @@ def test_extension_that_made_no_step_may_be_corrected(
     config: Config, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Interruption, "reached", lambda self, step: True)
+        patch.setattr(
+            loop, "catch_signals", lambda start: contextlib.nullcontext(lambda step: True)
+        )
         assert not train_run.train(extend(run, MORE), run)
     corrected = extend(run, 5, change(config, training={"learning_rate": 0.002}))
     assert corrected.training.steps == STEPS + 5

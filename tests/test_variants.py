@@ -196,7 +196,8 @@ def test_examples_train_in_bfloat16_on_a_mesh(names: str) -> None:
     row |= {"training.accumulation_steps": 2, "model.norm_position": "pre", "model.num_layers": 1}
     config, mesh = make_pair_config(row | EXAMPLES[names]), place(row)
     with jax.set_mesh(mesh):
-        structure, state = init_state(config, VOCAB_SIZE, VOCAB_SIZE)
+        optimizer = make_optimizer(config)
+        structure, state = init_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
         batch = put_batch(make_batch(), mesh)
 
         def find_activations(params: Params) -> Any:
@@ -209,7 +210,7 @@ def test_examples_train_in_bfloat16_on_a_mesh(names: str) -> None:
         dtypes = {str(x.dtype) for x in activations if jnp.issubdtype(x.dtype, jnp.floating)}
         assert dtypes == {"bfloat16"}
         before = jax.tree.map(jnp.copy, state.params)
-        state, metrics = make_train_step(structure, config)(state, batch)
+        state, metrics = make_train_step(structure, config, optimizer)(state, batch)
     assert int(metrics.skipped) == 0
     assert jax.tree.all(jax.tree.map(lambda x: x.dtype == jnp.float32, state.params))
     moved = jax.tree.map(lambda x, y: bool(jnp.any(x != y)), before, state.params)
@@ -319,7 +320,7 @@ def test_optimizer_across_a_sharded_matrix_is_refused_with_its_line() -> None:
     with jax.set_mesh(place({"mesh": (2, 2, 2)})):
         _, params = describe_model(SMALL, *SIZES)
         with pytest.raises(ConfigError, match=r"test_variants, line \d+: .*reshard\(x\)"):
-            describe_optimizer(config, params)
+            describe_optimizer(config, make_optimizer(config), params)
 
 
 def test_feed_forward_of_the_library_names_its_activation() -> None:
@@ -364,14 +365,16 @@ def test_muon_updates_the_matrices_that_variants_declare_and_the_log_names_the_r
     declared = describe_parameters(config.model)
     leaves = name_leaves(params).items()
     matrices = sum(leaf.size for name, leaf in leaves if declared[name].matrix)
-    assert set(describe_optimizer(config, params)) == {
+    assert set(describe_optimizer(config, make_optimizer(config), params)) == {
         # Of each head: W^Q, W^K and W^V in two layers' self-attention, and so on.
         f"training.optimizer='muon': muon updates {matrices} parameters, 32 matrices",
         f"training.optimizer='muon': adam updates {total - matrices} parameters; arrays of two or "
         "more dimensions that are no matrices: tgt_embedding.table (192)",
     }
     config.training.frozen = ("tgt_embedding.*",)
-    assert "tgt_embedding" not in " ".join(describe_optimizer(config, params))
+    assert "tgt_embedding" not in " ".join(
+        describe_optimizer(config, make_optimizer(config), params)
+    )
 
 
 def test_gradients_are_clipped_before_a_registered_optimizer() -> None:

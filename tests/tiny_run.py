@@ -19,6 +19,7 @@ from t2t.config.files import save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.training.checkpoint_manager import Checkpoints
+from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
 
 PAIRS = [
@@ -59,8 +60,9 @@ def make_run(workdir: Path, objective: str = "translation", **changes: dict[str,
     save_config(config, workdir / "config.json")
     vocabulary = train_vocabulary([ListCorpus("toy", PAIRS)], config.tokenizer, workdir / "vocab")
     sizes = vocabulary.src.vocab_size, vocabulary.tgt.vocab_size
-    _, state = init_state(config, *sizes)
-    checkpoints = Checkpoints(workdir, config)
+    optimizer = make_optimizer(config)
+    _, state = init_state(config, optimizer, *sizes)
+    checkpoints = Checkpoints(workdir, config, optimizer)
     for step, loss in STEPS.items():
         params = jax.tree.map(lambda x, step=step: x * (1 + step / 100), state.params)
         checkpoints.save(

@@ -23,6 +23,7 @@ from t2t.config.fields import (
 from t2t.config.files import load_config, save_config
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint_manager import Checkpoints
+from t2t.training.optimizer import make_optimizer
 from t2t.training.state import describe_state
 from tests.data.small_corpus import PAIRS
 
@@ -88,10 +89,10 @@ def read_state(workdir: Path, step: int) -> list[np.ndarray]:
     config = load_config(workdir / "config.json")
     with jax.set_mesh(make_small_mesh(MeshConfig())):
         size = config.tokenizer.vocab_size
-        _, described = describe_state(config, size, size)
-        with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
+        optimizer = make_optimizer(config)
+        _, described = describe_state(config, optimizer, size, size)
+        with contextlib.closing(Checkpoints(workdir, config, optimizer)) as checkpoints:
             state = checkpoints.restore(described)
-    assert state is not None
     assert int(state.step) == step
     return [*map(np.asarray, jax.tree.leaves(state))]
 

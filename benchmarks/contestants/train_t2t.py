@@ -25,6 +25,7 @@ from t2t.data.token_cache import Side, TokenizedCorpus
 from t2t.ops.flops import count_parameters, train_flops
 from t2t.runtime.host_memory import keep_freed_memory
 from t2t.runtime.mesh import make_mesh
+from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
 from t2t.training.step import make_train_step
 
@@ -67,8 +68,9 @@ def train_rows(size: Size, rows: int, length: int, seconds: float, dtype: str) -
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         batch = put_batch(make_batch(*map(np.stack, zip(*pairs, strict=True))), mesh)
-        structure, state = init_state(config, size.vocab_size, size.vocab_size)
-        step = make_train_step(structure, config)
+        optimizer = make_optimizer(config)
+        structure, state = init_state(config, optimizer, size.vocab_size, size.vocab_size)
+        step = make_train_step(structure, config, optimizer)
 
         def train(_: int) -> int:
             nonlocal state
@@ -100,8 +102,9 @@ def main() -> None:
     loader = Loader(plan, [corpus])
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        structure, state = init_state(config, size.vocab_size, size.vocab_size)
-        step = make_train_step(structure, config)
+        optimizer = make_optimizer(config)
+        structure, state = init_state(config, optimizer, size.vocab_size, size.vocab_size)
+        step = make_train_step(structure, config, optimizer)
 
         def train(number: int) -> int:
             nonlocal state

@@ -37,6 +37,7 @@ from t2t.data.packing import make_plan
 from t2t.ops.flops import train_flops
 from t2t.planning.compile_step import divide_memory, lower_step
 from t2t.runtime.mesh import make_mesh
+from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
 from t2t.training.step import Metrics
 
@@ -122,7 +123,8 @@ class Step:
         corpus = make_corpus(draw_pairs(size, 6000))
         plan = make_plan([corpus.lengths], self.config.data, seed=0)
         with jax.set_mesh(self.mesh):
-            _, self.state = init_state(self.config, vocab_size, vocab_size)
+            optimizer = make_optimizer(self.config)
+            _, self.state = init_state(self.config, optimizer, vocab_size, vocab_size)
             self.batch = put_batch(Loader(plan, [corpus]).batch(0), self.mesh)
         assert self.batch.src.shape == (self.rows, self.length)
 

@@ -39,7 +39,11 @@ from t2t.storage.atomic_files import (
     write_file,
 )
 from t2t.storage.paths import describe_error, storage_errors
-from t2t.training.disk_space import count_bytes_per_parameter, measure_space
+from t2t.training.disk_space import (
+    count_bytes_per_parameter,
+    describe_checkpoints,
+    find_missing_space,
+)
 from t2t.training.resume import trains_in_mixed
 from t2t.training.run_directory import RunError
 
@@ -267,14 +271,15 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
     amount = "a bucket has no limit" if free == math.inf else f"{show_bytes(free, 3)} free"
     value, problem = f"{amount} in {workdir}", ""
     if config:
-        space = measure_space(workdir, config, _count(config))
-        fits = "does not fit" if space.missing else "fits"
-        value += f"; --config keeps {space.needed}: {fits}"
+        size = count_bytes_per_parameter(config) * _count(config)
+        missing = find_missing_space(workdir, config, size)
+        fits = "does not fit" if missing else "fits"
+        value += f"; --config keeps {describe_checkpoints(config, size)}: {fits}"
         problem = (
-            f"{show_bytes(space.missing, 3)} too few: free some space, lower checkpoints.keep_last,"
+            f"{show_bytes(missing, 3)} too few: free some space, lower checkpoints.keep_last,"
             " or choose another --workdir; training stops when the disk is full"
         )
-        problem *= bool(space.missing)
+        problem *= bool(missing)
     return Finding("disk", value, problem)
 
 

@@ -28,7 +28,7 @@ from t2t.data.stages import StagedLoader, format_stage, list_stages, measure_sta
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.validation_scores import Validation
-from t2t.model.interface import name_leaves
+from t2t.model.interface import Params, name_leaves
 from t2t.ops.build_model import describe_model
 from t2t.ops.select_kernels import describe_kernels
 from t2t.runtime.distributed import process_0_first
@@ -51,9 +51,9 @@ from t2t.training.parameter_groups import check_patterns, find_factor
 from t2t.training.provenance import hash_params, record_start
 from t2t.training.resume import check_vocabulary, keep_source, open_run, settle_dtype
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
-from t2t.training.state import TrainState, describe_state, init_params, init_state, init_training
+from t2t.training.state import describe_state, init_params, init_state, init_training
 from t2t.training.step import make_train_step
-from t2t.training.teachers import check_teachers, place_teachers, read_teachers
+from t2t.training.teachers import open_teachers, place_teachers
 
 _log = logging.getLogger(__name__)
 
@@ -75,11 +75,11 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
         check_bucket(workdir)  # a folder is checked when it is locked
     config = fill_tokenizer(keep_source(workdir, config), workdir)
     check_groups(config)
-    source = open_source(config, workdir)
-    teachers = read_teachers(config, workdir)
+    is_tuned = config.training.init_from and not list_steps(workdir)
+    source = open_source(config, workdir) if is_tuned else None
     mesh = make_mesh(config.mesh)
     check_divisibility(config, mesh)
-    check_teachers(teachers, config, mesh)
+    teachers = open_teachers(config, workdir, mesh)
     check_prepared(config, workdir, directions)
     data = open_data(directions, config.tokenizer)
     with lock_run(workdir), jax.set_mesh(mesh):
@@ -103,18 +103,16 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
 
 def check_groups(config: Config) -> None:
     """Raises `ConfigError` if an optimiser is wrong or a pattern has no effect; builds no array."""
-    make_optimizer(config)
+    optimizer = make_optimizer(config)
     if config.training.frozen or config.training.rate_factors:
         size = config.tokenizer.vocab_size
         _, params = describe_model(config.model, size, size)
-        describe_optimizer(config, params)
+        describe_optimizer(config, optimizer, params)
         check_patterns(config.training, name_leaves(params))
 
 
-def open_source(config: Config, workdir: Path) -> Source | None:
-    """Reads the parameters that a new run begins with, if they are of another run."""
-    if not config.training.init_from or list_steps(workdir):
-        return None
+def open_source(config: Config, workdir: Path) -> Source:
+    """Reads the parameters of another run with which a new one begins."""
     source = read_source(config.training.init_from, workdir)
     size = config.tokenizer.vocab_size
     check_fit(describe_model(config.model, size, size)[1], source)
@@ -128,10 +126,9 @@ def open_source(config: Config, workdir: Path) -> Source | None:
 
 
 def start_from(
-    source: Source, config: Config, vocabulary: Vocabulary
-) -> tuple[TrainState, dict[str, Any]]:
-    """Returns the state before step 0 with what fits of the source, and a record for the ledger."""
-    _, params = init_params(config, *vocabulary.sizes)
+    source: Source, config: Config, params: Params, vocabulary: Vocabulary
+) -> tuple[Params, dict[str, Any]]:
+    """Returns a new run's parameters with what fits of the source, and a record for the ledger."""
     params, outcomes = take_params(params, source, vocabulary)
     table = describe_outcomes(outcomes, source)
     identity = identify(source)
@@ -149,7 +146,7 @@ def start_from(
     ]
     if frozen:
         _log.warning("training.frozen keeps random initial values in %s", ", ".join(frozen))
-    return init_training(config, params), identity | {"parameters": table}
+    return params, identity | {"parameters": table}
 
 
 def identify(source: Source) -> dict[str, Any]:
@@ -180,20 +177,22 @@ def train_on_mesh(
     for size in vocabulary.sizes:  # those of tokenizer.path may differ
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
         check_divisibility(dataclasses.replace(config, tokenizer=tokenizer), mesh)
-    structure, described = describe_state(config, *vocabulary.sizes)
-    with contextlib.closing(Checkpoints(workdir, config)) as checkpoints:
-        restored = checkpoints.restore(described)
-        initial = None
-        if restored is not None:
-            state = restored
+    optimizer, initial = make_optimizer(config), None
+    with contextlib.closing(Checkpoints(workdir, config, optimizer)) as checkpoints:
+        if list_steps(workdir):
+            structure, described = describe_state(config, optimizer, *vocabulary.sizes)
+            state = checkpoints.restore(described)
         elif source is None:
-            _, state = init_state(config, *vocabulary.sizes)
+            structure, state = init_state(config, optimizer, *vocabulary.sizes)
         else:
-            state, initial = start_from(source, config, vocabulary)
-        state = state._replace(teachers=place_teachers(teachers, vocabulary))
+            structure, params = init_params(config, *vocabulary.sizes)
+            params, initial = start_from(source, config, params, vocabulary)
+            state = init_training(config, optimizer, params)
+        if teachers:
+            state = state._replace(teachers=place_teachers(teachers, vocabulary))
         first = int(state.step)
         batches, shares = plan_batches(config, workdir, vocabulary, mesh, data.training, first)
-        checkpoints.check_space(state)
+        num_bytes = checkpoints.check_space(state)
         read = [identify(teacher) for teacher in teachers]
         for each in read:
             _log.info("teacher: %(run)s, checkpoint %(checkpoint)s, sha256 %(sha256).16s", each)
@@ -202,9 +201,9 @@ def train_on_mesh(
         _log.info("%d parameters, starting after step %d", size, first)
         for operation, module in describe_kernels(config.model).items():
             _log.info("  %-23s %s", operation, module)
-        for line in describe_optimizer(config, described.params):
+        for line in describe_optimizer(config, optimizer, state.params):
             _log.info("%s", line)
-        warn_of_missing_space(workdir, config, size)
+        warn_of_missing_space(workdir, config, num_bytes)
         validate = Validation(config, vocabulary, mesh, data.validation)
         opened = open_writers(writers, config, workdir)
         report = Report(workdir, config.training, first, opened)
@@ -212,7 +211,7 @@ def train_on_mesh(
             state, finished = loop.train(
                 config.training,
                 state,
-                make_train_step(structure, config),
+                make_train_step(structure, config, optimizer),
                 announce(prefetch(batches, mesh), first, shares),
                 validate,
                 checkpoints,

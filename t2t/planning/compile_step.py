@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from t2t.config.fields import Config
 from t2t.data.batch import Batch
 from t2t.runtime.mesh import RULES
+from t2t.training.optimizer import make_optimizer
 from t2t.training.state import TrainState, describe_state
 from t2t.training.step import make_train_step
 
@@ -87,9 +88,10 @@ def lower_step(
     """Traces the train step; returns it, and the shapes of its arguments, state and batch."""
     with jax.set_mesh(mesh):
         vocab_size = config.tokenizer.vocab_size
-        structure, state = describe_state(config, vocab_size, vocab_size)
+        optimizer = make_optimizer(config)
+        structure, state = describe_state(config, optimizer, vocab_size, vocab_size)
         batch = describe_batch(mesh, rows, src_length, tgt_length)
-        step = make_train_step(structure, config)
+        step = make_train_step(structure, config, optimizer)
         return step.lower(state, batch), state, batch  # type: ignore[attr-defined]
 
 

@@ -20,7 +20,8 @@ from t2t.config.fields import ConfigError
 from t2t.storage.atomic_files import check_writable, make_folder
 
 _log = logging.getLogger(__name__)
-_program_folder: Path | None = None  # once `enable_compilation_cache` has been called
+# The folder of `enable_compilation_cache`, once that has been called; None also for a bucket.
+program_folder: Path | None = None
 
 _GPUS = ("nvidia*", "nvhost*", "dxg")  # in /dev: of a server, a Jetson, and Linux within Windows
 _TPUS = ("accel[0-9]*", "vfio/[0-9]*")  # in /dev; newer TPUs are vfio/0, ...
@@ -134,11 +135,11 @@ def enable_compilation_cache() -> None:
     adding programs once an entry has no access time, which a killed process can leave behind, and
     it needs the package filelock.
     """
-    global _program_folder
+    global program_folder
     if (given := os.environ.get(CACHE_VARIABLE)) is not None:
-        _program_folder = Path(given) if given and "://" not in given else None
-        if _program_folder:
-            _remove_old(_program_folder, f"*{PROGRAM}")
+        program_folder = Path(given) if given and "://" not in given else None
+        if program_folder:
+            _remove_old(program_folder, f"*{PROGRAM}")
         return
     import jax
 
@@ -155,12 +156,7 @@ def enable_compilation_cache() -> None:
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_COMPILATION)
-    _program_folder = folder
-
-
-def find_program_folder() -> Path | None:
-    """Returns the folder of `enable_compilation_cache`; None if none is in use, or a bucket."""
-    return _program_folder
+    program_folder = folder
 
 
 def _remove_old(folder: Path, *patterns: str) -> None:

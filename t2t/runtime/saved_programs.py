@@ -24,7 +24,7 @@ from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
 from t2t.config.variants import explain_shardings
-from t2t.runtime.jax_settings import PROGRAM, find_program_folder
+from t2t.runtime import jax_settings
 from t2t.runtime.machine_speed import read_cpu
 from t2t.storage.atomic_files import write_file
 
@@ -97,7 +97,7 @@ class SavedPrograms:
         return compiled
 
     def _find_file(self, key: tuple[Any, ...]) -> Path | None:
-        folder = find_program_folder()
+        folder = jax_settings.program_folder
         # On GPUs and TPUs it was never run, and programs may depend on more, such as cuDNN.
         with _compiling:  # another thread, which has switched the cache off meanwhile
             is_used = jax.config.values["jax_enable_compilation_cache"] and self._identity
@@ -110,7 +110,7 @@ class SavedPrograms:
         processor = platform.machine(), *map(read_cpu, _CPU)
         compiler = versions, os.environ.get("XLA_FLAGS"), processor, cores
         parts = self._identity, key, jax.sharding.get_mesh(), compiler
-        return folder / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}{PROGRAM}"
+        return folder / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}{jax_settings.PROGRAM}"
 
 
 def _read(file: Path) -> Any:

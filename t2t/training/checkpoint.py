@@ -140,12 +140,9 @@ def rank(scores: Mapping[Scored, float], *, higher_is_better: bool) -> list[Scor
     A score that is not a number is the worst.
     """
     sign = -1 if higher_is_better else 1
-
-    def key(scored: Scored) -> tuple[float, Scored]:
-        score = sign * scores[scored]
-        return math.inf if math.isnan(score) else score, scored
-
-    return sorted(scores, key=key)
+    pairs = [(sign * score, scored) for scored, score in scores.items()]
+    ranked = sorted((math.inf if math.isnan(score) else score, scored) for score, scored in pairs)
+    return [scored for _, scored in ranked]
 
 
 def average_params(workdir: Path, steps: Sequence[int]) -> Params:

@@ -13,11 +13,11 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
 from t2t.config.fields import Config
-from t2t.model.interface import Params
+from t2t.model.interface import Params, name_leaves
 from t2t.storage.atomic_files import measure_free_space, require_space
 from t2t.training.checkpoint import rank_steps
 from t2t.training.old_checkpoints import find_layout, from_old, to_old
-from t2t.training.optimizer import make_optimizer
+from t2t.training.optimizer import Optimizer
 from t2t.training.run_directory import (
     RunError,
     first_line,
@@ -32,22 +32,16 @@ from t2t.training.state import TrainState
 class Checkpoints:
     """Writes checkpoints in the background, and deletes those that the config does not keep."""
 
-    def __init__(self, workdir: Path, config: Config):
+    def __init__(self, workdir: Path, config: Config, optimizer: Optimizer):
         """Opens `workdir`/checkpoints; `list_scored_measures` has read their validation scores."""
-        rules = config.checkpoints
-        kept: list[policy.PreservationPolicy] = [_KeepLast(config)]
-        if rules.keep_every:
-            kept.append(policy.EveryNSteps(rules.keep_every))
-        if rules.keep_best:
-            kept.append(_KeepBest(rules.keep_best, rules.best_metric))
         self.workdir = workdir
         self._config = config
-        self._evaluation_params = make_optimizer(config).evaluation_params
+        self._evaluation_params = optimizer.evaluation_params
         self._manager = ocp.CheckpointManager(
             workdir.absolute() / "checkpoints",
             options=ocp.CheckpointManagerOptions(
-                preservation_policy=policy.AnyPreservationPolicy(kept),
-                best_fn=len,  # with any function Orbax writes the scores, which `_KeepBest` ranks
+                preservation_policy=_Preservation(config),
+                best_fn=len,  # with any function Orbax writes the scores, which are ranked there
                 cleanup_tmp_directories=True,  # incomplete checkpoints of a killed process
             ),
             item_names=("params", "ema", "training"),
@@ -87,15 +81,14 @@ class Checkpoints:
             raise make_write_error(self.workdir, first_line(error)) from error
 
     @hold_signals()
-    def restore(self, described: TrainState) -> TrainState | None:
-        """Restores the newest checkpoint, or returns None if there is none.
+    def restore(self, described: TrainState) -> TrainState:
+        """Restores the newest checkpoint, of which there is one.
 
         `described` has the shapes, dtypes and shardings of the result. Its leaves may be
         `jax.ShapeDtypeStruct` (`describe_state`), so that memory holds only one state.
         """
         step = self._manager.latest_step()
-        if step is None:
-            return None
+        assert step is not None
         if not (self.workdir / "checkpoints" / str(step) / "training").exists():
             reason = "holds parameters alone, written by --save_params or t2t.import_model; "
             reason += "continue the original run, or begin another with --init_from"
@@ -106,8 +99,9 @@ class Checkpoints:
             saved_tree = ocp.StandardCheckpointHandler().metadata(folder).tree
             is_apart = "params" in saved_tree
             saved_params = ocp.StandardCheckpointHandler().metadata(folder.parent / "params").tree
-            layout = find_layout(saved_params)
-            wanted = to_old(described, layout)
+            is_old = name_leaves(saved_params).keys() != name_leaves(described.params).keys()
+            layout = find_layout(saved_params) if is_old else None
+            wanted = to_old(described, layout) if layout else described
             items = _split(wanted, wanted.params if is_apart else None)
             if is_apart:
                 del items["params"]  # for evaluation, not for training
@@ -117,10 +111,10 @@ class Checkpoints:
             raise make_read_error(self.workdir, step, error) from error
         params = saved.training.pop("params") if is_apart else saved.params
         state = TrainState(params=params, ema=saved.get("ema"), **saved.training)
-        return from_old(state, described._replace(teachers=()), layout)
+        return from_old(state, described._replace(teachers=()), layout) if layout else state
 
-    def check_space(self, state: TrainState) -> None:
-        """Raises `RunError` if the disk has no space for another checkpoint."""
+    def check_space(self, state: TrainState) -> int:
+        """Returns the bytes of a checkpoint; raises `RunError` if the disk has less space."""
         evaluated = state.params if self._evaluation_params else None
         held = state.params, evaluated, state.opt_state, state.ema
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
@@ -130,6 +124,7 @@ class Checkpoints:
             require_space(self.workdir, needed)
         except OSError as error:
             raise make_write_error(self.workdir, str(error.strerror)) from None
+        return needed
 
     def close(self) -> None:
         """As `finish`; nothing can be saved or restored afterwards."""
@@ -151,11 +146,11 @@ class Checkpoints:
 
 
 @dataclasses.dataclass(frozen=True)
-class _KeepLast:
-    """Preservation policy that keeps the last `keep_last` regular checkpoints, and the newest.
+class _Preservation:
+    """Orbax's policy that keeps the checkpoints for which `config.checkpoints` asks.
 
-    Regular checkpoints are those that the config asks for (`is_regular`). The newest is kept even
-    if an interruption wrote it, because training continues from it.
+    Those are the last regular ones (`is_regular`), each `keep_every` steps, and the best ones; and
+    the newest, even if an interruption wrote it, because training continues from it.
     """
 
     config: Config
@@ -165,34 +160,19 @@ class _KeepLast:
     ) -> Sequence[bool]:
         """Returns, for each checkpoint from the oldest to the newest, whether to keep it."""
         del context
-        steps = [checkpoint.step for checkpoint in checkpoints]
+        rules, steps = self.config.checkpoints, [checkpoint.step for checkpoint in checkpoints]
         regular = [step for step in steps if is_regular(step, self.config)]
-        kept = {*regular[-self.config.checkpoints.keep_last :], *steps[-1:]}
-        return [step in kept for step in steps]
-
-
-@dataclasses.dataclass(frozen=True)
-class _KeepBest:
-    """Preservation policy that keeps the `count` best checkpoints by a metric (`rank_steps`).
-
-    Orbax's own `BestN` keeps the last of equal ones, but `find_best_step` takes the first.
-    """
-
-    count: int
-    metric: str
-
-    def should_preserve(
-        self, checkpoints: Sequence[Any], *, context: policy.PreservationContext
-    ) -> Sequence[bool]:
-        """Returns, for each checkpoint from the oldest to the newest, whether to keep it."""
-        del context
+        kept = {*regular[-rules.keep_last :], *steps[-1:]}
+        if rules.keep_every:
+            kept |= {step for step in steps if step % rules.keep_every == 0}
+        # Of equal ones the first, as `find_best_step`; Orbax's own `BestN` keeps the last.
         scores = {
-            each.step: each.metrics[self.metric]
+            each.step: each.metrics[rules.best_metric]
             for each in checkpoints
-            if each.metrics and self.metric in each.metrics
+            if each.metrics and rules.best_metric in each.metrics
         }
-        kept = rank_steps(scores, self.metric)[: self.count]
-        return [checkpoint.step in kept for checkpoint in checkpoints]
+        kept |= {*rank_steps(scores, rules.best_metric)[: rules.keep_best]}
+        return [step in kept for step in steps]
 
 
 def _split(state: TrainState, evaluated: Params | None = None) -> dict[str, Any]:

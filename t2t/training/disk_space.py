@@ -3,7 +3,6 @@
 import logging
 import math
 from pathlib import Path
-from typing import NamedTuple
 
 from t2t.config.fields import Config
 from t2t.runtime.distributed import is_first
@@ -15,20 +14,16 @@ from t2t.training.run_directory import list_steps
 _log = logging.getLogger(__name__)
 
 
-class DiskSpace(NamedTuple):
-    """Free space on the disk of a run directory, and the space that its checkpoints need."""
-
-    free: float  # bytes; infinite in a bucket
-    missing: float  # bytes that have to be freed; 0 if all checkpoints fit
-    needed: str  # number and sizes of the checkpoints, such as "5 checkpoints of 800 MB, 4 GB"
+def find_missing_space(workdir: Path, config: Config, size: int) -> float:
+    """Returns the bytes to be freed for a run's checkpoints of `size` bytes; 0 if all fit."""
+    absent = max(0, count_kept(config) - len(list_steps(workdir)))
+    return max(0, absent * size - measure_free_space(workdir))
 
 
-def measure_space(workdir: Path, config: Config, num_parameters: int) -> DiskSpace:
-    """Measures the free space of a run directory, and estimates the size of its checkpoints."""
-    size, count = count_bytes_per_parameter(config) * num_parameters, count_kept(config)
-    free, absent = measure_free_space(workdir), max(0, count - len(list_steps(workdir)))
-    needed = f"{count} checkpoints of {show_bytes(size, 3)}, {show_bytes(count * size, 3)}"
-    return DiskSpace(free, max(0, absent * size - free), needed)
+def describe_checkpoints(config: Config, size: int) -> str:
+    """Describes the number and sizes of checkpoints, such as "5 checkpoints of 800 MB, 4 GB"."""
+    count = count_kept(config)
+    return f"{count} checkpoints of {show_bytes(size, 3)}, {show_bytes(count * size, 3)}"
 
 
 def count_bytes_per_parameter(config: Config) -> int:
@@ -43,14 +38,15 @@ def count_bytes_per_parameter(config: Config) -> int:
     return 12 + 4 * is_averaged + 4 * is_apart
 
 
-def warn_of_missing_space(workdir: Path, config: Config, num_parameters: int) -> None:
+def warn_of_missing_space(workdir: Path, config: Config, size: int) -> None:
     """Logs a warning if the disk is too small for the checkpoints that the config keeps."""
-    space = measure_space(workdir, config, num_parameters)
-    if space.missing and is_first():
+    missing = find_missing_space(workdir, config, size)
+    if missing and is_first():
         _log.warning(
             "%s has %s free, %s too few for the checkpoints that the config keeps (%s): "
             "training stops when the disk is full; free some space, or lower checkpoints.keep_last",
-            workdir, show_bytes(space.free, 3), show_bytes(space.missing, 3), space.needed,
+            workdir, show_bytes(measure_free_space(workdir), 3), show_bytes(missing, 3),
+            describe_checkpoints(config, size),
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from t2t.model.interface import Params
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.early_stopping import is_stop_requested
 from t2t.training.metrics import Report
-from t2t.training.signals import Interruption
+from t2t.training.signals import catch_signals
 from t2t.training.state import TrainState
 from t2t.training.step import TrainStep
 
@@ -39,8 +39,8 @@ def train(
     Returns that state, and whether it has reached `config.steps`.
     """
     step = start = int(state.step)
-    with Interruption(start) as interruption:
-        while step < config.steps and not interruption.reached(step):
+    with catch_signals(start) as is_interrupted:
+        while step < config.steps and not is_interrupted(step):
             with report.waiting():
                 batch = next(batches)
             state, metrics = train_step(state, batch)
@@ -48,7 +48,7 @@ def train(
             report.add(step, metrics)
 
             # Validation is compiled after the first step, so that its errors come early.
-            if step == start + 1 and not interruption.reached(step):
+            if step == start + 1 and not is_interrupted(step):
                 with report.paused():
                     validate.compile(checkpoints.evaluation_params(state))
             scores = None

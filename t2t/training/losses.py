@@ -1,10 +1,11 @@
-"""The losses of training: a table of functions (model, batch, key) -> sums.
+"""The losses of training: a table of functions (config, model, batch, key) -> sums.
 
-A row is a class that is created with the `Config`. A registered loss (`config/variants.py`) is such
-a class, or the function itself. It may name other runs, its teachers (`teachers.py`); their models
-are further arguments, behind the key.
+A registered loss (`config/variants.py`) is a function (model, batch, key), or a class that is
+created with the `Config` and whose instances are called so. It may name other runs, its teachers
+(`teachers.py`); their models are further arguments, behind the key.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from t2t.config.fields import Config
+from t2t.config.fields import Config, TrainingConfig
 from t2t.config.files import load_config
 from t2t.config.variants import check_call, describe_value, find_variant, make_variant_error
 from t2t.data.batch import DeviceBatch
@@ -50,9 +51,13 @@ def make_loss(config: Config) -> Loss:
     """
     training = config.training
     name = "r_drop" if training.r_drop else training.loss
-    loss = Loss(LOSSES[name](config)) if name in LOSSES else _make_registered(config)
-    if training.scheduled_sampling:
-        return loss._replace(sum_losses=ScheduledSampling(config, loss.sum_losses))
+    if name in LOSSES:
+        loss = Loss(functools.partial(LOSSES[name], training))
+    else:
+        loss = _make_registered(config)
+    if probability := training.scheduled_sampling:
+        sum_losses = functools.partial(scheduled_sampling, loss.sum_losses, probability)
+        return loss._replace(sum_losses=sum_losses)
     return loss
 
 
@@ -72,20 +77,20 @@ def name_field(config: Config) -> str:
     return f"training.loss={config.training.loss!r}, teacher"
 
 
-class CrossEntropy:
-    """Section 5.4: label-smoothed cross-entropy under teacher forcing."""
+def cross_entropy(
+    config: TrainingConfig, model: Model, batch: DeviceBatch, key: jax.Array | None = None
+) -> Sums:
+    """Section 5.4: label-smoothed cross-entropy under teacher forcing.
 
-    def __init__(self, config: Config):
-        self.smoothing = config.training.label_smoothing
-
-    def __call__(self, model: Model, batch: DeviceBatch, key: jax.Array | None = None) -> Sums:
-        """Returns the sums of a batch; a key switches dropout on."""
-        hidden, table, targets, weights, auxiliary = model.predict(batch, key)
-        cross_entropy = model.policy.smoothed_cross_entropy
-        return *cross_entropy(hidden, table, targets, weights, self.smoothing), auxiliary
+    A key switches dropout on.
+    """
+    hidden, table, targets, weights, auxiliary = model.predict(batch, key)
+    smoothed_cross_entropy = model.policy.smoothed_cross_entropy
+    sums = smoothed_cross_entropy(hidden, table, targets, weights, config.label_smoothing)
+    return *sums, auxiliary
 
 
-class RDrop:
+def r_drop(config: TrainingConfig, model: Model, batch: DeviceBatch, key: jax.Array) -> Sums:
     """R-Drop (Liang et al. 2021): two passes of each row with different dropout masks.
 
     As in the paper, the model gets one batch that holds each row twice. A dropout mask depends on
@@ -93,38 +98,28 @@ class RDrop:
     neighbours, so no rows move between devices. Two calls of the model, with a key each, would
     compile longer and compute no faster.
     """
-
-    def __init__(self, config: Config):
-        self.smoothing, self.alpha = config.training.label_smoothing, config.training.r_drop
-
-    def __call__(self, model: Model, batch: DeviceBatch, key: jax.Array) -> Sums:
-        """Returns the sums of a batch."""
-        hidden, table, targets, weights, auxiliary = model.predict(repeat_rows(batch, 2), key)
-        passes, targets, weights = (group_rows(x, 2) for x in (hidden, targets, weights))
-        r_drop_cross_entropy = model.policy.r_drop_cross_entropy
-        sums = r_drop_cross_entropy(
-            passes[:, 0], passes[:, 1], table, targets[:, 0], weights[:, 0],
-            self.smoothing, self.alpha,
-        )  # fmt: skip
-        return *sums, auxiliary
+    hidden, table, targets, weights, auxiliary = model.predict(repeat_rows(batch, 2), key)
+    passes, targets, weights = (group_rows(x, 2) for x in (hidden, targets, weights))
+    r_drop_cross_entropy = model.policy.r_drop_cross_entropy
+    sums = r_drop_cross_entropy(
+        passes[:, 0], passes[:, 1], table, targets[:, 0], weights[:, 0],
+        config.label_smoothing, config.r_drop,
+    )  # fmt: skip
+    return *sums, auxiliary
 
 
-class ScheduledSampling:
+def scheduled_sampling(
+    loss: Callable[..., Sums], probability: float,
+    model: Model, batch: DeviceBatch, key: jax.Array, *teachers: Model,
+) -> Sums:  # fmt: skip
     """Another loss on target inputs of which the model has predicted some (`sample_inputs`)."""
-
-    def __init__(self, config: Config, loss: Callable[..., Sums]):
-        self.probability, self.loss = config.training.scheduled_sampling, loss
-
-    def __call__(self, model: Model, batch: DeviceBatch, key: jax.Array, *teachers: Model) -> Sums:
-        """Returns the sums of the batch with sampled inputs."""
-        sampling_key, key = jax.random.split(key)
-        batch = sample_inputs(model, batch, self.probability, sampling_key)
-        return self.loss(model, batch, key, *teachers)
+    sampling_key, key = jax.random.split(key)
+    return loss(model, sample_inputs(model, batch, probability, sampling_key), key, *teachers)
 
 
-LOSSES: dict[str, Callable[[Config], Callable[..., Sums]]] = {
-    "cross_entropy": CrossEntropy,
-    "r_drop": RDrop,  # chosen by its weight, `training.r_drop`
+LOSSES: dict[str, Callable[..., Sums]] = {
+    "cross_entropy": cross_entropy,
+    "r_drop": r_drop,  # chosen by its weight, `training.r_drop`
 }
 
 

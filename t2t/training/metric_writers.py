@@ -3,14 +3,14 @@
 Training opens them in its first process alone. A run that continues leaves each step once in each.
 """
 
-import contextlib
+import functools
 import json
 import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
@@ -61,8 +61,10 @@ class MetricLog:
         Raises:
             RunError: the run directory cannot be written; other methods raise it, too.
         """
-        self._workdir, self._writers = workdir, writers
+        self._writers = writers
         self._waiting: list[tuple[int, dict[str, float]]] = []  # for the registered writers
+        remedy = "then the same command continues from the last checkpoint"
+        self._explain_errors = functools.partial(explain_write_errors, RunError, workdir, remedy)
         with self._explain_errors():
             self._files = GrowingFiles(workdir, "metrics.jsonl")
             self._lines = self._files.local / "metrics.jsonl"
@@ -99,24 +101,21 @@ class MetricLog:
             self._events.close()
             self._files.close()
         self._pass_on()
-        self._call_writers("could not end its log", "close")
+        for name, writer in self._writers.items():
+            try:
+                writer.close()
+            except _FAILURES as error:
+                _warn(name, "could not end its log", error)
 
     def _pass_on(self) -> None:
         """Gives registered writers what waits for them; `metrics.jsonl` has it where it stays."""
-        for line in self._waiting:
-            self._call_writers(f"left out step {line[0]}", "write", *line)
+        for step, figures in self._waiting:
+            for name, writer in self._writers.items():
+                try:
+                    writer.write(step, figures)
+                except _FAILURES as error:
+                    _warn(name, f"left out step {step}", error)
         self._waiting = []
-
-    def _call_writers(self, failure: str, method: str, *arguments: Any) -> None:
-        for name, writer in self._writers.items():
-            try:
-                getattr(writer, method)(*arguments)
-            except _FAILURES as error:
-                _warn(name, failure, error)
-
-    def _explain_errors(self) -> contextlib.AbstractContextManager[None]:
-        remedy = "then the same command continues from the last checkpoint"
-        return explain_write_errors(RunError, self._workdir, remedy)
 
 
 def _open_events(folder: Path, start_step: int) -> EventsWriter:

@@ -93,7 +93,9 @@ class Report:
         if scores:
             described = (f"{name} {value:.4g}" for name, value in scores.items())
             _log.info("step %d: validation %s", step, ", ".join(described))
-            self._write(step, {f"validation/{name}": value for name, value in scores.items()})
+            if self._metric_log:
+                named = {f"validation/{name}": value for name, value in scores.items()}
+                self._metric_log.write(step, named)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -148,7 +150,8 @@ class Report:
         for name, counts in self._counts.items():
             shares = dict(enumerate(counts / counts.sum()))
             scalars |= {f"train/{name}/{index}": float(share) for index, share in shares.items()}
-        self._write(step, scalars)
+        if self._metric_log:
+            self._metric_log.write(step, scalars)
         speed = f"{scalars['train/tokens_per_second']:.0f} tokens/s"
         rate = f"rate {scalars['train/learning_rate']:.2e}"
         self._bar.set_postfix_str(
@@ -163,10 +166,6 @@ class Report:
                 seconds, left,
             )  # fmt: skip
         self._restart_interval()
-
-    def _write(self, step: int, figures: Mapping[str, float]) -> None:
-        if self._metric_log:
-            self._metric_log.write(step, figures)
 
     def _restart_interval(self) -> None:
         self._loss = self._loss_tokens = self._tokens = self._padding = 0.0

@@ -12,7 +12,7 @@ heads.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -50,24 +50,19 @@ def make_muon(
 
 def _find_updates(momenta: Params, parameters: Mapping[str, Parameter]) -> Params:
     """The updates of all matrices. Those of one size form a stack that the devices share out."""
-
-    def find_dimensions(path: Sequence[Any]) -> tuple[int, int]:
-        dimensions = parameters[find_name(path)].matrix
-        assert dimensions
-        return dimensions
-
-    by_size: defaultdict[tuple[int, ...], list[tuple[Any, Array]]] = defaultdict(list)
+    by_size: defaultdict[tuple[int, ...], list[tuple[Any, Any, Array]]] = defaultdict(list)
     for path, momentum in tree_leaves_with_path(momenta):
-        matrices = jnp.moveaxis(reshard(momentum), find_dimensions(path), (-2, -1))
-        by_size[matrices.shape[-2:]].append((path, matrices))
+        axes = parameters[find_name(path)].matrix
+        assert axes
+        matrices = jnp.moveaxis(reshard(momentum), axes, (-2, -1))
+        by_size[matrices.shape[-2:]].append((path, axes, matrices))
     updates = {}
     for size, group in by_size.items():
-        stack = jnp.concatenate([matrices.reshape(-1, *size) for _, matrices in group])
+        stack = jnp.concatenate([matrices.reshape(-1, *size) for *_, matrices in group])
         stack = SIZE * max(size) ** 0.5 * reshard(orthogonalize(share_out(stack)))
-        ends = np.cumsum([math.prod(matrices.shape[:-2]) for _, matrices in group])
+        ends = np.cumsum([math.prod(matrices.shape[:-2]) for *_, matrices in group])
         parts = jnp.split(stack, ends)  # the last one is padding
-        for (path, matrices), part in zip(group, parts, strict=False):
-            axes = find_dimensions(path)
+        for (path, axes, matrices), part in zip(group, parts, strict=False):
             updates[path] = jnp.moveaxis(part.reshape(matrices.shape), (-2, -1), axes)
     return tree_map_with_path(lambda path, x: reshard_like(updates[path], x), momenta)
 

@@ -135,22 +135,23 @@ def _call_registered(
     )  # fmt: skip
 
 
-def describe_optimizer(config: Config, params: Params) -> list[str]:
+def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> list[str]:
     """Says which parameters have another rate, and what else the log does not show.
 
-    Of the parameters only the shapes are read.
+    `optimizer` is that of the config. Of the parameters only the shapes are read.
 
     Raises:
         ConfigError: `training.rate_factors` have no effect, since the rate is not the schedule's.
     """
     training, lines = config.training, []
-    if make_optimizer(config).evaluation_params:
+    if optimizer.evaluation_params:
         lines.append(
             f"training.optimizer={training.optimizer!r} is evaluated at other parameters than "
             "those that it trains: train/loss is of the latter, validation scores and checkpoints "
             "are of the former"
         )
-    if not _uses_schedule(config, params):
+    is_registered = training.optimizer not in CHOICES["training.optimizer"]
+    if is_registered and not _uses_schedule(config, params):
         own = f"training.optimizer={training.optimizer!r} has a rate of its own"
         if training.rate_factors:
             raise ConfigError(
@@ -161,7 +162,7 @@ def describe_optimizer(config: Config, params: Params) -> list[str]:
             f"{own}: the rate in the log is that of training.schedule={training.schedule!r}, which "
             "it does not use"
         )
-    lines += _describe_groups(config, params)
+    lines += _describe_groups(config, optimizer, params)
     if training.frozen or training.rate_factors:
         sizes: dict[float | None, int] = {}
         for name, leaf in name_leaves(params).items():
@@ -175,10 +176,12 @@ def describe_optimizer(config: Config, params: Params) -> list[str]:
     return lines
 
 
-def _describe_groups(config: Config, params: Params) -> list[str]:
+def _describe_groups(config: Config, optimizer: Optimizer, params: Params) -> list[str]:
     """Says what each optimiser updates, if there are several (`optax.partition`)."""
+    members = _find_groups(jax.eval_shape(optimizer.init, params))
+    if not members:
+        return []
     leaves, declared = name_leaves(params), describe_parameters(config.model)
-    members = _find_groups(jax.eval_shape(make_optimizer(config).init, params))
 
     def list_sizes(names: Iterable[str]) -> str:
         sizes = Counter[str]()
@@ -203,7 +206,7 @@ def _describe_groups(config: Config, params: Params) -> list[str]:
         if others:
             line += "; arrays of two or more dimensions that are no matrices: " + list_sizes(others)
         lines.append(line)
-    if members and (left := trained - set[str]().union(*members.values())):
+    if left := trained - set[str]().union(*members.values()):
         lines.append(f"{start}no optimiser has a state for {list_sizes(left)}")
     return lines
 
@@ -224,12 +227,9 @@ def _find_groups(state: optax.OptState) -> dict[str, set[str]]:
 
 @explain_shardings()
 def _uses_schedule(config: Config, params: Params) -> bool:
-    """Returns whether the optimiser asks for rates of `training.schedule`; built-in ones do."""
-    training = config.training
-    if training.optimizer in CHOICES["training.optimizer"]:
-        return True
+    """Returns whether a registered optimiser asks for rates of `training.schedule`."""
     used = []
-    schedule = make_schedule(training, config.model.d_model)
+    schedule = make_schedule(config.training, config.model.d_model)
 
     def record(count: jax.typing.ArrayLike) -> jax.typing.ArrayLike:
         used.append(count)

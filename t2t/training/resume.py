@@ -26,26 +26,24 @@ from t2t.training.run_directory import RunError, list_steps
 _log = logging.getLogger(__name__)
 
 
-def _begin_lines(names: str) -> tuple[str, ...]:
-    """Returns how lines of `differences` begin that are of these fields, or sections ("mesh.")."""
-    return tuple(name if name.endswith(".") else f"{name}:" for name in names.split())
-
+# Here fields and sections ("mesh.") are written as lines of `differences` begin.
 
 # Fields that may change when a run continues: they affect neither the next update nor the order of
 # the data. Files may move, but the training text may not change, nor the validation text once a
 # checkpoint holds validation scores (`check_run`), nor the vocabulary.
-_CHANGEABLE = _begin_lines("""
-    mesh. checkpoints. decoding. data.directory data.cache_directory data.train_src data.train_tgt
-    data.hf_files data.hf_streaming data.validation_src data.validation_tgt data.test_src
-    data.test_tgt tokenizer.path training.log_every training.validate_every training.bleu_every
-    training.source_use_pairs training.max_nonfinite_steps
-""")
+_CHANGEABLE = (
+    "mesh.", "checkpoints.", "decoding.", "data.directory:", "data.cache_directory:",
+    "data.train_src:", "data.train_tgt:", "data.hf_files:", "data.hf_streaming:",
+    "data.validation_src:", "data.validation_tgt:", "data.test_src:", "data.test_tgt:",
+    "tokenizer.path:", "training.log_every:", "training.validate_every:", "training.bleu_every:",
+    "training.source_use_pairs:", "training.max_nonfinite_steps:",
+)  # fmt: skip
 
 # Fields of the schedule, which may change where a new schedule starts.
-_SCHEDULE_FIELDS = _begin_lines("""
-    training.steps training.schedule training.schedule_start training.learning_rate
-    training.warmup_steps training.cooldown_steps
-""")
+_SCHEDULE_FIELDS = (
+    "training.steps:", "training.schedule:", "training.schedule_start:", "training.learning_rate:",
+    "training.warmup_steps:", "training.cooldown_steps:",
+)  # fmt: skip
 
 # Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
 # since "best" would compare scores of different searches.
@@ -58,13 +56,14 @@ _BLEU_FIELDS = tuple(
 # In a run with a vocabulary but no checkpoint, all may change but what the vocabulary depends on:
 # the tokenizer, the text, which `preparation.make_vocabulary` checks, how often it is read, and the
 # tags. So a field of the data is bound unless it names a file or is here.
-_BATCH_FIELDS = _begin_lines("""
-    data.objective data.noise_density data.mean_span_length data.max_length data.max_length_ratio
-    data.batch_tokens data.packed_length data.subword_sampling data.sampled_sides data.num_shapes
-    data.length_multiple data.rows_multiple data.stages data.tfds_held_out_name
-""")
+_BATCH_FIELDS = (
+    "data.objective:", "data.noise_density:", "data.mean_span_length:", "data.max_length:",
+    "data.max_length_ratio:", "data.batch_tokens:", "data.packed_length:", "data.subword_sampling:",
+    "data.sampled_sides:", "data.num_shapes:", "data.length_multiple:", "data.rows_multiple:",
+    "data.stages:", "data.tfds_held_out_name:",
+)  # fmt: skip
 
-_LANGUAGES = _begin_lines("data.src_language data.tgt_language")
+_LANGUAGES = ("data.src_language:", "data.tgt_language:")
 
 _REMEDIES = {  # what to do if the text of a split has changed
     "train": (
@@ -114,7 +113,8 @@ def check_run(workdir: Path, config: Config, corpora: Mapping[str, Sequence[Corp
             "training.bleu_every scores the best output of beam search: use the defaults of "
             "decoding.strategy and decoding.mbr, and give --strategy or --mbr to t2t.evaluate"
         )
-    last, scored = max(list_steps(workdir), default=0), list_scored_measures(workdir)
+    last = max(list_steps(workdir), default=0)
+    scored = list_scored_measures(workdir) if last else set()
     _check_config(workdir, config, last, has_bleu="bleu" in scored)
     starts = read_ledger(workdir) if last else []  # without a checkpoint, nothing binds the next
     if last and not starts:

@@ -15,7 +15,7 @@ from t2t.model.interface import Params, name_leaves
 from t2t.ops.build_model import describe_model, init_model
 from t2t.training.averages import start_average
 from t2t.training.losses import Teacher, describe_teachers
-from t2t.training.optimizer import make_optimizer
+from t2t.training.optimizer import Optimizer
 from t2t.training.parameter_groups import check_patterns
 
 
@@ -38,11 +38,11 @@ class TrainState(NamedTuple):
 
 
 def init_state(
-    config: Config, src_vocab_size: int, tgt_vocab_size: int
+    config: Config, optimizer: Optimizer, src_vocab_size: int, tgt_vocab_size: int
 ) -> tuple[nnx.GraphDef[Any], TrainState]:
     """Returns the model's structure and the state before step 0, created with its shardings."""
     structure, params = init_params(config, src_vocab_size, tgt_vocab_size)
-    return structure, init_training(config, params)
+    return structure, init_training(config, optimizer, params)
 
 
 def init_params(
@@ -54,7 +54,7 @@ def init_params(
 
 
 def describe_state(
-    config: Config, src_vocab_size: int, tgt_vocab_size: int
+    config: Config, optimizer: Optimizer, src_vocab_size: int, tgt_vocab_size: int
 ) -> tuple[nnx.GraphDef[Any], TrainState]:
     """As `init_state`, with a `jax.ShapeDtypeStruct` on the current mesh in place of each array."""
     mesh = jax.sharding.get_mesh()
@@ -64,13 +64,13 @@ def describe_state(
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
 
     structure, params = describe_model(config.model, src_vocab_size, tgt_vocab_size)
-    state = jax.eval_shape(functools.partial(init_training, config), params)
+    state = jax.eval_shape(functools.partial(init_training, config, optimizer), params)
     teachers = describe_teachers(config, src_vocab_size, tgt_vocab_size)
     state = state._replace(teachers=teachers)
     return structure, jax.tree.map(place, state)
 
 
-def init_training(config: Config, params: Params) -> TrainState:
+def init_training(config: Config, optimizer: Optimizer, params: Params) -> TrainState:
     """Returns the state before step 0 with these parameters.
 
     Raises:
@@ -80,7 +80,7 @@ def init_training(config: Config, params: Params) -> TrainState:
     _, dropout_key = jax.random.split(jax.random.key(config.seed))
     # Three separate buffers, since the training step donates each leaf of the state.
     step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))
-    opt_state = jax.jit(make_optimizer(config).init)(params)
+    opt_state = jax.jit(optimizer.init)(params)
     ema = jax.jit(start_average)(params) if config.training.ema_decay else None
     key = jax.random.key_data(dropout_key)
     return TrainState(step, params, opt_state, key, skipped, in_a_row, ema)

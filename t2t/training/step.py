@@ -30,7 +30,7 @@ from t2t.runtime.mesh import (
 )
 from t2t.training.averages import update_average
 from t2t.training.losses import add_auxiliary_loss, make_loss
-from t2t.training.optimizer import apply_updates, make_optimizer
+from t2t.training.optimizer import Optimizer, apply_updates
 from t2t.training.parameter_groups import freeze
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
@@ -59,13 +59,14 @@ TrainStep = Callable[[TrainState, DeviceBatch], tuple[TrainState, Metrics]]
 EvalStep = Callable[[Params, DeviceBatch], SentenceCounts]
 
 
-def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep:
+def make_train_step(
+    structure: nnx.GraphDef[Model], config: Config, optimizer: Optimizer
+) -> TrainStep:
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
-    optimizer = make_optimizer(config)
     schedule = make_schedule(config.training, config.model.d_model)
-    sum_batch = make_loss(config).sum_losses
+    sum_batch, parts = make_loss(config).sum_losses, config.training.accumulation_steps
     # JAX does not differentiate the stack that `scan_layers` makes of partially summed weights.
-    sums_late = config.training.accumulation_steps > 1 and not config.model.scan_layers
+    sums_late = parts > 1 and not config.model.scan_layers
     parameters = describe_parameters(config.model) if sums_late else {}
     matrices = {name for name, parameter in parameters.items() if parameter.matrix}
 
@@ -82,14 +83,11 @@ def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
         teachers = [merge(*teacher) for teacher in state.teachers]
         differentiate = jax.value_and_grad(sum_losses, has_aux=True)
-        (loss_sum, (predicted, auxiliary)), gradient_sum = accumulate(
-            functools.partial(differentiate, teachers=teachers),
-            state.params,
-            batch,
-            key,
-            config.training.accumulation_steps,
-            matrices,
-        )
+        sum_gradients = functools.partial(differentiate, teachers=teachers)
+        if parts > 1:
+            sum_gradients = functools.partial(accumulate, sum_gradients, parts, matrices)
+        sums, gradient_sum = sum_gradients(state.params, batch, key)
+        loss_sum, (predicted, auxiliary) = sums
         # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / predicted, gradient_sum)
         loss, norm = loss_sum / predicted, optax.tree.norm(gradient)
@@ -126,11 +124,11 @@ def make_train_step(structure: nnx.GraphDef[Model], config: Config) -> TrainStep
 
 def accumulate(
     sum_gradients: Callable[[Params, DeviceBatch, jax.Array], tuple[LossAndOthers, Params]],
+    parts: int,
+    matrices: Collection[str],
     params: Params,
     batch: DeviceBatch,
     key: jax.Array,
-    parts: int,
-    matrices: Collection[str],
 ) -> tuple[LossAndOthers, Params]:
     """Splits the batch into `parts` parts; sums their losses and gradients, one after the other.
 
@@ -141,8 +139,6 @@ def accumulate(
     holds a contiguous block of rows, so every part takes equally many rows from each device, and no
     rows move between devices.
     """
-    if parts == 1:
-        return sum_gradients(params, batch, key)
 
     def split(rows: jax.Array) -> jax.Array:
         sharding = spec("batch", None, *[None] * (rows.ndim - 1))

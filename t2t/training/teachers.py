@@ -20,16 +20,18 @@ from t2t.training.fine_tuning import Source, read_source
 from t2t.training.losses import Teacher, make_loss, name_field
 
 
-def read_teachers(config: Config, workdir: Path) -> list[Source]:
+def open_teachers(config: Config, workdir: Path, mesh: Mesh) -> list[Source]:
     """Reads the runs that the loss names; nothing is placed on a device of the mesh yet.
 
     Raises:
-        ConfigError: the loss is not as it should be, or a vocabulary is not that of `workdir`.
+        ConfigError: the loss is not as it should be, a vocabulary is not that of `workdir`, or a
+            model does not fit the run's data or the mesh.
         RunError: a name is no run's, or the run has no such checkpoint.
     """
-    field = name_field(config)
-    sources = [read_source(name, workdir, field) for name in make_loss(config).teachers]
-    for source in sources:
+    sources = []
+    for name in make_loss(config).teachers:
+        field = name_field(config)
+        source = read_source(name, workdir, field)
         if Vocabulary.is_saved(workdir / "vocab"):
             own = Vocabulary.load(workdir / "vocab").fingerprint()
         else:
@@ -39,6 +41,12 @@ def read_teachers(config: Config, workdir: Path) -> list[Source]:
                 f"{field}={source.run}: the vocabularies of this run and of the teacher must be "
                 f"the same; set tokenizer.path={source.run / 'vocab'} in a new run"
             )
+        try:
+            validate(Config(model=source.model, data=config.data, tokenizer=config.tokenizer))
+            check_divisibility(dataclasses.replace(config, model=source.model), mesh)
+        except ConfigError as error:
+            raise ConfigError(f"{field}={source.run}: {error}") from None
+        sources.append(source)
     return sources
 
 
@@ -54,13 +62,3 @@ def place_teachers(sources: Sequence[Source], vocabulary: Vocabulary) -> tuple[T
         check_params(declared, source.params)
         teachers.append(Teacher(structure, put_like(source.params, declared)))
     return tuple(teachers)
-
-
-def check_teachers(sources: Sequence[Source], config: Config, mesh: Mesh) -> None:
-    """Raises `ConfigError` if a teacher does not fit the run's data or the mesh."""
-    for source in sources:
-        try:
-            validate(Config(model=source.model, data=config.data, tokenizer=config.tokenizer))
-            check_divisibility(dataclasses.replace(config, model=source.model), mesh)
-        except ConfigError as error:
-            raise ConfigError(f"{name_field(config)}={source.run}: {error}") from None

@@ -244,7 +244,9 @@ def test_optimizer_that_the_log_does_not_show_is_told_apart(
 ) -> None:
     register("training.optimizer", "own")(make)
     config = Config(training=TrainingConfig(optimizer="own"))
-    lines = describe_optimizer(config, {"w": jnp.zeros(3), "v": jnp.zeros(3)})
+    lines = describe_optimizer(
+        config, make_optimizer(config), {"w": jnp.zeros(3), "v": jnp.zeros(3)}
+    )
     assert len(lines) == len(said)
     assert all(text in line for text, line in zip(said, lines, strict=True))
 

@@ -29,6 +29,7 @@ from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import Members, describe_model, init_model
 from t2t.runtime.mesh import make_mesh, put_like
+from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
 from t2t.training.step import make_eval_step
 from tests.data.small_corpus import PAIRS, read_pair
@@ -87,7 +88,7 @@ def test_every_pair_counts_once_even_an_empty_one(
         tokenizer=TOKENIZER,
     )
     vocabulary, tokenized = tokenize(ODD, tmp_path)
-    structure, state = init_state(config, 400, 400)
+    structure, state = init_state(config, make_optimizer(config), 400, 400)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
         params = put_like(state.params, describe_model(config.model, 400, 400)[1])
@@ -136,7 +137,7 @@ def test_pairs_beyond_the_learned_positions_are_left_out_and_counted(
     vocabulary, tokenized = corpus_of_unequal_pairs
     config, mesh = make_learned(20), make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        _, state = init_state(config, 400, 400)
+        _, state = init_state(config, make_optimizer(config), 400, 400)
         scorer = CorpusScorer(config, vocabulary, tokenized, mesh)
         sentences = scorer.score_sentences(state.params)
     loss = sum_losses(sentences)
@@ -155,7 +156,7 @@ def test_loss_is_computed_in_float32_whatever_the_model_computes_in(
 ) -> None:
     config, mesh = Config(model=dataclasses.replace(SMALL)), make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        _, state = init_state(config, 400, 400)
+        _, state = init_state(config, make_optimizer(config), 400, 400)
         wanted = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).score_sentences(state.params)
         config.model.dtype = "bfloat16"
         found = CorpusScorer(config, *corpus_of_unequal_pairs, mesh).score_sentences(state.params)
@@ -201,7 +202,7 @@ def test_packed_texts_have_the_losses_that_they_have_alone(
     model = dataclasses.replace(SMALL, kind=kind, dtype="float32")
     data = DataConfig(objective=objective, max_length=32, batch_tokens=1024, num_shapes=1)
     config = Config(model, data, tokenizer)
-    structure, state = init_state(config, 400, 400)
+    structure, state = init_state(config, make_optimizer(config), 400, 400)
     eval_step, sums = make_eval_step(structure), []
     made = make_objective(config.data, vocabulary.tgt)
     lengths = made.find_lengths(tokenized.lengths)
@@ -225,7 +226,7 @@ def test_use_of_the_source_is_what_the_sources_of_other_pairs_cost(
     )
     vocabulary, tokenized = tokenize([*PAIRS[:20], ("", "Nichts.")], tmp_path)
     mesh = make_mesh(MeshConfig())
-    structure, state = init_state(config, 400, 400)
+    structure, state = init_state(config, make_optimizer(config), 400, 400)
     blind = jax.tree.map_with_path(
         lambda path, x: x * ("cross_attention" not in str(path)), state.params
     )

@@ -19,7 +19,7 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, DeviceBatch
 from t2t.model.interface import merge
 from t2t.model.loss import compute_log_probs
 from t2t.storage.paths import PathError
-from t2t.training.losses import CrossEntropy
+from t2t.training.losses import make_loss
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
 from tests.model.small_models import SMALL, SRC, TGT_IN, TGT_OUT, draw_params
@@ -132,7 +132,8 @@ def test_distillation_mixes_the_losses_of_text_and_teacher() -> None:
         config = Config(plugin={"distillation": example.Options("RUN", **options)})
         return float(example.Distillation(config)(model, batch, None, model)[0])
 
-    assert sum_losses(mix=0.0) == pytest.approx(float(CrossEntropy(Config())(model, batch)[0]))
+    plain, *_ = make_loss(Config()).sum_losses(model, batch)
+    assert sum_losses(mix=0.0) == pytest.approx(float(plain))
     entropy = -np.sum(np.exp(log_p) * log_p, axis=-1)
     assert sum_losses(mix=1.0) == pytest.approx(np.sum(entropy * weights), rel=1e-5)
     soft = np.asarray(jax.nn.log_softmax(log_p / 2))

@@ -8,6 +8,7 @@ from t2t.config.fields import Config, TrainingConfig
 from t2t.config.variants import CHOICES
 from t2t.data.batch import EOS_ID, PAD_ID, Batch
 from t2t.model.interface import Prediction, merge
+from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
 from t2t.training.step import make_train_step
 from tests import reference
@@ -51,8 +52,9 @@ def test_table_of_targets_exists_only_if_it_is_read() -> None:
 
 def test_padding_is_counted_among_all_tokens_and_not_among_those_that_are_predicted() -> None:
     config = Config(model=CONFIG, training=TrainingConfig(accumulation_steps=2))
-    structure, state = init_state(config, *SIZES)
+    optimizer = make_optimizer(config)
+    structure, state = init_state(config, optimizer, *SIZES)
     weights = jnp.zeros_like(SRC, jnp.float32).at[:, 1].set(1)  # of one token in each row
     batch = Batch(SRC, SRC, jnp.where(weights == 1, SRC, PAD_ID), weights)
-    _, metrics = make_train_step(structure, config)(state, batch)
+    _, metrics = make_train_step(structure, config, optimizer)(state, batch)
     assert (int(metrics.predicted), int(metrics.tokens), int(metrics.padding)) == (2, 8, 2)

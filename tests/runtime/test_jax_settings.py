@@ -151,7 +151,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The cache folder of a user who has not set the environment variable."""
     monkeypatch.delenv(CACHE_VARIABLE)
     monkeypatch.setattr(jax_settings, "CACHE_FOLDER", tmp_path / "a" / "xla")
-    monkeypatch.setattr(jax_settings, "_program_folder", None)
+    monkeypatch.setattr(jax_settings, "program_folder", None)
     before = {name: jax.config.values[name] for name in OPTIONS}
     yield tmp_path / "a" / "xla"
     for name, value in before.items():

@@ -27,7 +27,7 @@ from t2t.runtime.mesh import (
     shard_over_data,
     spec,
 )
-from t2t.training.losses import CrossEntropy
+from t2t.training.losses import make_loss
 from tests.model.small_models import SMALL, VARIANTS, combine_variants, name_fields
 
 # Every kind of parameter, and dropout in every place.
@@ -140,7 +140,8 @@ def test_shardings_of_every_variant_fit_together(changes: dict[str, Any]) -> Non
         structure, params = describe_model(config, VOCAB_SIZE, VOCAB_SIZE)
 
         def sum_losses(params: Params, batch: Batch[jax.Array]) -> jax.Array:
-            return CrossEntropy(Config())(merge(structure, params), batch, jax.random.key(0))[0]
+            model = merge(structure, params)
+            return make_loss(Config()).sum_losses(model, batch, jax.random.key(0))[0]
 
         def take_step(params: Params, src: jax.Array) -> jax.Array:
             model = merge(structure, params)

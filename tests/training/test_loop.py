@@ -79,9 +79,11 @@ class Run:
         self, step: Callable[[TrainState, DeviceBatch], Any] = add
     ) -> tuple[TrainState, bool]:
         with contextlib.ExitStack() as stack:
-            checkpoints = Checkpoints(self.workdir, self.all)
+            checkpoints = Checkpoints(self.workdir, self.all, OPTIMIZER)
             stack.callback(checkpoints.close)
-            state = checkpoints.restore(make_state()) or make_state()
+            state = make_state()
+            if list_steps(self.workdir):
+                state = checkpoints.restore(state)
             first = int(state.step)
             report = Report(self.workdir, self.config, first)
             stack.callback(report.close)

@@ -10,7 +10,7 @@ import pytest
 from t2t.config.fields import Config, TrainingConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch
 from t2t.model.interface import Model, Params, Prediction, merge
-from t2t.training.losses import CrossEntropy, RDrop, make_loss
+from t2t.training.losses import make_loss
 from t2t.training.scheduled_sampling import sample_inputs
 from tests.model.small_models import POLICY
 from tests.training.test_step import change, make_batch, make_trainer, on_device
@@ -81,8 +81,8 @@ def test_passes_of_a_step_have_different_dropout_masks() -> None:
     @jax.jit
     def run(params: Params) -> list[tuple[Any, ...]]:
         model, key = merge(trainer.structure, params), jax.random.key(0)
-        losses = [RDrop(change(training={"r_drop": alpha})) for alpha in (1e-9, 1.0)]
-        return [loss(model, batch, key) for loss in losses]
+        losses = [make_loss(change(training={"r_drop": alpha})) for alpha in (1e-9, 1.0)]
+        return [loss.sum_losses(model, batch, key) for loss in losses]
 
     (less, tokens, _), (more, *_) = run(trainer.first.params)
     assert float(more) > 1.001 * float(less)
@@ -96,8 +96,9 @@ def test_without_dropout_the_loss_of_a_step_is_the_plain_one() -> None:
     @jax.jit
     def run(params: Params) -> tuple[jax.Array, jax.Array]:
         model = merge(trainer.structure, params)
-        found, *_ = RDrop(change(training={"r_drop": 5.0}))(model, batch, jax.random.key(0))
-        return found, CrossEntropy(change())(model, batch)[0]
+        doubled, plain = (make_loss(change(training={"r_drop": alpha})) for alpha in (5.0, 0.0))
+        found, *_ = doubled.sum_losses(model, batch, jax.random.key(0))
+        return found, plain.sum_losses(model, batch)[0]
 
     found, plain = run(trainer.first.params)
     assert float(found) == pytest.approx(float(plain), rel=1e-6)

@@ -150,7 +150,7 @@ def test_moving_average_keeps_parameters_that_stay() -> None:
 )
 def test_pattern_without_effect_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        init_training(Config(training=TrainingConfig(**fields)), PARAMS)
+        init_training(Config(training=TrainingConfig(**fields)), make_optimizer(Config()), PARAMS)
 
 
 @pytest.mark.usefixtures("own_variants")
@@ -159,4 +159,4 @@ def test_factors_on_a_rate_that_is_not_used_are_refused() -> None:
     training = TrainingConfig(optimizer="constant rate", rate_factors=("encoder.*=0.1",))
     config = Config(training=training)
     with pytest.raises(ConfigError, match=re.escape("training.rate_factors=('encoder.*=0.1',)")):
-        describe_optimizer(config, PARAMS)
+        describe_optimizer(config, make_optimizer(config), PARAMS)

@@ -13,9 +13,9 @@ import pytest
 
 from t2t.runtime.command_line import INTERRUPTED, LOST
 from t2t.training.checkpoint import restore_params, save_params
-from t2t.training.signals import Interruption, hold_signals
+from t2t.training.signals import catch_signals, hold_signals
 from tests.moments import Moment, signal_at
-from tests.training.toy_run import assert_same, make_state, plain, write_run
+from tests.training.toy_run import assert_same, make_state, write_run
 
 NUMBERS = signal.SIGINT, signal.SIGTERM
 
@@ -55,8 +55,8 @@ def test_another_thread_leaves_signals_alone() -> None:
     def train() -> None:
         with hold_signals():
             found.append(signal.getsignal(signal.SIGINT))
-        with Interruption(0) as interruption:
-            found.extend([signal.getsignal(signal.SIGINT), interruption.reached(0)])
+        with catch_signals(0) as is_interrupted:
+            found.extend([signal.getsignal(signal.SIGINT), is_interrupted(0)])
 
     thread = threading.Thread(target=train)
     thread.start()
@@ -91,7 +91,7 @@ def test_interrupted_reading_ends_cleanly(tmp_path: Path) -> None:
     signal_at(Moment("open", "_METADATA$"), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         restore_params(workdir, "last")
-    assert_same(restore_params(workdir, "last")[0], plain(make_state(10)).params)
+    assert_same(restore_params(workdir, "last")[0], make_state(10).params)
 
 
 # Both are signalled before the loop, as in a resumed run that still prepares its data.
@@ -99,7 +99,7 @@ TRAINING = """
 import signal, time
 from t2t.config.requests import Hosts
 from t2t.runtime import distributed, command_line
-from t2t.training.signals import Interruption
+from t2t.training.signals import catch_signals
 
 def main(request: Hosts):
     distributed.join(**request.hosts, shares_signals=True)
@@ -107,9 +107,9 @@ def main(request: Hosts):
         signal.raise_signal(signal.SIGTERM)
     distributed.wait_for_all()
     time.sleep(3)  # JAX looks for signals once a second
-    with Interruption(5000) as interruption:
+    with catch_signals(5000) as is_interrupted:
         step = 5000
-        while step < 6000 and not interruption.reached(step):
+        while step < 6000 and not is_interrupted(step):
             step += 1
             time.sleep(0.1)
             distributed.wait_for_all()  # as in training, no process is ahead of the others

@@ -25,6 +25,7 @@ from t2t.model.interface import Model, merge
 from t2t.planning.compile_step import compile_step
 from t2t.planning.hlo_traffic import measure_cost
 from t2t.runtime.mesh import make_mesh, shard_over_data
+from t2t.training.optimizer import make_optimizer
 from t2t.training.state import TrainState, init_state
 from t2t.training.step import TrainStep, make_eval_step, make_train_step
 from tests import tiny_training
@@ -57,8 +58,9 @@ change = functools.partial(tiny_training.change, CONFIG)
 
 
 def make_trainer(config: Config = CONFIG) -> Trainer:
-    structure, state = init_state(config, VOCAB_SIZE, VOCAB_SIZE)
-    return Trainer(structure, state, make_train_step(structure, config))
+    optimizer = make_optimizer(config)
+    structure, state = init_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
+    return Trainer(structure, state, make_train_step(structure, config, optimizer))
 
 
 @pytest.fixture(scope="module")

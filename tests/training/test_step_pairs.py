@@ -17,6 +17,7 @@ from t2t.config.rules import validate
 from t2t.data.batch import Batch
 from t2t.data.loader import put_batch
 from t2t.runtime.mesh import make_mesh, spec
+from t2t.training.optimizer import make_optimizer
 from t2t.training.state import describe_state, init_state
 from t2t.training.step import make_train_step
 from tests.tiny_training import change
@@ -110,12 +111,13 @@ def show(row: Row) -> str:
 def trace(row: Row) -> None:
     config, mesh = make_config(row), place(row)
     with jax.set_mesh(mesh):
-        structure, state = describe_state(config, VOCAB_SIZE, VOCAB_SIZE)
+        optimizer = make_optimizer(config)
+        structure, state = describe_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
         rows = jax.NamedSharding(mesh, spec("batch", None) or jax.P())
         batch = Batch(
             *(jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows) for x in make_batch())
         )
-        jax.eval_shape(make_train_step(structure, config), state, batch)
+        jax.eval_shape(make_train_step(structure, config, optimizer), state, batch)
 
 
 @pytest.mark.parametrize("row", cover(QUICK), ids=show)
@@ -156,8 +158,9 @@ def test_steps_on_a_mesh_are_those_of_one_device(row: Row) -> None:
         mesh = place(placed)
         with jax.set_mesh(mesh):
             config = make_config(placed)
-            structure, state = init_state(config, VOCAB_SIZE, VOCAB_SIZE)
-            step, shown = make_train_step(structure, config), []
+            optimizer = make_optimizer(config)
+            structure, state = init_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
+            step, shown = make_train_step(structure, config, optimizer), []
             for seed in range(2):
                 state, metrics = step(state, put_batch(make_batch(seed), mesh))
                 shown.append(metrics)

@@ -42,12 +42,6 @@ def make_state(step: int, *, averaged: bool = False) -> TrainState:
     return TrainState(jnp.asarray(step), params, opt_state, key, skipped, in_a_row, ema)
 
 
-def plain(state: TrainState | None) -> Any:
-    """The state as NumPy arrays."""
-    assert state is not None
-    return jax.tree.map(np.asarray, state)
-
-
 def assert_same(one: Any, other: Any) -> None:
     def compare(left: np.ndarray, right: np.ndarray) -> None:
         assert left.dtype == right.dtype
@@ -64,14 +58,14 @@ def write_run(
     own = Config(training=training, checkpoints=config or CONFIG.checkpoints)
     workdir.mkdir(exist_ok=True)
     save_config(own, workdir / "config.json")
-    with contextlib.closing(Checkpoints(workdir, own)) as checkpoints:
+    with contextlib.closing(Checkpoints(workdir, own, make_optimizer(own))) as checkpoints:
         for step, metrics in scores.items():
             checkpoints.save(make_state(step), metrics)
     return workdir
 
 
-def restore_state(workdir: Path) -> TrainState | None:
+def restore_state(workdir: Path) -> TrainState:
     """As training does."""
     list_scored_measures(workdir)
-    with contextlib.closing(Checkpoints(workdir, CONFIG)) as checkpoints:
+    with contextlib.closing(Checkpoints(workdir, CONFIG, OPTIMIZER)) as checkpoints:
         return checkpoints.restore(make_state(0))
