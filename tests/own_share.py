@@ -11,14 +11,14 @@ from typing import Any
 from unittest import mock
 
 import jax
+from jax.experimental import multihost_utils
 
 from t2t.api import train_run
-from t2t.training.signals import Interruption
 from t2t.training.state import init_state
 
 VARIABLE = "T2T_TEST_MORE_XLA_FLAGS"  # in addition to those that `launch/local.py` sets
 PAUSE = "T2T_TEST_PAUSE"  # seconds before each step behind the fifth
-reached = Interruption.reached
+reached = multihost_utils.reached_preemption_sync_point
 
 
 def init_and_tell(*arguments: Any) -> Any:
@@ -35,9 +35,9 @@ def init_and_tell(*arguments: Any) -> Any:
     return structure, state
 
 
-def reach_late(self: Interruption, step: int) -> bool:
+def reach_late(step: int) -> bool:
     time.sleep(float(os.environ[PAUSE]) if step > 5 else 0.0)
-    return reached(self, step)
+    return reached(step)
 
 
 if __name__ == "__main__":
@@ -45,6 +45,6 @@ if __name__ == "__main__":
     del sys.argv[0]
     with (
         mock.patch.object(train_run, "init_state", init_and_tell),
-        mock.patch.object(Interruption, "reached", reach_late),
+        mock.patch.object(multihost_utils, "reached_preemption_sync_point", reach_late),
     ):
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

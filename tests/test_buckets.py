@@ -125,15 +125,15 @@ def test_every_program_works_on_a_run_in_a_bucket(bucket: Path, tmp_path: Path) 
 # The second process is killed between checkpoints.
 TRAIN_AND_DIE = """
 import os, runpy, sys
-from t2t.training.signals import Interruption
-reached = Interruption.reached
+from jax.experimental import multihost_utils
+reached = multihost_utils.reached_preemption_sync_point
 
-def die(self, step):
+def die(step):
     if step == 12 and "--process_id=1" in sys.argv:
         os.kill(os.getpid(), 9)
-    return reached(self, step)
+    return reached(step)
 
-Interruption.reached = die
+multihost_utils.reached_preemption_sync_point = die
 runpy.run_module("t2t.train", run_name="__main__", alter_sys=True)
 """
 
