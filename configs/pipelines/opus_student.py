@@ -6,7 +6,7 @@ r"""A small student of a model that exists, such as OPUS-MT or NLLB, on your own
 FOLDER has train.en, validation.en, test.en and the same with .de. The teacher translates train.en;
 of train.de only the student without a teacher learns. The students have a vocabulary of their own,
 half of the teacher's width and one decoder layer. A teacher on the Hub counts as one of OPUS-MT's
-size. No published model was a teacher yet.
+size: for another one give --set=width=... and --set=layers=... No published model was a teacher yet.
 """
 
 import json
@@ -28,6 +28,8 @@ def get_steps(
     samples: int = 1,
     steps: int = 0,
     seeds: tuple[int, ...] = (0,),
+    width: int = 0,
+    layers: int = 0,
 ) -> list[Step]:
     """Returns the steps.
 
@@ -42,6 +44,8 @@ def get_steps(
             with chrF instead.
         steps: training steps of the students; 0: as the recipe chooses.
         seeds: with each of them the students are trained.
+        width: of the students; 0: half of the teacher's.
+        layers: of their encoders; 0: as many as the teacher has.
     """
     src, _, tgt = languages.partition("-")
     source = {"source": teacher, "src_language": src, "tgt_language": tgt}
@@ -49,7 +53,7 @@ def get_steps(
     search = {"workdir": "{teacher}", "checkpoint": "last", "beam_size": beam_size}
     if samples > 1:
         search |= {"beam_size": 1, "strategy": "sampling", "num_samples": samples, "mbr": "chrf"}
-    student: dict[str, Any] = {"config": config} | find_size(teacher)
+    student: dict[str, Any] = {"config": config} | find_size(teacher, width, layers)
     student |= {"config.data.source": "text"} if "text.py" not in config else {}
     for side, language in (("src", src), ("tgt", tgt)):
         student[f"config.data.{side}_language"] = language
@@ -84,12 +88,12 @@ def get_steps(
     return found
 
 
-def find_size(teacher: str) -> dict[str, Any]:
+def find_size(teacher: str, width: int, layers: int) -> dict[str, Any]:
     """The size of a student: half of the teacher's width, its encoder, one decoder layer."""
     path = Path(teacher).expanduser() / "config.json"
     values = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    width = values.get("d_model", WIDTH) // 2
-    layers = values.get("encoder_layers", values.get("num_layers", LAYERS))
+    width = width or values.get("d_model", WIDTH) // 2
+    layers = layers or values.get("encoder_layers", values.get("num_layers", LAYERS))
     return {
         "config.model.d_model": width,
         "config.model.d_ff": 4 * width,

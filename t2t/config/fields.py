@@ -241,7 +241,7 @@ class DataConfig(Fields):
     train_tgt: tuple[str, ...] = ()  # source="text": their translations, line by line
     # for each training corpus (each source is one, source="text" one for each file of train_src),
     # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
-    # with subword_sampling), at least one pair; empty: once
+    # with subword_sampling); it must come to one pair or more; empty: once
     train_weights: Weights = ()
     # stages of training, each with weights of its own: "STEP: WEIGHTS" until that step, and WEIGHTS
     # in the last one, as in train_weights; 0 leaves a corpus out. "2000: 1,1" and "1,0": the second
@@ -256,9 +256,10 @@ class DataConfig(Fields):
     test_src: str = ""  # source="text": source sentences of the test split
     test_tgt: str = ""  # source="text": their translations
     # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |
-    # identical (both sides equal) | script (most letters of a side are of another script than
-    # usual) | overlap (a side is a sentence of another split of the same direction). Text is
-    # compared as the vocabulary spells it: single spaces, lower case with tokenizer.lowercase
+    # identical (both sides equal, apart from case) | script (most letters of a side are of another
+    # script than usual) | overlap (a side is a sentence of another split of the same direction).
+    # Text is compared as the vocabulary spells it: single spaces, lower case with
+    # tokenizer.lowercase
     filters: Filters = ()
     # several directions in one model, such as en-de and en-fr; each source sentence gets the tag of
     # its target language, "<2de>". Each source is opened once for each, with these languages; in

@@ -216,7 +216,7 @@ def _format(content: Mapping[str, Any]) -> Iterator[str]:
         rows = [
             (
                 name, format_score(each["value"]), format_interval(each["interval"]),
-                format_score(each["measures"].get("chrf", math.nan)),
+                format_score(each["measures"].get(_name_chrf(each["measure"]), math.nan)),
                 len(each["seeds"]), each["engine"],
                 each["tokens_per_second"] and round(each["tokens_per_second"]),
                 show_bytes(each["bytes"], 3),
@@ -258,6 +258,11 @@ def _format(content: Mapping[str, Any]) -> Iterator[str]:
             f"- {pair}: {', '.join(f'{k} {v}' for k, v in each.items()) or 'nothing'}"
             for pair, each in content["differences"].items()
         )
+
+
+def _name_chrf(measure: str) -> str:
+    """The chrF of the text that a measure is of: lower-cased, or as it is."""
+    return "chrf_lowercase" if measure.endswith("_lowercase") else "chrf"
 
 
 def _format_origin(corpus: Mapping[str, Any]) -> str:

@@ -17,6 +17,15 @@ from t2t.pipelines.records import RECORD, plan
 from t2t.pipelines.runner import Runner, lock
 from t2t.pipelines.steps import Pipeline, Step, read_steps
 from t2t.storage import locks
+from tests.evaluation.saved_evaluations import (
+    REFERENCES,
+    SOURCES,
+    describe,
+    pair,
+    save,
+    score_corpus,
+    spoil,
+)
 from tests.full_disk import full_disk
 from tests.interop.foreign_folders import write_model
 
@@ -181,6 +190,20 @@ def test_a_report_needs_no_undamaged_files(tmp_path: Path) -> None:
     report = run_pipeline.report(ShortPrograms(steps, tmp_path))
     assert "my corpus" in report
     assert f"No scores of b: {tmp_path}/b/scores.json" in report
+
+
+def test_a_report_shows_scores_of_lower_cased_text_by_measures_of_it(tmp_path: Path) -> None:
+    steps = [Step("a", "train", TRAIN), Step("b", "evaluate", {"workdir": "{a}"})]
+    run(steps, tmp_path)
+    names = "bleu_lowercase", "chrf_lowercase"
+    scores = score_corpus(spoil(7), pair(REFERENCES), "de", names)
+    facts = describe(scores, len(SOURCES), config={"tokenizer.lowercase": True})
+    saved = save(tmp_path / "run", spoil(7), name="scores", **facts)
+    for path in saved.path.parent.iterdir():
+        path.replace(tmp_path / "b" / path.name)
+    report = run_pipeline.report(ShortPrograms(steps, tmp_path))
+    bleu, chrf = (f"{score.value:.2f}" for score in scores.values())
+    assert re.search(rf"\| b +\| +{bleu} +\| \[.*\] +\| +{chrf} \|", report)
 
 
 def check(steps: list[Step], workdir: Path, *only: str) -> None:
