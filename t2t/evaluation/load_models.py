@@ -8,6 +8,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -289,9 +290,9 @@ def find_imported_versions(*modules: str) -> dict[str, str]:
     named = {one or other for text in texts for one, other in _IMPORT.findall(text)}
     imported = named - sys.stdlib_module_names - {"t2t"}
     versions = find_versions(sorted(imported))  # most packages have the name of their module
-    if others := tuple(f"{name}-" for name in sorted(imported - versions.keys())):
+    for name in sorted(imported - versions.keys()):
         # Others begin with it, as orbax-checkpoint. `packages_distributions` takes 0.2 s.
-        names = sorted(each.name for each in importlib.metadata.distributions())
-        versions |= find_versions(name for name in names if name.startswith(others))
+        found = (path for place in sys.path for path in Path(place).glob(f"{name}_*.dist-info"))
+        versions |= find_versions(path.name.split("-")[0].replace("_", "-") for path in found)
     pinned = map(_PINNED.match, importlib.metadata.requires("jax") or ())
     return versions | find_versions(match[1] for match in pinned if match)

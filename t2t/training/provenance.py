@@ -190,8 +190,11 @@ def find_versions(packages: Iterable[str]) -> dict[str, str]:
     versions = {}
     for name in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
+            versions[name] = _find_version(name)
     return versions | {"python": platform.python_version()}
+
+
+_find_version = functools.cache(importlib.metadata.version)  # which reads the whole METADATA
 
 
 def find_revision(plugins: Sequence[str] = ()) -> dict[str, Any]:
