@@ -6,7 +6,7 @@ r"""A small student of a model that exists, such as OPUS-MT or NLLB, on your own
 FOLDER has train.en, validation.en, test.en and the same with .de. The teacher translates train.en;
 of train.de only the student without a teacher learns. The students have a vocabulary of their own,
 half of the teacher's width and one decoder layer. A teacher on the Hub counts as one of OPUS-MT's
-size: for another one give --set=width=... and --set=layers=... No published model was a teacher yet.
+size; for another one give --set=width=N and --set=layers=N. No published model was a teacher yet.
 """
 
 import json
