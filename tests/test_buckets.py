@@ -1,10 +1,9 @@
-"""Runs in a bucket: gcsfs, TensorStore and Orbax talk to a server on this machine, which may fail.
+"""Runs in a bucket: gcsfs, TensorStore and Orbax talk to a server on this machine.
 
 A run there is killed, continued, and compared bit for bit with an uninterrupted one in a folder.
 """
 
 import gc
-import os
 import re
 import signal
 import sys
@@ -12,21 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
 from tests.bucket_runs import assert_same_run, move_data, train_on_one_device
-from tests.bucket_server import BUCKET, serve_bucket
 from tests.programs import ROOT, Program
-from tests.tiny_training import (
-    STEPS,
-    change,
-    make_config,
-    read_figures,
-    write_recipe,
-)
+from tests.tiny_training import STEPS, change, make_config, read_figures, write_recipe
 
 # In the order in which they occur in a run: requests at whose arrival the run is killed. Those in
 # which a bucket differs from a folder: it renames nothing, so files and folders appear one by one,
@@ -160,48 +151,3 @@ def test_two_processes_prepare_and_train_in_a_bucket_and_survive_a_loss(
         *range(5, STEPS + 1, 5)
     ]
     assert (bucket / "run" / "vocab" / "joint.model").read_bytes() == vocabulary
-
-
-def check_same_run(workdir: str, other: str, steps: int) -> None:
-    assert_same_run(make_path(workdir), Path(other), steps)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", ["--fail_every=10", "--latency=0.2"])
-def test_server_that_fails_or_is_slow_loses_nothing(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In processes of their own, since TensorStore reads the address of the server once."""
-    pytest.importorskip("gcp_storage_emulator")
-    config = change(make_config(tmp_path), training={"steps": 15})
-    train_on_one_device(config, str(tmp_path / "run"))
-    with serve_bucket(fault) as environment:
-        for name, value in (environment | {"HOME": str(tmp_path)}).items():
-            monkeypatch.setenv(name, value)
-        bucket = make_path(f"gs://{BUCKET}")
-        moved = move_data(config, tmp_path, bucket)
-        workdir = str(bucket / "run")
-        for target, arguments in (
-            (train_on_one_device, (change(moved, training={"steps": 5}), workdir)),
-            (train_on_one_device, (moved, workdir)),
-            (check_same_run, (workdir, str(tmp_path / "run"), 15)),
-        ):
-            process = programs.call(target, *arguments)
-            process.join()
-            assert process.exitcode == 0
-
-
-@pytest.mark.slow
-def test_bucket_that_stops_answering_is_one_line(tmp_path: Path) -> None:
-    pytest.importorskip("gcp_storage_emulator")
-    with serve_bucket() as environment:
-        os.kill(int(environment["SERVER_PID"]), signal.SIGSTOP)
-        # fsspec reads its variable when it is imported, so this is a Python of its own.
-        impatient = {"HOME": str(tmp_path), "FSSPEC_GCS": '{"requests_timeout": 1}'}
-        done = programs.run_python(
-            "-m", "t2t.show", f"gs://{BUCKET}/run",
-            environment=os.environ | environment | impatient,
-        )  # fmt: skip
-    assert done.returncode == command_line.LOST
-    [line] = done.stderr.splitlines()
-    assert "no answer within" in line
