@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Output(NamedTuple):
-    """What a run or another program made of a test set."""
+    """The output of a run or another program for a test set, with its statistics."""
 
     # hypotheses, log_probs or right (see saved_evaluations), a line for each sentence
     texts: Mapping[str, Sequence[str]]
