@@ -93,9 +93,10 @@ def show_attention(request: HeadRequest) -> Path:
     output = find_output(request)
     if sample:
         _log.info("measuring heads on %s", sample)
-    params, [label] = model.restore()
+    restored, [label] = model.restore()
     with jax.set_mesh(model.mesh):
-        [found] = translator.translate(model.place(params), [request.sentence])
+        [found] = translator.translate(model.place(restored), [request.sentence])
+    params = jax.device_put(restored)
     shown = request.sentence, found.text
     importance = (
         measure_importance(config, translator, params, sample, request.measure) if sample else None

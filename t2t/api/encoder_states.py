@@ -121,16 +121,14 @@ class StateEncoder:
         return {"dtype": str(self._result.dtype), "products": products, "longest": self.limit}
 
     def select(self, params: Params) -> Params:
-        """Copies the parameters that the encoder reads to the host, and leaves the others empty.
+        """Returns the parameters that the encoder reads; the others are empty.
 
         Raises:
             ConfigError: the parameters do not fit the config and vocabulary.
         """
         check_params(self._describe()[1], params)
         empty = np.empty(0, np.float32)
-        return jax.tree.map(
-            lambda reads, leaf: jax.device_get(leaf) if reads else empty, self._reads, params
-        )
+        return jax.tree.map(lambda reads, leaf: leaf if reads else empty, self._reads, params)
 
     def place(self, selected: Params) -> Params:
         """Puts selected parameters on the current mesh, with the sharding that they declare."""
@@ -220,7 +218,7 @@ def export_states(
         "parameters": hash_params(restored),
     }
     selected = encoder.select(restored)
-    del restored  # of a large model, the first device has no room for a second copy
+    del restored  # the host needs no room for a large decoder
     longest, counts = model.config.data.max_length, np.zeros(3, int)
 
     with jax.set_mesh(model.mesh):

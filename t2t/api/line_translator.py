@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
 from t2t.decoding.bulk import BATCHES_TOGETHER, Part, process_files
@@ -72,6 +74,7 @@ class LineTranslator:
         self._translator.logs_lengths = False  # `log_lengths` does it once for all lines
         self._restored, self._labels = model.restore()
         self._params = model.place(self._restored)
+        self._unsharded = jax.device_put(self._restored) if self._aligner else {}
         self.chunk_size = search.batch_size * BATCHES_TOGETHER
 
     def describe_settings(self) -> dict[str, Any]:
@@ -146,7 +149,7 @@ class LineTranslator:
             for sentence, own in zip(sentences, found, strict=True)
             for each in own
         ]
-        links = iter(self._aligner.align(self._restored, pairs))
+        links = iter(self._aligner.align(self._unsharded, pairs))
         return [
             [dataclasses.replace(each, alignment=format_links(next(links))) for each in own]
             for own in found

@@ -60,12 +60,10 @@ class Run:
             an ensemble joined by commas.
         config: the run's config.
         vocabulary: the run's tokenizers, `src` and `tgt`.
-        params: nested dictionaries of float32 arrays, on the default device; of an ensemble
-            {"models": {0: ..., 1: ...}}.
     """
 
     def __init__(self, model: RunModel):
-        """Restores the parameters, and places a copy of them on the mesh of all devices.
+        """Restores the parameters, and places them on the mesh of all devices.
 
         Raises:
             ConfigError, RunError: a checkpoint does not exist, or does not fit config and
@@ -73,9 +71,9 @@ class Run:
         """
         self._loaded, self.workdir = model, model.request.workdir
         self.config, self.vocabulary = model.config, model.vocabulary
-        self.params, labels = model.restore()
+        self._restored, labels = model.restore()
         self.checkpoint = ",".join(labels)
-        self._placed = model.place(self.params)
+        self._placed = model.place(self._restored)
         self._translators: dict[tuple[Any, ...], Translator] = {}  # by fields of config.decoding
         self._state_encoders: dict[str | None, StateEncoder] = {}  # by dtype
         self._scorer: PairScorer | MaskedScorer | None = None
@@ -88,6 +86,15 @@ class Run:
         check_process()
         return self._loaded
 
+    @functools.cached_property
+    def params(self) -> Params:
+        """Nested dictionaries of float32 arrays, whole on the default device.
+
+        Of an ensemble {"models": {0: ..., 1: ...}}.
+        """
+        params: Params = jax.device_put(self._restored)
+        return params
+
     @property
     def request(self) -> ModelRequest:
         """The run directories and checkpoints, as they were asked for."""
@@ -96,7 +103,7 @@ class Run:
     @property
     def held(self) -> tuple[Params, list[str]]:
         """The parameters with which it computes, and the labels of their checkpoints."""
-        return self._placed, self.checkpoint.split(",")
+        return self._restored, self.checkpoint.split(",")
 
     def find_evaluation(self, split: str) -> Evaluation:
         """Returns the newest evaluation, in the run directory, of the parameters that it holds.
@@ -104,7 +111,7 @@ class Run:
         Raises:
             EvaluationError: there is none of this split.
         """
-        members, digest = self._loaded.members, hash_params(self._placed)
+        members, digest = self._loaded.members, hash_params(self._restored)
         combined = ([*members.weights], members.mean) if len(members.weights) > 1 else ([], "")
 
         def is_own(passport: Passport) -> bool:

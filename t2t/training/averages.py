@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from t2t.model.interface import Params
@@ -11,11 +12,11 @@ from t2t.runtime.mesh import reshard_like, shard_over_data
 
 
 def average(checkpoints: Iterable[Params]) -> Params:
-    """Returns the mean of the parameters of these checkpoints; it holds two of them at a time."""
+    """Returns the mean of these checkpoints' NumPy arrays; it holds two checkpoints at a time."""
     rest = iter(checkpoints)
     total, count = next(rest), 1
     for params in rest:
-        total, count = jax.tree.map(jnp.add, total, params), count + 1
+        total, count = jax.tree.map(np.add, total, params), count + 1
     return jax.tree.map(lambda x: x / count, total)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
@@ -39,14 +40,15 @@ Scored = TypeVar("Scored", int, tuple[int, int], tuple[int, float])
 
 
 def restore_params(workdir: Path, which: str, config: Config | None = None) -> tuple[Params, str]:
-    """Restores parameters for evaluation onto the first local device.
+    """Restores parameters for evaluation, in the host's memory: they may be on several devices.
 
     `which` is "last", "best" (by `checkpoints.best_metric`), a step, "avg:5", the mean of the last
     5 regular checkpoints (section 6.1), or "ema", the exponential moving average
     (`training.ema_decay`) in the last checkpoint; "ema:3000": in that of step 3000. `config` is
     that of the run, if it has been read.
 
-    Returns the parameters, and their name in files and records, for example "best-3000".
+    Returns the parameters as NumPy arrays, and their name in files and records, for example
+    "best-3000".
 
     Raises:
         RunError: there is no such checkpoint, or it cannot be read.
@@ -187,7 +189,6 @@ def write_run(target: Path, params: Params, step: int, files: Mapping[str, bytes
 
 @hold_signals()
 def _restore_step(workdir: Path, step: int, item: str = "params") -> Params:
-    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     folder = workdir.absolute() / "checkpoints" / str(step) / item
     if item == "ema" and not folder.exists() and step in list_steps(workdir):
         raise RunError(
@@ -195,12 +196,10 @@ def _restore_step(workdir: Path, step: int, item: str = "params") -> Params:
             "training.ema_decay=0, or --save_params wrote it; use last, best or avg:COUNT"
         )
     try:
-        with ocp.StandardCheckpointer() as checkpointer:
-            abstract = jax.tree.map(
-                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
-                ocp.StandardCheckpointHandler().metadata(folder).tree,
-            )
-            restored = flatten_dict(checkpointer.restore(folder, abstract))
+        with ocp.PyTreeCheckpointer() as checkpointer:
+            names = ocp.PyTreeCheckpointHandler().metadata(folder).tree
+            on_host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), names)
+            restored = flatten_dict(checkpointer.restore(folder, restore_args=on_host))
         # Orbax restores the numbers of layers as texts, whose order is another: "10" before "2".
         numbered = {
             tuple(int(name) if name.isdecimal() else name for name in path): leaf

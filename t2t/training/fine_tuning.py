@@ -87,8 +87,7 @@ def read_source(name: str, workdir: Path, flag: str = FLAG) -> Source:
     vocabulary = Vocabulary.load(run / "vocab")
     if not which:
         which = "best" if config.checkpoints.best_metric in list_scored_measures(run) else "last"
-    restored, label = restore_params(run, which, config)
-    params = jax.device_get(restored)
+    params, label = restore_params(run, which, config)
     leaves = name_leaves(params)
     for table, tokenizer in _find_tables(leaves, vocabulary).items():
         if len(leaves[table]) != tokenizer.vocab_size:

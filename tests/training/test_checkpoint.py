@@ -82,7 +82,9 @@ def test_state_with_old_names_is_restored_bit_for_bit(
     with contextlib.closing(Checkpoints(tmp_path, config, optimizer)) as checkpoints:
         assert_same(checkpoints.restore(state), state)
     for which in ("last", "ema"):
-        assert_same(restore_params(tmp_path, which)[0], params)
+        restored = restore_params(tmp_path, which)[0]
+        assert_same(restored, params)
+        assert all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(restored))
 
 
 def test_parameters_of_plugins_keep_their_names() -> None:
@@ -295,7 +297,7 @@ def test_checkpoint_removed_while_it_is_read_is_not_called_damaged(
         shutil.rmtree(folder.parent)
         raise FileNotFoundError(folder)
 
-    monkeypatch.setattr(ocp.StandardCheckpointHandler, "metadata", lambda self, path: remove(path))
+    monkeypatch.setattr(ocp.PyTreeCheckpointHandler, "metadata", lambda self, path: remove(path))
     with pytest.raises(RunError, match=r"20 of .* was removed while it was read"):
         restore_params(copy, "20")
     monkeypatch.undo()
