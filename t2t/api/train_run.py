@@ -215,7 +215,7 @@ def train_on_mesh(
         report = Report(workdir, config.training, first, opened)
         with contextlib.closing(report), logging_redirect_tqdm():  # prints log lines above the bar
             state, finished = loop.train(
-                config.training,
+                config,
                 state,
                 make_train_step(structure, config, optimizer),
                 announce(prefetch(batches, mesh), first, shares),
