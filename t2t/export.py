@@ -11,7 +11,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from t2t.config.requests import OneCheckpoint
+from t2t.evaluation.requests import OneCheckpoint
 from t2t.runtime import command_line
 
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from t2t.config.field_types import PositiveInt
-from t2t.config.requests import Direction, Flag, OneCheckpoint
+from t2t.config.requests import Flag
 from t2t.decoding.bulk import Bulk, find_inputs, read_part
-from t2t.evaluation.requests import ModelRequest
+from t2t.evaluation.requests import Direction, ModelRequest, OneCheckpoint
 from t2t.runtime import command_line
 
 

@@ -24,8 +24,9 @@ from t2t.config.measure_names import (
 )
 from t2t.config.objective_rules import is_text_alone
 from t2t.config.recipes import find_recipe
-from t2t.config.requests import Direction, Measure, Plugins, RunPath
+from t2t.config.requests import Measure, Plugins, RunPath
 from t2t.config.variants import choices
+from t2t.evaluation.requests import Direction
 from t2t.runtime import command_line
 from t2t.storage.paths import check_new_run_path
 

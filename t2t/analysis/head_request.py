@@ -4,7 +4,8 @@ import dataclasses
 from typing import Annotated, Literal
 
 from t2t.config.field_types import NonNegativeInt
-from t2t.config.requests import Direction, Flag, OneCheckpoint
+from t2t.config.requests import Flag
+from t2t.evaluation.requests import Direction, OneCheckpoint
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,13 @@ from t2t.data.loader import Loader, find_row_shards, prefetch
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize
-from t2t.data.stages import StagedLoader, format_stage, list_stages, measure_stages
+from t2t.data.stages import (
+    find_stage,
+    format_stage,
+    iterate_stages,
+    list_stages,
+    measure_stages,
+)
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.validation_scores import Validation
@@ -209,7 +215,7 @@ def train_on_mesh(
         report = Report(workdir, config.training, first, opened)
         with contextlib.closing(report), logging_redirect_tqdm():  # prints log lines above the bar
             state, finished = loop.train(
-                config.training,
+                config,
                 state,
                 make_train_step(structure, config, optimizer),
                 announce(prefetch(batches, mesh), first, shares),
@@ -305,9 +311,10 @@ def plan_batches(
         batches = epochs.iterate(first, last)
     else:
         tokenized = [tokenize(corpus, vocabulary, config.data) for corpus in corpora]
-        loader = StagedLoader(stages, functools.partial(make, tokenized))
-        plan = loader.open_step(first).plan
-        batches = loader.iterate(first, last)
+        make_loader = functools.partial(make, tokenized)
+        loader = make_loader(find_stage(stages, first))
+        plan = loader.plan
+        batches = iterate_stages(stages, make_loader, first, last, loader)
     shapes = f"{len(plan.shapes)} batch shapes" if len(plan.shapes) > 1 else "one batch shape"
     _log.info(
         "%d pairs, %d batches per epoch, %s, %.1f%% of target positions are padding; dropped: %s",

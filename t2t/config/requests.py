@@ -226,25 +226,6 @@ class Plugins(Request):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Direction(Request):
-    """A direction of a run that may have several."""
-
-    # source and target language, such as en-de; if the run has several
-    direction: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class OneCheckpoint(Plugins):
-    """A checkpoint of a run."""
-
-    workdir: RunPath  # the run directory
-    _: dataclasses.KW_ONLY
-    # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the
-    # moving average of training.ema_decay
-    checkpoint: str = "best"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Hosts(Request):
     """The processes that compute together."""
 

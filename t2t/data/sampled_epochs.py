@@ -44,7 +44,7 @@ MakeLoader = Callable[[Sequence[TokenizedCorpus], Stage], Loader]
 
 
 class SampledEpochs:
-    """The batches of a run by step; takes the place of the `StagedLoader` of unsampled text."""
+    """The batches of a run by step; takes the place of `iterate_stages` for unsampled text."""
 
     def __init__(
         self,

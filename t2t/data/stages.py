@@ -25,35 +25,26 @@ def find_stage(stages: Sequence[Stage], step: int) -> Stage:
     return next(stage for stage in stages if step < stage.stop)
 
 
-class StagedLoader:
-    """The batches of a run by step, through its stages; each stage has a plan of its own.
+def iterate_stages(
+    stages: Sequence[Stage],
+    make_loader: Callable[[Stage], Loader],
+    start: int,
+    stop: int,
+    loader: Loader | None = None,
+) -> Iterator[HostBatch]:
+    """Yields the batches of steps [start, stop); each stage has a plan, and a loader, of its own.
 
     A stage begins a new epoch. Its epochs have the numbers `first`, `first + 1` and so on, which no
-    other stage has, so each epoch of a run has an order of its own.
+    other stage has, so each epoch of a run has an order of its own. `loader` is that of the stage
+    of `start`, if it has been made.
     """
-
-    def __init__(self, stages: Sequence[Stage], make_loader: Callable[[Stage], Loader]):
-        self._stages, self._make_loader = stages, make_loader
-        self._opened: tuple[Stage, Loader] | None = None  # the stage that was opened last
-
-    def open_step(self, step: int) -> Loader:
-        """Opens the stage of a step; its loader counts steps as `SampledEpochs.open` says."""
-        stage = find_stage(self._stages, step)
-        if self._opened is None or self._opened[0] != stage:
-            self._opened = None  # frees its memory before the next one is planned
-            self._opened = stage, self._make_loader(stage)
-        return self._opened[1]
-
-    def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
-        """Yields the batches of steps [start, stop)."""
-        while start < stop:
-            stage = find_stage(self._stages, start)
-            end = min(stop, stage.stop)
-            before = stage.first * self.open_step(start).plan.steps_per_epoch
-            yield from self.open_step(start).iterate(
-                before + start - stage.first, before + end - stage.first
-            )
-            start = end
+    for stage in stages:
+        first, last = max(start, stage.first), min(stop, stage.stop)
+        if first < last:
+            loader = loader or make_loader(stage)
+            before = stage.first * (loader.plan.steps_per_epoch - 1)
+            yield from loader.iterate(before + first, before + last)
+            loader = None  # frees its memory before the next one is planned
 
 
 def measure_stages(

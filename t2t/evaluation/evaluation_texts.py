@@ -8,7 +8,7 @@ import difflib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -23,15 +23,6 @@ from t2t.evaluation.measures import TestSet
 OWN_DOCUMENTS = "testset"  # value of --segments: the documents that the test set itself names
 
 
-class EvaluationTexts(NamedTuple):
-    """A test set under its name."""
-
-    name: str  # in file names and scores
-    fingerprint: str  # SHA-256 of the texts
-    test_set: TestSet
-    tgt_language: str = ""  # of the references, if the test set says so
-
-
 def open_texts(
     data: DataConfig,
     split: str,
@@ -41,7 +32,7 @@ def open_texts(
     testset: str = "",
     segments: str = "",
     tokenizer: TokenizerConfig = TokenizerConfig(),  # noqa: B008  (only filters of train read it)
-) -> EvaluationTexts:
+) -> TestSet:
     """Opens a split, the text files `src` and `ref`, or a standard test set such as wmt24:en-de.
 
     `segments` is a file with the documents, or "testset" for those of the standard test set. Text
@@ -84,12 +75,8 @@ def open_texts(
     documents = None
     if segments:
         documents = read_documents(segments, [sources, *references], is_own=is_own)
-    return EvaluationTexts(
-        f"{name or Path(src).stem}-{fingerprint[:8]}" if src else split,
-        fingerprint,
-        TestSet(sources, references, documents),
-        language,
-    )
+    name = f"{name or Path(src).stem}-{fingerprint[:8]}" if src else split
+    return TestSet(sources, references, documents, name, fingerprint, language)
 
 
 def find_test_set(testset: str, data: DataConfig) -> tuple[str, Sequence[str], str]:

@@ -244,8 +244,8 @@ class Evaluator:
     @functools.cached_property
     def _perplexity(self) -> ReferencePerplexity:
         limit = find_limit(self.config, self._model.members.position_limit)
-        sources, [references, *_], _ = self.scores.test_set
-        pairs = [*zip(sources, references, strict=True)]
+        test_set = self.scores.test_set
+        pairs = [*zip(test_set.sources, test_set.references[0], strict=True)]
         scorer = self._model.make_scorer(limit)
         assert isinstance(scorer, PairScorer)  # a run that translates scores pairs
         return ReferencePerplexity(scorer, self.config, pairs)

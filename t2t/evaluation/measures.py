@@ -51,6 +51,9 @@ class TestSet(NamedTuple):
     sources: Sequence[str]
     references: Sequence[Sequence[str]]  # one or more lists; line n of each is of source n
     documents: Int[np.ndarray, "n"] | None = None  # number of each sentence's document, from 0
+    name: str = ""  # in file names and scores
+    fingerprint: str = ""  # SHA-256 of the texts
+    tgt_language: str = ""  # of the references, if the test set says so
 
     @property
     def unit(self) -> str:

@@ -15,7 +15,6 @@ from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.data.corpus_sources import open_split
 from t2t.data.objectives import make_objective
 from t2t.evaluation.corpus_loss import DTYPE
-from t2t.evaluation.evaluation_texts import EvaluationTexts
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.measures import LEFT_OUT, Measure, TestSet, make_prediction_measure
 from t2t.evaluation.requests import EvaluationRequest
@@ -35,7 +34,7 @@ class PredictionEvaluator(Evaluator):
         _check_request(request)
         corpus = open_split(config.data, request.split, config.tokenizer)
         texts = [text for _, text in corpus]
-        opened = EvaluationTexts(request.split, corpus.fingerprint(), TestSet(texts, [texts]))
+        test_set = TestSet(texts, [texts], name=request.split, fingerprint=corpus.fingerprint())
         with jax.set_mesh(self._model.mesh):
             self._scorer = make_scorer(
                 config, vocabulary, corpus, self._model.mesh, request.split, count_right=True
@@ -43,7 +42,7 @@ class PredictionEvaluator(Evaluator):
         predicted = make_objective(config.data, vocabulary.tgt).predicted
         measures = make_measures(config.data, predicted, self._scorer.num_left_out)
         facts = {"objective": config.data.objective, "tgt_language": config.data.tgt_language}
-        return TextScores(opened, measures, facts, made=("log_probs", "right"))
+        return TextScores(test_set, measures, facts, made=("log_probs", "right"))
 
     def prepare_output(self, label: str, alpha: float | None = None) -> Path:  # noqa: ARG002
         """As in `Evaluator`; no search is part of the name."""

@@ -8,8 +8,27 @@ from typing import Annotated, Literal
 
 from t2t.config.field_types import REGISTERED
 from t2t.config.fields import ConfigError
-from t2t.config.requests import DECODING, Direction, Flag, Request, RunPath, RunPaths
+from t2t.config.requests import DECODING, Flag, Plugins, Request, RunPath, RunPaths
 from t2t.config.variants import CHOICES
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Direction(Request):
+    """A direction of a run that may have several."""
+
+    # source and target language, such as en-de; if the run has several
+    direction: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class OneCheckpoint(Plugins):
+    """A checkpoint of a run."""
+
+    workdir: RunPath  # the run directory
+    _: dataclasses.KW_ONLY
+    # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the
+    # moving average of training.ema_decay
+    checkpoint: str = "best"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,8 +22,8 @@ from t2t.config.measure_names import (
 )
 from t2t.config.variants import choices
 from t2t.data.sentences import count_empty_references, describe_empty_references
-from t2t.evaluation.evaluation_texts import EvaluationTexts, open_texts
-from t2t.evaluation.measures import Measure, Score, describe_intervals, have_spaces
+from t2t.evaluation.evaluation_texts import open_texts
+from t2t.evaluation.measures import Measure, Score, TestSet, describe_intervals, have_spaces
 from t2t.evaluation.passport import TRANSLATION, Passport, hash_lines, write_passport
 from t2t.evaluation.requests import TextRequest
 from t2t.evaluation.saved_evaluations import (
@@ -65,7 +65,7 @@ class TextScores:
 
     def __init__(
         self,
-        texts: EvaluationTexts,
+        test_set: TestSet,
         measures: Mapping[str, Measure],
         facts: Mapping[str, str],
         *,
@@ -73,15 +73,15 @@ class TextScores:
         made: Sequence[str] = ("hypotheses", "log_probs"),
     ):
         """`facts` are recorded of the data; `made` are the texts that an `Output` may have."""
-        self.split, self.test_set, self.measures = texts.name, texts.test_set, measures
+        self.split, self.test_set, self.measures = test_set.name, test_set, measures
         self.tgt_language, self.spaces, self._facts = facts["tgt_language"], spaces, facts
         # A line feed inside a sentence would split it over two lines of the text files.
         sources, *references = (
             [text.replace("\n", " ") for text in each]
-            for each in (self.test_set.sources, *self.test_set.references)
+            for each in (test_set.sources, *test_set.references)
         )
-        self._saved = self.test_set._replace(sources=sources, references=references)
-        documents = self.test_set.documents
+        self._saved = test_set._replace(sources=sources, references=references)
+        documents = test_set.documents
         self._texts: dict[str, Sequence[str]] = {
             **({"sources": sources} if facts["objective"] == TRANSLATION else {}),
             "references": references[0],
@@ -90,7 +90,6 @@ class TextScores:
         }
         stored = [name_segment_scores(name) for name in measures if measures[name].is_stored]
         self._named = [*made, *self._texts, *stored]  # the texts that may stand beside the scores
-        self._fingerprint = texts.fingerprint
 
     def describe(self) -> dict[str, dict[str, str]]:
         """Returns the sections of a passport on the test set and the measures."""
@@ -114,7 +113,7 @@ class TextScores:
         path = make_path(output or (folder or Path()) / f"{name}.json")
         if path.suffix != ".json":
             raise ConfigError(f"--output={path} must end in .json; texts get the same name in .txt")
-        texts = name_texts(path, self.split, self._fingerprint, self._named)
+        texts = name_texts(path, self.split, self.test_set.fingerprint, self._named)
         longest = max([path.name, *texts.values()], key=lambda each: len(os.fsencode(each)))
         with explain_write_errors(
             RunError, path.with_name(longest), "--output and the name of --src set the path"
@@ -162,7 +161,7 @@ class TextScores:
                 stored = output.counts[name][:, 0].tolist()
                 all_texts[name_segment_scores(name)] = [*map(repr, stored)]
         empty = count_empty_references(test_set.sources, test_set.references[0])
-        names = name_texts(path, self.split, self._fingerprint, self._named)
+        names = name_texts(path, self.split, self.test_set.fingerprint, self._named)
         result: dict[str, Any] = {
             **{name: found[name].value for name in ("bleu", "chrf") if name in found},
             "measures": measures,
@@ -197,12 +196,12 @@ def open_scores(
             f"--tgt_language={named} is no language code; write one of ISO 639, such as de, zh or "
             "zho_Hans"
         )
-    texts = open_texts(
+    test_set = open_texts(
         data, split, src=request.src, ref=request.ref, testset=request.testset,
         segments=request.segments, tokenizer=tokenizer,
     )  # fmt: skip
-    language = named or data.tgt_language or texts.tgt_language
-    references = texts.test_set.references
+    language = named or data.tgt_language or test_set.tgt_language
+    references = test_set.references
     spaces = have_spaces(language, references[0])
     possible = list_measures(
         language, data.source.split("+"),
@@ -216,7 +215,7 @@ def open_scores(
         "tgt_language": language,
         **({"testset": request.testset} if request.testset else {}),
     }
-    return TextScores(texts, measures, facts, spaces=spaces)
+    return TextScores(test_set, measures, facts, spaces=spaces)
 
 
 def choose_measures(asked: Sequence[str], possible: Sequence[str], language: str) -> list[str]:

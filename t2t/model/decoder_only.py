@@ -27,7 +27,7 @@ from t2t.model.masks import (
     target_segment_ids,
 )
 from t2t.model.position import make_position
-from t2t.model.stack import Auxiliary, Block, Stack, make_embedding_norm, make_final_norm
+from t2t.model.stack import Auxiliary, Block, Stack, make_outer_norms
 
 
 class DecoderOnly(Model):
@@ -48,9 +48,8 @@ class DecoderOnly(Model):
         self.scan_layers = config.scan_layers
         self.is_causal = not config.prefix  # else a query in the prefix sees keys to its right
         self.position = make_position(config, policy, next(random_keys), causal=self.is_causal)
-        self.embedding_norm = make_embedding_norm(config, policy)
+        self.embedding_norm, self.decoder_norm = make_outer_norms(config, policy)
         self.decoder = nnx.List(Block(config, policy, next(random_keys)) for _ in range(depth))
-        self.decoder_norm = make_final_norm(config, policy)
 
     @property
     def decoder_stack(self) -> Stack:

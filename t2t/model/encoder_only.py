@@ -13,7 +13,7 @@ from t2t.data.batch import PAD_ID, DeviceBatch
 from t2t.model.compute_policy import Policy
 from t2t.model.interface import Model, Prediction, multiplications_per_pair
 from t2t.model.position import make_position
-from t2t.model.stack import Auxiliary, Block, Stack, make_embedding_norm, make_final_norm
+from t2t.model.stack import Auxiliary, Block, Stack, make_outer_norms
 
 
 class EncoderOnly(Model):
@@ -35,9 +35,8 @@ class EncoderOnly(Model):
         super().__init__(config, policy, src_vocab_size, tgt_vocab_size, random_keys)
         self.scan_layers = config.scan_layers
         self.src_position = make_position(config, policy, next(random_keys), causal=False)
-        self.src_embedding_norm = make_embedding_norm(config, policy)
+        self.src_embedding_norm, self.encoder_norm = make_outer_norms(config, policy)
         self.encoder = nnx.List(Block(config, policy, next(random_keys)) for _ in range(depth))
-        self.encoder_norm = make_final_norm(config, policy)
 
     def encode(
         self, src: Int[Array, "B S"], key: jax.Array | None = None

@@ -256,14 +256,14 @@ class Stack(NamedTuple):
         return normalize(self.norm, x), cache
 
 
-def make_embedding_norm(config: ModelConfig, policy: Policy) -> Norm:
-    """Creates the norm before the first block of a stack, of `model.embedding_norm`."""
-    return make_norm(config, policy) if config.embedding_norm else Identity()
+def make_outer_norms(config: ModelConfig, policy: Policy) -> tuple[Norm, Norm]:
+    """Creates the norms of a stack before its first block, and after its last.
 
-
-def make_final_norm(config: ModelConfig, policy: Policy) -> Norm:
-    """Creates the norm after the last block of a stack, which only pre-norm needs."""
-    return make_norm(config, policy) if config.norm_position == "pre" else Identity()
+    The first is that of `model.embedding_norm`; only pre-norm needs the last.
+    """
+    needed = config.embedding_norm, config.norm_position == "pre"
+    first, last = (make_norm(config, policy) if each else Identity() for each in needed)
+    return first, last
 
 
 def _unroll(

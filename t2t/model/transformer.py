@@ -14,7 +14,7 @@ from t2t.model.kv_cache import BlockCache, DecodingCache, KVCache
 from t2t.model.layers import split
 from t2t.model.masks import causal_mask, positions_in_segments, source_mask, target_segment_ids
 from t2t.model.position import make_position
-from t2t.model.stack import Auxiliary, Block, Stack, make_embedding_norm, make_final_norm
+from t2t.model.stack import Auxiliary, Block, Stack, make_outer_norms
 
 
 class Transformer(Model):
@@ -35,8 +35,8 @@ class Transformer(Model):
         self.scan_layers = config.scan_layers
         self.src_position = make_position(config, policy, next(random_keys), causal=False)
         self.tgt_position = make_position(config, policy, next(random_keys), causal=True)
-        self.src_embedding_norm = make_embedding_norm(config, policy)
-        self.tgt_embedding_norm = make_embedding_norm(config, policy)
+        self.src_embedding_norm, self.encoder_norm = make_outer_norms(config, policy)
+        self.tgt_embedding_norm, self.decoder_norm = make_outer_norms(config, policy)
         self.encoder = nnx.List(
             Block(config, policy, next(random_keys)) for _ in range(encoder_depth)
         )
@@ -44,8 +44,6 @@ class Transformer(Model):
             Block(config, policy, next(random_keys), over_memory=True, causal=True)
             for _ in range(decoder_depth)
         )
-        self.encoder_norm = make_final_norm(config, policy)
-        self.decoder_norm = make_final_norm(config, policy)
 
     def compute_hidden(
         self, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"], key: jax.Array | None = None

@@ -99,13 +99,11 @@ def describe_model(
 
     Each struct has the sharding of its parameter on the current mesh, or None without a mesh.
     """
-
+    sizes = src_vocab_size, tgt_vocab_size
     # The key is created inside `eval_shape`, where it is abstract. A concrete key would be placed
     # on the mesh, whose devices may be absent, as in `t2t.plan`.
-    def make() -> Model:
-        return make_model(config, src_vocab_size, tgt_vocab_size, jax.random.key(0))
-
-    structure, state = nnx.split(nnx.eval_shape(make))
+    model = nnx.eval_shape(lambda: make_model(config, *sizes, jax.random.key(0)))
+    structure, state = nnx.split(model)
     return structure, nnx.to_pure_dict(state)
 
 

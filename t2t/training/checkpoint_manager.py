@@ -3,7 +3,6 @@
 A checkpoint gets its final name, the step, only when it is complete.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,16 +39,12 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager(
             workdir.absolute() / "checkpoints",
             options=ocp.CheckpointManagerOptions(
-                preservation_policy=_Preservation(config),
+                preservation_policy=self,  # by `should_preserve`
                 best_fn=len,  # with any function Orbax writes the scores, which are ranked there
                 cleanup_tmp_directories=True,  # incomplete checkpoints of a killed process
             ),
             item_names=("params", "ema", "training"),
         )
-
-    def is_due(self, step: int) -> bool:
-        """Returns whether the config asks for a checkpoint at this step."""
-        return is_regular(step, self._config)
 
     def evaluation_params(self, state: TrainState) -> Params:
         """Returns the parameters that validation scores and that a checkpoint has for programs.
@@ -113,6 +108,30 @@ class Checkpoints:
         state = TrainState(params=params, ema=saved.get("ema"), **saved.training)
         return from_old(state, described._replace(teachers=()), layout) if layout else state
 
+    def should_preserve(
+        self, checkpoints: Sequence[Any], *, context: policy.PreservationContext
+    ) -> Sequence[bool]:
+        """Returns, for each checkpoint from the oldest to the newest, whether Orbax keeps it.
+
+        It keeps those for which `config.checkpoints` asks: the last regular ones (`is_regular`),
+        each `keep_every` steps, and the best ones; and the newest, even if an interruption wrote
+        it, because training continues from it.
+        """
+        del context
+        rules, steps = self._config.checkpoints, [checkpoint.step for checkpoint in checkpoints]
+        regular = [step for step in steps if is_regular(step, self._config)]
+        kept = {*regular[-rules.keep_last :], *steps[-1:]}
+        if rules.keep_every:
+            kept |= {step for step in steps if step % rules.keep_every == 0}
+        # Of equal ones the first, as `find_best_step`; Orbax's own `BestN` keeps the last.
+        scores = {
+            each.step: each.metrics[rules.best_metric]
+            for each in checkpoints
+            if each.metrics and rules.best_metric in each.metrics
+        }
+        kept |= {*rank_steps(scores, rules.best_metric)[: rules.keep_best]}
+        return [step in kept for step in steps]
+
     def check_space(self, state: TrainState) -> int:
         """Returns the bytes of a checkpoint; raises `RunError` if the disk has less space."""
         evaluated = state.params if self._evaluation_params else None
@@ -143,36 +162,6 @@ class Checkpoints:
             self._manager.wait_until_finished()
         except Exception as error:
             raise make_write_error(self.workdir, first_line(error)) from error
-
-
-@dataclasses.dataclass(frozen=True)
-class _Preservation:
-    """Orbax's policy that keeps the checkpoints for which `config.checkpoints` asks.
-
-    Those are the last regular ones (`is_regular`), each `keep_every` steps, and the best ones; and
-    the newest, even if an interruption wrote it, because training continues from it.
-    """
-
-    config: Config
-
-    def should_preserve(
-        self, checkpoints: Sequence[Any], *, context: policy.PreservationContext
-    ) -> Sequence[bool]:
-        """Returns, for each checkpoint from the oldest to the newest, whether to keep it."""
-        del context
-        rules, steps = self.config.checkpoints, [checkpoint.step for checkpoint in checkpoints]
-        regular = [step for step in steps if is_regular(step, self.config)]
-        kept = {*regular[-rules.keep_last :], *steps[-1:]}
-        if rules.keep_every:
-            kept |= {step for step in steps if step % rules.keep_every == 0}
-        # Of equal ones the first, as `find_best_step`; Orbax's own `BestN` keeps the last.
-        scores = {
-            each.step: each.metrics[rules.best_metric]
-            for each in checkpoints
-            if each.metrics and rules.best_metric in each.metrics
-        }
-        kept |= {*rank_steps(scores, rules.best_metric)[: rules.keep_best]}
-        return [step in kept for step in steps]
 
 
 def _split(state: TrainState, evaluated: Params | None = None) -> dict[str, Any]:

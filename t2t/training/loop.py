@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
-from t2t.config.fields import TrainingConfig
+from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
 from t2t.model.interface import Params
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.early_stopping import is_stop_requested
 from t2t.training.metrics import Report
+from t2t.training.run_directory import is_regular
 from t2t.training.signals import catch_signals
 from t2t.training.state import TrainState
 from t2t.training.step import TrainStep
@@ -26,7 +27,7 @@ class Validate(Protocol):
 
 
 def train(
-    config: TrainingConfig,
+    config: Config,
     state: TrainState,
     train_step: TrainStep,
     batches: Iterator[DeviceBatch],
@@ -34,13 +35,14 @@ def train(
     checkpoints: Checkpoints,
     report: Report,
 ) -> tuple[TrainState, bool]:
-    """Trains until `config.steps`, a signal or a request to stop, and saves the last state.
+    """Trains until `training.steps`, a signal or a request to stop, and saves the last state.
 
-    Returns that state, and whether it has reached `config.steps`.
+    Returns that state, and whether it has reached `training.steps`.
     """
+    training = config.training
     step = start = int(state.step)
     with catch_signals(start) as is_interrupted:
-        while step < config.steps and not is_interrupted(step):
+        while step < training.steps and not is_interrupted(step):
             with report.waiting():
                 batch = next(batches)
             state, metrics = train_step(state, batch)
@@ -52,11 +54,11 @@ def train(
                 with report.paused():
                     validate.compile(checkpoints.evaluation_params(state))
             scores = None
-            if step % config.validate_every == 0 or step == config.steps:
+            if step % training.validate_every == 0 or step == training.steps:
                 with report.paused():
                     scores = validate(checkpoints.evaluation_params(state), step)
                     report.validation(step, scores)
-            if checkpoints.is_due(step):
+            if is_regular(step, config):
                 report.flush()
                 checkpoints.save(state, scores)
                 if is_stop_requested(checkpoints.workdir):
@@ -64,4 +66,4 @@ def train(
         report.flush()
         checkpoints.save(state)
         checkpoints.finish()
-    return state, step >= config.steps
+    return state, step >= training.steps

@@ -1,18 +1,18 @@
 """Stages of training: shares of the corpora, epochs, borders, any start, any number of hosts."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
 
 from t2t.config.fields import DataConfig
-from t2t.config.stages import read_stages
-from t2t.data.batch import Batch
+from t2t.config.stages import Stage, read_stages
+from t2t.data.batch import Batch, HostBatch
 from t2t.data.corpus import Corpus, ListCorpus
 from t2t.data.loader import ONE_SHARD, Loader, RowShards
 from t2t.data.packing import make_plan
-from t2t.data.stages import StagedLoader
+from t2t.data.stages import iterate_stages
 from t2t.data.token_cache import TokenizedCorpus
 from tests.data import small_corpus
 
@@ -34,20 +34,22 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory) -> list[TokenizedCorpus]
     return small_corpus.tokenize_parts(tmp_path_factory.mktemp("stages"), PARTS)
 
 
-def open_stages(
+def prepare_stages(
     tokenized: Sequence[TokenizedCorpus],
     packed_length: int = 0,
     row_shards: RowShards = ONE_SHARD,
-) -> StagedLoader:
+) -> Callable[[Stage], Loader]:
+    """Returns what makes the loader of a stage."""
     data = DataConfig(max_length=40, batch_tokens=480, num_shapes=3, packed_length=packed_length)
     lengths = [each.lengths for each in tokenized]
-    return StagedLoader(
-        read_stages([*STAGES]),
-        lambda stage: Loader(
-            make_plan(lengths, data, 0, stage.weights), tokenized, row_shards=row_shards,
-            parts=2 // row_shards.total,
-        ),
+    return lambda stage: Loader(
+        make_plan(lengths, data, 0, stage.weights), tokenized, row_shards=row_shards,
+        parts=2 // row_shards.total,
     )  # fmt: skip
+
+
+def iterate(make_loader: Callable[[Stage], Loader], start: int = 0) -> Iterator[HostBatch]:
+    return iterate_stages(read_stages([*STAGES]), make_loader, start, STEPS)
 
 
 @pytest.mark.parametrize("packed_length", [0, 48])
@@ -60,12 +62,12 @@ def test_each_stage_begins_an_epoch_of_its_own_with_its_weights(
     assert len(numbers) == len(sources) == 400
     sizes = np.array([len(part) for part in PARTS])
     corpus_of = np.repeat(np.arange(3), sizes)
-    loader = open_stages(tokenized, packed_length)
-    sentences = (small_corpus.split_row(batch.src) for batch in loader.iterate(0, STEPS))
+    make_loader = prepare_stages(tokenized, packed_length)
+    sentences = (small_corpus.split_row(batch.src) for batch in iterate(make_loader))
     steps = [[numbers[tuple(each)] for each in step] for step in sentences]
     orders = []
-    for stage, (range_of, weights) in STAGES.items():
-        size = loader.open_step(range_of.start).plan.steps_per_epoch
+    for stage, (range_of, weights) in zip(read_stages([*STAGES]), STAGES.values(), strict=True):
+        size = make_loader(stage).plan.steps_per_epoch
         assert len(range_of) % size, stage
         for start in range(range_of.start, range_of.stop - size + 1, size):
             uses = Counter(pair for step in steps[start : start + size] for pair in step)
@@ -84,12 +86,12 @@ def test_each_stage_begins_an_epoch_of_its_own_with_its_weights(
 def test_any_start_and_any_number_of_hosts_give_the_same_batches(
     tokenized: list[TokenizedCorpus], packed_length: int
 ) -> None:
-    whole = [*open_stages(tokenized, packed_length).iterate(0, STEPS)]
+    whole = [*iterate(prepare_stages(tokenized, packed_length))]
     shapes = {(batch.src.shape, batch.tgt_out.shape) for batch in whole}
     assert len(shapes) <= (1 if packed_length else 3)  # those of all stages are the same
     for start in (39, 40, 41, 120, 154, 155, STEPS - 1):
         halves = [
-            open_stages(tokenized, packed_length, RowShards(2, (own,))).iterate(start, STEPS)
+            iterate(prepare_stages(tokenized, packed_length, RowShards(2, (own,))), start)
             for own in range(2)
         ]
         for batch, parts in zip(whole[start:], zip(*halves, strict=True), strict=True):

@@ -21,7 +21,7 @@ def test_each_further_reference_is_part_of_the_test_set(tmp_path: Path) -> None:
     src = write(tmp_path / "news.en", "a", "b")
     refs = write(tmp_path / "1.de", "x", "y"), write(tmp_path / "2.de", "X", "Y")
     one, both = (open_texts(DATA, "test", src=src, ref=given) for given in (refs[:1], refs))
-    assert both.test_set == (["a", "b"], [["x", "y"], ["X", "Y"]], None)
+    assert both[:3] == (["a", "b"], [["x", "y"], ["X", "Y"]], None)
     assert re.fullmatch(r"news-[0-9a-f]{8}", both.name)
     assert one.fingerprint == TextCorpus(src, refs[0]).fingerprint()
     assert one.fingerprint != both.fingerprint
@@ -75,7 +75,7 @@ def test_standard_test_set_is_read_from_sacrebleus_cache(cache: Path) -> None:
     write(cache / "tiny.en-de.src", "a", "b")
     write(cache / "tiny.en-de.ref", "x", "y")
     texts = open_texts(DataConfig(source="text"), "test", testset="tiny:en-de")
-    assert texts.test_set == (["a", "b"], [["x", "y"]], None)
+    assert texts[:3] == (["a", "b"], [["x", "y"]], None)
     assert re.fullmatch(r"tiny-en-de-[0-9a-f]{8}", texts.name)
     assert texts.tgt_language == "de"
     with pytest.raises(ConfigError, match="--segments=testset is for --testset; name a file"):
@@ -122,7 +122,7 @@ def test_documents_and_chosen_references_of_a_standard_test_set_are_used(
     documents = DOCUMENT.format("d0") + DOCUMENT.format("d1")
     (tmp_path / "raw" / "tiny.xml").write_text(f"<dataset>{documents}</dataset>")
     texts = open_texts(DATA, "test", testset="tiny24:en-de", segments="testset")
-    assert [line[0] for line, *_ in texts.test_set.references] == ["A", "B"]
-    assert texts.test_set.documents is not None
-    assert texts.test_set.documents.tolist() == [0, 0, 1, 1]
-    assert texts.test_set.sources == ["one", "two"] * 2
+    assert [line[0] for line, *_ in texts.references] == ["A", "B"]
+    assert texts.documents is not None
+    assert texts.documents.tolist() == [0, 0, 1, 1]
+    assert texts.sources == ["one", "two"] * 2

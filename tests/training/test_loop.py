@@ -88,7 +88,7 @@ class Run:
             report = Report(self.workdir, self.config, first)
             stack.callback(report.close)
             batches = make_batches(first, self.config.steps)
-            return train(self.config, state, step, batches, self, checkpoints, report)
+            return train(self.all, state, step, batches, self, checkpoints, report)
 
     def logged_steps(self) -> list[int]:
         lines = (self.workdir / "metrics.jsonl").read_text().splitlines()
