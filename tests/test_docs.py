@@ -24,8 +24,8 @@ from t2t.api import notebook
 from t2t.api.run import Run
 from t2t.config.fields import Config, flatten
 from t2t.config.requests import describe_flags, find_request
+from tests.programs import ROOT, write_program
 
-ROOT = Path(__file__).parents[1]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [*READ, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md"))]
 PAGES += [ROOT / folder / "README.md" for folder in ("benchmarks", "tests")]
@@ -228,11 +228,6 @@ def test_every_flag_has_help(program: str) -> None:
     assert not missing
 
 
-def list_options(path: Path) -> set[str]:
-    """Names of the options that a program gives argparse."""
-    return {*re.findall(r"add_argument\(\s*\"--([\w-]+)", path.read_text("utf-8"))}
-
-
 @pytest.fixture(scope="module")
 def flags_of() -> dict[str, set[str]]:
     """The flags of each program, by the name that `python -m` takes."""
@@ -240,7 +235,8 @@ def flags_of() -> dict[str, set[str]]:
     assert {"config", "workdir", "distributed"} <= found["t2t.train"]
     others = {f"benchmarks.{path.stem}": path for path in (ROOT / "benchmarks").glob("*.py")}
     others["launch/local.py"] = ROOT / "launch" / "local.py"
-    return found | {name: list_options(path) for name, path in others.items()}
+    options = re.compile(r"add_argument\(\s*\"--([\w-]+)")  # of argparse
+    return found | {n: {*options.findall(path.read_text("utf-8"))} for n, path in others.items()}
 
 
 def split_commands(code: str) -> Iterator[tuple[str, list[str]]]:
@@ -302,21 +298,19 @@ def run_commands(page: str, folder: Path, tiny: Sequence[str]) -> str:
     Returns what they print. `tiny` are flags of training and sweeps. Packages are not installed.
     """
     bin_folder, home = folder / "bin", folder / "home"
-    bin_folder.mkdir()
     home.mkdir()
     real = shlex.quote(sys.executable)
-    (bin_folder / "python").write_text(
+    write_program(
+        bin_folder / "python",
         "#!/usr/bin/env bash\n"
         'case "${2:-}" in\n'
         # In place of the page's number of steps: two different ones would be refused.
         f't2t.train | t2t.sweep) exec {real} "${{@/#*.steps=*/{STEPS}}}" {" ".join(tiny)} ;;\n'
         f't2t.inspect_heads) exec {real} "$@" --importance=4 ;;\n'
         f'*) exec {real} "$@" ;;\n'
-        "esac\n"
+        "esac\n",
     )
-    (bin_folder / "pip").write_text("#!/usr/bin/env bash\n")
-    for program in bin_folder.iterdir():
-        program.chmod(0o755)
+    write_program(bin_folder / "pip", "#!/usr/bin/env bash\n")
     environment = os.environ | {
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT}:{folder / 'site'}",

@@ -127,11 +127,22 @@ def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
         (["--strategy=sampling", "--n_best=2"], "use --num_samples=2"),
         (["--n_best=9"], "--n_best=9 does not fit decoding.beam_size="),
         (["--strategy=sampling", "--backend=ctranslate2"], "='sampling' needs --backend=jax"),
+        (["--input=no.txt", "--output=out"], "--input=no.txt is no file"),
+        (["--input=in.txt"], "--input=in.txt needs --output=DIR"),
+        (["--input=in.txt", "--output=."], "is the folder of"),
+        (["--input=in.txt,sub/in.txt", "--output=out"], "would both become"),
+        (["--input=in.txt", "--output=out", "--read_ahead=1"], "--read_ahead is for standard"),
+        (["--part=2/4"], "--part is for --input; add it"),
     ],
 )
-def test_flags_that_do_not_fit_are_refused(run: Path, flags: list[str], message: str) -> None:
+def test_flags_that_do_not_fit_are_refused(
+    run: Path, tmp_path: Path, flags: list[str], message: str
+) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("in.txt", "sub/in.txt"):
+        (tmp_path / name).write_text("Dogs.\n")
     flags = ["t2t.translate", f"--workdir={run}", *flags]
-    assert message in programs.refuse(*flags, given=b"Dogs climb.\n")
+    assert message in programs.refuse(*flags, folder=tmp_path, given=b"Dogs climb.\n")
 
 
 def test_prefixes_come_from_a_file_with_one_for_each_line(run: Path, tmp_path: Path) -> None:
@@ -176,25 +187,6 @@ def test_files_are_translated_as_through_a_pipe(run: Path, tmp_path: Path) -> No
     piped = call(run, *flags[:-1], given=path.read_bytes()).stdout
     assert (output / "a.txt").read_text("utf-8") == piped
     assert [line.split("\t")[0] for line in piped.splitlines()] == [*"112334455"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--input=no.txt", "--output=out"], "--input=no.txt is no file"),
-        (["--input=in.txt"], "--input=in.txt needs --output=DIR"),
-        (["--input=in.txt", "--output=."], "is the folder of"),
-        (["--input=in.txt,sub/in.txt", "--output=out"], "would both become"),
-        (["--input=in.txt", "--output=out", "--read_ahead=1"], "--read_ahead is for standard"),
-        (["--part=2/4"], "--part is for --input; add it"),
-    ],
-)
-def test_wrong_bulk_is_refused(run: Path, tmp_path: Path, flags: list[str], message: str) -> None:
-    (tmp_path / "sub").mkdir()
-    for name in ("in.txt", "sub/in.txt"):
-        (tmp_path / name).write_text("Dogs.\n")
-    flags = ["t2t.translate", f"--workdir={run}", *flags]
-    assert message in programs.refuse(*flags, folder=tmp_path)
 
 
 def test_settings_name_code_plugins_packages_and_parameters(

@@ -40,7 +40,7 @@ from t2t.inspect_data import print_report
 from t2t.model.attention import dot_product_attention
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
-from t2t.model.interface import Model, Params, Prediction, merge, name_leaves
+from t2t.model.interface import Params, merge, name_leaves
 from t2t.model.layers import FeedForward
 from t2t.model.position import Position, find_offsets
 from t2t.ops.build_model import describe_model, describe_parameters
@@ -55,7 +55,7 @@ from t2t.training.state import init_state
 from t2t.training.step import make_train_step
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import pair
-from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, draw_params
+from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, TGT_OUT, draw_params
 from tests.tiny_training import make_config, read_figures
 from tests.training.test_step import VOCAB_SIZE, make_batch
 from tests.training.test_step_pairs import make_config as make_pair_config
@@ -377,23 +377,6 @@ def test_muon_updates_the_matrices_that_variants_declare_and_the_log_names_the_r
     )
 
 
-def test_gradients_are_clipped_before_a_registered_optimizer() -> None:
-    @register("training.optimizer", "sgd")
-    def sgd(
-        config: Config, schedule: optax.Schedule, parameters: Any
-    ) -> optax.GradientTransformation:
-        del config, parameters
-        return optax.sgd(schedule)
-
-    constant = TrainingConfig(schedule="constant", warmup_steps=1, learning_rate=1.0)
-    training = dataclasses.replace(constant, optimizer="sgd", clip_norm=0.5)
-    optimizer = make_optimizer(Config(training=training))
-    gradient = {"weight": jnp.array([3.0, 4.0])}
-    _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)  # learning rate 0
-    updates, _ = optimizer.update(gradient, state, gradient)
-    np.testing.assert_allclose(updates["weight"], [-0.3, -0.4], rtol=1e-6)
-
-
 def write_json_lines(folder: Path) -> dict[str, Any]:
     """Writes corpora of three splits; returns the config values to read them."""
     splits = {"train": PAIRS[:300], "validation": PAIRS[300:308], "newstest": PAIRS[308:312]}
@@ -423,33 +406,20 @@ def test_registered_source_is_prepared_and_inspected(
 
 def test_registered_loss_is_that_of_training() -> None:
     use_example("loss")
-    random = np.random.default_rng(0)
-    hidden, table = (random.normal(size=shape).astype("f") for shape in ((2, 3, 4), (5, 4)))
-    targets, weights = random.integers(0, 5, (2, 3)), np.array([[1, 1, 1], [1, 1, 0]], "f")
-    arrays = [jnp.asarray(x) for x in (hidden, table, targets, weights)]
-    made = Prediction(arrays[0], arrays[1], arrays[2], arrays[3], {})
-    batch: Any = DeviceBatch(*arrays)  # nothing reads it
-
-    class Fixed(Model):
-        def __init__(self) -> None:
-            pass
-
-        def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
-            del batch, key
-            return made
-
-    model = Fixed()
+    structure, params = draw_params(SMALL)
+    weights = np.array([[1, 1, 1, 0], [1, 1, 1, 0]], "f")
+    model, batch = merge(structure, params), DeviceBatch(SRC, TGT_IN, TGT_OUT, jnp.array(weights))
 
     def sum_losses(name: str) -> tuple[Any, ...]:
-        loss = make_loss(Config(training=TrainingConfig(loss=name)))
-        return loss.sum_losses(model, batch, None)
+        return make_loss(Config(training=TrainingConfig(loss=name))).sum_losses(model, batch, None)
 
     loss, tokens, _ = sum_losses("poly1")
-    logits = hidden @ table.T
-    p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    p = np.take_along_axis(p, targets[..., None], axis=-1)[..., 0]
+    hidden, table = map(np.asarray, model.predict(batch)[:2])
+    exponentials = np.exp(hidden @ table.T)
+    p = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    p = np.take_along_axis(p, np.asarray(TGT_OUT)[..., None], axis=-1)[..., 0]
     assert float(loss) == pytest.approx(float(np.sum((1 - p - np.log(p)) * weights)), rel=1e-5)
-    assert tokens == 5
+    assert tokens == 6
     register("training.loss", "mean")(lambda model, batch, key: jnp.mean(batch.weights))
     with pytest.raises(ConfigError, match=r"training\.loss='mean': .* expected \(model, batch, "):
         sum_losses("mean")

@@ -14,8 +14,8 @@ import yaml
 
 from t2t.runtime.command_line import INTERRUPTED
 from t2t.training.early_stopping import STOPPED_EARLY
+from tests.programs import ROOT, write_program
 
-ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"
 # The manifest's fields, all of which are in JobSet's published schema (v1alpha2).
 FIELDS = set(
@@ -85,8 +85,7 @@ while true; do sleep 0.05; done
 
 
 def start_container(folder: Path, argument: str) -> subprocess.Popen[bytes]:
-    (folder / "python").write_text(PYTHON)
-    (folder / "python").chmod(0o755)
+    write_program(folder / "python", PYTHON)
     names = {"PATH": f"{folder}:{os.environ['PATH']}", "STUBS": str(folder)}
     command = [str(LAUNCH / "container.sh"), "t2t.train", argument]
     return subprocess.Popen(command, env=os.environ | names)

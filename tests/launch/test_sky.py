@@ -19,9 +19,9 @@ import yaml
 from t2t.runtime.command_line import INTERRUPTED
 from t2t.training import provenance
 from t2t.training.run_directory import list_steps
+from tests.programs import ROOT, write_program
 from tests.tiny_training import change, make_config, write_recipe
 
-ROOT = Path(__file__).parents[2]
 TASKS = sorted((ROOT / "launch" / "sky").glob("*.yaml"))
 ABORTED = 134  # a process that lost another
 
@@ -119,10 +119,8 @@ def start_nodes(folder: Path, program: str) -> list[subprocess.Popen[bytes]]:
         probe.bind(("localhost", 0))
         script = script.replace(":8476", f":{probe.getsockname()[1]}")
     (folder / "run.sh").write_text(script)
-    python = folder / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
+    python = f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'
+    write_program(folder / ".venv" / "bin" / "python", python)
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "XLA_FLAGS": re.sub("device_count=8", "device_count=2", os.environ["XLA_FLAGS"]),
@@ -155,9 +153,7 @@ def checkout(tmp_path: Path) -> Path:
     git(folder, "init", "--quiet")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message=first")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "sky").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    (tmp_path / "bin" / "sky").chmod(0o755)
+    write_program(tmp_path / "bin" / "sky", '#!/bin/sh\nprintf "%s\\n" "$@"\n')
     return folder
 
 

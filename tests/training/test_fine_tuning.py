@@ -179,17 +179,6 @@ def test_bias_of_the_logits_is_taken_piece_by_piece(vocabularies: dict[str, Voca
     assert ("output_bias", "random: not in the source", 0) in outcomes
 
 
-def test_special_tokens_are_matched_by_id_and_tags_are_no_text(
-    vocabularies: dict[str, Vocabulary],
-) -> None:
-    old, new = vocabularies["shared"].tgt, vocabularies["tagged"].tgt
-    tag = new.with_tag("<2de>").tag_ids[0]
-    ids = match_pieces(old, new)
-    assert [*ids[:4]] == [0, 1, 2, 3]
-    assert ids[tag] == -1
-    assert match_pieces(new, new)[tag] == tag
-
-
 def test_nothing_that_fits_is_refused(vocabularies: dict[str, Vocabulary]) -> None:
     vocabulary = vocabularies["shared"]
     new = make_params(vocabulary, "all")

@@ -183,16 +183,6 @@ def test_second_signal_is_not_held_up(run: Run) -> None:
     assert list_steps(run.workdir) == [4]
 
 
-def test_run_that_is_beyond_its_end_stays_there(run: Run) -> None:
-    run.train()
-    again = Run(run.workdir, steps=7)
-    state, finished = again.train()
-    assert finished
-    assert int(state.step) == 10
-    assert again.validated == []
-    assert list_steps(run.workdir) == [4, 8, 10]
-
-
 def test_state_after_too_many_skipped_steps_is_not_saved(run: Run) -> None:
     def diverge(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
         state, metrics = add(state, batch)

@@ -145,9 +145,9 @@ class UnderWay:
 
 
 def test_data_that_comes_while_a_step_is_at_work_is_not_waited_for(tmp_path: Path) -> None:
-    report = make_report(tmp_path, every=1)
+    report, done = make_report(tmp_path, every=1), jax.block_until_ready(make_metrics())
     under_way = make_metrics()._replace(loss=cast(jax.Array, UnderWay()))
-    for step, metrics in enumerate([make_metrics(), under_way, make_metrics()], start=1):
+    for step, metrics in enumerate([done, under_way, done], start=1):
         with report.waiting():
             time.sleep(0.01)
         report.add(step, metrics)
