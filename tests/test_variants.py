@@ -273,15 +273,11 @@ def test_float32_result_of_a_part_is_rounded_to_the_dtype_of_the_model(
     assert not any(x.dtype == jnp.float32 for x in found)
 
 
-def read_example_of_shardings() -> dict[str, Any]:
+def test_example_of_shardings_runs_on_any_mesh() -> None:
     page = Path("docs/extending.md").read_text("utf-8").split("### On a mesh")[1]
     names: dict[str, Any] = {"jnp": jnp}
     exec(page.split("```python")[1].split("```")[0], names)
-    return names
-
-
-def test_example_of_shardings_runs_on_any_mesh() -> None:
-    look_back = read_example_of_shardings()["look_back"]
+    look_back = names["look_back"]
     ids = jnp.arange(8 * 4).reshape(8, 4) % 12
     x, table = (jnp.sin(jnp.arange(float(np.prod(s)))).reshape(s) for s in ((8, 4, 16), (12, 16)))
     wanted = look_back(x, table, ids)
