@@ -56,6 +56,7 @@ from t2t.training.step import make_train_step
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import pair
 from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, TGT_OUT, draw_params
+from tests.model.test_build import check_cached_decoding
 from tests.tiny_training import make_config, read_figures
 from tests.training.test_step import VOCAB_SIZE, make_batch
 from tests.training.test_step_pairs import make_config as make_pair_config
@@ -108,20 +109,7 @@ def register_parts() -> None:
 def test_decoding_with_the_cache_equals_teacher_forcing(attention: str, kind: str) -> None:
     register_parts()
     parts = PARTS | {"kind": kind, "attention": attention}
-    structure, params = draw_params(dataclasses.replace(SMALL, **parts))
-
-    @jax.jit
-    def run(params: Params) -> tuple[jax.Array, Any]:
-        model = merge(structure, params)
-        cache = model.init_cache(SRC, 1, TGT_IN.shape[1])
-        return model(SRC, TGT_IN), cache
-
-    decode_step = jax.jit(lambda params, *others: merge(structure, params).decode_step(*others))
-    wanted, cache = run(params)
-    for step in range(TGT_IN.shape[1]):
-        tokens = TGT_IN[:, step : step + 1]
-        logits, cache = decode_step(params, tokens, jnp.zeros_like(tokens), cache)
-        np.testing.assert_allclose(logits[:, 0], wanted[:, step], atol=1e-4)
+    check_cached_decoding(*draw_params(dataclasses.replace(SMALL, **parts)))
 
 
 def register_kerple() -> None:
