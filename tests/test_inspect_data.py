@@ -9,7 +9,7 @@ import pytest
 
 from t2t.api.inspect_corpus import inspect_data
 from t2t.config import Config, DataConfig, TokenizerConfig
-from t2t.data.corpus_report import DataReport, format_report, report_data
+from t2t.data.corpus_report import format_report, report_data
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.inspect_data import print_report
 from tests import programs
@@ -66,12 +66,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def report(config: Config, folder: Path) -> DataReport:
-    return report_data(config, Vocabulary.load(folder))
-
-
-def test_pairs_words_and_byte_pieces_are_counted(report: DataReport) -> None:
+def test_pairs_words_and_byte_pieces_are_counted(config: Config, folder: Path) -> None:
+    report = report_data(config, Vocabulary.load(folder))
     train, test = report.splits["train"], report.splits["test"]
     assert report.vocab_size == {"src": 500, "tgt": 500}
     assert (train.pairs, test.pairs) == (8, 4)

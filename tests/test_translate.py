@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -48,16 +47,11 @@ def call(run: Path, *flags: str, given: bytes = b"") -> subprocess.CompletedProc
     return programs.run("t2t.translate", f"--workdir={run}", *flags, given=given)
 
 
-def translate(
-    run: Path, checkpoint: str = "best", read_ahead: int | None = None, **options: Any
-) -> Any:
-    translator = LineTranslator(ModelRequest((run,), checkpoint), **options)
-    return translate_lines(translator, iter(LINES), read_ahead)
-
-
 def test_each_line_gives_a_line_however_many_are_read_ahead(run: Path) -> None:
+    translator = LineTranslator(ModelRequest((run,)))
     together, apart = (
-        [found.text for found, *_ in translate(run, read_ahead=size)] for size in (None, 2)
+        [found.text for found, *_ in translate_lines(translator, iter(LINES), read_ahead)]
+        for read_ahead in (None, 2)
     )
     assert together == apart
     assert [bool(text) for text in together] == [True, False, True, True, True]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from t2t.api import evaluate_run, notebook, train_run
-from t2t.api.run import Run
 from t2t.config import Config, ConfigError, DataConfig
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import EvaluationError
@@ -19,11 +18,6 @@ from tests.evaluation.saved_evaluations import save, spoil
 from tests.tiny_run import PAIRS, make_run
 
 untyped: Any = notebook  # as notebooks call it
-
-
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return notebook.load(make_run(tmp_path_factory.mktemp("runs") / "run"))
 
 
 def test_training_has_the_writers_and_paths_of_the_program(tmp_path: Path) -> None:
@@ -97,8 +91,8 @@ def test_notebook_shows_a_comparison_with_a_picture_and_the_scores_of_an_evaluat
     assert "bleu_lowercase" in shown
 
 
-def test_contradictions_and_wrong_types_are_refused(loaded: Run) -> None:
-    evaluate = functools.partial(untyped.evaluate, loaded)
+def test_contradictions_and_wrong_types_are_refused(run: Path) -> None:
+    evaluate = functools.partial(untyped.evaluate, notebook.load(run))
     calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: evaluate(checkpoint=10), "checkpoint=10 chooses parameters, but Run"),
         (

@@ -11,7 +11,6 @@ import sys
 import time
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -26,14 +25,9 @@ TASKS = sorted((ROOT / "launch" / "sky").glob("*.yaml"))
 ABORTED = 134  # a process that lost another
 
 
-def read(path: Path) -> dict[str, Any]:
-    task: dict[str, Any] = yaml.safe_load(path.read_text())
-    return task
-
-
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
 def test_task_names_what_exists(path: Path) -> None:
-    task = read(path)
+    task = yaml.safe_load(path.read_text())
     module, *flags = task["envs"]["PROGRAM"].split()
     assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
     named = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
@@ -113,7 +107,7 @@ def test_nodes_of_a_task_train_together_and_save_together(tmp_path: Path) -> Non
 
 def start_nodes(folder: Path, program: str) -> list[subprocess.Popen[bytes]]:
     """Starts the script of `gpu-4x8.yaml` on two nodes; `folder` is their working directory."""
-    script = read(ROOT / "launch" / "sky" / "gpu-4x8.yaml")["run"]
+    script = yaml.safe_load((ROOT / "launch" / "sky" / "gpu-4x8.yaml").read_text())["run"]
     assert script.count(":8476") == 1
     with socket.socket() as probe:
         probe.bind(("localhost", 0))

@@ -71,11 +71,6 @@ def take(params: Params, source: Source, vocabulary: Vocabulary) -> tuple[Params
     return jax.device_get(taken), outcomes
 
 
-def table(params: Params, name: str) -> np.ndarray:
-    array: np.ndarray = params[name]["table"]
-    return array
-
-
 @pytest.mark.parametrize("layers", [1, 4])
 def test_what_has_the_same_shape_is_taken_and_the_table_says_what_is_not(
     layers: int, vocabularies: dict[str, Vocabulary]
@@ -134,14 +129,14 @@ def test_rows_of_equal_pieces_are_taken_from_the_table_of_the_same_role(
         side = after.src if name == "src_embedding" else after.tgt
         counts[name] = 0
         for token, piece in enumerate(side.pieces(range(side.vocab_size))):
-            wanted = table(new, name)[token]
+            wanted = new[name]["table"][token]
             for other in reversed(roles[name]):
                 theirs = before.src if other == "src_embedding" else before.tgt
                 pieces = theirs.pieces(range(theirs.vocab_size))
                 if other in old and piece in pieces:
-                    wanted = table(old, other)[pieces.index(piece)]
-            counts[name] += bool((wanted != table(new, name)[token]).any())
-            np.testing.assert_array_equal(table(taken, name)[token], wanted)
+                    wanted = old[other]["table"][pieces.index(piece)]
+            counts[name] += bool((wanted != new[name]["table"][token]).any())
+            np.testing.assert_array_equal(taken[name]["table"][token], wanted)
     unused = {row[0] for row in describe_outcomes(outcomes, make_source(old, before)) if not row[2]}
     read = {other for name, others in roles.items() if name in new for other in others}
     assert unused == {name for name in old if "embedding" in name} - read
