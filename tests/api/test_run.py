@@ -25,7 +25,6 @@ from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import merge
 from t2t.ops.build_model import init_model
 from t2t.training.run_directory import RunError
-from tests import programs
 from tests.api.test_encoder_states import make_model
 from tests.tiny_run import PAIRS, make_run
 
@@ -304,11 +303,3 @@ def test_fork_says_that_it_cannot_compute_and_a_run_stays_in_its_process(
     ):
         with pytest.raises(RunError, match="this process is a fork of one that has used JAX, wh"):
             compute()
-
-
-def test_package_is_imported_without_jax() -> None:
-    code = (
-        "import sys, t2t; t2t.train, t2t.evaluate, t2t.compare\n"
-        "print([name for name in sys.modules if name in ('jax', 'numpy')])"
-    )
-    assert programs.run_python("-c", code).stdout == "[]\n"
