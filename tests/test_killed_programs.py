@@ -13,8 +13,6 @@ from tests.moments import Moment, kill_parent_at
 from tests.programs import Program
 from tests.tiny_training import STEPS, change, make_config, write_recipe
 
-WATCH = ["t2t.evaluate", "--watch", "--beam_size=1", "--checkpoint=last,avg:2"]
-
 pytestmark = pytest.mark.slow
 
 
@@ -37,7 +35,8 @@ def test_kills_lose_no_finished_score(tmp_path: Path) -> None:
     workdir = tmp_path / "run"
     write_recipe(config, tmp_path / "recipe.py")
     training = ["t2t.train", f"--config={tmp_path}/recipe.py", f"--workdir={workdir}"]
-    watching = [*WATCH, f"--workdir={workdir}"]
+    flags = ["--watch", "--beam_size=1", "--checkpoint=last,avg:2"]
+    watching = ["t2t.evaluate", *flags, f"--workdir={workdir}"]
     before: dict[str, bytes] = {}
     for number, moment in enumerate(KILLS, start=1):
         killed = "tests.moments", "SIGKILL"

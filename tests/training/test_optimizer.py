@@ -105,8 +105,7 @@ def test_evaluation_parameters_are_placed_as_the_parameters() -> None:
 
 
 TINY = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=4)
-MATRICES = {"query": (0, 2), "output": (1, 2), "inner": (1, 2), "outer": (0, 1)}
-PARAMETERS = {name: Parameter((), matrix) for name, matrix in (*MATRICES.items(), ("table", None))}
+PARAMETERS = {"query": Parameter((), (0, 2)), "outer": Parameter((), (0, 1))}
 CONFIG = Config(training=TrainingConfig(adam_b1=0.9, adam_b2=0.999, adam_eps=1e-8))
 
 
