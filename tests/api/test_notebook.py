@@ -104,7 +104,7 @@ def test_contradictions_and_wrong_types_are_refused(run: Path) -> None:
             "testset replaces the split: leave out split",
         ),
         (lambda: evaluate(measures=3), r"measures=3 is not of type tuple\[str, ...\]"),
-        (lambda: evaluate(decoding="beam_size=1"), "decoding='beam_size=1' is not of .*Mapping"),
+        (lambda: evaluate(decoding="beam_size=1"), "decoding='beam_size=1' is not of type .*Map"),
         (lambda: evaluate(decoding={"beams": 1}), "decoding.beams=1: no such field; perhaps dec"),
         (lambda: evaluate(beams=3), "beams=3: no such field; perhaps beam_size"),
         (lambda: untyped.load([]), "workdir is empty; name a run directory, or several"),
