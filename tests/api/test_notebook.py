@@ -107,6 +107,7 @@ def test_contradictions_and_wrong_types_are_refused(run: Path) -> None:
         (lambda: evaluate(decoding="beam_size=1"), "decoding='beam_size=1' is not of type .*Map"),
         (lambda: evaluate(decoding={"beams": 1}), "decoding.beams=1: no such field; perhaps dec"),
         (lambda: evaluate(beams=3), "beams=3: no such field; perhaps beam_size"),
+        (lambda: evaluate(workdir="a"), "workdir: the run directory is the first argument; leave"),
         (lambda: untyped.load([]), "workdir is empty; name a run directory, or several"),
         (lambda: untyped.load("a", ["last", "10"]), r"checkpoint=\['last', '10'\] is not of type"),
         (lambda: untyped.load("a", mean="median"), "mean='median' is unknown; use one of prob"),
