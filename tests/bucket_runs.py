@@ -35,6 +35,7 @@ def train_on_one_device(config: Config, workdir: str, moment: str = "") -> None:
         train_run.train(config, make_path(workdir))
 
 
-def assert_same_run(workdir: Path, other: Path, steps: int) -> None:
+def assert_same_run(workdir: Path | str, other: Path, steps: int) -> None:
+    workdir = make_path(workdir)
     assert_same_training(workdir, other, steps, "train/", "validation/")
     assert list_steps(workdir) == list_steps(other)

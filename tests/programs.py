@@ -115,18 +115,22 @@ class Program:
             return self.stdout + self.stderr
         return b"".join(path.read_bytes() for path in self._streams[1:]).decode()
 
+    @property
+    def pid(self) -> int:
+        assert self._process.pid
+        return self._process.pid
+
     def poll(self) -> int | None:
         return self._process.exitcode
 
     def find_children(self) -> list[int]:
         """Returns the ids of the processes that the program has started, in order."""
-        pid = self._process.pid
-        return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return sorted(map(int, children.split()))
 
     def send_signal(self, number: signal.Signals) -> None:
-        assert self._process.pid
         if self.poll() is None:
-            os.kill(self._process.pid, number)
+            os.kill(self.pid, number)
 
     def wait(self, timeout: float = 1200) -> int:
         """Waits for the end; returns the exit status, or the negative number of a signal."""
@@ -146,6 +150,14 @@ def run(
     with Program(*command, given=given, folder=folder, environment=environment) as program:
         status = program.wait()
     return subprocess.CompletedProcess(command, status, program.stdout, program.stderr)
+
+
+def write_program(path: Path, text: str) -> Path:
+    """Writes a script that can be called, such as a stub of another program."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
 
 
 def refuse(*command: str, **given: Any) -> str:

@@ -251,17 +251,29 @@ def encode(parameters: Parameters, config: ModelConfig, src: list[int]) -> Rows:
 
 
 def apply_layers(
-    layers: Parameters, config: ModelConfig, x: Rows, visible: Rows, bias: Rows | None
+    layers: Parameters,
+    config: ModelConfig,
+    x: Rows,
+    visible: Rows,
+    bias: Rows | None,
+    memory: Rows | None = None,
 ) -> Rows:
-    """Self-attention and feed-forward, layer by layer."""
+    """Self-attention, attention to the memory of a decoder, and feed-forward, layer by layer."""
     for _, layer in sorted(layers.items()):
         if own := layer.get("own_position"):
-            bias = make_bias(own["table"], config, len(x), causal=False)
+            bias = make_bias(own["table"], config, len(x), causal=memory is not None)
 
         def attend_self(x: Rows, layer: Parameters = layer, bias: Rows | None = bias) -> Rows:
             return multi_head_attention(layer["self_attention"], config, x, x, visible, bias)
 
+        def attend_memory(x: Rows, layer: Parameters = layer) -> Rows:
+            assert memory is not None
+            everything = np.ones((len(x), len(memory)), bool)
+            return multi_head_attention(layer["cross_attention"], config, x, memory, everything)
+
         x = add_residual(layer.get("self_residual", {}), config, x, attend_self)
+        if memory is not None:
+            x = add_residual(layer.get("cross_residual", {}), config, x, attend_memory)
         x = add_feed_forward(layer, config, x)
     return x
 
@@ -269,22 +281,9 @@ def apply_layers(
 def decode(parameters: Parameters, config: ModelConfig, memory: Rows, tgt_in: list[int]) -> Rows:
     x = embed(parameters, "tgt", config, tgt_in)
     past = np.array([[s <= t for s in range(len(tgt_in))] for t in range(len(tgt_in))])
-    everything = np.ones((len(tgt_in), len(memory)), bool)
     table = parameters.get("tgt_position", {}).get("table")
     bias = make_bias(table, config, len(tgt_in), causal=True)
-    for _, layer in sorted(parameters["decoder"].items()):
-        if own := layer.get("own_position"):
-            bias = make_bias(own["table"], config, len(tgt_in), causal=True)
-
-        def attend_self(x: Rows, layer: Parameters = layer, bias: Rows | None = bias) -> Rows:
-            return multi_head_attention(layer["self_attention"], config, x, x, past, bias)
-
-        def attend_memory(x: Rows, layer: Parameters = layer) -> Rows:
-            return multi_head_attention(layer["cross_attention"], config, x, memory, everything)
-
-        x = add_residual(layer.get("self_residual", {}), config, x, attend_self)
-        x = add_residual(layer.get("cross_residual", {}), config, x, attend_memory)
-        x = add_feed_forward(layer, config, x)
+    x = apply_layers(parameters["decoder"], config, x, past, bias, memory)
     return normalize(parameters.get("decoder_norm"), config, x)
 
 

@@ -4,7 +4,6 @@ import ast
 import contextlib
 import importlib.util
 import inspect
-import json
 import os
 import re
 import shlex
@@ -13,19 +12,19 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import t2t
+from docs.list_results import list_results
 from docs.make_config_page import PAGE, make_page
 from t2t.__main__ import list_programs
 from t2t.api import notebook
 from t2t.api.run import Run
 from t2t.config.fields import Config, flatten
 from t2t.config.requests import describe_flags, find_request
+from tests.programs import ROOT, write_program
 
-ROOT = Path(__file__).parents[1]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [*READ, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md"))]
 PAGES += [ROOT / folder / "README.md" for folder in ("benchmarks", "tests")]
@@ -113,105 +112,9 @@ def test_files_that_are_named_exist(page: Path) -> None:
 
 
 def test_results_are_those_of_their_raw_files() -> None:
-    def read(name: str) -> Any:
-        return json.loads((ROOT / "benchmarks" / "results" / name).read_text("utf-8"))
-
-    def bleu(value: float, interval: Sequence[float], sign: str = "") -> str:
-        return f"{value:{sign}.2f} BLEU [{interval[0]:.2f}, {interval[1]:.2f}]"
-
-    def test_score(run: dict[str, Any]) -> str:
-        [scores] = [run[name]["measures"] for name in run if name.startswith("test")]
-        return bleu(scores["bleu_multi30k"]["value"], scores["bleu_multi30k"]["interval"])
-
-    german, french = read("multi30k/students-10000.json"), read("multi30k/french.json")["runs"]
-    students, gain = german["mean_of_three_students"], german["students_against_teachers"]
-    quickstart = read("quickstart/muon.json")["runs"][0]["quickstart"]
-    training = read("training/cpu-large-pages.json")
-    peers = {size: min_ratio(training[size]["comparison"]) for size in ("tiny", "small", "base")}
-    large = read("data/large-corpus.json")["sizes"][-1]["prepare"]
-    digits = read("other-sequences.json")["digits"]["runs"]
-    compiled = {
-        kind: [
-            ratio[kind]
-            for ratio in read(f"compiled/flax-wmt-{device}.json")["t2t_over_flax"]
-            if ratio["dropout"] == "none"
-        ]
-        for device, kind in (("gpu", "hbm_bytes"), ("tpu", "cycles"))
-    }
-    decoding = []
-    for size in ("tiny", "base"):
-        programs = read(f"decoding/cpu-{size}.json")[size]["comparison"]["tokens_per_second"]
-        speed = {program["name"]: program["median"] for program in programs}
-        decoding.append(speed["t2t float32"] / speed["CTranslate2, workers: 2, threads: 1"])
-    rates = [
-        100 * cell["rate"]
-        for cell in read("verdicts.json")["cells"]
-        if min(cell["seeds"]) > 1 or cell["seeds"] == [1, 3]
-    ]
-    gpu = {name: step["rows"] for name, step in read("gpu/h100.json")["steps"].items()}
-    steps = [gpu["training"][f"{size}, 32,768 positions"] for size in ("base", "big")]
-    beside = [gpu["peers"][name]["tokens_per_second"] for name in ("t2t", "Flax WMT example")]
-    taught = "sequences, int8 is better than alone, int8"
-    [verdict] = [
-        line
-        for line in read("pipelines/distil-multi30k.json")["verdicts"]
-        if line.startswith(taught)
-    ]
-    tries = read("first_try.json")["runs"]
-    better = [
-        tries[name.replace("tuned", "fitted")]["chrf"]["value"] / tries[name]["chrf"]["value"]
-        for name in tries
-        if "tuned" in name
-    ]
-    results = [
-        f"{min(better):.2f} to {max(better):.2f} times",
-        bleu(quickstart["bleu"], quickstart["interval"]),
-        bleu(*students["test"]["bleu_multi30k"][:2]),
-        test_score(german["runs"]["seed-2/student-de-en"]),
-        ", ".join(test_score(french[f"student-{pair}"]) for pair in ("en-fr", "fr-en")),
-        bleu(*find_difference(verdict), "+"),
-        bleu(*read_verdict("transfer/1000", "from-translation"), "+"),
-        bleu(gain["test"]["difference"], gain["test"]["interval"], "+"),
-        bleu(*read_verdict("low_resource", "original_pairs")),
-        bleu(*read_verdict("quickstart", "no_positions")),
-        bleu(*read_verdict("families", "P-prefix_lm")),
-        ", ".join(f"{ratio:.2f}" for ratio in peers.values()) + " times as fast",
-        ", ".join(f"{ratio:.2f}" for ratio in decoding) + " times as fast",
-        f"{min(rates):.2f} to {max(rates):.2f}% of the time",
-        f"{large['seconds'] / 60:.1f} minutes, {large['peak_gigabytes']:.1f} GB",
-        ", ".join(f"{run['measures']['exact_match']['value']:.1f}" for run in digits) + "%",
-        "; ".join(
-            ", ".join(f"{value:.2f}" for value in compiled[kind]) + f" of the {name}"
-            for kind, name in (("hbm_bytes", "bytes"), ("cycles", "cycles"))
-        ),
-        ", ".join(f"{step['tokens_per_second']:,.0f}" for step in steps)
-        + f" target tokens/s; {beside[0] / beside[1]:.2f} times as fast",
-    ]
     page = (ROOT / "docs" / "results.md").read_text("utf-8")
-    assert [result for result in results if f"| {result} |" not in page] == []
-
-
-def read_verdict(sweep: str, row: str) -> tuple[float, tuple[float, float]]:
-    """Difference of BLEU from base, and its interval, in the report of a sweep."""
-    path = ROOT / "benchmarks" / "results" / "sweeps" / sweep
-    path = path / "report.md" if path.is_dir() else path.with_suffix(".md")
-    [verdict] = re.findall(rf"^- {row} is .* base: .*bleu.*", path.read_text("utf-8"), re.M)[:1]
-    return find_difference(verdict)
-
-
-def find_difference(verdict: str) -> tuple[float, tuple[float, float]]:
-    """The difference and its interval in a line of a report."""
-    number = r"([-+][\d.]+)"
-    found = re.search(rf"{number} (?:bleu\w* )?\(95% interval {number} to {number}", verdict)
-    assert found
-    difference, low, high = map(float, found.groups())
-    return difference, (low, high)
-
-
-def min_ratio(comparison: Sequence[dict[str, Any]]) -> float:
-    """How many times as fast as the fastest program that is not ours."""
-    others = [row for row in comparison if not row["name"].startswith("t2t")]
-    return min(float(row["ours_over_this"]) for row in others)
+    missing = [result for result in list_results() if f"| {result} |" not in page]
+    assert missing == [], "python -m docs.list_results prints them"
 
 
 def list_flags(program: str) -> dict[str, str]:
@@ -228,11 +131,6 @@ def test_every_flag_has_help(program: str) -> None:
     assert not missing
 
 
-def list_options(path: Path) -> set[str]:
-    """Names of the options that a program gives argparse."""
-    return {*re.findall(r"add_argument\(\s*\"--([\w-]+)", path.read_text("utf-8"))}
-
-
 @pytest.fixture(scope="module")
 def flags_of() -> dict[str, set[str]]:
     """The flags of each program, by the name that `python -m` takes."""
@@ -240,7 +138,8 @@ def flags_of() -> dict[str, set[str]]:
     assert {"config", "workdir", "distributed"} <= found["t2t.train"]
     others = {f"benchmarks.{path.stem}": path for path in (ROOT / "benchmarks").glob("*.py")}
     others["launch/local.py"] = ROOT / "launch" / "local.py"
-    return found | {name: list_options(path) for name, path in others.items()}
+    options = re.compile(r"add_argument\(\s*\"--([\w-]+)")  # of argparse
+    return found | {n: {*options.findall(path.read_text("utf-8"))} for n, path in others.items()}
 
 
 def split_commands(code: str) -> Iterator[tuple[str, list[str]]]:
@@ -302,21 +201,19 @@ def run_commands(page: str, folder: Path, tiny: Sequence[str]) -> str:
     Returns what they print. `tiny` are flags of training and sweeps. Packages are not installed.
     """
     bin_folder, home = folder / "bin", folder / "home"
-    bin_folder.mkdir()
     home.mkdir()
     real = shlex.quote(sys.executable)
-    (bin_folder / "python").write_text(
+    write_program(
+        bin_folder / "python",
         "#!/usr/bin/env bash\n"
         'case "${2:-}" in\n'
         # In place of the page's number of steps: two different ones would be refused.
         f't2t.train | t2t.sweep) exec {real} "${{@/#*.steps=*/{STEPS}}}" {" ".join(tiny)} ;;\n'
         f't2t.inspect_heads) exec {real} "$@" --importance=4 ;;\n'
         f'*) exec {real} "$@" ;;\n'
-        "esac\n"
+        "esac\n",
     )
-    (bin_folder / "pip").write_text("#!/usr/bin/env bash\n")
-    for program in bin_folder.iterdir():
-        program.chmod(0o755)
+    write_program(bin_folder / "pip", "#!/usr/bin/env bash\n")
     environment = os.environ | {
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT}:{folder / 'site'}",

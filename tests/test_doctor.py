@@ -93,8 +93,7 @@ def test_disk_has_to_hold_the_checkpoints_that_a_recipe_keeps(
 def test_accelerator_that_jax_does_not_use_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
-    (tmp_path / "nvidia-smi").chmod(0o755)
+    programs.write_program(tmp_path / "nvidia-smi", "#!/bin/sh\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert checks.find_devices().problem == ""  # the CPU was chosen by JAX_PLATFORMS=cpu
     monkeypatch.delenv("JAX_PLATFORMS")

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import subprocess
 from pathlib import Path
 
 import ctranslate2
@@ -101,16 +100,10 @@ def test_folder_for_transformers_has_model_search_and_tokenizer(run: Path, tmp_p
     assert (settings["num_beams"], settings["length_penalty"]) == (4, 0.6)
 
 
-def call(run: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return programs.run("t2t.export", f"--workdir={run}", *arguments)
-
-
 def test_program_takes_its_flags(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "model"
-    done = call(
-        run, "--format=ctranslate2", f"--output={output}", "--checkpoint=last",
-        "--quantization=int8",
-    )  # fmt: skip
+    flags = f"--output={output}", "--checkpoint=last", "--quantization=int8"
+    done = programs.run("t2t.export", f"--workdir={run}", "--format=ctranslate2", *flags)
     assert (done.returncode, done.stdout) == (0, f"{output}\n")
     assert json.loads((output / "config.json").read_text())["layer_norm_epsilon"] == 1e-6
     assert translate(output)

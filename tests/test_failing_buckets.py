@@ -14,10 +14,6 @@ from tests.bucket_server import BUCKET, serve_bucket
 from tests.tiny_training import change, make_config
 
 
-def check_same_run(workdir: str, other: str, steps: int) -> None:
-    assert_same_run(make_path(workdir), Path(other), steps)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["--fail_every=10", "--latency=0.2"])
 def test_server_that_fails_or_is_slow_loses_nothing(
@@ -36,7 +32,7 @@ def test_server_that_fails_or_is_slow_loses_nothing(
         for target, arguments in (
             (train_on_one_device, (change(moved, training={"steps": 5}), workdir)),
             (train_on_one_device, (moved, workdir)),
-            (check_same_run, (workdir, str(tmp_path / "run"), 15)),
+            (assert_same_run, (workdir, tmp_path / "run", 15)),
         ):
             process = programs.call(target, *arguments)
             process.join()

@@ -9,12 +9,8 @@ import pytest
 
 from t2t.api.inspect_corpus import inspect_data
 from t2t.config import Config, DataConfig, TokenizerConfig
-from t2t.data.corpus_report import (
-    DataReport,
-    format_report,
-    report_data,
-)
-from t2t.data.tokenizer import train_vocabulary
+from t2t.data.corpus_report import format_report, report_data
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.inspect_data import print_report
 from tests import programs
 from tests.data.small_corpus import CORPUS
@@ -38,13 +34,12 @@ TEST = [
 ]
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    folder = tmp_path_factory.mktemp("text")
-    for stem, pairs in (("train", TRAINING), ("test", TEST)):
+def make_config(folder: Path, **splits: list[tuple[str, str]]) -> Config:
+    """Writes the pairs of the splits train and test."""
+    for stem, pairs in splits.items():
         for side, language in enumerate(("en", "de")):
             lines = "".join(pair[side] + "\n" for pair in pairs)
-            (folder / f"{stem}.{language}").write_text(lines)
+            (folder / f"{stem}.{language}").write_bytes(lines.encode())
     data = DataConfig(
         "text",
         train_src=(str(folder / "train.en"),),
@@ -59,12 +54,20 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 
 @pytest.fixture(scope="module")
-def report(config: Config, tmp_path_factory: pytest.TempPathFactory) -> DataReport:
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    return make_config(tmp_path_factory.mktemp("text"), train=TRAINING, test=TEST)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a vocabulary."""
     folder = tmp_path_factory.mktemp("vocab")
-    return report_data(config, train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), folder))
+    train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), folder)
+    return folder
 
 
-def test_pairs_words_and_byte_pieces_are_counted(report: DataReport) -> None:
+def test_pairs_words_and_byte_pieces_are_counted(config: Config, folder: Path) -> None:
+    report = report_data(config, Vocabulary.load(folder))
     train, test = report.splits["train"], report.splits["test"]
     assert report.vocab_size == {"src": 500, "tgt": 500}
     assert (train.pairs, test.pairs) == (8, 4)
@@ -83,23 +86,14 @@ def test_pairs_words_and_byte_pieces_are_counted(report: DataReport) -> None:
     assert sum(words.counts) == 8
 
 
-def test_forms_of_text_and_missing_characters_are_counted(tmp_path: Path) -> None:
+def test_forms_of_text_and_missing_characters_are_counted(tmp_path: Path, folder: Path) -> None:
     pairs = [
         ("der Ba\u0308r", "der Bär"),  # not in NFC
         ("12", "12"),
         ("a\rb", "a\u2028b\x1cc\tc"),
         ("a\tb", "ein Teil\x00"),
     ]
-    for side in (0, 1):
-        (tmp_path / f"{side}").write_bytes("".join(f"{pair[side]}\n" for pair in pairs).encode())
-    data = DataConfig(
-        "text",
-        train_src=(str(tmp_path / "0"),),
-        train_tgt=(str(tmp_path / "1"),),
-        cache_directory=str(tmp_path),
-    )
-    vocabulary = train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), tmp_path / "vocab")
-    report = report_data(Config(data=data), vocabulary)
+    report = report_data(make_config(tmp_path, train=pairs, test=TEST), Vocabulary.load(folder))
     split = report.splits["train"]
     assert split.not_nfc == {"src": 1, "tgt": 0}
     assert split.equal_sides == 1
@@ -113,10 +107,9 @@ def test_forms_of_text_and_missing_characters_are_counted(tmp_path: Path) -> Non
 
 
 def test_report_is_printed_and_written(
-    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: Config, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), tmp_path / "vocab")
-    print_report(config, tmp_path / "vocab", tmp_path / "report.json")
+    print_report(config, folder, tmp_path / "report.json")
     text, _ = capsys.readouterr()
     assert "== test: 4 pairs" in text
     assert "also in train: src 2 (50.00%), tgt 2 (50.00%), pair 1 (25.00%)" in text
@@ -150,10 +143,9 @@ def test_report_is_of_the_vocabulary_that_the_config_names(config: Config, tmp_p
     assert report == given
 
 
-def test_filters_by_text_are_counted_with_examples(config: Config, tmp_path: Path) -> None:
+def test_filters_by_text_are_counted_with_examples(config: Config, folder: Path) -> None:
     data = dataclasses.replace(config.data, filters=("duplicates", "overlap"))
-    vocabulary = train_vocabulary([CORPUS], TokenizerConfig(vocab_size=500), tmp_path)
-    filtered = report_data(dataclasses.replace(config, data=data), vocabulary)
+    filtered = report_data(dataclasses.replace(config, data=data), Vocabulary.load(folder))
     train, test = filtered.splits["train"], filtered.splits["test"]
     assert train.pairs == 4
     assert (train.dropped["duplicates"], train.dropped["overlap"]) == (1, 3)

@@ -8,21 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from t2t.config.fields import Config
 from tests import programs
 from tests.moments import Moment, kill_parent_at
 from tests.programs import Program
 from tests.tiny_training import STEPS, change, make_config, write_recipe
 
-WATCH = ["t2t.evaluate", "--watch", "--beam_size=1", "--checkpoint=last,avg:2"]
-
 pytestmark = pytest.mark.slow
-
-
-def train(config: Config, folder: Path, workdir: Path) -> list[str]:
-    """Returns the arguments of the training program."""
-    write_recipe(config, folder / "recipe.py")
-    return ["t2t.train", f"--config={folder}/recipe.py", f"--workdir={workdir}"]
 
 
 def read_scores(workdir: Path) -> dict[str, bytes]:
@@ -42,8 +33,10 @@ def test_kills_lose_no_finished_score(tmp_path: Path) -> None:
     """Kills both where they write. All checkpoints are kept, so the table must be complete."""
     config = change(make_config(tmp_path), checkpoints={"keep_last": STEPS})
     workdir = tmp_path / "run"
-    training = train(config, tmp_path, workdir)
-    watching = [*WATCH, f"--workdir={workdir}"]
+    write_recipe(config, tmp_path / "recipe.py")
+    training = ["t2t.train", f"--config={tmp_path}/recipe.py", f"--workdir={workdir}"]
+    flags = ["--watch", "--beam_size=1", "--checkpoint=last,avg:2"]
+    watching = ["t2t.evaluate", *flags, f"--workdir={workdir}"]
     before: dict[str, bytes] = {}
     for number, moment in enumerate(KILLS, start=1):
         killed = "tests.moments", "SIGKILL"
@@ -78,19 +71,14 @@ def get_rows(base):
 """
 
 
-@pytest.fixture
-def command(tmp_path: Path) -> list[str]:
-    """The command of a sweep with two rows on the tiny recipe."""
+def test_killed_sweep_loses_no_finished_row(tmp_path: Path) -> None:
+    """Training that outlives a killed sweep blocks other sweeps until it ends."""
     config = make_config(tmp_path)
     test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
     write_recipe(change(config, data=test_set, training={"steps": 20}), tmp_path / "recipe.py")
     (tmp_path / "rows.py").write_text(SWEEP)
     flags = [f"--sweep={tmp_path}/rows.py", f"--config={tmp_path}/recipe.py"]
-    return ["t2t.sweep", *flags, f"--workdir={tmp_path}/sweep"]
-
-
-def test_killed_sweep_loses_no_finished_row(command: list[str], tmp_path: Path) -> None:
-    """Training that outlives a killed sweep blocks other sweeps until it ends."""
+    command = ["t2t.sweep", *flags, f"--workdir={tmp_path}/sweep"]
     score = tmp_path / "sweep" / "base-seed0" / "evaluations" / "sweep.json"
     kill_parent_at(Moment("os.rename", "one_head-seed0/checkpoints/5$"), tmp_path / "recipe.py")
     assert programs.run(*command).returncode == -signal.SIGKILL

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.programs import ROOT, write_program
+
 SCRIPTS = sorted(
     path
     for folder in ("launch", "scripts", "experiments")
@@ -71,13 +72,6 @@ def source(commands: str, **given: str | Path) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
     )
-
-
-def write_program(path: Path, text: str) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,17 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.programs import ROOT
+
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-
-
-def read_cells(path: Path) -> list[dict[str, Any]]:
-    cells: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["cells"]
-    return cells
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_is_stored_without_outputs_and_its_links_lead_somewhere(path: Path) -> None:
-    for cell in read_cells(path):
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
         assert not cell.get("outputs")
         assert cell.get("execution_count") is None
         text = "".join(cell["source"]) if cell["cell_type"] == "markdown" else ""

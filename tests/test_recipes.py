@@ -43,13 +43,6 @@ def parse_flags(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Config:
     return values.config
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> str:
-    path = tmp_path / "recipe.py"
-    path.write_text("from t2t.config import Config\n\n\ndef get_config():\n    return Config()\n")
-    return f"--config={path}"
-
-
 @given(
     st.fixed_dictionaries(
         {},
@@ -66,10 +59,12 @@ def recipe(tmp_path: Path) -> str:
     )
 )
 def test_command_line_changes_the_fields_that_it_names(
-    monkeypatch: pytest.MonkeyPatch, recipe: str, values: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, values: dict[str, Any]
 ) -> None:
-    flags = [f"--config.{name}={value}" for name, value in values.items()]
-    assert flatten(parse_flags(monkeypatch, recipe, *flags)) == flatten(Config()) | values
+    path = tmp_path / "recipe.py"
+    path.write_text("from t2t.config import Config\n\n\ndef get_config():\n    return Config()\n")
+    flags = [f"--config={path}", *(f"--config.{name}={value}" for name, value in values.items())]
+    assert flatten(parse_flags(monkeypatch, *flags)) == flatten(Config()) | values
 
 
 def documented_commands(path: Path) -> list[Any]:

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -48,16 +47,11 @@ def call(run: Path, *flags: str, given: bytes = b"") -> subprocess.CompletedProc
     return programs.run("t2t.translate", f"--workdir={run}", *flags, given=given)
 
 
-def translate(
-    run: Path, checkpoint: str = "best", read_ahead: int | None = None, **options: Any
-) -> Any:
-    translator = LineTranslator(ModelRequest((run,), checkpoint), **options)
-    return translate_lines(translator, iter(LINES), read_ahead)
-
-
 def test_each_line_gives_a_line_however_many_are_read_ahead(run: Path) -> None:
+    translator = LineTranslator(ModelRequest((run,)))
     together, apart = (
-        [found.text for found, *_ in translate(run, read_ahead=size)] for size in (None, 2)
+        [found.text for found, *_ in translate_lines(translator, iter(LINES), read_ahead)]
+        for read_ahead in (None, 2)
     )
     assert together == apart
     assert [bool(text) for text in together] == [True, False, True, True, True]
@@ -127,11 +121,22 @@ def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
         (["--strategy=sampling", "--n_best=2"], "use --num_samples=2"),
         (["--n_best=9"], "--n_best=9 does not fit decoding.beam_size="),
         (["--strategy=sampling", "--backend=ctranslate2"], "='sampling' needs --backend=jax"),
+        (["--input=no.txt", "--output=out"], "--input=no.txt is no file"),
+        (["--input=in.txt"], "--input=in.txt needs --output=DIR"),
+        (["--input=in.txt", "--output=."], "is the folder of"),
+        (["--input=in.txt,sub/in.txt", "--output=out"], "would both become"),
+        (["--input=in.txt", "--output=out", "--read_ahead=1"], "--read_ahead is for standard"),
+        (["--part=2/4"], "--part is for --input; add it"),
     ],
 )
-def test_flags_that_do_not_fit_are_refused(run: Path, flags: list[str], message: str) -> None:
+def test_flags_that_do_not_fit_are_refused(
+    run: Path, tmp_path: Path, flags: list[str], message: str
+) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("in.txt", "sub/in.txt"):
+        (tmp_path / name).write_text("Dogs.\n")
     flags = ["t2t.translate", f"--workdir={run}", *flags]
-    assert message in programs.refuse(*flags, given=b"Dogs climb.\n")
+    assert message in programs.refuse(*flags, folder=tmp_path, given=b"Dogs climb.\n")
 
 
 def test_prefixes_come_from_a_file_with_one_for_each_line(run: Path, tmp_path: Path) -> None:
@@ -176,25 +181,6 @@ def test_files_are_translated_as_through_a_pipe(run: Path, tmp_path: Path) -> No
     piped = call(run, *flags[:-1], given=path.read_bytes()).stdout
     assert (output / "a.txt").read_text("utf-8") == piped
     assert [line.split("\t")[0] for line in piped.splitlines()] == [*"112334455"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--input=no.txt", "--output=out"], "--input=no.txt is no file"),
-        (["--input=in.txt"], "--input=in.txt needs --output=DIR"),
-        (["--input=in.txt", "--output=."], "is the folder of"),
-        (["--input=in.txt,sub/in.txt", "--output=out"], "would both become"),
-        (["--input=in.txt", "--output=out", "--read_ahead=1"], "--read_ahead is for standard"),
-        (["--part=2/4"], "--part is for --input; add it"),
-    ],
-)
-def test_wrong_bulk_is_refused(run: Path, tmp_path: Path, flags: list[str], message: str) -> None:
-    (tmp_path / "sub").mkdir()
-    for name in ("in.txt", "sub/in.txt"):
-        (tmp_path / name).write_text("Dogs.\n")
-    flags = ["t2t.translate", f"--workdir={run}", *flags]
-    assert message in programs.refuse(*flags, folder=tmp_path)
 
 
 def test_settings_name_code_plugins_packages_and_parameters(

@@ -40,7 +40,7 @@ from t2t.inspect_data import print_report
 from t2t.model.attention import dot_product_attention
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
-from t2t.model.interface import Model, Params, Prediction, merge, name_leaves
+from t2t.model.interface import Params, merge, name_leaves
 from t2t.model.layers import FeedForward
 from t2t.model.position import Position, find_offsets
 from t2t.ops.build_model import describe_model, describe_parameters
@@ -55,7 +55,8 @@ from t2t.training.state import init_state
 from t2t.training.step import make_train_step
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import pair
-from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, draw_params
+from tests.model.small_models import SIZES, SMALL, SRC, TGT_IN, TGT_OUT, draw_params
+from tests.model.test_build import check_cached_decoding
 from tests.tiny_training import make_config, read_figures
 from tests.training.test_step import VOCAB_SIZE, make_batch
 from tests.training.test_step_pairs import make_config as make_pair_config
@@ -108,20 +109,7 @@ def register_parts() -> None:
 def test_decoding_with_the_cache_equals_teacher_forcing(attention: str, kind: str) -> None:
     register_parts()
     parts = PARTS | {"kind": kind, "attention": attention}
-    structure, params = draw_params(dataclasses.replace(SMALL, **parts))
-
-    @jax.jit
-    def run(params: Params) -> tuple[jax.Array, Any]:
-        model = merge(structure, params)
-        cache = model.init_cache(SRC, 1, TGT_IN.shape[1])
-        return model(SRC, TGT_IN), cache
-
-    decode_step = jax.jit(lambda params, *others: merge(structure, params).decode_step(*others))
-    wanted, cache = run(params)
-    for step in range(TGT_IN.shape[1]):
-        tokens = TGT_IN[:, step : step + 1]
-        logits, cache = decode_step(params, tokens, jnp.zeros_like(tokens), cache)
-        np.testing.assert_allclose(logits[:, 0], wanted[:, step], atol=1e-4)
+    check_cached_decoding(*draw_params(dataclasses.replace(SMALL, **parts)))
 
 
 def register_kerple() -> None:
@@ -273,15 +261,11 @@ def test_float32_result_of_a_part_is_rounded_to_the_dtype_of_the_model(
     assert not any(x.dtype == jnp.float32 for x in found)
 
 
-def read_example_of_shardings() -> dict[str, Any]:
+def test_example_of_shardings_runs_on_any_mesh() -> None:
     page = Path("docs/extending.md").read_text("utf-8").split("### On a mesh")[1]
     names: dict[str, Any] = {"jnp": jnp}
     exec(page.split("```python")[1].split("```")[0], names)
-    return names
-
-
-def test_example_of_shardings_runs_on_any_mesh() -> None:
-    look_back = read_example_of_shardings()["look_back"]
+    look_back = names["look_back"]
     ids = jnp.arange(8 * 4).reshape(8, 4) % 12
     x, table = (jnp.sin(jnp.arange(float(np.prod(s)))).reshape(s) for s in ((8, 4, 16), (12, 16)))
     wanted = look_back(x, table, ids)
@@ -377,23 +361,6 @@ def test_muon_updates_the_matrices_that_variants_declare_and_the_log_names_the_r
     )
 
 
-def test_gradients_are_clipped_before_a_registered_optimizer() -> None:
-    @register("training.optimizer", "sgd")
-    def sgd(
-        config: Config, schedule: optax.Schedule, parameters: Any
-    ) -> optax.GradientTransformation:
-        del config, parameters
-        return optax.sgd(schedule)
-
-    constant = TrainingConfig(schedule="constant", warmup_steps=1, learning_rate=1.0)
-    training = dataclasses.replace(constant, optimizer="sgd", clip_norm=0.5)
-    optimizer = make_optimizer(Config(training=training))
-    gradient = {"weight": jnp.array([3.0, 4.0])}
-    _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)  # learning rate 0
-    updates, _ = optimizer.update(gradient, state, gradient)
-    np.testing.assert_allclose(updates["weight"], [-0.3, -0.4], rtol=1e-6)
-
-
 def write_json_lines(folder: Path) -> dict[str, Any]:
     """Writes corpora of three splits; returns the config values to read them."""
     splits = {"train": PAIRS[:300], "validation": PAIRS[300:308], "newstest": PAIRS[308:312]}
@@ -423,33 +390,20 @@ def test_registered_source_is_prepared_and_inspected(
 
 def test_registered_loss_is_that_of_training() -> None:
     use_example("loss")
-    random = np.random.default_rng(0)
-    hidden, table = (random.normal(size=shape).astype("f") for shape in ((2, 3, 4), (5, 4)))
-    targets, weights = random.integers(0, 5, (2, 3)), np.array([[1, 1, 1], [1, 1, 0]], "f")
-    arrays = [jnp.asarray(x) for x in (hidden, table, targets, weights)]
-    made = Prediction(arrays[0], arrays[1], arrays[2], arrays[3], {})
-    batch: Any = DeviceBatch(*arrays)  # nothing reads it
-
-    class Fixed(Model):
-        def __init__(self) -> None:
-            pass
-
-        def predict(self, batch: DeviceBatch, key: jax.Array | None = None) -> Prediction:
-            del batch, key
-            return made
-
-    model = Fixed()
+    structure, params = draw_params(SMALL)
+    weights = np.array([[1, 1, 1, 0], [1, 1, 1, 0]], "f")
+    model, batch = merge(structure, params), DeviceBatch(SRC, TGT_IN, TGT_OUT, jnp.array(weights))
 
     def sum_losses(name: str) -> tuple[Any, ...]:
-        loss = make_loss(Config(training=TrainingConfig(loss=name)))
-        return loss.sum_losses(model, batch, None)
+        return make_loss(Config(training=TrainingConfig(loss=name))).sum_losses(model, batch, None)
 
     loss, tokens, _ = sum_losses("poly1")
-    logits = hidden @ table.T
-    p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    p = np.take_along_axis(p, targets[..., None], axis=-1)[..., 0]
+    hidden, table = map(np.asarray, model.predict(batch)[:2])
+    exponentials = np.exp(hidden @ table.T)
+    p = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    p = np.take_along_axis(p, np.asarray(TGT_OUT)[..., None], axis=-1)[..., 0]
     assert float(loss) == pytest.approx(float(np.sum((1 - p - np.log(p)) * weights)), rel=1e-5)
-    assert tokens == 5
+    assert tokens == 6
     register("training.loss", "mean")(lambda model, batch, key: jnp.mean(batch.weights))
     with pytest.raises(ConfigError, match=r"training\.loss='mean': .* expected \(model, batch, "):
         sum_losses("mean")

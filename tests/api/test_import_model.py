@@ -31,14 +31,9 @@ from tests.interop.foreign_folders import (
 )
 
 
-def make_folder(folder: Path) -> Path:
-    (folder / "source").mkdir()
-    return folder / "source"
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    folder = make_folder(tmp_path)
+    (folder := tmp_path / "source").mkdir()
     write_model(folder)
     return folder
 
@@ -93,7 +88,7 @@ def test_what_was_not_understood_or_taken_is_logged_and_recorded(
 
 
 def test_table_of_a_resized_t5_bars_what_is_no_output(tmp_path: Path) -> None:
-    source = make_folder(tmp_path)
+    (source := tmp_path / "source").mkdir()
     write_madlad_model(source)
     config = import_model(str(source), tmp_path / "run")
     assert (config.model.decoder_start, config.model.output_bias) == ("unk", True)
@@ -177,7 +172,7 @@ def test_directions_of_a_model_of_many_languages_are_asked_for_and_checked(
 
 
 def test_sources_of_small100_begin_with_the_tag_of_the_target(tmp_path: Path) -> None:
-    source = make_folder(tmp_path)
+    (source := tmp_path / "source").mkdir()
     settings = {"tokenizer_class": "SMALL100Tokenizer"}
     (source / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
     write_nllb_model(source, write_m2m100_vocabulary)

@@ -1,5 +1,6 @@
 """`t2t.train`, `t2t.evaluate` and `t2t.compare`: what they pass on, and what a notebook shows."""
 
+import functools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 
 from t2t.api import evaluate_run, notebook, train_run
-from t2t.api.run import Run
 from t2t.config import Config, ConfigError, DataConfig
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import EvaluationError
@@ -18,11 +18,6 @@ from tests.evaluation.saved_evaluations import save, spoil
 from tests.tiny_run import PAIRS, make_run
 
 untyped: Any = notebook  # as notebooks call it
-
-
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return notebook.load(make_run(tmp_path_factory.mktemp("runs") / "run"))
 
 
 def test_training_has_the_writers_and_paths_of_the_program(tmp_path: Path) -> None:
@@ -80,21 +75,6 @@ def test_loaded_run_is_evaluated_and_compared_with_the_parameters_that_it_holds(
         notebook.compare(run, other)
 
 
-def test_contradictions_and_wrong_types_are_refused(loaded: Run) -> None:
-    given: list[tuple[dict[str, Any], str]] = [
-        ({"checkpoint": 10}, "checkpoint=10 chooses parameters, but Run"),
-        ({"src": "a", "ref": "b", "split": "test"}, "src replaces the split: leave out split"),
-        ({"testset": "wmt14", "split": "test"}, "testset replaces the split: leave out split"),
-        ({"measures": 3}, r"measures=3 is not of type tuple\[str, ...\]"),
-        ({"decoding": "beam_size=1"}, r"decoding='beam_size=1' is not of type .*Mapping"),
-        ({"decoding": {"beams": 1}}, "decoding.beams=1: no such field; perhaps decoding.beam_size"),
-        ({"beams": 3}, "beams=3: no such field; perhaps beam_size"),
-    ]
-    for options, message in given:
-        with pytest.raises(ConfigError, match=f"^{message}"):
-            notebook.evaluate(loaded, **options)
-
-
 def test_notebook_shows_a_comparison_with_a_picture_and_the_scores_of_an_evaluation(
     tmp_path: Path,
 ) -> None:
@@ -111,14 +91,26 @@ def test_notebook_shows_a_comparison_with_a_picture_and_the_scores_of_an_evaluat
     assert "bleu_lowercase" in shown
 
 
-def test_arguments_of_a_wrong_type_are_named() -> None:
+def test_contradictions_and_wrong_types_are_refused(run: Path) -> None:
+    evaluate = functools.partial(untyped.evaluate, notebook.load(run))
     calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: evaluate(checkpoint=10), "checkpoint=10 chooses parameters, but Run"),
+        (
+            lambda: evaluate(src="a", ref="b", split="test"),
+            "src replaces the split: leave out split",
+        ),
+        (
+            lambda: evaluate(testset="wmt14", split="test"),
+            "testset replaces the split: leave out split",
+        ),
+        (lambda: evaluate(measures=3), r"measures=3 is not of type tuple\[str, ...\]"),
+        (lambda: evaluate(decoding="beam_size=1"), "decoding='beam_size=1' is not of type .*Map"),
+        (lambda: evaluate(decoding={"beams": 1}), "decoding.beams=1: no such field; perhaps dec"),
+        (lambda: evaluate(beams=3), "beams=3: no such field; perhaps beam_size"),
+        (lambda: evaluate(workdir="a"), "workdir: the run directory is the first argument; leave"),
         (lambda: untyped.load([]), "workdir is empty; name a run directory, or several"),
         (lambda: untyped.load("a", ["last", "10"]), r"checkpoint=\['last', '10'\] is not of type"),
-        (
-            lambda: untyped.load("a", mean="median"),
-            "mean='median' is unknown; use one of probabilities",
-        ),
+        (lambda: untyped.load("a", mean="median"), "mean='median' is unknown; use one of prob"),
         (lambda: untyped.train({}, "a"), r"config={} is not of type t2t\.config\.Config"),
         (lambda: untyped.compare(), "systems is empty; name run directories, runs or evaluations"),
         (lambda: untyped.compare(["a", "b"]), r"systems\[0\]=\['a', 'b'\] is no run directory, "),

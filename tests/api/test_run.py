@@ -23,9 +23,9 @@ from t2t.data.corpus import DataError
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import merge
-from t2t.ops.build_model import Members, init_model
+from t2t.ops.build_model import init_model
 from t2t.training.run_directory import RunError
-from tests import programs
+from tests.api.test_encoder_states import make_model
 from tests.tiny_run import PAIRS, make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -206,12 +206,7 @@ def test_ids_that_are_no_pairs_are_refused(run: Run) -> None:
 
 
 def test_sentences_longer_than_the_positions_are_refused(run: Run) -> None:
-    model = RunModel(ModelRequest((run.workdir,)))
-    model.config = override(
-        run.config, {"model.position": "learned", "model.max_positions": 8, "data.max_length": 8}
-    )
-    model.members = Members((model.config.model,))
-    _, params = init_model(model.config.model, *run.vocabulary.sizes, jax.random.key(0))
+    model, _, params = make_model(run.workdir, position="learned", max_positions=8)
     model.restore = lambda: (params, ["0"])  # type: ignore[method-assign]
     short, long = Run(model), "Dogs " * 8
     with pytest.raises(DataError, match=r"'Dogs Dogs Dogs .* model.max_positions=8; split"):
@@ -220,6 +215,9 @@ def test_sentences_longer_than_the_positions_are_refused(run: Run) -> None:
         short.logits([[5] * 9], [[BOS_ID]])
     with pytest.raises(DataError, match=r"'Dogs Dogs Dogs .*; give a shorter sentence"):
         short.attention(long, "Hunde.")
+    with pytest.raises(DataError, match=r"'Dogs Dogs Dogs .*max_positions=8; split the sentence"):
+        short.encode_states([long])
+    assert len(short.encode_states(["Dogs"]).split()) == 1
     assert short.score([("Dogs", "Hunde")]) < 0
 
 
@@ -305,11 +303,3 @@ def test_fork_says_that_it_cannot_compute_and_a_run_stays_in_its_process(
     ):
         with pytest.raises(RunError, match="this process is a fork of one that has used JAX, wh"):
             compute()
-
-
-def test_package_is_imported_without_jax() -> None:
-    code = (
-        "import sys, t2t; t2t.train, t2t.evaluate, t2t.compare\n"
-        "print([name for name in sys.modules if name in ('jax', 'numpy')])"
-    )
-    assert programs.run_python("-c", code).stdout == "[]\n"

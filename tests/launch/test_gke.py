@@ -7,16 +7,16 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from t2t.runtime.command_line import INTERRUPTED
 from t2t.training.early_stopping import STOPPED_EARLY
+from tests.programs import ROOT, write_program
 
-ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"
+MANIFEST = (LAUNCH / "gke-tpu.yaml").read_text()
 # The manifest's fields, all of which are in JobSet's published schema (v1alpha2).
 FIELDS = set(
     "action annotations apiVersion args backoffLimit completionMode completions containerName "
@@ -27,18 +27,12 @@ FIELDS = set(
 )
 
 
-def read() -> dict[str, Any]:
-    manifest: dict[str, Any] = yaml.safe_load((LAUNCH / "gke-tpu.yaml").read_text())
-    return manifest
-
-
 def test_no_field_is_misspelt() -> None:
-    text = (LAUNCH / "gke-tpu.yaml").read_text()
-    assert {*re.findall(r"^[ -]*(\w+):", text, re.MULTILINE)} == FIELDS
+    assert {*re.findall(r"^[ -]*(\w+):", MANIFEST, re.MULTILINE)} == FIELDS
 
 
 def test_interrupted_job_starts_again_and_a_refused_one_does_not() -> None:
-    spec = read()["spec"]
+    spec = yaml.safe_load(MANIFEST)["spec"]
     job = spec["replicatedJobs"][0]["template"]["spec"]
     causes = [
         rule.get("onExitCodes", {}).get("values") for rule in job["podFailurePolicy"]["rules"]
@@ -57,7 +51,7 @@ def test_interrupted_job_starts_again_and_a_refused_one_does_not() -> None:
 
 
 def test_program_flags_and_chips_are_there() -> None:
-    [replicated] = read()["spec"]["replicatedJobs"]
+    [replicated] = yaml.safe_load(MANIFEST)["spec"]["replicatedJobs"]
     job = replicated["template"]["spec"]
     assert job["completionMode"] == "Indexed"
     assert job["parallelism"] == job["completions"]
@@ -85,8 +79,7 @@ while true; do sleep 0.05; done
 
 
 def start_container(folder: Path, argument: str) -> subprocess.Popen[bytes]:
-    (folder / "python").write_text(PYTHON)
-    (folder / "python").chmod(0o755)
+    write_program(folder / "python", PYTHON)
     names = {"PATH": f"{folder}:{os.environ['PATH']}", "STUBS": str(folder)}
     command = [str(LAUNCH / "container.sh"), "t2t.train", argument]
     return subprocess.Popen(command, env=os.environ | names)

@@ -11,7 +11,6 @@ import sys
 import time
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,21 +18,16 @@ import yaml
 from t2t.runtime.command_line import INTERRUPTED
 from t2t.training import provenance
 from t2t.training.run_directory import list_steps
+from tests.programs import ROOT, write_program
 from tests.tiny_training import change, make_config, write_recipe
 
-ROOT = Path(__file__).parents[2]
 TASKS = sorted((ROOT / "launch" / "sky").glob("*.yaml"))
 ABORTED = 134  # a process that lost another
 
 
-def read(path: Path) -> dict[str, Any]:
-    task: dict[str, Any] = yaml.safe_load(path.read_text())
-    return task
-
-
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
 def test_task_names_what_exists(path: Path) -> None:
-    task = read(path)
+    task = yaml.safe_load(path.read_text())
     module, *flags = task["envs"]["PROGRAM"].split()
     assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
     named = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
@@ -113,16 +107,14 @@ def test_nodes_of_a_task_train_together_and_save_together(tmp_path: Path) -> Non
 
 def start_nodes(folder: Path, program: str) -> list[subprocess.Popen[bytes]]:
     """Starts the script of `gpu-4x8.yaml` on two nodes; `folder` is their working directory."""
-    script = read(ROOT / "launch" / "sky" / "gpu-4x8.yaml")["run"]
+    script = yaml.safe_load((ROOT / "launch" / "sky" / "gpu-4x8.yaml").read_text())["run"]
     assert script.count(":8476") == 1
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         script = script.replace(":8476", f":{probe.getsockname()[1]}")
     (folder / "run.sh").write_text(script)
-    python = folder / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
+    python = f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'
+    write_program(folder / ".venv" / "bin" / "python", python)
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "XLA_FLAGS": re.sub("device_count=8", "device_count=2", os.environ["XLA_FLAGS"]),
@@ -155,9 +147,7 @@ def checkout(tmp_path: Path) -> Path:
     git(folder, "init", "--quiet")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message=first")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "sky").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    (tmp_path / "bin" / "sky").chmod(0o755)
+    write_program(tmp_path / "bin" / "sky", '#!/bin/sh\nprintf "%s\\n" "$@"\n')
     return folder
 
 

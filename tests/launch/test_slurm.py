@@ -19,9 +19,9 @@ import pytest
 from t2t.config.files import save_config
 from t2t.runtime.command_line import INTERRUPTED
 from t2t.training.run_directory import list_steps
+from tests.programs import ROOT, write_program
 from tests.tiny_training import change, make_config, read_figures
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 600  # seconds until a job that does not get further is a failure
 JOB_NAME = "t2t-tests"
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
@@ -83,9 +83,7 @@ def submit(folder: Path, *command: str, python: str = sys.executable, cwd: Path 
 
 def submit_stub(folder: Path, text: str, *flags: str) -> Job:
     """Submits a job whose Python is a script of bash."""
-    python = folder / "python"
-    python.write_text(f"#!/usr/bin/env bash\nulimit -c 0\n{text}")
-    python.chmod(0o755)
+    python = write_program(folder / "python", f"#!/usr/bin/env bash\nulimit -c 0\n{text}")
     script = str(ROOT / "launch" / "slurm.sh")
     return submit(
         folder, *flags, script, "t2t.sweep", "--workdir=a b", python=str(python), cwd=folder

@@ -230,11 +230,15 @@ def test_sentences_of_a_row_are_as_if_each_had_its_own(name: str) -> None:
     ],
 )
 def test_cached_decoding_of_a_shuffled_beam_equals_teacher_forcing(name: str) -> None:
-    structure, params = draw_model(name)
+    is_extended = name not in COMBINED  # a longer cache is another program
+    check_cached_decoding(*draw_model(name), is_extended=is_extended)
+
+
+def check_cached_decoding(
+    structure: Structure, params: Params, *, is_extended: bool = False
+) -> None:
     random = np.random.default_rng(0)
     rows, beam, steps = len(SRC), 3, 4
-    is_extended = name not in COMBINED  # a longer cache is another program
-
     length = 2 if is_extended else steps + 2
     start = jax.jit(lambda params: merge(structure, params).init_cache(SRC, beam, length))
     decode_step = jax.jit(lambda params, *others: merge(structure, params).decode_step(*others))

@@ -28,6 +28,7 @@ from tests.evaluation.saved_evaluations import (
 )
 from tests.full_disk import full_disk
 from tests.interop.foreign_folders import write_model
+from tests.programs import write_program
 
 CONFIG = "configs/quickstart.py"
 TRAIN = {"config": CONFIG}
@@ -357,8 +358,7 @@ def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "jobs"
-    (tmp_path / "sbatch").write_text(f'#!/bin/sh\necho "$@" >>{log}\nwc -l <{log}\n')
-    (tmp_path / "sbatch").chmod(0o755)
+    write_program(tmp_path / "sbatch", f'#!/bin/sh\necho "$@" >>{log}\nwc -l <{log}\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     steps = [Step("a", "train", TRAIN), Step("b", "export", {"workdir": "{a}"})]
     pipeline = Pipeline(steps, tmp_path / "work")

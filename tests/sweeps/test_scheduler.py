@@ -6,7 +6,6 @@ import io
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,10 +18,9 @@ from t2t.config.files import override, save_config
 from t2t.runtime.child_programs import assign_resources, find_gpus, uses_tpu
 from t2t.storage.atomic_files import make_folder
 from t2t.sweeps.scheduler import Programs, Progress, sweep
-from t2t.sweeps.sweep_directory import EvaluationProtocol, lock_sweep
+from t2t.sweeps.sweep_directory import EvaluationProtocol
 from t2t.sweeps.sweep_rows import Row, Run, make_runs
 from t2t.training.early_stopping import STOPPED_EARLY
-from t2t.training.run_directory import RunError
 from tests.evaluation.saved_evaluations import save, spoil
 
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("small", {"model.d_ff": 8})]
@@ -197,17 +195,6 @@ def test_interrupted_sweep_waits_until_its_programs_have_saved(
     signal.signal(signal.SIGTERM, previous)
     assert all(Path(place).exists() for place in places.values())
     assert not any(run.failure.exists() for run in runs)
-
-
-def test_lock_outlives_a_killed_sweep(tmp_path: Path) -> None:
-    with lock_sweep(tmp_path, shared=False) as lock:
-        orphan = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, pass_fds=[lock])
-    refused = pytest.raises(RunError, match="or a run that a killed sweep left behind")
-    with refused, lock_sweep(tmp_path, shared=False):
-        pass
-    orphan.communicate(b"\n")
-    with lock_sweep(tmp_path, shared=False):
-        pass
 
 
 def test_workers_share_gpus_and_cores_and_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:

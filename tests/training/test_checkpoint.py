@@ -25,7 +25,6 @@ from t2t.training.checkpoint import (
     list_scored_measures,
     rank,
     restore_params,
-    save_params,
 )
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.old_checkpoints import Layout, rename_params, to_old
@@ -229,20 +228,6 @@ def test_damaged_scores_are_an_error_that_names_the_checkpoint(copy: Path, text:
     for read in (list_scored_measures, find_best_step, restore_state):
         with pytest.raises(RunError, match=r"20 of .* cannot be read .* the one before it, 10"):
             read(copy)
-
-
-def test_saved_parameters_are_a_run_directory(copy: Path, tmp_path: Path) -> None:
-    names = ("vocab/joint.model", "plugins/some_package/parts.py")
-    for name in names:
-        (copy / name).parent.mkdir(parents=True)
-        (copy / name).write_text(name)
-    params, _ = restore_params(copy, "avg:3")
-    save_params(copy, tmp_path / "new" / "run", params, 30)
-    again, label = restore_params(tmp_path / "new" / "run", "last")
-    assert label == "30"
-    assert_same(jax.tree.map(np.asarray, again), jax.tree.map(np.asarray, params))
-    for name in ("config.json", *names):
-        assert (tmp_path / "new" / "run" / name).read_bytes() == (copy / name).read_bytes()
 
 
 def test_checkpoint_that_loses_a_file_is_read_as_it_was_or_not_at_all(copy: Path) -> None:

@@ -13,6 +13,7 @@ from t2t.config.files import save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.model.interface import Params, name_leaves
+from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.checkpoint import restore_params
 from t2t.training.fine_tuning import (
@@ -49,27 +50,11 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Vocabula
     }
 
 
-def make_params(vocabulary: Vocabulary, tie: str, layers: int = 2, d_ff: int = 16) -> Params:
-    """NumPy arrays with names of a model's parameters."""
-    sizes = {"tgt_embedding": vocabulary.tgt.vocab_size}
-    if tie in ("decoder", "none"):
-        sizes["src_embedding"] = vocabulary.src.vocab_size
-    if tie in ("input", "none"):
-        sizes["own_output_embedding"] = vocabulary.tgt.vocab_size
-    tables = {name: {"table": draw(size, WIDTH)} for name, size in sizes.items()}
-    stacks = {
-        stack: {
-            layer: {
-                "feed_forward": {
-                    "inner": {"weight": draw(1, WIDTH, d_ff)},
-                    "outer": {"bias": draw(WIDTH)},
-                }
-            }
-            for layer in range(layers)
-        }
-        for stack in ("encoder", "decoder")
-    }
-    return tables | stacks | {"encoder_norm": {"scale": draw(WIDTH)}}
+def make_params(vocabulary: Vocabulary, tie: str, layers: int = 2) -> Params:
+    """NumPy arrays in place of a model's parameters."""
+    config = ModelConfig(num_layers=layers, d_model=WIDTH, d_ff=16, num_heads=2, tie_embeddings=tie)
+    _, params = describe_model(config, *vocabulary.sizes)
+    return jax.tree.map(lambda leaf: draw(*leaf.shape), params)
 
 
 def make_source(params: Params, vocabulary: Vocabulary) -> Source:
@@ -86,11 +71,6 @@ def take(params: Params, source: Source, vocabulary: Vocabulary) -> tuple[Params
     return jax.device_get(taken), outcomes
 
 
-def table(params: Params, name: str) -> np.ndarray:
-    array: np.ndarray = params[name]["table"]
-    return array
-
-
 @pytest.mark.parametrize("layers", [1, 4])
 def test_what_has_the_same_shape_is_taken_and_the_table_says_what_is_not(
     layers: int, vocabularies: dict[str, Vocabulary]
@@ -98,7 +78,7 @@ def test_what_has_the_same_shape_is_taken_and_the_table_says_what_is_not(
     vocabulary = vocabularies["shared"]
     old, new = make_params(vocabulary, "all"), make_params(vocabulary, "all", layers)
     for layer in old["decoder"].values():
-        layer["cross_attention"] = {"query": draw(2), "output": draw(2)}
+        layer["gate"] = {"weight": draw(2), "bias": draw(2)}
     for layer in new["decoder"].values():
         layer["feed_forward"]["inner"]["weight"] = draw(1, WIDTH, 12)
     source = make_source(old, vocabulary)
@@ -112,15 +92,15 @@ def test_what_has_the_same_shape_is_taken_and_the_table_says_what_is_not(
     if layers == 1:
         assert [row[:2] for row in rows[-2:]] == unused
         return
-    assert rows == [
-        ["decoder.0-1.feed_forward.inner", "random: [1, 8, 16] there, [1, 8, 12] here", ""],
-        ["decoder.0-1.feed_forward.outer", "taken", "16"],
+    assert [row for row in rows if "residual" not in row[0] and "attention" not in row[0]] == [
+        ["decoder.0-1.feed_forward.inner.bias", "taken", "32"],
+        ["decoder.0-1.feed_forward.inner.weight", "random: [1, 8, 16] there, [1, 8, 12] here", ""],
+        ["decoder.0-1.feed_forward.outer", "taken", f"{2 * (16 + 1) * WIDTH}"],
         ["decoder.2-3", "random: not in the source", ""],
-        ["encoder.0-1", "taken", "272"],
+        ["encoder.0-1", "taken", f"{sum(x.size for x in jax.tree.leaves(old['encoder'])):,}"],
         ["encoder.2-3", "random: not in the source", ""],
-        ["encoder_norm", "taken", "8"],
         ["tgt_embedding", "taken", f"{330 * WIDTH:,}"],
-        ["decoder.0-1.cross_attention", "not used: not in the new model", ""],
+        ["decoder.0-1.gate", "not used: not in the new model", ""],
     ]
 
 
@@ -149,14 +129,14 @@ def test_rows_of_equal_pieces_are_taken_from_the_table_of_the_same_role(
         side = after.src if name == "src_embedding" else after.tgt
         counts[name] = 0
         for token, piece in enumerate(side.pieces(range(side.vocab_size))):
-            wanted = table(new, name)[token]
+            wanted = new[name]["table"][token]
             for other in reversed(roles[name]):
                 theirs = before.src if other == "src_embedding" else before.tgt
                 pieces = theirs.pieces(range(theirs.vocab_size))
                 if other in old and piece in pieces:
-                    wanted = table(old, other)[pieces.index(piece)]
-            counts[name] += bool((wanted != table(new, name)[token]).any())
-            np.testing.assert_array_equal(table(taken, name)[token], wanted)
+                    wanted = old[other]["table"][pieces.index(piece)]
+            counts[name] += bool((wanted != new[name]["table"][token]).any())
+            np.testing.assert_array_equal(taken[name]["table"][token], wanted)
     unused = {row[0] for row in describe_outcomes(outcomes, make_source(old, before)) if not row[2]}
     read = {other for name, others in roles.items() if name in new for other in others}
     assert unused == {name for name in old if "embedding" in name} - read
@@ -179,26 +159,16 @@ def test_bias_of_the_logits_is_taken_piece_by_piece(vocabularies: dict[str, Voca
     assert ("output_bias", "random: not in the source", 0) in outcomes
 
 
-def test_special_tokens_are_matched_by_id_and_tags_are_no_text(
-    vocabularies: dict[str, Vocabulary],
-) -> None:
-    old, new = vocabularies["shared"].tgt, vocabularies["tagged"].tgt
-    tag = new.with_tag("<2de>").tag_ids[0]
-    ids = match_pieces(old, new)
-    assert [*ids[:4]] == [0, 1, 2, 3]
-    assert ids[tag] == -1
-    assert match_pieces(new, new)[tag] == tag
-
-
 def test_nothing_that_fits_is_refused(vocabularies: dict[str, Vocabulary]) -> None:
     vocabulary = vocabularies["shared"]
     new = make_params(vocabulary, "all")
     narrow = jax.tree.map(lambda x: x[..., : x.shape[-1] // 2], make_params(vocabulary, "all"))
     with pytest.raises(RunError, match=r"no parameter of old fits .* instead of .* config.json"):
         check_fit(new, make_source(narrow, vocabulary))
-    narrow["encoder_norm"] = new["encoder_norm"]
+    narrow["encoder"][0]["self_residual"] = new["encoder"][0]["self_residual"]
     check_fit(new, make_source(narrow, vocabulary))
-    check_fit(new, make_source(make_params(vocabularies["tagged"], "all", 0), vocabulary))
+    tables = {"tgt_embedding": make_params(vocabularies["tagged"], "all")["tgt_embedding"]}
+    check_fit(new, make_source(tables, vocabulary))
 
 
 def test_checkpoint_is_what_follows_the_last_colon(tmp_path: Path) -> None:

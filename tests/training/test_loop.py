@@ -157,15 +157,6 @@ def test_sigterms_while_the_last_checkpoint_is_written_have_no_effect(
     assert list_steps(run.workdir) == [4, 6]
 
 
-def test_ignored_signal_does_not_stop_training(run: Run) -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        _, finished = run.train(at_step(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert finished
-
-
 def test_request_to_stop_is_obeyed_behind_the_next_checkpoint(run: Run) -> None:
     state, finished = run.train(at_step(2, lambda: request_stop(run.workdir, "enough")))
     assert not finished
@@ -181,16 +172,6 @@ def test_second_signal_is_not_held_up(run: Run) -> None:
     with pytest.raises(KeyboardInterrupt):
         run.train(at_step(6, press_twice))
     assert list_steps(run.workdir) == [4]
-
-
-def test_run_that_is_beyond_its_end_stays_there(run: Run) -> None:
-    run.train()
-    again = Run(run.workdir, steps=7)
-    state, finished = again.train()
-    assert finished
-    assert int(state.step) == 10
-    assert again.validated == []
-    assert list_steps(run.workdir) == [4, 8, 10]
 
 
 def test_state_after_too_many_skipped_steps_is_not_saved(run: Run) -> None:

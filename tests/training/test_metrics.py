@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import math
 import re
 import shutil
 import struct
@@ -24,8 +25,6 @@ from t2t.training.metric_writers import MetricWriter, check_writers, open_writer
 from t2t.training.metrics import Report
 from t2t.training.run_directory import RunError
 from t2t.training.step import Metrics
-
-NAN = float("nan")
 
 
 def make_metrics(
@@ -145,9 +144,9 @@ class UnderWay:
 
 
 def test_data_that_comes_while_a_step_is_at_work_is_not_waited_for(tmp_path: Path) -> None:
-    report = make_report(tmp_path, every=1)
+    report, done = make_report(tmp_path, every=1), jax.block_until_ready(make_metrics())
     under_way = make_metrics()._replace(loss=cast(jax.Array, UnderWay()))
-    for step, metrics in enumerate([make_metrics(), under_way, make_metrics()], start=1):
+    for step, metrics in enumerate([done, under_way, done], start=1):
         with report.waiting():
             time.sleep(0.01)
         report.add(step, metrics)
@@ -180,7 +179,7 @@ def test_skipped_step_is_said_and_counts_neither_in_the_loss_nor_in_shares(
     lines = report_steps(
         tmp_path,
         *(
-            make_metrics(loss=NAN if in_a_row else 2.0, skipped=7, in_a_row=in_a_row)._replace(
+            make_metrics(loss=math.nan if in_a_row else 2.0, skipped=7, in_a_row=in_a_row)._replace(
                 auxiliary={"share": jnp.asarray(counts)}
             )
             for in_a_row, counts in steps

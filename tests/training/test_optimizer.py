@@ -105,20 +105,12 @@ def test_evaluation_parameters_are_placed_as_the_parameters() -> None:
 
 
 TINY = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=4)
-MATRICES = {"query": (0, 2), "output": (1, 2), "inner": (1, 2), "outer": (0, 1)}
-PARAMETERS = {name: Parameter((), matrix) for name, matrix in (*MATRICES.items(), ("table", None))}
+PARAMETERS = {"query": Parameter((), (0, 2)), "outer": Parameter((), (0, 1))}
 CONFIG = Config(training=TrainingConfig(adam_b1=0.9, adam_b2=0.999, adam_eps=1e-8))
 
 
-@pytest.mark.parametrize("shape", [(8, 24), (24, 8), (3, 8, 24)])
-def test_singular_values_become_about_one_and_singular_vectors_stay(shape: tuple[int, ...]) -> None:
-    matrices = draw(*shape)
-    u, _, v = jnp.linalg.svd(matrices, full_matrices=False)
-    inside = u.mT @ orthogonalize(matrices) @ v.mT  # S of the result, if U and V have not changed
-    values = jnp.diagonal(inside, axis1=-2, axis2=-1)
-    assert 0.6 < values.min() < values.max() < 1.3
-    np.testing.assert_allclose(inside - values[..., None] * jnp.eye(8), 0, atol=1e-4)
-    assert not orthogonalize(0 * matrices).any()
+def test_matrix_without_a_gradient_has_no_update() -> None:
+    assert not orthogonalize(jnp.zeros((3, 8, 24))).any()
 
 
 def test_update_is_that_of_optax() -> None:

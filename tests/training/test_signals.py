@@ -75,15 +75,19 @@ def test_another_thread_leaves_signals_alone() -> None:
     ],
     ids=lambda moment: moment.path,
 )
-def test_interrupted_checkpoint_is_whole(tmp_path: Path, moment: Moment) -> None:
-    workdir, target = write_run(tmp_path / "run", {10: None}), tmp_path / "saved"
-    (workdir / "vocab").mkdir()
-    (workdir / "vocab" / "joint.model").touch()
+def test_interrupted_copy_of_a_run_is_whole(tmp_path: Path, moment: Moment) -> None:
+    workdir, target = write_run(tmp_path / "run", {10: None}), tmp_path / "new" / "saved"
+    names = ("vocab/joint.model", "plugins/some_package/parts.py")
+    for name in names:
+        (workdir / name).parent.mkdir(parents=True)
+        (workdir / name).write_text(name)
     params, _ = restore_params(workdir, "last")
     signal_at(moment, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         save_params(workdir, target, params, 10)
     assert_same(restore_params(target, "last")[0], params)
+    for name in ("config.json", *names):
+        assert (target / name).read_bytes() == (workdir / name).read_bytes()
 
 
 def test_interrupted_reading_ends_cleanly(tmp_path: Path) -> None:

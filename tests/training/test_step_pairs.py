@@ -120,14 +120,11 @@ def trace(row: Row) -> None:
         jax.eval_shape(make_train_step(structure, config, optimizer), state, batch)
 
 
-@pytest.mark.parametrize("row", cover(QUICK), ids=show)
+OTHERS = [pytest.param(row, marks=pytest.mark.slow) for row in cover(QUICK, 3) + cover(FEATURES)]
+
+
+@pytest.mark.parametrize("row", [*cover(QUICK), *OTHERS], ids=show)
 def test_features_go_together_on_a_mesh(row: Row) -> None:
-    trace(row)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("row", cover(QUICK, 3) + cover(FEATURES), ids=show)
-def test_all_features_go_together_on_a_mesh(row: Row) -> None:
     trace(row)
 
 
