@@ -32,7 +32,7 @@ for step in range(first + 1, last + 1):
 report.flush()
 report.validation(last, {"loss": 1.0})
 if end == "kill":
-    time.sleep(2)  # a client that sends in the background loses what it holds
+    time.sleep(5)  # a client that sends in the background loses what it holds
     os.kill(os.getpid(), signal.SIGKILL)
 report.close()  # "stop": as after an error, with steps that no checkpoint has
 """
