@@ -51,9 +51,10 @@ def catch_signals(start: int) -> Iterator[Callable[[int], bool]]:
     def receive(number: int, frame: types.FrameType | None) -> None:
         nonlocal is_received
         del number, frame
+        if not is_received:
+            _log.info("stopping when the work so far is saved; another Ctrl-C stops at once")
         is_received = True
         signal.signal(signal.SIGINT, usual)
-        _log.info("stopping when the work so far is saved; another Ctrl-C stops at once")
 
     def is_interrupted(step: int) -> bool:
         nonlocal is_received
