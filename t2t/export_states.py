@@ -6,7 +6,7 @@ Each input file, plain or packed (.gz, .bz2, .xz, .zst), becomes a folder of its
 when it is complete: states/captions.txt/000000.safetensors has the lines 1 to 1000. A file holds
 `states` [sub-words of all its lines, d_model], `offsets` (line n of the file, from 0, has the rows
 offsets[n] to offsets[n + 1]) and `ids`, the sub-word of each row. The states are those to which a
-decoder attends. A process that was killed goes on where it was if it is started again.
+decoder attends. After Ctrl-C, which loses nothing, or a kill the same command goes on.
 """
 
 import dataclasses

@@ -9,8 +9,8 @@ number of the input line and a tab; with --strategy=sampling --num_samples=3 the
 both, tabs separate 2, -0.4137 and "Ein Mädchen klettert.". With --alignments a tab and the links of
 source and target words in Pharaoh format follow the text.
 
---input=FILES --output=DIR translates files, plain or packed (.gz, .bz2, .xz, .zst), in shards. A
-process that was killed goes on where it was if it is started again.
+--input=FILES --output=DIR translates files, plain or packed (.gz, .bz2, .xz, .zst), in shards.
+After Ctrl-C, which loses nothing, or a kill the same command goes on where it was.
 """
 
 import dataclasses

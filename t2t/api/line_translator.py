@@ -4,11 +4,13 @@ import codecs
 import dataclasses
 import itertools
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
@@ -100,6 +102,10 @@ class LineTranslator:
     def watch(self, show: Callable[[str], None]) -> None:
         """Shows the text so far, again and again, of a line that is translated alone."""
         self._translator.watch = show
+
+    def show_progress(self) -> None:
+        """Shows a bar of the sentences that are translated together, on a terminal."""
+        self._translator.shows_progress = sys.stderr.isatty()
 
     def check_file(self, path: Path) -> None:
         """Raises what the lines of a file raise, before the first one is translated.
@@ -211,10 +217,12 @@ def translate_bulk(
     translator: LineTranslator,
     inputs: Mapping[Path, Path],
     part: Part,
-    shard_lines: int,
+    shard_lines: int | None,
     scored: bool,
 ) -> None:
     """Translates this process's part of the files; continues after the shards that exist.
+
+    `shard_lines` are saved together; None: `BATCHES_TOGETHER` batches. A terminal shows a bar.
 
     Raises:
         ConfigError, DataError: the output exists with other settings, or cannot be written.
@@ -230,5 +238,7 @@ def translate_bulk(
     for path in inputs:
         translator.check_file(path)
     settings = translator.describe_settings() | {"scores": scored}
-    process_files(inputs, settings, translate, shard_lines, part)
+    translator.show_progress()
+    with logging_redirect_tqdm():  # prints log lines above the bar
+        process_files(inputs, settings, translate, shard_lines or translator.chunk_size, part)
     translator.log_lengths()

@@ -1,4 +1,4 @@
-"""Processes files in shards, so that a killed process loses at most the shard it was at.
+"""Processes files in shards: Ctrl-C and SIGTERM lose nothing, and a kill the shard at hand.
 
 Each input file becomes a file of the same name in the output folder; or a folder of this name, if
 shards stay files of their own. Until it is complete, its shards are in `.NAME.shards/`, each
@@ -37,6 +37,7 @@ from t2t.storage.paths import find_version, make_local_path
 _log = logging.getLogger(__name__)
 
 BATCHES_TOGETHER = 16  # their sentences are sorted by length, then batched
+_REPORT = 10.0  # seconds from a report of progress to the next
 SETTINGS = "settings.json"  # what the files of an output folder were made with
 _NO_BUCKET = "--input and --output are local or shared folders; copy them"
 
@@ -52,8 +53,8 @@ class Bulk(Request):
     # files, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'
     input: tuple[str, ...] | None = None
     output: Annotated[str, Flag(needs="input")] = ""  # with --input: the folder of the results
-    # with --input: lines that are saved together
-    shard_lines: Annotated[PositiveInt, Flag(needs="input")] = 10_000
+    # with --input: lines that are saved together. Default: 16 batches
+    shard_lines: Annotated[PositiveInt, Flag(needs="input")] | None = None
     # with --input: I/N does the I-th of N parts; start N processes
     part: Annotated[str, Flag(needs="input")] = "1/1"
 
@@ -85,23 +86,33 @@ class Progress:
         self._total = sum(path.stat().st_size for path in files)
         self.part, self._done, self._position = part, 0, 0
         self._lines, self._bytes, self._started = 0, 0, time.perf_counter()
+        self._name, self._reported = "", self._started
 
     def skip(self, position: int) -> None:
         """Counts what precedes byte `position` of the current file as not to be processed."""
         self._position = position
 
     def add(self, name: str, lines: int, position: int) -> None:
-        """Counts a shard that was processed and ended at byte `position` of the current file."""
-        seconds = time.perf_counter() - self._started
-        self._lines += lines
+        """Counts a shard of file `name` that was processed and ended at its byte `position`."""
+        self._name, self._lines = name, self._lines + lines
         self._bytes += max(position - self._position, 0)
         self._position = position
-        left = max(self._total - self._done - position, 0) / self.part.total
+        if time.perf_counter() - self._reported >= _REPORT:
+            self.report()
+
+    def report(self) -> None:
+        """Logs what is done, unless there is nothing new."""
+        if not self._name:
+            return
+        self._reported = time.perf_counter()
+        seconds = self._reported - self._started
+        left = max(self._total - self._done - self._position, 0) / self.part.total
         remaining = timedelta(seconds=round(seconds * left / max(self._bytes, 1)))
         _log.info(
             "%s: %d lines done, %.1f lines/s, about %s left",
-            name, self._lines, self._lines / seconds, remaining,
+            self._name, self._lines, self._lines / seconds, remaining,
         )  # fmt: skip
+        self._name = ""
 
     def finish(self, path: Path) -> None:
         """Counts the current file as done."""
@@ -167,12 +178,13 @@ def process_files(
     `inputs` has the output path of each input file, all in one folder. `settings` are what the
     result depends on, as JSON; the folder may not have others. A shard has `shard_lines` lines,
     except the last of a file. With a `suffix` shards stay files of their own, which have it in
-    their names.
+    their names. The first SIGINT or SIGTERM lets the shard at hand end and be saved.
 
     Raises:
         ConfigError: the output folder was made with other settings or cannot be written, or a file
             is damaged or changed while it was read.
         OSError: a file cannot be read or written.
+        KeyboardInterrupt: a signal asked to stop.
     """
     versions = {path: find_version(path) for path in inputs}
     hashes = {path.name: _hash_file(path) for path in inputs}
@@ -193,6 +205,7 @@ def process_files(
         with explain_write_errors(ConfigError, target):
             _finish(target, shards, joins=not suffix)
         progress.finish(path)
+    progress.report()
 
 
 @contextlib.contextmanager
@@ -267,6 +280,8 @@ def _process_shards(
     progress: Progress,
 ) -> list[Path]:
     """Processes this process's missing shards of a file; returns the paths of all shards."""
+    from t2t.runtime.signals import catch_signals  # here because JAX slows down --help
+
     folder, part, shards = _shards_of(target), progress.part, []
     if not target.exists():
         folder.mkdir(exist_ok=True)
@@ -275,16 +290,21 @@ def _process_shards(
         if number % part.total != part.number or shard.exists() or target.exists():
             progress.skip(position)
             continue
-        content = process(lines, number * shard_lines)
-        if isinstance(content, str):
-            content = pack(content.encode(), target.suffix)
-        try:
-            with explain_write_errors(ConfigError, shard):
-                write_file(shard, content)
-        except ConfigError:
-            if not target.exists():  # or the same part in another process was faster
-                raise
-        progress.add(f"{path.name}, shard {number + 1}", len(lines), position)
+        with catch_signals(0) as is_interrupted:
+            content = process(lines, number * shard_lines)
+            if isinstance(content, str):
+                content = pack(content.encode(), target.suffix)
+            try:
+                with explain_write_errors(ConfigError, shard):
+                    write_file(shard, content)
+            except ConfigError:
+                if not target.exists():  # or the same part in another process was faster
+                    raise
+        progress.add(path.name, len(lines), position)
+        if is_interrupted(0):
+            progress.report()
+            _log.info("stopped and saved; the same command continues")
+            raise KeyboardInterrupt
     return shards
 
 

@@ -105,8 +105,9 @@ class CTranslate2Translator(Translator):
                 (index, longest, future) for index, future in zip(indices, futures, strict=True)
             ]
         found: list[list[Translation]] = [[] for _ in sources]
-        disabled = not self.shows_progress
-        for index, longest, future in tqdm.tqdm(started, unit="sentence", disable=disabled):
+        hidden = not self.shows_progress
+        bar = tqdm.tqdm(started, unit="sentence", leave=False, disable=hidden)
+        for index, longest, future in bar:
             result, limit = future.result(), limits[index]
             if limit < longest and max(map(len, result.hypotheses)) >= limit:
                 # CTranslate2 takes one limit for a batch. This sentence has a lower one and reached

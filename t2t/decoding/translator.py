@@ -300,7 +300,8 @@ class Translator:
 
         found: list[list[Translation]] = [[] for _ in rows]
         batches = self._group([piece.ids for piece, _ in rows])
-        with tqdm.tqdm(total=len(rows), unit="sentence", disable=not self.shows_progress) as bar:
+        hidden = not self.shows_progress
+        with tqdm.tqdm(total=len(rows), unit="sentence", leave=False, disable=hidden) as bar:
             for indices, hypotheses in search_concurrently(search_batch, batches):
                 for row, index in enumerate(indices):
                     ranked = zip(*(x[row].tolist() for x in hypotheses), strict=True)

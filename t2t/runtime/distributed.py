@@ -43,7 +43,7 @@ def join(
         num_processes: Number of processes on all hosts.
         process_id: Number of this process, from 0.
         shares_signals: Whether JAX tells a SIGTERM to all processes, which then have to ask for it
-            (`t2t.training.signals.catch_signals`); otherwise it ends this process.
+            (`t2t.runtime.signals.catch_signals`); otherwise it ends this process.
 
     Raises:
         ConfigError: no launcher started this process, or SLURM shows it other GPUs than JAX

@@ -17,6 +17,7 @@ from t2t.config.fields import Config
 from t2t.config.files import read_saved_config
 from t2t.config.variants import COPIES
 from t2t.model.interface import Params
+from t2t.runtime.signals import hold_signals
 from t2t.storage.atomic_files import (
     draft_folder,
     list_files,
@@ -34,7 +35,6 @@ from t2t.training.run_directory import (
     make_read_error,
 )
 from t2t.training.run_names import CHECKPOINT_NAMES
-from t2t.training.signals import hold_signals
 
 Scored = TypeVar("Scored", int, tuple[int, int], tuple[int, float])
 

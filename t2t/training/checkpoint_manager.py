@@ -13,6 +13,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
 from t2t.config.fields import Config
 from t2t.model.interface import Params, name_leaves
+from t2t.runtime.signals import hold_signals
 from t2t.storage.atomic_files import measure_free_space, require_space
 from t2t.training.checkpoint import rank_steps
 from t2t.training.old_checkpoints import find_layout, from_old, to_old
@@ -24,7 +25,6 @@ from t2t.training.run_directory import (
     make_read_error,
     make_write_error,
 )
-from t2t.training.signals import hold_signals
 from t2t.training.state import TrainState
 
 

@@ -99,6 +99,27 @@ def test_work_killed_at_any_of_twenty_points_gives_the_same_files(
         assert run(folder) == expected, point
 
 
+@pytest.mark.parametrize(
+    ("numbers", "saved"),
+    [([signal.SIGINT], 3), ([signal.SIGTERM] * 2, 3), ([signal.SIGINT] * 2, 2)],
+)
+def test_a_signal_loses_nothing_but_a_second_ctrl_c_the_shard_at_hand(
+    tmp_path: Path, expected: dict[str, bytes], numbers: list[signal.Signals], saved: int
+) -> None:
+    make_inputs(tmp_path)
+
+    def translate(lines: list[bytes], first: int) -> str:
+        for number in numbers if first == 10 else ():
+            signal.raise_signal(number)
+        return shout(lines, first)
+
+    inputs = find_inputs([str(tmp_path / "*.txt*")], tmp_path / "out")
+    with pytest.raises(KeyboardInterrupt):
+        process_files(inputs, {"beam": 4}, translate, 5)
+    assert len([*(tmp_path / "out" / ".a.txt.shards").iterdir()]) == saved
+    assert run(tmp_path) == expected
+
+
 def test_processes_share_the_shards(tmp_path: Path, expected: dict[str, bytes]) -> None:
     make_inputs(tmp_path)
     done: list[int] = []

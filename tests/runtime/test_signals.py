@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from t2t.runtime.command_line import INTERRUPTED, LOST
+from t2t.runtime.signals import catch_signals, hold_signals
 from t2t.training.checkpoint import restore_params, save_params
-from t2t.training.signals import catch_signals, hold_signals
 from tests.moments import Moment, signal_at
 from tests.training.toy_run import assert_same, make_state, write_run
 
@@ -103,7 +103,7 @@ TRAINING = """
 import signal, time
 from t2t.config.requests import Hosts
 from t2t.runtime import distributed, command_line
-from t2t.training.signals import catch_signals
+from t2t.runtime.signals import catch_signals
 
 def main(request: Hosts):
     distributed.join(**request.hosts, shares_signals=True)

@@ -1,6 +1,7 @@
-"""Signals: training ends its step, saves and stops; what must be whole is not interrupted."""
+"""Signals: training saves its step before it stops, bulk its shard; no checkpoint is broken off."""
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -9,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import jax
 from jax.experimental import multihost_utils
+
+_log = logging.getLogger(__name__)
 
 _Handler = Callable[[int, types.FrameType | None], None]
 
@@ -34,7 +37,7 @@ def _handle(handlers: Mapping[signal.Signals, _Handler]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def catch_signals(start: int) -> Iterator[Callable[[int], bool]]:
-    """A context in which the first SIGINT (Ctrl-C) or SIGTERM only asks training to stop.
+    """A context in which the first SIGINT (Ctrl-C) or SIGTERM only asks the work to stop.
 
     It yields a function of a step, from `start` on, that returns whether to stop before it; every
     process must call it at every step. The step or the compilation that is running ends first.
@@ -48,6 +51,8 @@ def catch_signals(start: int) -> Iterator[Callable[[int], bool]]:
     def receive(number: int, frame: types.FrameType | None) -> None:
         nonlocal is_received
         del number, frame
+        if not is_received:
+            _log.info("stopping when the work so far is saved; another Ctrl-C stops at once")
         is_received = True
         signal.signal(signal.SIGINT, usual)
 
