@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.config.measure_names import MEASURE_FIELD, MEASURES
