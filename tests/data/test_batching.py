@@ -156,6 +156,12 @@ def test_packed_rows_of_a_large_corpus_hold_pairs_of_one_block(
     assert len(rows) <= sum(map(len, list_rows(whole))) + 6  # one more a block
 
 
+def test_texts_alone_are_kept_by_their_own_lengths() -> None:
+    texts = np.array([8, 1, 41, 20])  # an empty one, and one that is too long
+    plan = make_plan([(np.ones_like(texts), texts)], objective="lm", packed_length=40)
+    assert sorted(list_pairs(plan)) == [0, 3]
+
+
 def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
     plan = make_plan([draw_lengths(29_000)], batch_tokens=4096, num_shapes=16)
     batches = [plan.batch(step) for step in range(plan.steps_per_epoch)]

@@ -188,11 +188,9 @@ def test_the_best_of_groups_are_the_best_of_all(size: int, beam_size: int) -> No
     logits[0, 0, -2:] += 9
     logits[1, :, :2] += 9  # the banned
     offsets = random.normal(size=(3, beam_size)).astype(np.float32)
-    if size == 9:  # too small for groups: of equals the lower slot and the lower token win
-        logits, offsets = logits.round(), offsets.round()
     totals = logits + offsets[..., None]
     totals[..., list(BANNED_TOKENS)] = -np.inf
-    order = np.argsort(-totals.reshape(3, -1), axis=1, stable=True)[:, : 2 * beam_size]
+    order = np.argsort(-totals.reshape(3, -1), axis=1)[:, : 2 * beam_size]
     found = jax.jit(grouped_top_k, static_argnums=2)(logits, offsets, 2 * beam_size)
     np.testing.assert_array_equal(found[0], np.take_along_axis(totals.reshape(3, -1), order, 1))
     np.testing.assert_array_equal(found[1], order // size)

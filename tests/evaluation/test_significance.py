@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from t2t.evaluation.measures import RESAMPLES, Measure, draw_sentences, make_likelihood
+from t2t.evaluation.measures import LEVEL, RESAMPLES, Measure, draw_sentences, make_likelihood
 from t2t.evaluation.significance import (
     Comparison,
     Judgement,
@@ -130,6 +130,22 @@ def test_seeds_with_one_score_leave_the_variance_of_the_sentences() -> None:
     found = compare_systems(make_system_score(first), make_system_score(second), UNBOUNDED)
     assert found.difference == pytest.approx(2.5)
     assert not found.distinguishable
+
+
+def test_rows_are_judged_together() -> None:
+    """One difference in twenty rows of chance is expected, and is no verdict."""
+    random_ = np.random.default_rng(7)
+    base = random_.normal(size=(1, 100, 1))
+    rows = {str(row): base + 0.5 * random_.normal(size=(1, 100, 1)) for row in range(20)}
+
+    def mean(sums: np.ndarray) -> float:
+        return float(sums[0]) / 100
+
+    measure = dataclasses.replace(UNBOUNDED, aggregate=mean)
+    judgement = judge({"base": base, **rows}, measure, pair([]))
+    comparisons = judgement.comparisons.values()
+    assert any(each.p_value < LEVEL for each in comparisons)
+    assert not any(each.distinguishable for each in comparisons)
 
 
 def test_interval_over_seeds_is_students() -> None:
