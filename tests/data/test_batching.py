@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from t2t.config.fields import DataConfig
 from t2t.data import batching, packing
-from t2t.data.batching import POSITION_COSTS, BatchPlan, count_lengths, find_best_split
+from t2t.data.batching import BatchPlan
 from t2t.data.corpus import DataError
-from t2t.data.objectives import choose_objective
 from t2t.planning import batch_shapes
 
 Corpora = list[tuple[np.ndarray, np.ndarray]]
@@ -157,42 +156,18 @@ def test_packed_rows_of_a_large_corpus_hold_pairs_of_one_block(
     assert len(rows) <= sum(map(len, list_rows(whole))) + 6  # one more a block
 
 
+def test_texts_alone_are_kept_by_their_own_lengths() -> None:
+    texts = np.array([8, 1, 41, 20])  # an empty one, and one that is too long
+    plan = make_plan([(np.ones_like(texts), texts)], objective="lm", packed_length=40)
+    assert sorted(list_pairs(plan)) == [0, 3]
+
+
 def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
     plan = make_plan([draw_lengths(29_000)], batch_tokens=4096, num_shapes=16)
     batches = [plan.batch(step) for step in range(plan.steps_per_epoch)]
     positions = sum(batch.shape.rows * batch.shape.tgt_length for batch in batches)
     assert plan.padding_share() == pytest.approx(1 - plan.tgt_lengths.sum() / positions)
     assert plan.padding_share() <= 0.1
-
-
-@pytest.mark.parametrize(
-    ("objective", "sides"),
-    [("lm", (32, 256)), ("span_corruption", (256, 96)), ("masked_lm", (256, 256))],
-)
-def test_packed_rows_of_text_alone_are_as_long_as_each_side_needs(
-    objective: str, sides: tuple[int, int]
-) -> None:
-    data = DataConfig(objective=objective, **PACKED)
-    texts = batch_shapes.draw_lengths(data, 27.0)[0][:2000]
-    lengths = choose_objective(data, range(30)).find_lengths((np.ones_like(texts), texts))
-    [shape] = packing.make_plan([lengths], data, 0).shapes
-    assert (shape.src_length, shape.tgt_length, shape.rows) == (*sides, 8)
-
-
-def test_split_saves_the_most_padding() -> None:
-    src, tgt = draw_lengths(60)
-
-    def cost(pairs: np.ndarray) -> int:
-        longest = src[pairs].max() * POSITION_COSTS[0] + tgt[pairs].max() * POSITION_COSTS[1]
-        return len(pairs) * int(longest)
-
-    savings = {}
-    for side, lengths in enumerate((src, tgt)):
-        for cut in sorted(set(lengths.tolist()))[:-1]:
-            parts = np.flatnonzero(lengths <= cut), np.flatnonzero(lengths > cut)
-            savings[side, cut] = cost(np.arange(60)) - sum(map(cost, parts))
-    saving, side, cut = find_best_split(count_lengths(src, tgt, 1))
-    assert saving == max(savings.values()) == savings[side, cut]
 
 
 def test_order_of_runs_that_exist_stays_what_it_is() -> None:

@@ -107,6 +107,43 @@ def test_fingerprint_depends_on_the_text_alone(tmp_path: Path) -> None:
     assert TextCorpus(src, tgt).fingerprint().startswith("51555c595d6c96fc")
 
 
+def test_text_is_read_once_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, known = write(tmp_path / "text.en", "a\nb\n"), tmp_path / "facts"
+    first = TextFile(path, known)
+    with monkeypatch.context() as patch:
+        patch.setattr("t2t.data.corpus._map_text", None)
+        second = TextFile(path, known)
+        assert len(second) == len(first) == 2
+        assert second.sha256 == first.sha256
+    assert second.read(1, 2) == ["b"]  # only now
+    (entry,) = known.glob("*.json")
+    for content in ("", "[]", '{"version": 1}'):  # damaged
+        entry.write_text(content)
+        assert len(TextFile(path, known)) == 2
+    write(path, "a\nc\n")  # of the same size
+    os.utime(path, ns=(1, 1))
+    assert TextFile(path, known).sha256 != first.sha256
+
+
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+def test_facts_of_a_file_that_grew_while_it_was_read_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path, known = write(tmp_path / name, "a\nb\n"), tmp_path / "facts"
+    check = TextFile._check_encoding
+
+    def grow(file: TextFile) -> None:
+        check(file)
+        write(path, "a\nb\nc\nd\n")
+
+    monkeypatch.setattr(TextFile, "_check_encoding", grow)
+    assert len(TextFile(path, known)) == 2
+    monkeypatch.undo()
+    assert len(TextFile(path, known)) == 4
+
+
 def test_packed_text_whose_facts_are_of_an_earlier_version_is_not_read(tmp_path: Path) -> None:
     path, known = write(tmp_path / "a.gz", "one two\nthree\n"), tmp_path / "facts"
     TextFile(path, known)

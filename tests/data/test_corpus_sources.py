@@ -18,9 +18,8 @@ def write_pair(folder: Path, stem: str, count: int) -> tuple[str, str]:
 
 
 @pytest.fixture
-def _toy_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def _toy_source(own_variants: None) -> None:  # noqa: ARG001
     """Registers a source "toy" with two pairs in each of three splits."""
-    monkeypatch.setattr(variants, "_registered", {})
 
     def open_toy(data: DataConfig, split: str) -> Corpus | None:  # noqa: ARG001
         pairs = [("toy", split), ("spiel", split)]

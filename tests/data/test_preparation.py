@@ -82,16 +82,6 @@ def test_given_vocabulary_is_copied_into_the_run_with_its_other_files(
     assert (tmp_path / "vocab" / "text.sha256").read_text("utf-8") != "of other text"
 
 
-def test_vocabularies_of_equal_ids_count_as_one(own: Path) -> None:
-    """So they do in imported models, whose two models segment text differently."""
-    folder = own / "equal"
-    folder.mkdir()
-    for side in ("src", "tgt"):
-        shutil.copy(own / "bpe" / "joint.model", folder / f"{side}.model")
-    found = fill_tokenizer(make_config(folder, tie="all")).tokenizer
-    assert (found.shared, found.vocab_size) == (True, 330)
-
-
 def test_run_needs_the_given_vocabulary_only_once_and_refuses_another(
     own: Path, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ class TinyTranslation(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
     """Registers itself as "tiny_translation"."""
 
     VERSION = tfds.core.Version("1.0.0")
+    PREFIX = ""
 
     def _info(self) -> Any:
         features = tfds.features.Translation(languages=("de", "en"))
@@ -27,14 +28,11 @@ class TinyTranslation(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
 
     def _generate_examples(self, split: str) -> Iterator[tuple[int, dict[str, str]]]:
         for number in range(SIZES[split]):
-            german, english = pair(split, number)
+            german, english = pair(f"{self.PREFIX}{split}", number)
             yield number, {"de": german, "en": english}
 
 
 class OtherTranslation(TinyTranslation):
     """Registers itself as "other_translation"."""
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[int, dict[str, str]]]:
-        for number in range(SIZES[split]):
-            german, english = pair(f"other {split}", number)
-            yield number, {"de": german, "en": english}
+    PREFIX = "other "

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
-from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.beam_search import (
     DecodeStep,
@@ -23,9 +22,7 @@ from t2t.decoding.beam_search import (
     take_rows,
 )
 from t2t.decoding.sampling import BANNED_TOKENS, Sampler, Stream
-from t2t.model.interface import merge
-from t2t.ops.build_model import init_model
-from tests.decoding.reference_search import search_all, search_beam
+from tests.decoding.reference_search import search_beam
 from tests.decoding.toy_model import (
     BATCH,
     LENGTH,
@@ -36,45 +33,6 @@ from tests.decoding.toy_model import (
     search_toy,
     tokens_of,
 )
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        ModelConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2),
-        ModelConfig(kind="rnn", rnn_cell="lstm", num_layers=1, d_model=8),
-    ],
-    ids=["transformer", "lstm"],
-)
-def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) -> None:
-    """The cache against teacher forcing, with all that becomes of parents in a search."""
-    structure, params = init_model(config, VOCABULARY, VOCABULARY, jax.random.key(0))
-    params = jax.tree.map(lambda x: 2 * x, params)  # sure of itself: scores lie far apart
-    src = jnp.array([[4, 5, 3, EOS_ID], [5, EOS_ID, PAD_ID, PAD_ID]])
-
-    @jax.jit
-    def run(params: Any) -> tuple[Hypotheses, ...]:
-        model = merge(structure, params)
-        return beam_search(
-            model.decode_step,
-            model.init_cache(src, beam_size=32, max_length=4),
-            max_lengths=jnp.array([4, 4]),
-            max_length=4,
-            beam_size=32,
-            penalties=(gnmt(0.6),),
-        )
-
-    forward = jax.jit(lambda *ids: jax.nn.log_softmax(merge(structure, params)(*ids)))
-    [found] = jax.tree.map(np.asarray, run(params))
-    for row in range(len(src)):
-
-        def next_log_probs(prefix: tuple[int, ...], row: int = row) -> np.ndarray:
-            tgt_in = [BOS_ID, *prefix, *[PAD_ID] * (3 - len(prefix))]
-            return np.asarray(forward(src[row : row + 1], jnp.array([tgt_in]))[0, len(prefix)])
-
-        expected = search_all(next_log_probs, 4, 0.6)[:32]
-        assert [tokens_of(found, row, rank) for rank in range(32)] == [h.tokens for h in expected]
-        np.testing.assert_allclose(found.scores[row], [h.score for h in expected], rtol=1e-4)
 
 
 def test_one_search_finds_for_each_alpha_what_its_own_would() -> None:
@@ -172,33 +130,22 @@ def test_pausing_at_capacity_and_dropping_sentences_changes_nothing(n_best: int)
     assert not unfinished.any()
 
 
-def search_constant(logits: list[float], beam_size: int) -> Hypotheses:
-    """Searches for one sentence of at most two tokens, whose logits are always the same."""
+def test_of_equals_the_lower_token_and_the_lower_slot_win() -> None:
+    """And of finished hypotheses the shorter. Padding and BOS keep their share of probability."""
 
     def decode_step(tokens: Any, parents: Any, cache: Any) -> Any:
         del parents
-        return jnp.broadcast_to(jnp.array(logits), (*tokens.shape, len(logits))), cache
+        return jnp.zeros((*tokens.shape, VOCABULARY)), cache
 
-    limits, penalties = jnp.array([2]), (gnmt(0.0),)
     [found] = jax.jit(
         lambda: beam_search(
-            decode_step, (), max_lengths=limits, max_length=2, beam_size=beam_size,
-            penalties=penalties,
+            decode_step, (), max_lengths=jnp.array([2]), max_length=2, beam_size=4,
+            penalties=(gnmt(0.0),),
         )
     )()  # fmt: skip
-    return found
-
-
-def test_padding_and_the_first_token_are_never_chosen_but_keep_their_probability() -> None:
-    found = search_constant([5.0, 5.0, 0.0, 0.0, 0.0, 0.0], beam_size=2)
-    assert found.tokens[0].tolist() == [[EOS_ID, PAD_ID], [EOS_ID + 1, EOS_ID]]
-    log_prob = -np.log(2 * np.exp(5) + 4)
-    np.testing.assert_allclose(found.log_probs[0], [log_prob, 2 * log_prob], rtol=1e-5)
-
-
-def test_of_equals_the_lower_token_and_the_lower_slot_win() -> None:
-    found = search_constant([0.0] * 6, beam_size=4)
     assert found.tokens[0].tolist() == [[2, 0], [3, 2], [4, 2], [5, 2]]
+    lengths = np.array([1, 2, 2, 2])
+    np.testing.assert_allclose(found.log_probs[0], -lengths * np.log(VOCABULARY), rtol=1e-5)
 
 
 @pytest.mark.equality

@@ -49,21 +49,14 @@ def read(pieces: Sequence[str]) -> str:
     ("pieces", "size", "expected"),
     [
         ('▁a ! ▁b ? ) " ▁c ▁d', 7, [" a! b?)\"", " c d"]),  # the last sentence, with what closes it
-
         ("▁a , ▁b ▁c ▁d ▁e", 4, [" a,", " b c d e"]),  # behind a clause
         ("▁a ▁3 , 5 ▁b ▁c", 5, [" a 3,5 b", " c"]),  # a comma without a blank ends nothing
-
         ("▁a ▁b b b b b ▁c", 3, [" a", " bbb", "bb c"]),  # a word that is too long
-
         ("▁你 好 ， 我 们 走", 5, [" 你好，", "我们走"]),  # noqa: RUF001
-
         ("▁你 好 Trans former 走", 3, [" 你好", "Transformer走"]),
-
         ("▁a ! ▁b , ▁c", 4, [" a!", " b, c"]),  # a sentence before a clause
-
         ("▁ <0xE3> <0x80> <0x82> a b", 5, ["▁。", "ab"]),  # 。 in bytes
         ("<0xF0> <0x9F> <0x99> <0x82>", 3, ["\ufffd", "\ufffd"]),  # no other way
-
         ("", 2, []),
     ],
 )  # fmt: skip

@@ -17,12 +17,7 @@ from t2t.interop.hugging_face_vocabulary import read_t5
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh
-from tests.decoding.small_translator import (
-    SENTENCES,
-    assert_same,
-    make_config,
-    make_params,
-)
+from tests.decoding.small_translator import SENTENCES, assert_same, make_config, make_params
 from tests.interop.small_vocabularies import list_pieces, train_model
 
 pytestmark = pytest.mark.usefixtures("shared_programs")

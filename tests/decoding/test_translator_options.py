@@ -12,12 +12,7 @@ from t2t.decoding.staged_search import BatchSearch
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.model.interface import Params
-from tests.decoding.small_translator import (
-    SENTENCES,
-    assert_same,
-    make_config,
-    make_params,
-)
+from tests.decoding.small_translator import SENTENCES, assert_same, make_config, make_params
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -30,14 +25,10 @@ def sample(vocabulary: Vocabulary, params: Params, count: int, **decoding: Any) 
     return [[translation.text for translation in each] for each in found]
 
 
-@pytest.fixture(scope="module")
-def samples(vocabulary: Vocabulary, params: Params) -> list[list[str]]:
-    return sample(vocabulary, params, 3)
-
-
 def test_samples_depend_on_the_seed_and_not_on_their_number(
-    vocabulary: Vocabulary, params: Params, samples: list[list[str]]
+    vocabulary: Vocabulary, params: Params
 ) -> None:
+    samples = sample(vocabulary, params, 3)
     assert [len(each) for each in samples] == [3 if sentence else 1 for sentence in SENTENCES]
     assert len({text for each in samples for text in each}) > 2 * len(SENTENCES)
     assert sample(vocabulary, params, 2) == [each[:2] for each in samples]

@@ -14,10 +14,7 @@ from t2t.config.files import override
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.decoding.translator import Translator
-from t2t.decoding.word_alignments import (
-    WordAligner,
-    number_words,
-)
+from t2t.decoding.word_alignments import WordAligner, number_words
 from t2t.evaluation.requests import ModelRequest
 from tests.tiny_run import PAIRS, make_run
 
@@ -82,7 +79,6 @@ def test_models_and_layers_without_heads_are_refused(run: Run) -> None:
 
 
 def test_translations_have_links_for_all_words(run: Run) -> None:
-
     request = ModelRequest((run.workdir,))
     lines = [f"{src}\n".encode() for src, _ in PAIRS]
     plain, found = (

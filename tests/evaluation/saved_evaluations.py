@@ -1,6 +1,7 @@
 """Run directories with evaluations, as `t2t.evaluate` leaves them, of texts that are given."""
 
 import dataclasses
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,13 @@ def spoil(every: int, lines: Sequence[str] = REFERENCES) -> list[str]:
     return [
         "Eine Katze schläft ." if number % every == 0 else line for number, line in enumerate(lines)
     ]
+
+
+def drop_words(share: float, seed: int) -> list[str]:
+    """The references without this share of their words."""
+    draw = random.Random(seed).random
+    words = ([word for word in line.split() if draw() > share] for line in REFERENCES)
+    return [" ".join(each) for each in words]
 
 
 def score_corpus(

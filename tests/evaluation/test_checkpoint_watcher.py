@@ -1,6 +1,7 @@
 """Watching a run: what is scored and kept, when training is told to stop, what a kill leaves."""
 
 import dataclasses
+import functools
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from tests.evaluation.saved_evaluations import describe
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 STEPS = [100, 200, 300]
+assert_same = functools.partial(jax.tree.map, np.testing.assert_array_equal)
 
 
 class FakeScorer(Evaluator):
@@ -74,11 +76,6 @@ def make_watch(workdir: Path, counts: Sequence[int] = (1,), patience: int = 0) -
 def read_table(workdir: Path) -> list[dict[str, object]]:
     lines = (workdir / "evaluations" / "watch" / "scores.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
-
-
-def assert_same(one: Params, other: Params) -> None:
-    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_array_equal(x, y)
 
 
 def test_every_checkpoint_is_scored_itself_and_as_the_last_of_a_mean(run: Path) -> None:

@@ -1,10 +1,11 @@
-"""Losses of given texts, of corpora and with sources of other pairs, against loops over pairs."""
+"""Losses of given texts, of corpora and with sources of other pairs, against the model's own."""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -27,14 +28,14 @@ from t2t.evaluation.corpus_loss import CorpusLoss, sum_losses
 from t2t.evaluation.likelihood import PairScorer
 from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.model.interface import Params, merge
-from t2t.ops.build_model import Members, describe_model, init_model
+from t2t.ops.build_model import Members, describe_model
 from t2t.runtime.mesh import make_mesh, put_like
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
 from t2t.training.step import make_eval_step
 from tests.data.small_corpus import PAIRS, read_pair
 from tests.decoding.small_translator import PAIRS as TRANSLATED
-from tests.decoding.small_translator import make_config, make_reference
+from tests.decoding.small_translator import make_config
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -52,16 +53,18 @@ def test_each_token_has_its_log_softmax(
 ) -> None:
     """On one device or several; a pair with a side that is too long has NaN."""
     config = make_config()
-    structure, _ = init_model(config.model, 420, 420, jax.random.key(0))
-    pairs, reference = encode(vocabulary), make_reference(structure)
+    structure, _ = describe_model(config.model, 420, 420)
+    pairs = encode(vocabulary)
+    batch = make_batch(*(pad_sentences(side, len(pairs), 32) for side in zip(*pairs, strict=True)))
+    logits = jax.jit(lambda *ids: merge(structure, params)(*ids))(batch.src, batch.tgt_in)
     members, limit = Members((config.model,)), max(len(side) for pair in pairs for side in pair)
     long, short = [7] * limit + [EOS_ID], [7, EOS_ID]
     with jax.set_mesh(make_mesh(mesh, jax.devices()[: 8 if mesh.tensor > 1 else 1])):
         scorer = PairScorer(members, vocabulary, 64, limit)
         placed = members.place(params, *vocabulary.sizes)
         *found, one, other = scorer.score(placed, [*pairs, (short, long), (long, short)])
-    for pair, scores in zip(pairs, found, strict=True):
-        np.testing.assert_allclose(scores, reference(params, *pair), rtol=1e-4)
+    for (_, tgt), row, scores in zip(pairs, jax.nn.log_softmax(logits), found, strict=True):
+        np.testing.assert_allclose(scores, row[np.arange(len(tgt)), np.array(tgt)], rtol=1e-4)
     assert [np.isnan(each).tolist() for each in (one, other)] == [[True] * len(long), [True] * 2]
 
 
@@ -99,23 +102,14 @@ def test_every_pair_counts_once_even_an_empty_one(
     loss = sum_losses(sentences[:, :2])
     assert "eval_step" not in caplog.text, "compile left something to do"
 
-    longest = int(np.max(tokenized.lengths))
-    eval_step, nats, tokens = make_eval_step(structure), 0.0, 0
+    sides = zip(*(read_pair(tokenized, index) for index in range(len(ODD))), strict=True)
+    batch = make_batch(*(pad_sentences(side, len(ODD), 32) for side in sides))
     predict = jax.jit(lambda params, src, tgt: merge(structure, params)(src, tgt).argmax(axis=-1))
-    for index in range(len(ODD)):
-        pair = read_pair(tokenized, index)
-        rows = np.zeros((2, 2, longest), np.int32)
-        for side, ids in zip(rows, pair, strict=True):
-            side[:, : len(ids)] = ids
-        batch = Batch(*map(jax.numpy.asarray, make_batch(*rows)))
-        twice, count = eval_step(state.params, batch)
-        best = predict(state.params, batch.src, batch.tgt_in)
-        right = int(((best == batch.tgt_out) & (batch.weights > 0))[0].sum())
-        wanted = [float(twice[0]), int(count[0]), right]
-        assert sentences[index] == pytest.approx(wanted, rel=1e-5)
-        nats, tokens = nats + float(twice[0]), tokens + int(count[0])
-    assert loss.tokens == tokens
-    assert loss.nats == pytest.approx(nats, rel=1e-5)
+    best = predict(state.params, batch.src, batch.tgt_in)
+    right = ((best == batch.tgt_out) & (batch.weights > 0)).sum(axis=1)
+    wanted = [*make_eval_step(structure)(state.params, Batch(*map(jnp.asarray, batch))), right]
+    np.testing.assert_allclose(sentences, np.stack(wanted, axis=1), rtol=1e-5)
+    np.testing.assert_allclose([loss.nats, loss.tokens], np.sum(wanted[:2], axis=1), rtol=1e-5)
 
 
 @pytest.fixture
@@ -210,7 +204,7 @@ def test_packed_texts_have_the_losses_that_they_have_alone(
         packed = dataclasses.replace(data, packed_length=packed_length)
         plan = make_plan([lengths], packed, seed=0)
         batches = Loader(plan, [tokenized], objective=made).iterate(0, plan.steps_per_epoch)
-        rows = [eval_step(state.params, Batch(*map(jax.numpy.asarray, each))) for each in batches]
+        rows = [eval_step(state.params, Batch(*map(jnp.asarray, each))) for each in batches]
         sums.append(np.sum([np.sum(row, axis=1) for row in rows], axis=0))
     assert sums[0][1] == sums[1][1] > len(texts)
     np.testing.assert_allclose(sums[0], sums[1], rtol=1e-5)
@@ -253,7 +247,7 @@ def test_use_of_the_source_is_what_the_sources_of_other_pairs_cost(
             (src, tgt), (other, _) = read_pair(tokenized, index), read_pair(tokenized, before)
             if src != other:
                 rows = [pad_sentences([src, other], 2, 32), pad_sentences([tgt, tgt], 2, 32)]
-                batch = Batch(*map(jax.numpy.asarray, make_batch(*rows)))
+                batch = Batch(*map(jnp.asarray, make_batch(*rows)))
                 (true, false), _ = eval_step(state.params, batch)
                 gains.append(float(false) - float(true))
                 counts.append(len(tgt))

@@ -57,12 +57,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder / "run"
 
 
-@pytest.fixture(scope="module")
-def scored(run: Path) -> tuple[MetricX, np.ndarray]:
-    scorer = MetricX(run)
-    return scorer, scorer.score(SOURCES, HYPOTHESES, REFERENCES)
-
-
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The score of an input is the number of its letters, modulo 26; returns scored inputs."""
@@ -80,24 +74,26 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_each_sentence_is_scored_once_on_a_kind_of_device(
-    run: Path, scored: tuple[MetricX, np.ndarray], monkeypatch: pytest.MonkeyPatch
+    run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By this program or by another one; a score is clipped."""
-    assert {0.0, 25.0} < {*scored[1]}
+    first = MetricX(run)
+    scores = first.score(SOURCES, HYPOTHESES, REFERENCES)
+    assert {0.0, 25.0} < {*scores}
     monkeypatch.setattr(MetricX, "_restore", None)
     order = [3, 0, 3, 11]
-    for scorer in (scored[0], MetricX(run)):
+    for scorer in (first, MetricX(run)):
         texts = ([lines[i] for i in order] for lines in (SOURCES, HYPOTHESES, REFERENCES))
-        np.testing.assert_array_equal(scorer.score(*texts), scored[1][order])
+        np.testing.assert_array_equal(scorer.score(*texts), scores[order])
         with pytest.raises(TypeError):
             scorer.score(SOURCES[:1], HYPOTHESES[:1], HYPOTHESES[:1])
-    saved = scored[0]._path.read_bytes()
+    saved = first._path.read_bytes()
     monkeypatch.setattr(jax, "devices", lambda: [mock.Mock(device_kind="another")])
     monkeypatch.setattr(MetricX, "_score_texts", lambda _, texts: np.ones(len(texts)))
     other = MetricX(run)
     other.score(SOURCES, HYPOTHESES, REFERENCES)
     other._report()
-    assert scored[0]._path.read_bytes() == saved
+    assert first._path.read_bytes() == saved
     assert {*json.loads(other._path.read_text("utf-8")).values()} == {1.0}
     for damaged in (b"damaged", b"[1]", b'{"a": []}'):
         other._path.write_bytes(damaged)

@@ -1,7 +1,6 @@
 """Translations by another program are scored and judged like those of a run."""
 
 import json
-import random
 import re
 import shutil
 from collections.abc import Mapping
@@ -24,14 +23,7 @@ from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.evaluation.significance import judge
 from t2t.evaluation.text_measures import make_measure
 from tests import programs
-from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, save, write
-
-
-def translate(share: float, seed: int) -> list[str]:
-    """The references without this share of their words."""
-    draw = random.Random(seed).random
-    words = ([word for word in line.split() if draw() > share] for line in REFERENCES)
-    return [" ".join(each) for each in words]
+from tests.evaluation.saved_evaluations import REFERENCES, SOURCES, drop_words, save, write
 
 
 @pytest.fixture
@@ -49,7 +41,7 @@ def score(folder: Path, name: str, lines: list[str], texts: Mapping[str, Any]) -
 
 def test_bootstrap_is_that_of_sacrebleu(tmp_path: Path, texts: dict[str, Any]) -> None:
     """sacreBLEU's p counts differences that exceed their mean by the one seen: one side alone."""
-    outputs = {name: translate(share, n) for n, (name, share) in enumerate(SHARES.items())}
+    outputs = {name: drop_words(share, n) for n, (name, share) in enumerate(SHARES.items())}
     found = {name: score(tmp_path, name, lines, texts) for name, lines in outputs.items()}
     bleu, test_set = make_measure("bleu", "de"), found["first"].read_test_set()
     counts = {name: each.read_statistics(bleu, test_set)[None] for name, each in found.items()}
@@ -82,7 +74,7 @@ def test_outputs_and_runs_are_compared_over_documents_and_by_learned_scores(
     documents = write(tmp_path / "documents", *(number // 2 for number in range(48)))
     by_document = texts | {"segments": documents}
     for name, share in (("one", 0.1), ("two", 0.3), ("three", 0.1)):
-        evaluation = score(tmp_path, name, translate(share, 1), by_document)
+        evaluation = score(tmp_path, name, drop_words(share, 1), by_document)
         scores = write(tmp_path / f"{name}.scores", *(share + n % 7 for n in range(48)))
         store_segment_scores(evaluation, f"comet={scores}")
     places = [str(tmp_path / f"{name}.json") for name in ("one", "two", "three")]
@@ -94,10 +86,10 @@ def test_outputs_and_runs_are_compared_over_documents_and_by_learned_scores(
     assert "These 2 comparisons are judged together (Holm's correction)" in text
     assert re.search(r"log-probability: another program translated .*one.json and ", text)
     assert "model." not in text, "no config differs"
-    run = save(tmp_path / "run", translate(0.3, 2)).path
+    run = save(tmp_path / "run", drop_words(0.3, 2)).path
     with pytest.raises(EvaluationError, match=r"different documents: .* with one --segments"):
         compare([str(run), places[0]], None, "test", "", None)
-    alone = score(tmp_path, "alone", translate(0.1, 1), texts).path
+    alone = score(tmp_path, "alone", drop_words(0.1, 1), texts).path
     text = compare([str(tmp_path / "run"), str(alone)], None, "test", "", None)
     assert "not alike, origin: checkpoint 100 of a run (" in text
     assert f"{alone} is better than {tmp_path}/run: " in text
@@ -110,7 +102,7 @@ def test_program_and_notebook_score_an_output(
 ) -> None:
     """Again after a kill between the translations and the scores."""
     monkeypatch.chdir(tmp_path)
-    hypotheses = write(tmp_path / "out", *translate(0.1, 1))
+    hypotheses = write(tmp_path / "out", *drop_words(0.1, 1))
     shutil.copy(hypotheses, "a.txt")
     found = notebook.evaluate(hypotheses=hypotheses, output="a.json", **texts)
     command = [f"--hypotheses={hypotheses}", f"--src={texts['src']}", f"--ref={texts['ref'][0]}"]

@@ -7,7 +7,7 @@ import pytest
 
 from t2t.api.compare_runs import compare
 from t2t.config.fields import ConfigError
-from t2t.evaluation.significance import Bucket, score_by_length
+from t2t.evaluation.significance import score_by_length
 from t2t.evaluation.text_measures import make_measure
 from tests.evaluation.saved_evaluations import collect, pair, save, spoil
 
@@ -54,17 +54,11 @@ REFERENCES = [f"Der Hund {length} läuft am Strand ." for length in LENGTHS]
 EXPECTED = {"1-10": [0, 1, 2], "11-20": [3, 4], "41-50": [5, 6], "51+": [7, 8]}
 
 
-def score_buckets(name: str, systems: dict[str, list[list[str]]]) -> list[Bucket]:
-    measure = make_measure(name, "de")
-    counted = {
-        system: collect(measure, texts, pair(REFERENCES)) for system, texts in systems.items()
-    }
-    return score_by_length(measure, counted, SOURCES)
-
-
 def test_sentences_are_grouped_by_the_words_of_their_source() -> None:
     systems = {"good": [REFERENCES], "bad": [spoil(2, REFERENCES), REFERENCES]}
-    buckets = score_buckets("exact_match", systems)
+    measure = make_measure("exact_match", "de")
+    counted = {name: collect(measure, own, pair(REFERENCES)) for name, own in systems.items()}
+    buckets = score_by_length(measure, counted, SOURCES)
     assert {bucket.words: bucket.indices for bucket in buckets} == EXPECTED
     for bucket in buckets:
         wrong = sum(index % 2 == 0 for index in bucket.indices)

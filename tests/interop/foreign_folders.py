@@ -17,6 +17,14 @@ from tests.interop.small_vocabularies import list_pieces, train_model
 
 CODES = ("deu_Latn", "eng_Latn", "fra_Latn")
 ADDED = {"<name>": False, "<term>": True, "ouse": False}  # tokens, and whether they are special
+LIKE_T5: dict[str, Any] = {  # fields of `ModelConfig`
+    "position": "relative",
+    "norm": "rms",
+    "norm_position": "pre",
+    "feed_forward": "geglu",
+    "feed_forward_bias": False,
+    "attention_scale": False,
+}
 SIZES: dict[str, Any] = {
     "d_model": 16,
     "encoder_layers": 1,
@@ -137,16 +145,7 @@ def write_mbart_vocabulary(folder: Path) -> int:
 
 def write_mbart_model(folder: Path) -> dict[str, np.ndarray]:
     """Writes a whole folder; returns the tensors."""
-    values = make_config(write_mbart_vocabulary(folder)) | {
-        "model_type": "mbart",
-        "architectures": ["MBartForConditionalGeneration"],
-        "activation_function": "gelu",
-        "pad_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 2,
-    }
-    del values["share_encoder_decoder_embeddings"]
-    tensors = _write(folder, values)
+    tensors = _write_bart(folder, write_mbart_vocabulary(folder), "mbart", "MBart", "gelu")
     for stack in ("encoder", "decoder"):  # rows that are not read
         tensors[f"model.{stack}.embed_positions.weight"][:2] = 0
     write_safetensors(folder / "model.safetensors", tensors)
@@ -157,11 +156,16 @@ def write_nllb_model(
     folder: Path, write: Callable[[Path], int] = write_nllb_vocabulary
 ) -> dict[str, np.ndarray]:
     """Writes a whole folder; returns the tensors."""
-    size = write(folder)
+    return _write_bart(folder, write(folder), "m2m_100", "M2M100", "relu")
+
+
+def _write_bart(
+    folder: Path, size: int, model_type: str, name: str, activation: str
+) -> dict[str, np.ndarray]:
     values = make_config(size) | {
-        "model_type": "m2m_100",
-        "architectures": ["M2M100ForConditionalGeneration"],
-        "activation_function": "relu",
+        "model_type": model_type,
+        "architectures": [f"{name}ForConditionalGeneration"],
+        "activation_function": activation,
         "pad_token_id": 1,
         "eos_token_id": 2,
         "decoder_start_token_id": 2,

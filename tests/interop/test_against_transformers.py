@@ -49,6 +49,7 @@ from t2t.ops.build_model import describe_model, init_model
 from t2t.training.checkpoint import restore_params
 from tests.decoding.toy_model import beam_search
 from tests.interop.foreign_folders import (
+    LIKE_T5,
     write_m2m100_vocabulary,
     write_madlad_vocabulary,
     write_mbart_vocabulary,
@@ -448,14 +449,7 @@ def test_model_goes_in_is_fine_tuned_on_eight_devices_and_goes_out(
     directions = ["-".join(languages)] if pair.foreign.tags_both else []
     import_model(str(pair.folder), tmp_path / "imported", directions=directions)
     base = make_config(tmp_path)
-    names = (
-        "train_src",
-        "train_tgt",
-        "cache_directory",
-        "max_length",
-        "batch_tokens",
-        "num_shapes",
-    )
+    names = "train_src train_tgt cache_directory max_length batch_tokens num_shapes".split()
     data = {name: getattr(base.data, name) for name in names}
     config = change(
         fine_tune.get_config(str(tmp_path / "imported")),
@@ -483,18 +477,7 @@ OURS = {
     "Marian's positions, GELU": dataclasses.replace(
         SCRATCH, position="sinusoidal_halves", feed_forward="gelu", encoder_layers=1
     ),
-    "T5 1.1": dataclasses.replace(
-        SCRATCH,
-        position="relative",
-        norm="rms",
-        norm_position="pre",
-        feed_forward="geglu",
-        feed_forward_bias=False,
-        attention_scale=False,
-        tie_embeddings="input",
-        d_k=6,
-        d_v=6,
-    ),
+    "T5 1.1": dataclasses.replace(SCRATCH, **LIKE_T5, tie_embeddings="input", d_k=6, d_v=6),
 }
 
 
@@ -538,21 +521,18 @@ class Kind(NamedTuple):
     write: Callable[[Path], int]
     read: Callable[[Path, int], ImportedVocabulary]
     languages: dict[str, str]
-    tag: str
+
+    @property
+    def tag(self) -> str:
+        return " ".join(f"<2{code}>" for code in self.languages.values())
 
 
+ENGLISH_FRENCH = {"src_lang": "eng_Latn", "tgt_lang": "fra_Latn"}
 TOKENIZERS = {
-    "Marian": Kind(functools.partial(write_vocabulary, missing=5), read_marian, {}, ""),
-    "T5": Kind(write_t5_vocabulary, read_t5, {}, ""),
-    "Nllb": Kind(
-        write_nllb_vocabulary,
-        read_nllb,
-        {"src_lang": "eng_Latn", "tgt_lang": "fra_Latn"},
-        "<2eng_Latn> <2fra_Latn>",
-    ),
-    "M2M100": Kind(
-        write_m2m100_vocabulary, read_m2m100, {"src_lang": "en", "tgt_lang": "fr"}, "<2en> <2fr>"
-    ),
+    "Marian": Kind(functools.partial(write_vocabulary, missing=5), read_marian, {}),
+    "T5": Kind(write_t5_vocabulary, read_t5, {}),
+    "Nllb": Kind(write_nllb_vocabulary, read_nllb, ENGLISH_FRENCH),
+    "M2M100": Kind(write_m2m100_vocabulary, read_m2m100, {"src_lang": "en", "tgt_lang": "fr"}),
 }
 
 
@@ -601,7 +581,7 @@ def test_tokenizers_agree_on_odd_lines(tmp_path: Path, name: str, added: bool) -
         folder, lines = add_tokens(tokenizer, tmp_path / "saved"), insert_tokens(lines)
         size += 3
     vocabulary, rows, _ = kind.read(folder, size)
-    tagged = vocabulary.with_tag(kind.tag) if kind.tag else vocabulary
+    tagged = vocabulary.with_tag(kind.tag)
     space = tokenizer.convert_tokens_to_ids("\u2581") if kind.tag else None
     compared, sides = 0, ("src", "tgt") if kind.tag else ("src",)
     for line in lines:

@@ -26,15 +26,7 @@ from tests.interop import foreign_folders
 from tests.interop.small_vocabularies import make_odd_lines, make_text
 
 MARIAN = ModelConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2)
-T5 = dataclasses.replace(
-    MARIAN,
-    position="relative",
-    norm="rms",
-    norm_position="pre",
-    feed_forward="geglu",
-    feed_forward_bias=False,
-    attention_scale=False,
-)
+T5 = dataclasses.replace(MARIAN, **foreign_folders.LIKE_T5)
 
 
 def tag_both(direction: str) -> DataConfig:
@@ -52,10 +44,6 @@ def write(
     return write_model(plan_export(config, vocabulary, rows), config, params, vocabulary, folder)
 
 
-def write_marian_model(folder: Path) -> None:
-    foreign_folders.write_model(folder, missing=3, codes=(">>fra<<", ">>deu<<"))
-
-
 def write_added_t5_model(folder: Path) -> None:
     """Without spare rows."""
     size = foreign_folders.add_tokens(folder, foreign_folders.write_t5_vocabulary(folder, spare=0))
@@ -70,7 +58,10 @@ def write_added(folder: Path, write: Callable[[Path], int]) -> None:
 
 
 SOURCES: dict[str, tuple[Callable[[Path], Any], DataConfig]] = {
-    "Marian": (write_marian_model, DataConfig(directions=("en-fra",))),
+    "Marian": (
+        functools.partial(foreign_folders.write_model, missing=3, codes=(">>fra<<", ">>deu<<")),
+        DataConfig(directions=("en-fra",)),
+    ),
     "mBART-50": (foreign_folders.write_mbart_model, tag_both("en_XX-de_DE")),
     "T5 1.1": (foreign_folders.write_t5_model, DataConfig()),
     "umT5": (functools.partial(foreign_folders.write_t5_model, model_type="umt5"), DataConfig()),

@@ -95,16 +95,6 @@ def count_products(program: Jaxpr) -> int:
     return flops
 
 
-@pytest.mark.parametrize("name", ["paper", "deep GRU"])
-def test_flops_of_a_batch_are_those_of_its_sentences(name: str) -> None:
-    config = vary(name)
-    src, tgt = np.array([3, 7, 1], np.int32), np.array([5, 2, 2], np.int32)
-    whole = train_flops(config, VOCAB_SIZE, src, tgt)
-    assert whole == sum(
-        train_flops(config, VOCAB_SIZE, src[[i]], tgt[[i]]) for i in range(len(src))
-    )
-
-
 def test_only_recurrence_takes_more_sequential_operations_for_longer_sentences() -> None:
     """Table 1: O(1) and O(n) a layer."""
     base, rnn = ModelConfig(), ModelConfig(kind="rnn", encoder_layers=2, decoder_layers=1)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from t2t.model.position import Position, Relative, make_position, rotate
 from t2t.ops import fast_layers
@@ -17,12 +17,6 @@ from tests.model.small_models import POLICY, SMALL, draw
 def make(position: str, *, causal: bool = False, **changes: Any) -> Position:
     config = dataclasses.replace(SMALL, position=position, **changes)
     return make_position(config, POLICY, jax.random.key(0), causal=causal)
-
-
-def find_bias(position: Position, query: Array, key: Array) -> Float[Array, "H T S"]:
-    bias = position.bias(query, key)
-    assert bias is not None
-    return bias
 
 
 def test_learned_positions_are_on_the_scale_of_the_embeddings() -> None:
@@ -58,6 +52,6 @@ def test_relative_buckets_agree_with_naive_numpy(causal: bool) -> None:
     position = make("relative", causal=causal)
     assert isinstance(position, Relative)
     table = np.asarray(position.table)
-    bias = find_bias(position, jnp.array([300]), jnp.asarray(offsets + 300))
+    bias = position.bias(jnp.array([300]), jnp.asarray(offsets + 300))
     wanted = [table[reference.find_relative_bucket(int(offset), causal)] for offset in offsets]
     np.testing.assert_array_equal(bias[:, 0].T, wanted)

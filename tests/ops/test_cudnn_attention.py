@@ -42,11 +42,6 @@ def draw(groups: int, keys: int = KEYS) -> tuple[Array, KeyValue, Array]:
     return normal(BATCH, QUERIES, HEADS, WIDTH), memory, jnp.asarray(mask)
 
 
-def use_gpu(capability: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = types.SimpleNamespace(platform="gpu", device_kind="X", compute_capability=capability)
-    monkeypatch.setattr(jax, "devices", lambda: [gpu])
-
-
 @pytest.fixture
 def by_xla(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
     """Computes what cuDNN would, by the same function of JAX with its other implementation.
@@ -130,7 +125,9 @@ def test_supported_operands(
     changes: dict[str, Any], supported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own: dict[str, Any] = {"queries": 6, "keys": 4, "width": 8, "dtype": "bfloat16"} | changes
-    use_gpu(own.get("capability", "9.0"), monkeypatch)
+    gpu = types.SimpleNamespace(platform="gpu", device_kind="X")
+    gpu.compute_capability = own.get("capability", "9.0")
+    monkeypatch.setattr(jax, "devices", lambda: [gpu])
     monkeypatch.setenv("XLA_FLAGS", own.get("xla_flags", ""))
     for module in (select_kernels, cudnn_attention):
         monkeypatch.setattr(module, "platform", lambda: own.get("platform", "gpu"))

@@ -61,17 +61,15 @@ def test_flops_of_a_shape_are_the_closed_form() -> None:
     assert shape.padded_flops == train_flops(CONFIG.model, vocab_size, *full)
 
 
-@pytest.mark.parametrize("objective", ["lm", "span_corruption", "masked_lm"])
-def test_shapes_of_text_alone_are_those_of_the_pairs_made_from_it(objective: str) -> None:
-    data = dataclasses.replace(CONFIG.data, objective=objective)
+@pytest.mark.parametrize(
+    ("objective", "sides"),
+    [("lm", (32, 256)), ("span_corruption", (256, 96)), ("masked_lm", (256, 256))],
+)
+def test_packed_rows_of_text_alone_are_as_long_as_each_side_needs(
+    objective: str, sides: tuple[int, int]
+) -> None:
+    data = dataclasses.replace(CONFIG.data, objective=objective, packed_length=256)
     tokenizer = dataclasses.replace(CONFIG.tokenizer, sentinels=20)
     config = dataclasses.replace(CONFIG, data=data, tokenizer=tokenizer)
-    shapes = plan_shapes(config, row_shards=1, mean_length=27)
-    for shape in shapes:
-        match objective:
-            case "lm":
-                assert shape.src_length == data.length_multiple
-            case "span_corruption":
-                assert 8 <= shape.tgt_length <= max(shape.src_length // 2, 8)
-            case "masked_lm":
-                assert shape.tgt_length == shape.src_length
+    [shape] = plan_shapes(config, row_shards=1, mean_length=27)
+    assert (shape.rows, shape.src_length, shape.tgt_length) == (96, *sides)

@@ -255,27 +255,25 @@ def test_wrong_flag_is_one_message(folder: Path, flags: str, message: str) -> No
     assert message in programs.refuse("program.py", *flags.split(), folder=folder)
 
 
-def test_empty_path_is_refused(folder: Path) -> None:
-    message = programs.refuse("t2t.export", "--workdir=run", "--output=", folder=folder)
-    assert message.startswith("--output is empty; name a file or folder")
-
-
-def test_program_for_one_process_says_why(folder: Path) -> None:
-    message = programs.refuse("t2t.show", "--distributed", folder=folder)
-    assert message.startswith("--distributed: start this program in one process: ")
+EVALUATE = "evaluate --workdir=run"
 
 
 @pytest.mark.parametrize(
-    ("flag", "message"),
+    ("command", "message"),
     [
-        ("--config.decoding.beam_size=1", "--config.decoding.beam_size: write --beam_size; "),
-        ("--noconfig.model.residual", "--noconfig.model.residual: this program reads the config"),
-        ("--config.plugins=mine", "--config.plugins: write --plugins; "),
-        ("--config=recipe.py", "--config: this program reads the config of the run"),
+        ("export --workdir=run --output=", "--output is empty; name a file or folder"),
+        ("show --distributed", "--distributed: start this program in one process: "),
+        ("train --workdir=nowhere", "--config is missing, and nowhere holds no run to continue; "),
+        (f"{EVALUATE} --config.decoding.beam_size=1", "--config.decoding.beam_size: write --beam"),
+        (f"{EVALUATE} --noconfig.model.residual", "--noconfig.model.residual: this program reads"),
+        (f"{EVALUATE} --config.plugins=mine", "--config.plugins: write --plugins; "),
+        (f"{EVALUATE} --config=recipe.py", "--config: this program reads the config of the run"),
     ],
 )
-def test_program_without_a_recipe_says_what_to_write(flag: str, message: str) -> None:
-    assert programs.refuse("t2t.evaluate", "--workdir=run", flag).startswith(message)
+def test_wrong_flag_of_a_program_says_what_to_write(
+    folder: Path, command: str, message: str
+) -> None:
+    assert programs.refuse(*f"t2t.{command}".split(), folder=folder).startswith(message)
 
 
 def test_flags_allow_modules_that_a_run_names(folder: Path) -> None:
@@ -287,11 +285,6 @@ def test_flags_allow_modules_that_a_run_names(folder: Path) -> None:
     ):
         flags = "--workdir=plugged", "--output=out", *more
         assert message in programs.refuse("t2t.export", *flags, folder=folder)
-
-
-def test_training_without_a_recipe_needs_a_run(folder: Path) -> None:
-    message = programs.refuse("t2t.train", "--workdir=nowhere", folder=folder)
-    assert message.startswith("--config is missing, and nowhere holds no run to continue; name")
 
 
 def test_training_refuses_before_it_looks_for_a_device(folder: Path) -> None:
