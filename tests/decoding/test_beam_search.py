@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
+from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
 from t2t.decoding.beam_search import (
     DecodeStep,
@@ -22,7 +23,9 @@ from t2t.decoding.beam_search import (
     take_rows,
 )
 from t2t.decoding.sampling import BANNED_TOKENS, Sampler, Stream
-from tests.decoding.reference_search import search_beam
+from t2t.model.interface import merge
+from t2t.ops.build_model import init_model
+from tests.decoding.reference_search import search_all, search_beam
 from tests.decoding.toy_model import (
     BATCH,
     LENGTH,
@@ -33,6 +36,45 @@ from tests.decoding.toy_model import (
     search_toy,
     tokens_of,
 )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2),
+        ModelConfig(kind="rnn", rnn_cell="lstm", num_layers=1, d_model=8),
+    ],
+    ids=["transformer", "lstm"],
+)
+def test_a_wide_beam_over_a_model_equals_exhaustive_search(config: ModelConfig) -> None:
+    """The cache against teacher forcing, with all that becomes of parents in a search."""
+    structure, params = init_model(config, VOCABULARY, VOCABULARY, jax.random.key(0))
+    params = jax.tree.map(lambda x: 2 * x, params)  # sure of itself: scores lie far apart
+    src = jnp.array([[4, 5, 3, EOS_ID], [5, EOS_ID, PAD_ID, PAD_ID]])
+
+    @jax.jit
+    def run(params: Any) -> tuple[Hypotheses, ...]:
+        model = merge(structure, params)
+        return beam_search(
+            model.decode_step,
+            model.init_cache(src, beam_size=32, max_length=4),
+            max_lengths=jnp.array([4, 4]),
+            max_length=4,
+            beam_size=32,
+            penalties=(gnmt(0.6),),
+        )
+
+    forward = jax.jit(lambda *ids: jax.nn.log_softmax(merge(structure, params)(*ids)))
+    [found] = jax.tree.map(np.asarray, run(params))
+    for row in range(len(src)):
+
+        def next_log_probs(prefix: tuple[int, ...], row: int = row) -> np.ndarray:
+            tgt_in = [BOS_ID, *prefix, *[PAD_ID] * (3 - len(prefix))]
+            return np.asarray(forward(src[row : row + 1], jnp.array([tgt_in]))[0, len(prefix)])
+
+        expected = search_all(next_log_probs, 4, 0.6)[:32]
+        assert [tokens_of(found, row, rank) for rank in range(32)] == [h.tokens for h in expected]
+        np.testing.assert_allclose(found.scores[row], [h.score for h in expected], rtol=1e-4)
 
 
 def test_one_search_finds_for_each_alpha_what_its_own_would() -> None:
