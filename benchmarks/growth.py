@@ -33,7 +33,7 @@ from benchmarks.workload import FIRST_WORD, Size
 from t2t.config.fields import Config, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch import Batch
 from t2t.data.loader import put_batch
-from t2t.decoding.translation import Piece
+from t2t.decoding.translation import SourcePiece
 from t2t.ops.flops import train_flops
 from t2t.runtime.mesh import make_mesh
 from t2t.training.optimizer import make_optimizer
@@ -144,7 +144,7 @@ def measure_search(dimension: str, value: int, repeats: int) -> dict[str, float]
     config.model.scan_layers, config.decoding.max_extra_length = model.scan_layers, length
     translator = ForcedTranslator(config, make_vocabulary(size))
     params = draw_params(size)
-    pieces = [Piece(ForcedSource(ids, length)) for ids in rows]
+    pieces = [SourcePiece(ForcedSource(ids, length)) for ids in rows]
 
     def search() -> None:
         translator.search(params, pieces, 1, (PENALTY,))

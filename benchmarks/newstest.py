@@ -24,7 +24,7 @@ from benchmarks.contestants.decode_t2t import (
     make_vocabulary,
 )
 from benchmarks.workload import SIZES, draw_pairs
-from t2t.decoding.translation import Piece
+from t2t.decoding.translation import SourcePiece
 from t2t.model.interface import Params
 from t2t.training.provenance import find_versions
 
@@ -36,7 +36,7 @@ def measure(
 ) -> dict[str, float]:
     """Measures one search over all sources."""
     compiled, started = translator.compile_seconds, time.perf_counter()
-    pieces = [Piece(source) for source in sources]
+    pieces = [SourcePiece(source) for source in sources]
     translator.shows_progress = sys.stderr.isatty()
     translator.search(params, pieces, 1, (PENALTY,))
     compiling = translator.compile_seconds - compiled

@@ -16,12 +16,12 @@ from typing import Annotated, Any
 from t2t.config.field_types import PositiveInt
 from t2t.config.requests import Flag
 from t2t.decoding.bulk import Bulk, find_inputs, read_part
-from t2t.evaluation.requests import Direction, ModelRequest, OneCheckpoint
+from t2t.evaluation.requests import ModelRequest, OneCheckpoint, OneDirection
 from t2t.runtime import command_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StatesRequest(OneCheckpoint, Direction, Bulk):
+class StatesRequest(OneCheckpoint, OneDirection, Bulk):
     """The encoder and the files."""
 
     input: tuple[str, ...] = ()

@@ -26,18 +26,18 @@ from t2t.config.objective_rules import is_text_alone
 from t2t.config.recipes import find_recipe
 from t2t.config.requests import Measure, Plugins, RunPath
 from t2t.config.variants import choices
-from t2t.evaluation.requests import Direction
+from t2t.evaluation.requests import OneDirection
 from t2t.runtime import command_line
 from t2t.storage.paths import check_new_run_path
 
 if TYPE_CHECKING:
-    from t2t.sweeps.sweep_rows import Run
+    from t2t.sweeps.sweep_rows import SweepRun
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SweepRequest(Plugins, Direction):
+class SweepRequest(Plugins, OneDirection):
     """The rows of a sweep, and how they are run and compared."""
 
     workdir: RunPath  # the run directory
@@ -111,7 +111,7 @@ def main(request: SweepRequest) -> int:
     return 0 if good else 1
 
 
-def _report(workdir: Path, runs: "Sequence[Run]", measure: str) -> str:
+def _report(workdir: Path, runs: "Sequence[SweepRun]", measure: str) -> str:
     """Writes the report of the runs finished so far, by the sweep's own measure if none is given.
 
     Returns the report.

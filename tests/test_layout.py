@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -69,6 +70,17 @@ def test_modules_of_flax_stay_in_the_model() -> None:
         and node.value.id == "nnx"
     }
     assert {name for _, name in used} <= {"GraphDef"}, used
+
+
+def test_class_has_a_name_of_its_own() -> None:
+    """One name means one thing in the whole library."""
+    names = [
+        node.name
+        for path in find_files("t2t")
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
 def test_packages_contain_only_docstrings_and_imports() -> None:

@@ -21,7 +21,7 @@ from benchmarks.workload import (
 from t2t.config.fields import Config, DataConfig, DecodingConfig, ModelConfig
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import LengthPenalty
-from t2t.decoding.translation import Piece
+from t2t.decoding.translation import SourcePiece
 from t2t.decoding.translator import Translator
 from t2t.model.interface import Params
 from t2t.ops.build_model import init_model
@@ -103,7 +103,7 @@ def main() -> None:
 
     def translate(batches: Sequence[Outputs]) -> None:
         sources = [ForcedSource(ids, length) for length, group in batches for ids in group]
-        pieces = [Piece(source) for source in sources]
+        pieces = [SourcePiece(source) for source in sources]
         found = translator.search(params, pieces, 1, (PENALTY,))
         for source, [best] in zip(sources, found, strict=True):
             assert best.length == source.output_length

@@ -19,7 +19,7 @@ from benchmarks.workload import (
 from t2t.config.fields import Config, DataConfig, DecodingConfig, ModelConfig
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.continuation import Continuer
-from t2t.decoding.translation import Piece
+from t2t.decoding.translation import SourcePiece
 from t2t.ops.build_model import init_model
 
 
@@ -46,7 +46,7 @@ def main() -> None:
 
     def generate(batches: Sequence[Outputs]) -> None:
         pieces = [
-            Piece([EOS_ID, BOS_ID, *ids[:-1].tolist()], first=int(ids[-1]))
+            SourcePiece([EOS_ID, BOS_ID, *ids[:-1].tolist()], first=int(ids[-1]))
             for _, prompts in batches
             for ids in prompts
         ]

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 from t2t.config.field_types import NonNegativeInt
 from t2t.config.requests import Flag
-from t2t.evaluation.requests import Direction, OneCheckpoint
+from t2t.evaluation.requests import OneCheckpoint, OneDirection
 
 
 @dataclasses.dataclass(frozen=True)
-class HeadRequest(OneCheckpoint, Direction):
+class HeadRequest(OneCheckpoint, OneDirection):
     """The sentence and the measurement of a page of attention heads."""
 
     sentence: Annotated[str, Flag(operands="the sentence")]

@@ -15,7 +15,7 @@ from t2t.data.batch import EOS_ID
 from t2t.data.corpus import DataError
 from t2t.data.sentences import clean_sentence
 from t2t.data.tokenizer import SENTINEL, Tokenizer
-from t2t.decoding.translation import Gap, Piece, Translation, clean_line
+from t2t.decoding.translation import Gap, SourcePiece, Translation, clean_line
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import RunModel
 from t2t.model.interface import Params
@@ -84,7 +84,7 @@ class GapFiller(Translator):
 
     def _cut_all(
         self, sentences: Sequence[str], _prefixes: Sequence[str] | None, first: int
-    ) -> list[list[Piece]]:
+    ) -> list[list[SourcePiece]]:
         """One piece for each text; its target begins with the first sentinel."""
         pieces = []
         for number, text in enumerate(sentences, start=first):
@@ -101,7 +101,7 @@ class GapFiller(Translator):
                     f"text {number + 1} has {len(row)} sub-words with EOS, but may have "
                     f"{self.max_source_length} (decoding.max_source_length); shorten it"
                 )
-            pieces.append([Piece(row, ids[:1], number)])
+            pieces.append([SourcePiece(row, ids[:1], number)])
         return pieces
 
     def _find_spans(self, ids: Sequence[int]) -> dict[int, slice]:
@@ -109,7 +109,7 @@ class GapFiller(Translator):
         ends = [n for n, token in enumerate(ids) if token in (*self._sentinels, EOS_ID)]
         return {ids[n]: slice(n + 1, stop) for n, stop in itertools.pairwise(ends)}
 
-    def _make_text(self, piece: Piece, ids: list[int]) -> str:
+    def _make_text(self, piece: SourcePiece, ids: list[int]) -> str:
         spans = self._find_spans(ids)
         parts = (ids[spans[token]] if token in spans else [token] for token in piece.ids)
         return self._decode(itertools.chain(*parts))

@@ -49,7 +49,13 @@ from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.doubts import list_doubts
 from t2t.training.early_stopping import is_stop_requested, record_stop
-from t2t.training.fine_tuning import Source, check_fit, describe_outcomes, read_source, take_params
+from t2t.training.fine_tuning import (
+    SourceRun,
+    check_fit,
+    describe_outcomes,
+    read_source,
+    take_params,
+)
 from t2t.training.metric_writers import check_writers, open_writers
 from t2t.training.metrics import Report
 from t2t.training.optimizer import describe_optimizer, make_optimizer
@@ -117,7 +123,7 @@ def check_groups(config: Config) -> None:
         check_patterns(config.training, name_leaves(params))
 
 
-def open_source(config: Config, workdir: Path) -> Source:
+def open_source(config: Config, workdir: Path) -> SourceRun:
     """Reads the parameters of another run with which a new one begins."""
     source = read_source(config.training.init_from, workdir)
     size = config.tokenizer.vocab_size
@@ -132,7 +138,7 @@ def open_source(config: Config, workdir: Path) -> Source:
 
 
 def start_from(
-    source: Source, config: Config, params: Params, vocabulary: Vocabulary
+    source: SourceRun, config: Config, params: Params, vocabulary: Vocabulary
 ) -> tuple[Params, dict[str, Any]]:
     """Returns a new run's parameters with what fits of the source, and a record for the ledger."""
     params, outcomes = take_params(params, source, vocabulary)
@@ -155,7 +161,7 @@ def start_from(
     return params, identity | {"parameters": table}
 
 
-def identify(source: Source) -> dict[str, Any]:
+def identify(source: SourceRun) -> dict[str, Any]:
     """Returns what the ledger records of another run's parameters."""
     return {
         "run": str(source.run.absolute()),
@@ -169,9 +175,9 @@ def train_on_mesh(
     workdir: Path,
     mesh: Mesh,
     data: Data,
-    source: Source | None = None,
+    source: SourceRun | None = None,
     writers: Sequence[str] = (),
-    teachers: Sequence[Source] = (),
+    teachers: Sequence[SourceRun] = (),
 ) -> bool:
     """Prepares batches, state and validation, and trains; returns whether it came to the end.
 

@@ -92,13 +92,13 @@ class _Resampling:
         return encoded
 
     @functools.cached_property
-    def _sampler(self) -> "Sampler":
+    def _sampler(self) -> "SubwordSampler":
         """Made when the first sentences are encoded: it takes a moment."""
         kind = BpeSampler if self._kind == "bpe" else UnigramSampler
         return kind(self._plain, self._sampling)
 
 
-class Sampler(abc.ABC):
+class SubwordSampler(abc.ABC):
     """Samples a segmentation of each sentence."""
 
     def __init__(self, tokenizer: Tokenizer):
@@ -129,7 +129,7 @@ class Sampler(abc.ABC):
         """Samples the ids of words[number] for each number; all their characters are pieces."""
 
 
-class BpeSampler(Sampler):
+class BpeSampler(SubwordSampler):
     """BPE-dropout: before each merge, each possible one is left out with a probability."""
 
     def __init__(self, tokenizer: Tokenizer, dropout: float):
@@ -218,7 +218,7 @@ def _remove(
     return np.take_along_axis(values, columns + (columns >= places[:, None]), axis=1)
 
 
-class UnigramSampler(Sampler):
+class UnigramSampler(SubwordSampler):
     """Samples with probability proportional to P(segmentation) ** alpha.
 
     P is the product of the sub-words' probabilities. The last sub-word of a word is drawn first:

@@ -59,14 +59,14 @@ class Bulk(Request):
     part: Annotated[str, Flag(needs="input")] = "1/1"
 
 
-class Part(NamedTuple):
+class WorkShare(NamedTuple):
     """The part of the work that a process does, one of several."""
 
     number: int = 0
     total: int = 1
 
 
-def read_part(text: str) -> Part:
+def read_part(text: str) -> WorkShare:
     """Parses --part: "2/4" is the second of four parts.
 
     Raises:
@@ -75,13 +75,13 @@ def read_part(text: str) -> Part:
     number, slash, count = text.partition("/")
     if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise ConfigError(f"--part={text} must be I/N with I from 1 to N, such as 2/4")
-    return Part(int(number) - 1, int(count))
+    return WorkShare(int(number) - 1, int(count))
 
 
 class Progress:
     """Reports lines per second and the time left, by the share of the input's bytes."""
 
-    def __init__(self, files: Sequence[Path], part: Part):
+    def __init__(self, files: Sequence[Path], part: WorkShare):
         """`files` are still to be processed."""
         self._total = sum(path.stat().st_size for path in files)
         self.part, self._done, self._position = part, 0, 0
@@ -170,7 +170,7 @@ def process_files(
     settings: Mapping[str, Any],
     process: ProcessShard,
     shard_lines: int,
-    part: Part = Part(),  # noqa: B008  (immutable)
+    part: WorkShare = WorkShare(),  # noqa: B008  (immutable)
     suffix: str = "",
 ) -> None:
     """Processes this process's part of the files that are not yet complete.

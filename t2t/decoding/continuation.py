@@ -8,7 +8,7 @@ from t2t.config.objective_rules import check_continues
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translation import Piece, clean_line
+from t2t.decoding.translation import SourcePiece, clean_line
 from t2t.decoding.translator import Translator
 from t2t.ops.build_model import Members
 
@@ -51,7 +51,7 @@ class Continuer(Translator):
 
     def _cut_all(
         self, sentences: Sequence[str], prefixes: Sequence[str] | None, first: int
-    ) -> list[list[Piece]]:
+    ) -> list[list[SourcePiece]]:
         """One piece for each prompt: all before its last sub-word, where the search begins."""
         assert prefixes is None
         pieces = []
@@ -67,7 +67,7 @@ class Continuer(Translator):
                     "model.max_positions); shorten the prompt"
                 )
             *begun, last, _ = ids
-            pieces.append([Piece([*_HEAD, *begun], sentence=number, first=last)])
+            pieces.append([SourcePiece([*_HEAD, *begun], sentence=number, first=last)])
         return pieces
 
     def _find_longest(self, padded: int) -> int:  # noqa: ARG002  (a prompt has no say)
@@ -78,7 +78,7 @@ class Continuer(Translator):
         left = self._max_hypothesis_length - (len(source) - 1)  # without BOS, but with the last one
         return min(self.config.max_extra_length + 1, left)
 
-    def _make_text(self, piece: Piece, ids: list[int]) -> str:
+    def _make_text(self, piece: SourcePiece, ids: list[int]) -> str:
         prompt = [*piece.ids[len(_HEAD) :], piece.first]
         begin, whole = self.vocabulary.tgt.decode([prompt, [*prompt, *ids]])
         places = (whole.find(text, len(begin)) for text in self.stop)

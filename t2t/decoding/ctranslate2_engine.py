@@ -16,7 +16,7 @@ from t2t.data.batch import EOS_ID
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.sampling import BANNED_TOKENS
-from t2t.decoding.translation import Piece, Translation
+from t2t.decoding.translation import SourcePiece, Translation
 from t2t.decoding.translator import Translator
 from t2t.interop.ctranslate2_export import MAX_POSITIONS, check_support, write_model
 from t2t.model.interface import Params
@@ -85,7 +85,7 @@ class CTranslate2Translator(Translator):
     def search(
         self,
         params: Params,
-        pieces: Sequence[Piece],
+        pieces: Sequence[SourcePiece],
         n_best: int,
         penalties: tuple[LengthPenalty, ...],
     ) -> list[list[Translation]]:
@@ -172,7 +172,7 @@ class CTranslate2Translator(Translator):
         return hypotheses
 
     def _rank(
-        self, piece: Piece, hypotheses: list[tuple[list[int], float]], penalty: LengthPenalty
+        self, piece: SourcePiece, hypotheses: list[tuple[list[int], float]], penalty: LengthPenalty
     ) -> list[Translation]:
         """Translations of scored hypotheses (ids, log-probability), best first."""
         translations = [

@@ -55,7 +55,7 @@ class Translation:
     gaps: tuple[Gap, ...] = ()
 
 
-class Piece(NamedTuple):
+class SourcePiece(NamedTuple):
     """A line, a sentence of it, or a part of a sentence that is too long."""
 
     ids: list[int]  # ends in EOS; at most `max_source_length`

@@ -21,7 +21,7 @@ from t2t.decoding.beam_search import Constraints, Hypotheses, LengthPenalty
 from t2t.decoding.sampling import Stream
 from t2t.decoding.staged_search import BatchSearch, Sources, search_concurrently
 from t2t.decoding.translation import (
-    Piece,
+    SourcePiece,
     Translation,
     clean_line,
     cut,
@@ -196,7 +196,7 @@ class Translator:
 
     def _cut_all(
         self, sentences: Sequence[str], prefixes: Sequence[str] | None, first: int
-    ) -> list[list[Piece]]:
+    ) -> list[list[SourcePiece]]:
         """The pieces of each line; a prefix belongs to the first piece.
 
         A line with a prefix is not split into sentences: the prefix may hold several of them. All
@@ -217,7 +217,7 @@ class Translator:
         for number, (own, prefix, task) in lines:
             cuts = [self._cut(next(encoded), heads[task]) for _ in own]
             flat = [(ids, len(each) > 1) for each in cuts for ids in each]
-            pieces = [Piece(ids, tag, number, n, cut) for n, (ids, cut) in enumerate(flat)]
+            pieces = [SourcePiece(ids, tag, number, n, cut) for n, (ids, cut) in enumerate(flat)]
             if pieces and len(prefix) > (limit := self._find_max_tokens(pieces[0].ids)):
                 raise ConfigError(
                     f"the prefix of sentence {number + 1} has {len(prefix) - 1} sub-words, but its "
@@ -233,7 +233,7 @@ class Translator:
     def _search_all(
         self,
         params: Params,
-        pieces: list[list[Piece]],
+        pieces: list[list[SourcePiece]],
         n_best: int,
         penalties: tuple[LengthPenalty, ...],
     ) -> list[list[list[Translation]]]:
@@ -277,7 +277,7 @@ class Translator:
     def search(
         self,
         params: Params,
-        pieces: Sequence[Piece],
+        pieces: Sequence[SourcePiece],
         n_best: int,
         penalties: tuple[LengthPenalty, ...],
     ) -> list[list[Translation]]:
@@ -317,7 +317,9 @@ class Translator:
             for start in range(0, len(rows), samples)
         ]
 
-    def _make_batch(self, rows: Sequence[tuple[Piece, int]], num_rows: int, length: int) -> Sources:
+    def _make_batch(
+        self, rows: Sequence[tuple[SourcePiece, int]], num_rows: int, length: int
+    ) -> Sources:
         """The arrays of a batch; a row is a piece and the number of the sample."""
         limits = np.zeros(num_rows, np.int32)
         limits[: len(rows)] = [self._find_max_tokens(piece.ids) for piece, _ in rows]
@@ -339,7 +341,7 @@ class Translator:
         begun = first if (first != BOS_ID).any() else None
         return Sources(ids, limits, constraints, stream, begun)
 
-    def _make_watch(self, piece: Piece) -> Callable[[np.ndarray], None] | None:
+    def _make_watch(self, piece: SourcePiece) -> Callable[[np.ndarray], None] | None:
         """Returns what shows the only hypothesis of a piece; None if there are several."""
         show = self.watch
         if show is None or (self.config.strategy == "beam" and self.config.beam_size > 1):
@@ -360,7 +362,7 @@ class Translator:
         return min(len(source) + self.config.max_extra_length, self._max_hypothesis_length)
 
     def _make_translation(
-        self, piece: Piece, ids: list[int], score: float, log_prob: float
+        self, piece: SourcePiece, ids: list[int], score: float, log_prob: float
     ) -> Translation:
         """Converts a hypothesis, which ends in EOS, to a translation of its piece."""
         at_limit = len(ids) >= self._find_max_tokens(piece.ids)
@@ -369,7 +371,7 @@ class Translator:
             is_cut=piece.is_cut, at_limit=at_limit, ids=tuple(ids),
         )  # fmt: skip
 
-    def _make_text(self, piece: Piece, ids: list[int]) -> str:  # noqa: ARG002  (of subclasses)
+    def _make_text(self, piece: SourcePiece, ids: list[int]) -> str:  # noqa: ARG002  (of subclasses)
         [text] = self.vocabulary.tgt.decode([ids])
         return clean_line(text)
 

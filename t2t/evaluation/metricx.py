@@ -75,7 +75,7 @@ def use_metricx(workdir: Path, version: str = "") -> None:
     Raises:
         ConfigError: the run is no imported MetricX, or its name says no version.
     """
-    scorer = MetricX(workdir, version)
+    scorer = MetricXScorer(workdir, version)
 
     @register(MEASURE_FIELD, METRICX)
     def make(tgt_language: str, num_references: int) -> Measure:
@@ -95,7 +95,7 @@ def use_metricx(workdir: Path, version: str = "") -> None:
         )  # fmt: skip
 
 
-class MetricX:
+class MetricXScorer:
     """Scores translations; the parameters are read when the first sentence is scored."""
 
     def __init__(self, workdir: Path, version: str = ""):

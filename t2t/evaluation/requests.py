@@ -13,7 +13,7 @@ from t2t.config.variants import CHOICES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Direction(Request):
+class OneDirection(Request):
     """A direction of a run that may have several."""
 
     # source and target language, such as en-de; if the run has several
@@ -32,7 +32,7 @@ class OneCheckpoint(Plugins):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelRequest(Direction):
+class ModelRequest(OneDirection):
     """The checkpoints of one run or several, which form an ensemble, and their search."""
 
     # the run directory. Several, joined by commas, form an ensemble; so do several values of

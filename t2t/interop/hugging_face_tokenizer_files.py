@@ -33,7 +33,7 @@ _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 _CODES = {"marian": ">>{}<<", "m2m_100": "{}", "mbart": "{}"}  # names of a tag's language
 
 
-class Piece(NamedTuple):
+class ForeignPiece(NamedTuple):
     """A row of the original's table: the name of its piece, and what SentencePiece knows of it."""
 
     name: str
@@ -112,7 +112,7 @@ def write_tokenizer(
     write_share(folder / LINES, vocabulary.several_sentences)
 
 
-def _list_pieces(tokenizer: Tokenizer, rows: Rows, family: str) -> list[Piece | None]:
+def _list_pieces(tokenizer: Tokenizer, rows: Rows, family: str) -> list[ForeignPiece | None]:
     """The piece of each row; None for a row that only fills the table."""
     table = tokenizer.table
     own = {piece.piece: piece for piece in spm.ModelProto.FromString(tokenizer.model).pieces}
@@ -121,7 +121,7 @@ def _list_pieces(tokenizer: Tokenizer, rows: Rows, family: str) -> list[Piece | 
     special = {**SPECIAL, BOS_ID: start}
     added = {each.id: each for each in table.added} if table else {}
     known = {*special, *added, *table.pieces.values(), *table.symbols.values()} if table else ()
-    pieces: list[Piece | None] = [None] * (rows.row.max() + 1)
+    pieces: list[ForeignPiece | None] = [None] * (rows.row.max() + 1)
     for id_, text in enumerate(tokenizer.pieces(range(tokenizer.vocab_size))):
         is_spare = (table and id_ not in known) or (id_ == PAD_ID and not is_fairseq)
         if not rows.is_output[id_] or is_spare:
@@ -135,12 +135,12 @@ def _list_pieces(tokenizer: Tokenizer, rows: Rows, family: str) -> list[Piece | 
         piece = own.get(text)
         score, kind = (piece.score, piece.type) if piece else (0.0, Kind.UNUSED)
         if name:
-            pieces[rows.row[id_]] = Piece(name, score, kind, language, added.get(id_))
+            pieces[rows.row[id_]] = ForeignPiece(name, score, kind, language, added.get(id_))
     return pieces
 
 
 def _write_marian(
-    vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
+    vocabulary: Vocabulary, pieces: Sequence[ForeignPiece | None], folder: Path
 ) -> dict[str, Any]:
     """The two models as they are, which have pieces by name, and the ids of the names."""
     (folder / "source.spm").write_bytes(vocabulary.src.model)
@@ -150,7 +150,7 @@ def _write_marian(
 
 
 def _write_m2m100(
-    vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
+    vocabulary: Vocabulary, pieces: Sequence[ForeignPiece | None], folder: Path
 ) -> dict[str, Any]:
     """As `_write_marian`; the codes follow the pieces, without being in the file."""
     (folder / "sentencepiece.bpe.model").write_bytes(vocabulary.src.model)
@@ -166,7 +166,7 @@ def _write_m2m100(
 
 
 def _write_mbart(
-    vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
+    vocabulary: Vocabulary, pieces: Sequence[ForeignPiece | None], folder: Path
 ) -> dict[str, Any]:
     """The model with the pieces from the fourth row on; the codes follow without being in it."""
     model = spm.ModelProto.FromString(vocabulary.src.model)
@@ -187,7 +187,7 @@ def _write_mbart(
 
 
 def _write_nllb(
-    vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
+    vocabulary: Vocabulary, pieces: Sequence[ForeignPiece | None], folder: Path
 ) -> dict[str, Any]:
     """`tokenizer.json`, with the merges that lead to each piece, those of high scores first."""
     scores = {piece.name: piece.score for piece in pieces if piece and piece.kind == Kind.NORMAL}
@@ -216,7 +216,7 @@ def _write_nllb(
 def _describe_backend(
     model: Mapping[str, Any],
     special: Mapping[str, int],
-    pieces: Sequence[Piece | None],
+    pieces: Sequence[ForeignPiece | None],
     original: ModelProto,
 ) -> dict[str, Any]:
     """The content of `tokenizer.json`: EOS follows each text, and words begin with a space.
@@ -272,7 +272,7 @@ def _describe_backend(
 
 
 def _write_t5(
-    vocabulary: Vocabulary, pieces: Sequence[Piece | None], folder: Path
+    vocabulary: Vocabulary, pieces: Sequence[ForeignPiece | None], folder: Path
 ) -> dict[str, Any]:
     """`spiece.model`, with ids in its order, without the sentinels and what fills the table.
 
@@ -281,7 +281,9 @@ def _write_t5(
     model = spm.ModelProto.FromString(vocabulary.src.model)
     # The pieces and the sentinels, without what was added to them.
     last = max(row for row, piece in enumerate(pieces) if piece and not _is_new(piece, vocabulary))
-    own = [piece or Piece(f"<unused {n}>", 0.0, Kind.UNUSED) for n, piece in enumerate(pieces)]
+    own = [
+        piece or ForeignPiece(f"<unused {n}>", 0.0, Kind.UNUSED) for n, piece in enumerate(pieces)
+    ]
     del own[last + 1 :]
     entries = [(piece.name, piece.score) for piece in own]
     sentinels = 0
@@ -312,7 +314,7 @@ def _write_t5(
     return {"extra_ids": sentinels, "pad_token": "<pad>" if "<pad>" in special else "<s>"}
 
 
-def _is_new(piece: Piece, vocabulary: Vocabulary) -> bool:
+def _is_new(piece: ForeignPiece, vocabulary: Vocabulary) -> bool:
     """Returns whether a piece was added to those of the original's tokenizer."""
     table = vocabulary.src.table
     return piece.added is not None and table is not None and piece.name not in table.pieces
@@ -325,7 +327,7 @@ def _describe_added(added: AddedPiece) -> dict[str, Any]:
     return {"content": values.pop("text"), **values}
 
 
-def _find_ids(pieces: Sequence[Piece | None], vocabulary: Vocabulary) -> dict[str, int]:
+def _find_ids(pieces: Sequence[ForeignPiece | None], vocabulary: Vocabulary) -> dict[str, int]:
     """Returns the rows of the names, without those of added pieces."""
     return {
         piece.name: row

@@ -26,7 +26,7 @@ from t2t.sweeps.sweep_directory import (
     lock_sweep,
     open_sweep,
 )
-from t2t.sweeps.sweep_rows import Run, count_flops
+from t2t.sweeps.sweep_rows import SweepRun, count_flops
 from t2t.training.early_stopping import STOPPED_EARLY
 from t2t.training.run_directory import RunError, read_metrics
 
@@ -43,13 +43,13 @@ class Programs:
     overrides: Mapping[str, Any]  # of the recipe, for all rows
     protocol: EvaluationProtocol
 
-    def train(self, run: Run) -> list[str]:
+    def train(self, run: SweepRun) -> list[str]:
         """Returns the command line of `t2t.train` for a run."""
         overrides = {**self.overrides, **run.row.overrides, "seed": run.config.seed}
         flags = [f"--config.{name}={value}" for name, value in overrides.items()]
         return [*self._start("train", run), f"--config={self.recipe}", *flags, "--allow_unused"]
 
-    def evaluate(self, run: Run) -> list[str]:
+    def evaluate(self, run: SweepRun) -> list[str]:
         """Returns the command line of `t2t.evaluate` for a run."""
         protocol = self.protocol
         checkpoint = run.row.checkpoint or protocol.checkpoint
@@ -60,12 +60,12 @@ class Programs:
         flags += [f"--plugins={','.join(run.config.plugins)}"] if run.config.plugins else []
         return [*self._start("evaluate", run), *flags, f"--output={run.score}"]
 
-    def _start(self, program: str, run: Run) -> list[str]:
+    def _start(self, program: str, run: SweepRun) -> list[str]:
         return [sys.executable, "-m", f"t2t.{program}", f"--workdir={run.workdir}"]
 
 
 def sweep(
-    workdir: Path, programs: Programs, runs: Sequence[Run], workers: int, index: int | None
+    workdir: Path, programs: Programs, runs: Sequence[SweepRun], workers: int, index: int | None
 ) -> bool:
     """Trains and evaluates all runs, or the one at `index`; returns whether none of them failed."""
     chosen = runs if index is None else [runs[index]]
@@ -77,10 +77,10 @@ def sweep(
     return not any(run.failure.exists() for run in chosen)
 
 
-class Progress:
+class RunProgress:
     """The progress of one run: a bar on a terminal, otherwise a log line for each event."""
 
-    def __init__(self, run: Run, measure: str, place: int):
+    def __init__(self, run: SweepRun, measure: str, place: int):
         """Creates the bar, in line `place` of those at the bottom of the terminal."""
         self._run, self._measure = run, measure
         self._version = 0  # size of metrics.jsonl when it was last read
@@ -154,7 +154,7 @@ class Scheduler:
         self._starting = threading.Lock()
         self._is_stopped = False
 
-    def work(self, runs: Sequence[Run]) -> None:
+    def work(self, runs: Sequence[SweepRun]) -> None:
         """Trains and evaluates each run, or records why it failed.
 
         Several workers take the longest runs first, to balance their load at the end. On
@@ -169,7 +169,7 @@ class Scheduler:
             )
         with contextlib.ExitStack() as ending:
             bars = {
-                run.name: Progress(run, self._programs.protocol.measure, place)
+                run.name: RunProgress(run, self._programs.protocol.measure, place)
                 for place, run in enumerate(runs)
             }
             for bar in bars.values():
@@ -183,14 +183,16 @@ class Scheduler:
             for worker in as_completed(workers):
                 worker.result()
 
-    def _take_runs(self, queue: Iterator[Run], worker: int, bars: Mapping[str, Progress]) -> None:
+    def _take_runs(
+        self, queue: Iterator[SweepRun], worker: int, bars: Mapping[str, RunProgress]
+    ) -> None:
         """Trains and evaluates runs until none is left."""
         for run in queue:
             if self._is_stopped:
                 return
             self._train_and_evaluate(run, worker, bars[run.name])
 
-    def _train_and_evaluate(self, run: Run, worker: int, progress: Progress) -> None:
+    def _train_and_evaluate(self, run: SweepRun, worker: int, progress: RunProgress) -> None:
         """Runs both programs; writes failure.txt if one fails."""
         make_folder(run.workdir)
         run.failure.unlink(missing_ok=True)
@@ -209,7 +211,7 @@ class Scheduler:
             progress.finish()
 
     def _execute(
-        self, folder: Path, worker: int, progress: Progress, stage: str, command: list[str]
+        self, folder: Path, worker: int, progress: RunProgress, stage: str, command: list[str]
     ) -> str:
         """Runs a program; returns why it failed, or nothing."""
         logs = GrowingFiles(folder, "output.log")

@@ -25,7 +25,7 @@ from t2t.config.objective_rules import is_text_alone
 from t2t.data.directions import choose_direction
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.locks import LockedError, lock_update
-from t2t.sweeps.sweep_rows import Run
+from t2t.sweeps.sweep_rows import SweepRun
 from t2t.training.run_directory import RunError, lock
 from t2t.training.run_names import CHECKPOINT_NAMES, CHECKPOINT_PATTERN
 
@@ -43,7 +43,7 @@ class EvaluationProtocol:
     direction: str = ""  # such as en-de; may be empty if runs have only one
 
 
-def check_protocol(protocol: EvaluationProtocol, runs: Sequence[Run]) -> None:
+def check_protocol(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> None:
     """Checks that each run can be scored so once it is trained.
 
     Raises:
@@ -84,7 +84,7 @@ def check_protocol(protocol: EvaluationProtocol, runs: Sequence[Run]) -> None:
             )
 
 
-def _check_objective(protocol: EvaluationProtocol, run: Run, first: Run) -> None:
+def _check_objective(protocol: EvaluationProtocol, run: SweepRun, first: SweepRun) -> None:
     """Raises `ConfigError` if a run learns something else than the first, or is not scored so."""
     objective, own = run.config.data.objective, first.config.data.objective
     if objective != own:
@@ -106,7 +106,7 @@ def _check_objective(protocol: EvaluationProtocol, run: Run, first: Run) -> None
         )
 
 
-def find_other_fields(run: Run) -> list[str]:
+def find_other_fields(run: SweepRun) -> list[str]:
     """Returns the fields in which a trained run's config is not the row's, but for locations.
 
     Training reads the recipe itself, which somebody may have edited since the sweep began. For
@@ -134,7 +134,7 @@ def lock_sweep(workdir: Path, *, shared: bool) -> AbstractContextManager[int]:
     return lock(workdir, refusal, shared=shared)
 
 
-def open_sweep(workdir: Path, runs: Sequence[Run], protocol: EvaluationProtocol) -> None:
+def open_sweep(workdir: Path, runs: Sequence[SweepRun], protocol: EvaluationProtocol) -> None:
     """Writes sweep.json, or checks that these runs agree with the existing one and adds new runs.
 
     Raises:
@@ -179,7 +179,7 @@ def read_protocol(workdir: Path) -> EvaluationProtocol:
     return EvaluationProtocol(**{name: saved[name] for name in names if name in saved})
 
 
-def list_recorded(workdir: Path, runs: Sequence[Run]) -> list[Run]:
+def list_recorded(workdir: Path, runs: Sequence[SweepRun]) -> list[SweepRun]:
     """Returns those of `runs` that are recorded in sweep.json.
 
     Raises:
@@ -207,7 +207,7 @@ def _read(workdir: Path) -> dict[str, Any]:
 def _check_same(
     workdir: Path,
     saved: Mapping[str, dict[str, Any]],
-    runs: Sequence[Run],
+    runs: Sequence[SweepRun],
     changed: Sequence[str] = (),
 ) -> dict[str, dict[str, Any]]:
     """Returns the fields of each run; raises `RunError` if some differ, or `changed` has others."""

@@ -27,7 +27,7 @@ from t2t.runtime.html_templates import render_page
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_directory import LOCATION_FIELDS
-from t2t.sweeps.sweep_rows import BASE, EVALUATION, LENGTH, Paper, Run, count_flops
+from t2t.sweeps.sweep_rows import BASE, EVALUATION, LENGTH, Paper, SweepRun, count_flops
 from t2t.training.early_stopping import read_stop_request
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import read_curve, read_metrics
@@ -55,16 +55,16 @@ _TEMPLATE = Path(__file__).with_suffix(".html")
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class RowOutcome:
     """The results of a row; values that are not known yet are None."""
 
-    runs: Sequence[Run]
+    runs: Sequence[SweepRun]
     system: System | None  # the evaluations of the finished runs
     vocabulary: str | None = None  # its fingerprint
     parameters: int | None = None
     flops: int | None = None
 
-    def has_units_of(self, base: "Outcome | None", figure: str) -> bool:
+    def has_units_of(self, base: "RowOutcome | None", figure: str) -> bool:
         """Returns whether the validation loss or bleu has the same definition as base's.
 
         A loss is per sub-word of the vocabulary. Lower-case runs have `bleu_lowercase` during
@@ -78,7 +78,7 @@ class Outcome:
         return len(cases) == 1
 
 
-def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
+def write_report(workdir: Path, runs: Sequence[SweepRun], measure: str) -> str:
     """Writes report.md, report.html and the plots; returns the table and the report's paths.
 
     Raises:
@@ -152,7 +152,7 @@ def write_report(workdir: Path, runs: Sequence[Run], measure: str) -> str:
     return "\n".join([*text, *map(str, paths)])
 
 
-def read_outcome(runs: Sequence[Run]) -> Outcome:
+def read_outcome(runs: Sequence[SweepRun]) -> RowOutcome:
     """Reads the results of a row from the directories of its runs."""
     finished = [run for run in runs if run.score.exists()]
     operand = ",".join(str(run.workdir) for run in finished)
@@ -160,12 +160,12 @@ def read_outcome(runs: Sequence[Run]) -> Outcome:
     vocabularies = [run.workdir / "vocab" for run in runs]
     saved = next(filter(Vocabulary.is_saved, vocabularies), None)
     if saved is None:
-        return Outcome(runs, system)
+        return RowOutcome(runs, system)
     vocabulary = Vocabulary.load(saved)
     steps = runs[0].config.training.steps
     requests = [read_stop_request(run.workdir) for run in runs]
     made = statistics.mean((request and request.obeyed_at) or steps for request in requests)
-    return Outcome(
+    return RowOutcome(
         runs,
         system,
         vocabulary.fingerprint(),
@@ -174,7 +174,7 @@ def read_outcome(runs: Sequence[Run]) -> Outcome:
     )
 
 
-def find_states(runs: Sequence[Run]) -> list[str]:
+def find_states(runs: Sequence[SweepRun]) -> list[str]:
     """Describes the different states of the runs that have no evaluation yet."""
     states = []
     for run in runs:
@@ -219,7 +219,7 @@ def judge_rows(
     return by_measure, by_loss or nothing, [*sentences, *left_out], forest
 
 
-def describe_costs(outcome: Outcome, base: Outcome | None) -> dict[str, str]:
+def describe_costs(outcome: RowOutcome, base: RowOutcome | None) -> dict[str, str]:
     """Returns the cells of a row that need no comparison of translations."""
     config = outcome.runs[0].config
     count, before = outcome.parameters, base.parameters if base else None
@@ -304,7 +304,7 @@ def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
     ]
 
 
-def describe_vocabularies(outcomes: Mapping[str, Outcome]) -> list[str]:
+def describe_vocabularies(outcomes: Mapping[str, RowOutcome]) -> list[str]:
     """Names the rows whose losses and perplexities cannot be compared with base's."""
     base = outcomes.get(BASE)
     others = [name for name, each in outcomes.items() if not each.has_units_of(base, "loss")]
@@ -316,7 +316,7 @@ def describe_vocabularies(outcomes: Mapping[str, Outcome]) -> list[str]:
     ]
 
 
-def describe_provenance(runs: Sequence[Run]) -> list[str]:
+def describe_provenance(runs: Sequence[SweepRun]) -> list[str]:
     """Describes the date, code, packages, devices and base config of the runs.
 
     The list is empty if no run has started.
@@ -352,8 +352,8 @@ def describe_provenance(runs: Sequence[Run]) -> list[str]:
 
 def draw(
     workdir: Path,
-    runs: Sequence[Run],
-    outcomes: Mapping[str, Outcome],
+    runs: Sequence[SweepRun],
+    outcomes: Mapping[str, RowOutcome],
     judgement: Judgement,
     measure: str,
 ) -> dict[str, Path]:

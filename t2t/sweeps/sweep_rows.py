@@ -63,7 +63,7 @@ class Row(Fields):
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class SweepRun:
     """A row with one of its seeds, the resulting config, and the place of its files."""
 
     row: Row
@@ -229,7 +229,9 @@ def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
     return [row for row in rows if not only or row.name == BASE or {row.name, row.group} & {*only}]
 
 
-def make_runs(base: Config, rows: Sequence[Row], workdir: Path) -> tuple[list[Run], dict[str, str]]:
+def make_runs(
+    base: Config, rows: Sequence[Row], workdir: Path
+) -> tuple[list[SweepRun], dict[str, str]]:
     """Returns all runs, sorted by seed, and the rows that are left out, each with the reason.
 
     `workdir` is the directory of the sweep.
@@ -262,7 +264,7 @@ def make_runs(base: Config, rows: Sequence[Row], workdir: Path) -> tuple[list[Ru
             left_out[row.name] = "it does not change the base"
             continue
         runs += [
-            Run(row, seed, dataclasses.replace(config, seed=config.seed + seed), workdir)
+            SweepRun(row, seed, dataclasses.replace(config, seed=config.seed + seed), workdir)
             for seed in row.seeds
         ]
     if problems:
@@ -270,7 +272,7 @@ def make_runs(base: Config, rows: Sequence[Row], workdir: Path) -> tuple[list[Ru
     return sorted(runs, key=lambda run: run.seed), left_out
 
 
-def check_rows(runs: Sequence[Run], given: Collection[str]) -> None:
+def check_rows(runs: Sequence[SweepRun], given: Collection[str]) -> None:
     """Checks the rows of a new sweep, base first, by the rules for new runs.
 
     `given` are the names of the fields that flags set for all rows.

@@ -41,7 +41,7 @@ _TABLES = {
 _SOURCE_TABLE, _SHARED_TABLE = "src_embedding.table", "tgt_embedding.table"
 
 
-class Source(NamedTuple):
+class SourceRun(NamedTuple):
     """A run's checkpoint, with which another run begins."""
 
     run: Path
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
     size: int  # values that were taken
 
 
-def read_source(name: str, workdir: Path, flag: str = FLAG) -> Source:
+def read_source(name: str, workdir: Path, flag: str = FLAG) -> SourceRun:
     """Reads a checkpoint, RUN or RUN:CHECKPOINT, for the run `workdir`.
 
     Without a checkpoint it is the best one by validation, or the last one if none was validated.
@@ -95,10 +95,10 @@ def read_source(name: str, workdir: Path, flag: str = FLAG) -> Source:
                 f"{flag}={name}: parameter {table} has {len(leaves[table])} rows, but {run}/vocab "
                 f"has {tokenizer.vocab_size} pieces; restore the vocab/ that was written with it"
             )
-    return Source(run, label, params, vocabulary, config.model)
+    return SourceRun(run, label, params, vocabulary, config.model)
 
 
-def check_fit(described: Params, source: Source) -> None:
+def check_fit(described: Params, source: SourceRun) -> None:
     """Raises `RunError` if nothing of the source fits a model with parameters of these shapes.
 
     The numbers of pieces do not count: special tokens are in every vocabulary.
@@ -119,7 +119,7 @@ def check_fit(described: Params, source: Source) -> None:
 
 
 def take_params(
-    params: Params, source: Source, vocabulary: Vocabulary
+    params: Params, source: SourceRun, vocabulary: Vocabulary
 ) -> tuple[Params, list[Outcome]]:
     """Replaces a new run's random parameters, on the current mesh, by the source's where they fit.
 
@@ -153,7 +153,7 @@ def _find_tables(names: Collection[str], vocabulary: Vocabulary) -> dict[str, To
 
 
 def _take_rows(
-    name: str, leaf: jax.Array, tables: Mapping[str, Tokenizer], source: Source
+    name: str, leaf: jax.Array, tables: Mapping[str, Tokenizer], source: SourceRun
 ) -> tuple[jax.Array, Outcome]:
     """Takes the rows of a table's pieces, each from the source's first table with the piece."""
     theirs = name_leaves(source.params)
@@ -198,7 +198,7 @@ def _identify(tokenizer: Tokenizer, token: int) -> object:
     return tokenizer.pieces([token])[0], tokenizer.is_control(token)
 
 
-def describe_outcomes(outcomes: Sequence[Outcome], source: Source) -> list[list[str]]:
+def describe_outcomes(outcomes: Sequence[Outcome], source: SourceRun) -> list[list[str]]:
     """Returns a table: parameters, what became of them, and the number of values taken.
 
     Parts of the model and layers of equal outcome share a row. The last rows have the source's

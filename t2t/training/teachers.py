@@ -16,11 +16,11 @@ from t2t.data.tokenizer import Vocabulary, open_given
 from t2t.model.interface import check_params
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import check_divisibility, put_like
-from t2t.training.fine_tuning import Source, read_source
+from t2t.training.fine_tuning import SourceRun, read_source
 from t2t.training.losses import Teacher, make_loss, name_field
 
 
-def open_teachers(config: Config, workdir: Path, mesh: Mesh) -> list[Source]:
+def open_teachers(config: Config, workdir: Path, mesh: Mesh) -> list[SourceRun]:
     """Reads the runs that the loss names; nothing is placed on a device of the mesh yet.
 
     Raises:
@@ -50,7 +50,7 @@ def open_teachers(config: Config, workdir: Path, mesh: Mesh) -> list[Source]:
     return sources
 
 
-def place_teachers(sources: Sequence[Source], vocabulary: Vocabulary) -> tuple[Teacher, ...]:
+def place_teachers(sources: Sequence[SourceRun], vocabulary: Vocabulary) -> tuple[Teacher, ...]:
     """Returns the teachers with their parameters on the current mesh.
 
     Raises:

@@ -11,7 +11,7 @@ import pytest
 from t2t.config.fields import MeshConfig
 from t2t.data.batch import EOS_ID, group_by_length
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translation import Piece, Translation
+from t2t.decoding.translation import SourcePiece, Translation
 from t2t.decoding.translator import Translator
 from t2t.interop.hugging_face_vocabulary import read_t5
 from t2t.model.interface import Params
@@ -95,7 +95,7 @@ def make_echo(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> list[s
     """Lets the search return its source in upper case; the list receives what is searched for."""
     searched: list[str] = []
 
-    def search(_: object, pieces: list[Piece], *__: object) -> list[list[Translation]]:
+    def search(_: object, pieces: list[SourcePiece], *__: object) -> list[list[Translation]]:
         texts = translator.vocabulary.src.decode([piece.ids for piece in pieces])
         searched.extend(texts)
         filled = [

@@ -21,7 +21,7 @@ from t2t.decoding.translation import Translation
 from t2t.evaluation import metricx
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import make_utility
-from t2t.evaluation.metricx import MetricX, use_metricx
+from t2t.evaluation.metricx import MetricXScorer, use_metricx
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.evaluation.text_measures import make_measure
@@ -62,12 +62,12 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The score of an input is the number of its letters, modulo 26; returns scored inputs."""
     texts: list[str] = []
 
-    def score(_: MetricX, new: Sequence[str]) -> np.ndarray:
+    def score(_: MetricXScorer, new: Sequence[str]) -> np.ndarray:
         texts.extend(new)
         return np.array([len(text) % 26 for text in new], float)
 
-    monkeypatch.setattr(MetricX, "_score_texts", score)
-    monkeypatch.setattr(MetricX, "_read_scores", lambda _: {})
+    monkeypatch.setattr(MetricXScorer, "_score_texts", score)
+    monkeypatch.setattr(MetricXScorer, "_read_scores", lambda _: {})
     monkeypatch.setattr(metricx, "write_file", lambda *_: None)
     monkeypatch.setattr(variants, "_registered", {})
     return texts
@@ -77,27 +77,27 @@ def test_each_sentence_is_scored_once_on_a_kind_of_device(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By this program or by another one; a score is clipped."""
-    first = MetricX(run)
+    first = MetricXScorer(run)
     scores = first.score(SOURCES, HYPOTHESES, REFERENCES)
     assert {0.0, 25.0} < {*scores}
-    monkeypatch.setattr(MetricX, "_restore", None)
+    monkeypatch.setattr(MetricXScorer, "_restore", None)
     order = [3, 0, 3, 11]
-    for scorer in (first, MetricX(run)):
+    for scorer in (first, MetricXScorer(run)):
         texts = ([lines[i] for i in order] for lines in (SOURCES, HYPOTHESES, REFERENCES))
         np.testing.assert_array_equal(scorer.score(*texts), scores[order])
         with pytest.raises(TypeError):
             scorer.score(SOURCES[:1], HYPOTHESES[:1], HYPOTHESES[:1])
     saved = first._path.read_bytes()
     monkeypatch.setattr(jax, "devices", lambda: [mock.Mock(device_kind="another")])
-    monkeypatch.setattr(MetricX, "_score_texts", lambda _, texts: np.ones(len(texts)))
-    other = MetricX(run)
+    monkeypatch.setattr(MetricXScorer, "_score_texts", lambda _, texts: np.ones(len(texts)))
+    other = MetricXScorer(run)
     other.score(SOURCES, HYPOTHESES, REFERENCES)
     other._report()
     assert first._path.read_bytes() == saved
     assert {*json.loads(other._path.read_text("utf-8")).values()} == {1.0}
     for damaged in (b"damaged", b"[1]", b'{"a": []}'):
         other._path.write_bytes(damaged)
-        assert not MetricX(run)._scores
+        assert not MetricXScorer(run)._scores
 
 
 def test_measure_counts_errors_and_takes_the_mean_over_references(
@@ -237,6 +237,6 @@ def test_scores_are_those_of_the_authors_computation(
             ).logits
         expected.append(float(torch.clamp(logits[0, 0, 250_089], 0, 25)))
     assert np.std(expected) > 1
-    found = MetricX(workdir, version).score(sources, hypotheses, references)
+    found = MetricXScorer(workdir, version).score(sources, hypotheses, references)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert f"1 of 24 inputs have more than {longest - 1} sub-words; the end" in caplog.text

@@ -17,9 +17,9 @@ from t2t.config.fields import Config, ConfigError
 from t2t.config.files import override, save_config
 from t2t.runtime.child_programs import assign_resources, find_gpus, uses_tpu
 from t2t.storage.atomic_files import make_folder
-from t2t.sweeps.scheduler import Programs, Progress, sweep
+from t2t.sweeps.scheduler import Programs, RunProgress, sweep
 from t2t.sweeps.sweep_directory import EvaluationProtocol
-from t2t.sweeps.sweep_rows import Row, Run, make_runs
+from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
 from t2t.training.early_stopping import STOPPED_EARLY
 from tests.evaluation.saved_evaluations import save, spoil
 
@@ -32,21 +32,26 @@ class ShortPrograms(Programs):
 
     scripts: dict[str, str]  # by row
 
-    def train(self, run: Run) -> list[str]:
+    def train(self, run: SweepRun) -> list[str]:
         return [sys.executable, "-c", self.scripts.get(run.row.name, "print('trained')")]
 
-    def evaluate(self, run: Run) -> list[str]:
+    def evaluate(self, run: SweepRun) -> list[str]:
         return ["cp", "-r", str(run.workdir.parent / "scored" / "evaluations"), str(run.workdir)]
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> list[Run]:
+def runs(tmp_path: Path) -> list[SweepRun]:
     save(tmp_path / "scored", spoil(8), name="sweep")
     return make_runs(Config(), ROWS, tmp_path)[0]
 
 
 def work(
-    workdir: Path, runs: list[Run], workers: int = 1, index: int | None = None, /, **scripts: str
+    workdir: Path,
+    runs: list[SweepRun],
+    workers: int = 1,
+    index: int | None = None,
+    /,
+    **scripts: str,
 ) -> bool:
     programs = ShortPrograms("recipe.py", {}, EvaluationProtocol("test", "last"), scripts)
     for run in runs:  # as training does
@@ -75,7 +80,7 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 5])
 def test_failed_row_is_told_and_does_not_stop_the_others(
     tmp_path: Path,
-    runs: list[Run],
+    runs: list[SweepRun],
     workers: int,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -106,14 +111,14 @@ def test_several_workers_take_the_longest_runs_first(tmp_path: Path) -> None:
 
 
 def test_terminal_shows_the_steps_of_a_run(
-    runs: list[Run], monkeypatch: pytest.MonkeyPatch
+    runs: list[SweepRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("LINES", "40")
-    progress = Progress(runs[0], "bleu", 0)
+    progress = RunProgress(runs[0], "bleu", 0)
     progress.begin("training")
     metrics = runs[0].workdir / "metrics.jsonl"
     metrics.parent.mkdir()
@@ -124,7 +129,7 @@ def test_terminal_shows_the_steps_of_a_run(
 
 
 def test_end_of_a_program_is_told_by_its_exception_or_status(
-    tmp_path: Path, runs: list[Run]
+    tmp_path: Path, runs: list[SweepRun]
 ) -> None:
     raising = "import sys; sys.excepthook = lambda *a: print('ValueError: no\\n---\\nnote')\n1 / 0"
     work(tmp_path, runs[:1], base=raising)
@@ -135,7 +140,7 @@ def test_end_of_a_program_is_told_by_its_exception_or_status(
     assert runs[0].score.exists()
 
 
-def test_row_trained_with_an_edited_recipe_has_failed(tmp_path: Path, runs: list[Run]) -> None:
+def test_row_trained_with_an_edited_recipe_has_failed(tmp_path: Path, runs: list[SweepRun]) -> None:
     # The trainer chooses the dtype that auto stands for, so that is no edit.
     for run, changes in ((runs[0], {}), (runs[1], {"model.d_ff": 8, "data.directory": "/else"})):
         run.workdir.mkdir()
@@ -150,7 +155,7 @@ def test_row_trained_with_an_edited_recipe_has_failed(tmp_path: Path, runs: list
 
 
 def test_finished_rows_are_skipped_and_failed_ones_tried_again(
-    tmp_path: Path, runs: list[Run]
+    tmp_path: Path, runs: list[SweepRun]
 ) -> None:
     assert work(tmp_path, runs, 1, 2)  # the last run, as a task of a job array
     assert [run.score.exists() for run in runs] == [False, False, True]
@@ -162,7 +167,7 @@ def test_finished_rows_are_skipped_and_failed_ones_tried_again(
 
 @pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM] * 2], ids=["^C", "TERM"])
 def test_interrupted_sweep_waits_until_its_programs_have_saved(
-    tmp_path: Path, runs: list[Run], signals: list[signal.Signals]
+    tmp_path: Path, runs: list[SweepRun], signals: list[signal.Signals]
 ) -> None:
     saving = (
         "import pathlib, signal, time\n"

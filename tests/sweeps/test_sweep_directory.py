@@ -23,7 +23,7 @@ from t2t.sweeps.sweep_directory import (
     open_sweep,
     read_protocol,
 )
-from t2t.sweeps.sweep_rows import Row, Run, make_runs
+from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
 from t2t.training.run_directory import RunError
 
 SWEEP = Path("sweep")
@@ -31,7 +31,7 @@ PROTOCOL = EvaluationProtocol("test", "last")
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1})]
 
 
-def make(base: Config | None = None, rows: list[Row] = ROWS) -> list[Run]:
+def make(base: Config | None = None, rows: list[Row] = ROWS) -> list[SweepRun]:
     return make_runs(base or Config(), rows, SWEEP)[0]
 
 
@@ -104,7 +104,7 @@ TEXT_ALONE = Config(
 def test_scoring_that_would_fail_after_training_is_refused(
     rows: list[Config], checkpoint: str, measure: str, message: str
 ) -> None:
-    runs = [Run(Row(f"row{number}"), 0, config, SWEEP) for number, config in enumerate(rows)]
+    runs = [SweepRun(Row(f"row{number}"), 0, config, SWEEP) for number, config in enumerate(rows)]
     protocol = EvaluationProtocol("validation", checkpoint, measure or "bleu")
     with pytest.raises(ConfigError, match=message):
         check_protocol(protocol, runs)
@@ -114,7 +114,7 @@ def test_scoring_that_fits_is_accepted() -> None:
     """A row may name a checkpoint of its own."""
     rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema:300")]
     check_protocol(EvaluationProtocol("validation", "best"), make(rows=rows))
-    text_alone = [Run(Row("base"), 0, TEXT_ALONE, SWEEP)]
+    text_alone = [SweepRun(Row("base"), 0, TEXT_ALONE, SWEEP)]
     check_protocol(EvaluationProtocol("validation", "last", "accuracy"), text_alone)
 
 

@@ -17,7 +17,7 @@ from t2t.sweeps.sweep_report import (
     read_outcome,
     write_report,
 )
-from t2t.sweeps.sweep_rows import Paper, Row, Run, count_flops, make_runs
+from t2t.sweeps.sweep_rows import Paper, Row, SweepRun, count_flops, make_runs
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import REFERENCES, save, save_predictions, spoil
 
@@ -31,7 +31,7 @@ ROWS = [
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> list[Run]:
+def runs(tmp_path: Path) -> list[SweepRun]:
     return make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), ROWS, tmp_path)[0]
 
 
@@ -47,7 +47,7 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_report, "draw", lambda *_: {})
 
 
-def write(workdir: Path, runs: list[Run]) -> None:
+def write(workdir: Path, runs: list[SweepRun]) -> None:
     """Scores of the first rows, a failure, curves, one vocabulary."""
     hypotheses = {"base-seed0": spoil(8), "base-seed1": spoil(9), "one_head-seed0": spoil(2)}
     hypotheses["near-seed0"] = spoil(9, REFERENCES)
@@ -73,7 +73,7 @@ def read_cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.removeprefix("| ").removesuffix(" |").split(" | ")]
 
 
-def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[Run]) -> None:
+def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[SweepRun]) -> None:
     write(tmp_path, runs)
     output = write_report(tmp_path, runs, "bleu")
     text = (tmp_path / "report.md").read_text()
@@ -162,7 +162,7 @@ def test_figures_in_other_units_are_left_out_of_the_plots_and_named(tmp_path: Pa
         assert "cased-seed0" not in drawn
 
 
-def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list[Run]) -> None:
+def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list[SweepRun]) -> None:
     write(tmp_path, runs)
     for name, perplexity in (("base-seed0", 4.0), ("base-seed1", 9.0)):
         path = tmp_path / name / "evaluations" / "sweep.json"
@@ -174,7 +174,7 @@ def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
+def test_report_says_what_made_it(tmp_path: Path, runs: list[SweepRun]) -> None:
     write(tmp_path, runs)
     versions = dict.fromkeys(("python", "jax", "flax", "optax"), "3.2.1")
     start = {"date": "2017-06-12T17:57:34Z", "versions": versions, "device": "P100", "devices": 8}
@@ -192,7 +192,7 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[Run]) -> None:
         assert "on 8 x P100 per run" in text
 
 
-def test_flops_count_up_to_a_requested_stop(tmp_path: Path, runs: list[Run]) -> None:
+def test_flops_count_up_to_a_requested_stop(tmp_path: Path, runs: list[SweepRun]) -> None:
     write(tmp_path, runs)
     base = [run for run in runs if run.row.name == "base"]
     flops = [read_outcome(base).flops or 0]
@@ -204,7 +204,7 @@ def test_flops_count_up_to_a_requested_stop(tmp_path: Path, runs: list[Run]) -> 
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[Run]) -> None:
+def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[SweepRun]) -> None:
     write_report(tmp_path, runs, "bleu")
     assert "not started" in (tmp_path / "report.md").read_text()
     save(tmp_path / "one_head-seed0", spoil(2), name="sweep")

@@ -17,7 +17,7 @@ from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.checkpoint import restore_params
 from t2t.training.fine_tuning import (
-    Source,
+    SourceRun,
     check_fit,
     describe_outcomes,
     match_pieces,
@@ -57,11 +57,11 @@ def make_params(vocabulary: Vocabulary, tie: str, layers: int = 2) -> Params:
     return jax.tree.map(lambda leaf: draw(*leaf.shape), params)
 
 
-def make_source(params: Params, vocabulary: Vocabulary) -> Source:
-    return Source(Path("old"), "best-3", params, vocabulary, ModelConfig())
+def make_source(params: Params, vocabulary: Vocabulary) -> SourceRun:
+    return SourceRun(Path("old"), "best-3", params, vocabulary, ModelConfig())
 
 
-def take(params: Params, source: Source, vocabulary: Vocabulary) -> tuple[Params, Any]:
+def take(params: Params, source: SourceRun, vocabulary: Vocabulary) -> tuple[Params, Any]:
     """Takes parameters on a mesh of one device; returns NumPy arrays."""
     with jax.set_mesh(make_mesh(MeshConfig(), jax.devices()[:1])):
         placed = jax.tree.map(lambda x: jax.device_put(x, spec(*[None] * x.ndim)), params)
