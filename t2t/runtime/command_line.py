@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import types
 import warnings
 from collections.abc import Callable, Sequence
@@ -160,7 +161,8 @@ def _handle_signals() -> None:
 
     def repeat_interrupt(ignored: Any) -> None:
         if issubclass(ignored.exc_type, KeyboardInterrupt):
-            threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGTERM]).start()
+            seen = len(_interruptions)
+            threading.Thread(target=_interrupt_again, args=[seen], daemon=True).start()
         else:
             report(ignored)
 
@@ -174,6 +176,18 @@ def _interrupt(number: int, frame: types.FrameType | None) -> None:
     del frame
     _interruptions.append(number)
     raise KeyboardInterrupt
+
+
+def _interrupt_again(seen: int) -> None:
+    """Sends SIGTERM, more and more rarely, until there are more interruptions than those `seen`.
+
+    One that comes just before the main thread begins to wait does not wake it.
+    """
+    for attempt in range(10):
+        time.sleep(0.1 * 2**attempt)
+        if len(_interruptions) > seen:
+            return
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _report_fault(
