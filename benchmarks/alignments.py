@@ -7,6 +7,8 @@ count if their target word has a true link. References are aligned, not translat
 import argparse
 from pathlib import Path
 
+import jax
+
 from benchmarks.contest import write
 from t2t.config.files import load_config
 from t2t.data.phrasebook import read_links, read_pairs
@@ -41,7 +43,8 @@ def main() -> None:
     arguments = parser.parse_args()
     config = load_config(arguments.workdir / "config.json")
     vocabulary = Vocabulary.load(arguments.workdir / "vocab")
-    params, label = restore_params(arguments.workdir, "best")
+    restored, label = restore_params(arguments.workdir, "best")
+    params = jax.device_put(restored)  # once, not for each batch
     rates: dict[str, dict[int, float]] = {}
     counts = {}
     for split in ("validation", "test"):

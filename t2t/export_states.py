@@ -25,7 +25,7 @@ class StatesRequest(OneCheckpoint, OneDirection, Bulk):
     """The encoder and the files."""
 
     input: tuple[str, ...] = ()
-    shard_lines: PositiveInt = 1000
+    shard_lines: PositiveInt = 1000  # lines that are saved together
     decoding: Annotated[Mapping[str, Any], Flag(overrides=("batch_size",))] = dataclasses.field(
         default_factory=dict
     )

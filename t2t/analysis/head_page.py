@@ -93,16 +93,16 @@ def show_attention(request: HeadRequest) -> Path:
     output = find_output(request)
     if sample:
         _log.info("measuring heads on %s", sample)
-    restored, [label] = model.restore()
+    params, [label] = model.restore()
     with jax.set_mesh(model.mesh):
-        [found] = translator.translate(model.place(restored), [request.sentence])
-    params = jax.device_put(restored)
+        [found] = translator.translate(model.place(params), [request.sentence])
     shown = request.sentence, found.text
     importance = (
         measure_importance(config, translator, params, sample, request.measure) if sample else None
     )
-    [weights] = compute_pair_weights(translator, params, [shown])
-    profiles = profile_heads(translator, params, sample, shown)
+    unsharded = jax.device_put(params)
+    [weights] = compute_pair_weights(translator, unsharded, [shown])
+    profiles = profile_heads(translator, unsharded, sample, shown)
     stacks = view_heads(weights, profiles, importance)
     heads = [head for layers in stacks.values() for layer in layers for head in layer]
     html = render_page(

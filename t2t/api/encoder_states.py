@@ -230,11 +230,13 @@ def export_states(
             counts[:] += [(lengths > longest).sum(), (lengths > encoder.limit).sum(), len(lengths)]
             return b"".join(format_safetensors(vars(encoder.encode(params, ids))))
 
-        process_files(inputs, settings, process, shard_lines, part, ".safetensors")
-    longer, too_long, total = counts.tolist()
-    warn_of_long_sentences(longer - too_long, total, longest)
-    if too_long:
-        _log.warning(
-            "%d of %d lines have no states: they have more than %d sub-words with EOS",
-            too_long, total, encoder.limit,
-        )  # fmt: skip
+        try:
+            process_files(inputs, settings, process, shard_lines, part, ".safetensors")
+        finally:  # also after Ctrl-C: the next start counts its own lines
+            longer, too_long, total = counts.tolist()
+            warn_of_long_sentences(longer - too_long, total, longest)
+            if too_long:
+                _log.warning(
+                    "%d of %d lines have no states: they have more than %d sub-words with EOS",
+                    too_long, total, encoder.limit,
+                )  # fmt: skip

@@ -239,6 +239,8 @@ def translate_bulk(
         translator.check_file(path)
     settings = translator.describe_settings() | {"scores": scored}
     translator.show_progress()
-    with logging_redirect_tqdm():  # prints log lines above the bar
-        process_files(inputs, settings, translate, shard_lines or translator.chunk_size, part)
-    translator.log_lengths()
+    try:
+        with logging_redirect_tqdm():  # prints log lines above the bar
+            process_files(inputs, settings, translate, shard_lines or translator.chunk_size, part)
+    finally:  # also after Ctrl-C: the next start counts its own lines
+        translator.log_lengths()

@@ -102,7 +102,7 @@ class Run:
 
     @property
     def held(self) -> tuple[Params, list[str]]:
-        """The parameters with which it computes, and the labels of their checkpoints."""
+        """The parameters with which it computes, on the host, and their checkpoints' labels."""
         return self._restored, self.checkpoint.split(",")
 
     def find_evaluation(self, split: str) -> Evaluation:

@@ -44,7 +44,7 @@ MakeLoader = Callable[[Sequence[TokenizedCorpus], Stage], Loader]
 
 
 class SampledEpochs:
-    """The batches of a run by step; takes the place of `iterate_stages` for unsampled text."""
+    """The batches of a run by step; `iterate_stages` yields those of text that is not sampled."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ from t2t.storage.paths import find_version, make_local_path
 _log = logging.getLogger(__name__)
 
 BATCHES_TOGETHER = 16  # their sentences are sorted by length, then batched
-_REPORT = 10.0  # seconds from a report of progress to the next
+_REPORT = 10.0  # seconds from a report of progress to the next, at least
 SETTINGS = "settings.json"  # what the files of an output folder were made with
 _NO_BUCKET = "--input and --output are local or shared folders; copy them"
 
@@ -109,8 +109,8 @@ class Progress:
         left = max(self._total - self._done - self._position, 0) / self.part.total
         remaining = timedelta(seconds=round(seconds * left / max(self._bytes, 1)))
         _log.info(
-            "%s: %d lines done, %.1f lines/s, about %s left",
-            self._name, self._lines, self._lines / seconds, remaining,
+            "%d lines done, %.1f lines/s, about %s left; in %s",
+            self._lines, self._lines / seconds, remaining, self._name,
         )  # fmt: skip
         self._name = ""
 

@@ -1,4 +1,4 @@
-"""Signals: training saves its step before it stops, bulk its shard; no checkpoint is broken off."""
+"""Signals: a training step or a shard of files ends and is saved; what must be whole is held."""
 
 import contextlib
 import logging
@@ -51,10 +51,11 @@ def catch_signals(start: int) -> Iterator[Callable[[int], bool]]:
     def receive(number: int, frame: types.FrameType | None) -> None:
         nonlocal is_received
         del number, frame
-        if not is_received:
-            _log.info("stopping when the work so far is saved; another Ctrl-C stops at once")
-        is_received = True
+        is_first, is_received = not is_received, True
         signal.signal(signal.SIGINT, usual)
+        if is_first:
+            with contextlib.suppress(RuntimeError):  # it interrupted a write to the same stream
+                _log.info("stopping when the work so far is saved; Ctrl-C now stops at once")
 
     def is_interrupted(step: int) -> bool:
         nonlocal is_received

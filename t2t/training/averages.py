@@ -12,7 +12,7 @@ from t2t.runtime.mesh import reshard_like, shard_over_data
 
 
 def average(checkpoints: Iterable[Params]) -> Params:
-    """Returns the mean of these checkpoints' NumPy arrays; it holds two checkpoints at a time."""
+    """Returns the mean of checkpoints of NumPy arrays; three of them are in memory at a time."""
     rest = iter(checkpoints)
     total, count = next(rest), 1
     for params in rest:

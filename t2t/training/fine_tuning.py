@@ -42,7 +42,7 @@ _SOURCE_TABLE, _SHARED_TABLE = "src_embedding.table", "tgt_embedding.table"
 
 
 class SourceRun(NamedTuple):
-    """A run's checkpoint, with which another run begins."""
+    """A run's checkpoint, with which another run begins or from which it learns."""
 
     run: Path
     checkpoint: str  # as records name it, such as "best-3000"

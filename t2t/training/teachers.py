@@ -21,7 +21,7 @@ from t2t.training.losses import Teacher, make_loss, name_field
 
 
 def open_teachers(config: Config, workdir: Path, mesh: Mesh) -> list[SourceRun]:
-    """Reads the runs that the loss names; nothing is placed on a device of the mesh yet.
+    """Reads the runs that the loss names; nothing is placed on a device yet.
 
     Raises:
         ConfigError: the loss is not as it should be, a vocabulary is not that of `workdir`, or a
