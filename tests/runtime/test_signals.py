@@ -1,5 +1,6 @@
 """Signals at a bad moment, and to one of two processes; test_loop.py shows how training stops."""
 
+import logging
 import os
 import signal
 import socket
@@ -47,6 +48,18 @@ def test_signal_comes_after_what_is_held(number: signal.Signals) -> None:
     assert done == ["all"]
     assert signal.getsignal(number) is signal.default_int_handler
     assert signal.getsignal(other) is signal.SIG_IGN
+
+
+def test_signal_that_comes_during_a_message_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python refuses a second write to a stream within the first."""
+
+    def write(message: str) -> None:
+        raise RuntimeError(f"reentrant call inside <_io.BufferedWriter name='<stderr>'>: {message}")
+
+    monkeypatch.setattr(logging.getLogger("t2t.runtime.signals"), "info", write)
+    with catch_signals(0) as is_interrupted:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert is_interrupted(0)
 
 
 def test_another_thread_leaves_signals_alone() -> None:
