@@ -41,7 +41,7 @@ from t2t.evaluation.measures import (
     format_score,
     make_prediction_measure,
 )
-from t2t.evaluation.passport import Passport, hash_lines, read_passport
+from t2t.evaluation.passport import TRANSLATION, Passport, hash_lines, read_passport
 from t2t.evaluation.text_measures import make_measure
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
@@ -397,7 +397,8 @@ def _list_faults(result: Mapping[str, Any]) -> Iterator[str]:
         read = (sections.get(name, {}) for name in ("origin", "data", "decoding"))
         facts, where = dict(itertools.chain.from_iterable(map(dict.items, read))), "passport."
     if "file" not in facts:  # text by another program has no run
-        rules |= _OF_RUN if facts.get("objective") else {**_OF_RUN, **_OF_SEARCH}
+        is_text_alone = (facts.get("objective") or TRANSLATION) != TRANSLATION
+        rules |= _OF_RUN if is_text_alone else {**_OF_RUN, **_OF_SEARCH}
     yield from check(facts, rules, _OPTIONAL_OF_PASSPORT, where)
     for name, score in result["measures"].items():
         is_stored = name_segment_scores(name) in result["texts"]
