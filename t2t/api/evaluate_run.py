@@ -143,8 +143,8 @@ def watch(
     `choose_measure`. Training is told to stop after `patience` checkpoints without a better score;
     0: never.
 
-    Returns whether the last step was scored, else no checkpoint came for `timeout` seconds; and the
-    table of the scores, empty if there are none.
+    Returns whether training has ended; if not, no checkpoint came for `timeout` seconds. Also
+    returns the table of the scores, empty if there are none.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: as in `evaluate`.
@@ -178,7 +178,10 @@ def watch(
 def add_measure(
     request: EvaluationRequest, config: Config, measure: str | None
 ) -> tuple[str, EvaluationRequest]:
-    """Returns the measure that chooses, by default that of `choose_measure`; and adds it."""
+    """Returns the measure to choose by, and the request with it added.
+
+    No `measure` means the one of `choose_measure`.
+    """
     tokenizer = config.tokenizer
     measure = choose_measure(measure, lowercase=tokenizer.lowercase, kind=tokenizer.kind)
     return measure, dataclasses.replace(request, measures=(*request.measures, measure))
@@ -251,13 +254,13 @@ def scan_search(
     params, label = restore_params(request.workdir, request.checkpoint, config)
     found: dict[tuple[int, float], Evaluation] = {}
     for size, evaluator in zip(sizes, evaluators, strict=True):
-        saved = {alpha: evaluator.list_saved(alpha).get(label) for alpha in alphas}
-        for evaluation in filter(None, saved.values()):
-            report_reuse(evaluation)
-        missing = [alpha for alpha, evaluation in saved.items() if evaluation is None]
+        for alpha in alphas:
+            if evaluation := evaluator.list_saved(alpha).get(label):
+                report_reuse(evaluation)
+                found[size, alpha] = evaluation
+        missing = [alpha for alpha in alphas if (size, alpha) not in found]
         new = evaluator.evaluate(params, label, missing) if missing else []
-        scored = saved | dict(zip(missing, new, strict=True))
-        found |= {(size, alpha): each for alpha, each in scored.items() if each}
+        found |= {(size, alpha): each for alpha, each in zip(missing, new, strict=True)}
     rows = [
         [size, *(format_score(found[size, alpha].value(measure)) for alpha in alphas)]
         for size in sizes

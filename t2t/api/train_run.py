@@ -86,7 +86,7 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
     with explain_write_errors(RunError, workdir):
         check_bucket(workdir)  # a folder is checked when it is locked
     config = fill_tokenizer(keep_source(workdir, config), workdir)
-    check_groups(config)
+    check_optimizer(config)
     is_tuned = config.training.init_from and not list_steps(workdir)
     source = open_source(config, workdir) if is_tuned else None
     mesh = make_mesh(config.mesh)
@@ -113,13 +113,13 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
         return train_on_mesh(config, workdir, mesh, data, source, writers, teachers)
 
 
-def check_groups(config: Config) -> None:
+def check_optimizer(config: Config) -> None:
     """Raises `ConfigError` if an optimiser is wrong or a pattern has no effect; builds no array."""
     optimizer = make_optimizer(config)
     if config.training.frozen or config.training.rate_factors:
         size = config.tokenizer.vocab_size
         _, params = describe_model(config.model, size, size)
-        describe_optimizer(config, optimizer, params)
+        describe_optimizer(config, optimizer, params)  # raises if rate_factors have no effect
         check_patterns(config.training, name_leaves(params))
 
 
@@ -175,9 +175,9 @@ def train_on_mesh(
     workdir: Path,
     mesh: Mesh,
     data: Data,
-    source: SourceRun | None = None,
-    writers: Sequence[str] = (),
-    teachers: Sequence[SourceRun] = (),
+    source: SourceRun | None,
+    writers: Sequence[str],
+    teachers: Sequence[SourceRun],
 ) -> bool:
     """Prepares batches, state and validation, and trains; returns whether it came to the end.
 
@@ -202,15 +202,15 @@ def train_on_mesh(
             state = init_training(config, optimizer, params)
         if teachers:
             state = state._replace(teachers=place_teachers(teachers, vocabulary))
-        first = int(state.step)
-        batches, shares = plan_batches(config, workdir, vocabulary, mesh, data.training, first)
+        start = int(state.step)
+        batches, stages = plan_batches(config, workdir, vocabulary, mesh, data.training, start)
         num_bytes = checkpoints.check_space(state)
-        read = [identify(teacher) for teacher in teachers]
-        for each in read:
-            _log.info("teacher: %(run)s, checkpoint %(checkpoint)s, sha256 %(sha256).16s", each)
-        record_start(workdir, config, vocabulary, data.corpora, first, initial, read, shares)
+        origins = [identify(teacher) for teacher in teachers]
+        for origin in origins:
+            _log.info("teacher: %(run)s, checkpoint %(checkpoint)s, sha256 %(sha256).16s", origin)
+        record_start(workdir, config, vocabulary, data.corpora, start, initial, origins, stages)
         size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-        _log.info("%d parameters, starting after step %d", size, first)
+        _log.info("%d parameters, starting after step %d", size, start)
         for operation, module in describe_kernels(config.model).items():
             _log.info("  %-23s %s", operation, module)
         for line in describe_optimizer(config, optimizer, state.params):
@@ -218,13 +218,13 @@ def train_on_mesh(
         warn_of_missing_space(workdir, config, num_bytes)
         validate = Validation(config, vocabulary, mesh, data.validation)
         opened = open_writers(writers, config, workdir)
-        report = Report(workdir, config.training, first, opened)
+        report = Report(workdir, config.training, start, opened)
         with contextlib.closing(report), logging_redirect_tqdm():  # prints log lines above the bar
             state, finished = loop.train(
                 config,
                 state,
                 make_train_step(structure, config, optimizer),
-                announce(prefetch(batches, mesh), first, shares),
+                announce(prefetch(batches, mesh), start, stages),
                 validate,
                 checkpoints,
                 report,
@@ -243,15 +243,15 @@ def train_on_mesh(
 
 
 def announce(
-    batches: Iterable[DeviceBatch], first: int, stages: Sequence[Mapping[str, Any]]
+    batches: Iterable[DeviceBatch], start: int, stages: Sequence[Mapping[str, Any]]
 ) -> Iterator[DeviceBatch]:
     """Logs what a stage reads before its first batch, or before the first batch of all.
 
     Also logs the shape of each batch whose step is compiled next.
     """
-    left = [stage for stage in stages if stage["steps"][1] is None or first < stage["steps"][1]]
+    left = [stage for stage in stages if stage["steps"][1] is None or start < stage["steps"][1]]
     seen = set()
-    for step, batch in enumerate(batches, start=first + 1):
+    for step, batch in enumerate(batches, start=start + 1):
         if left and step >= left[0]["steps"][0]:
             _log.info("training reads in %s", format_stage(left.pop(0)))
         rows, src_length = batch.src.shape
@@ -287,9 +287,9 @@ def plan_batches(
     vocabulary: Vocabulary,
     mesh: Mesh,
     corpora: Sequence[Corpus],
-    first: int,
+    start: int,
 ) -> tuple[Iterator[HostBatch], list[dict[str, Any]]]:
-    """Plans the batches of the training corpora from step `first` on.
+    """Plans the batches of the training corpora after step `start`.
 
     Returns:
         These batches, and what each stage reads (`measure_stages`).
@@ -313,14 +313,14 @@ def plan_batches(
             corpus.read(0, 1)  # each epoch needs the text: an error, if it is not here
         epochs = SampledEpochs(config, workdir, corpora, vocabulary, make)
         with process_0_first():
-            plan = epochs.open_step(first).plan
-        batches = epochs.iterate(first, last)
+            plan = epochs.open_step(start).plan
+        batches = epochs.iterate(start, last)
     else:
         tokenized = [tokenize(corpus, vocabulary, config.data) for corpus in corpora]
         make_loader = functools.partial(make, tokenized)
-        loader = make_loader(find_stage(stages, first))
+        loader = make_loader(find_stage(stages, start))
         plan = loader.plan
-        batches = iterate_stages(stages, make_loader, first, last, loader)
+        batches = iterate_stages(stages, make_loader, start, last, loader)
     shapes = f"{len(plan.shapes)} batch shapes" if len(plan.shapes) > 1 else "one batch shape"
     _log.info(
         "%d pairs, %d batches per epoch, %s, %.1f%% of target positions are padding; dropped: %s",

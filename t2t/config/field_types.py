@@ -49,8 +49,7 @@ Folder = Annotated[
 MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
 FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
 Exponent = Annotated[
-    float,
-    Rule("not be negative", lambda value: value >= 0),
+    NonNegativeFloat,
     Rule(
         f"be at most {MAX_ALPHA}",
         lambda value: value <= MAX_ALPHA,
@@ -108,8 +107,8 @@ class FieldType(NamedTuple):
 
     plain: Any  # such as int, int | None or tuple[str, ...]
     rules: tuple[Rule, ...] = ()
-    names: tuple[str, ...] = ()  # the library's own values; empty: any text, or no text
-    is_open: bool = False  # whether registered values are allowed, too
+    names: tuple[str, ...] = ()  # the library's own values; empty: any text, or another type
+    takes_registered: bool = False  # whether registered values are allowed, too
     notes: tuple[Any, ...] = ()  # all metadata of `Annotated`
 
     @classmethod
@@ -126,7 +125,7 @@ class FieldType(NamedTuple):
             return found._replace(
                 rules=found.rules + tuple(each for each in notes if isinstance(each, Rule)),
                 names=names[0] if names else found.names,
-                is_open=found.is_open or REGISTERED in notes,
+                takes_registered=found.takes_registered or REGISTERED in notes,
                 notes=found.notes + notes,
             )
         if NoneType in arguments:
@@ -143,7 +142,7 @@ class FieldType(NamedTuple):
         """Yields what is wrong with a value of this type, such as "must be positive"."""
         if value is None:
             return
-        if self.names and not self.is_open and value not in self.names:
+        if self.names and not self.takes_registered and value not in self.names:
             yield f"is unknown; use one of {', '.join(self.names)}"
         for rule in self.rules:
             if not rule.holds(value):

@@ -226,7 +226,7 @@ def load_run_config(run: str) -> Config:
 
 
 def read_saved_config(path: Path) -> Config:
-    """Reads the same without its plugins and rules; nothing is imported.
+    """Reads the config that `save_config` wrote, without its plugins and rules; imports nothing.
 
     Raises:
         ConfigError: the file is missing or no JSON, or a field is unknown or of the wrong type.

@@ -30,7 +30,7 @@ class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
     def parse(self, recipe: str) -> Any:
         """Returns the result of the recipe's `get_config`."""
         try:
-            return _open_options(super().parse(find_recipe(recipe)))
+            return _register_options(super().parse(find_recipe(recipe)))
         except AttributeError as error:
             if fault := explain_attribute(error):
                 raise fault from None
@@ -47,7 +47,7 @@ class _RecipeParser(ConfigFileFlagParser):  # type: ignore[misc]
             raise
 
 
-def _open_options(config: Any) -> Any:
+def _register_options(config: Any) -> Any:
     """Gives a config the options of its plugins, if a flag sets one, whose type is then known.
 
     The plugins are those of the flag --config.plugins, which is not read yet, or of the recipe.
@@ -60,11 +60,11 @@ def _open_options(config: Any) -> Any:
     for argument, value in itertools.pairwise([*arguments, ""]):
         if found := re.fullmatch(r"--?config\.plugins(?:=(.*))?", argument):
             given += _TextsParser().parse(value if found[1] is None else found[1])
-    opened = complete_options(dataclasses.replace(config, plugins=given or config.plugins))
-    for name, options in opened.plugin.items():
+    completed = complete_options(dataclasses.replace(config, plugins=given or config.plugins))
+    for name, options in completed.plugin.items():
         config_flags.register_flag_parser_for_type(type(options), _SectionParser(f"plugin.{name}"))
         _register_parsers(type(options))
-    config.plugin = opened.plugin
+    config.plugin = completed.plugin
     return config
 
 
@@ -180,6 +180,7 @@ def read_config(
         )
     if isinstance(config, OpenConfig) and (wish := config.machine_bound):
         has_begun = workdir is not None and (workdir / "config.json").exists()
+        # processes of one computation, or of a sweep's job array
         several = any(_is_given(name) for name in ("distributed", "coordinator", "index"))
         if not has_begun and (several or not trains_here):
             raise ConfigError(
@@ -204,6 +205,6 @@ def read_recipe() -> tuple[str, dict[str, Any]]:
 
 
 def read_chosen(config: Config) -> dict[str, Any]:
-    """Returns the numbers of `read_config`'s result that the recipe had left open."""
+    """Returns the values of `read_config`'s result that the recipe had left open."""
     values, recipe = flatten(config), flags.FLAGS["config"].value
     return {name: values[name] for name in Choices(recipe).list_open()} if recipe else {}

@@ -26,7 +26,7 @@ class Choices:
     """A config whose open values are filled in, each with a reason."""
 
     def __init__(self, config: Config):
-        """`config` is changed."""
+        """`choose` changes `config`."""
         self.config = config
         self.rows: list[tuple[str, str, str]] = []  # field, value, reason
 
@@ -67,7 +67,7 @@ class OpenConfig(Config):
         return ""
 
     def fit(self, choices: Choices) -> None:
-        """Chooses all values that are open; the others are checked, each by itself."""
+        """Chooses all values that are open. The other fields have been checked, each by itself."""
         raise NotImplementedError
 
 
@@ -100,11 +100,11 @@ def check_config(
         )
     )
     if isinstance(config, OpenConfig):
-        fill_open_values(built, config, workdir, fetch)
+        _fill_open_values(built, config, workdir, fetch)
     return validate(built)
 
 
-def fill_open_values(
+def _fill_open_values(
     config: Config,
     recipe: OpenConfig,
     workdir: Path | None,

@@ -35,7 +35,7 @@ def define_request(kind: type[Request], texts: Mapping[str, str]) -> None:
         elif several:
             values = None if default is None else [*default]
             flags.DEFINE_list(flag.name, values, text, required=required)
-        elif flag.kind.names and not flag.kind.is_open:
+        elif flag.kind.names and not flag.kind.takes_registered:
             flags.DEFINE_enum(flag.name, default, flag.kind.names, text)
         else:
             define = next((kinds[each] for each in kinds if each in types), flags.DEFINE_string)

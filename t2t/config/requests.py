@@ -31,12 +31,9 @@ Made = TypeVar("Made", bound="Request")
 
 
 class Flag(NamedTuple):
-    """How a field of a request is given; `Annotated` says what differs from one flag of its name.
+    """How a request's field is given; `Annotated` says what differs from one flag of its name."""
 
-    `list_flags` adds what the field itself says.
-    """
-
-    name: str = ""  # of the flag; without one, a field is no flag
+    name: str = ""  # of the flag; default: the field's
     # may be given several times, with one value each, since a value may hold commas; else the
     # values of a tuple are joined by commas
     is_repeated: bool = False
@@ -44,6 +41,7 @@ class Flag(NamedTuple):
     # the field holds the arguments that are no flags, which messages call so
     operands: str = ""
     overrides: tuple[str, ...] = ()  # fields of `config.decoding`, each with a flag of its own
+    # Added by `list_flags`, in whose result a field with an empty `name` is no flag:
     field: str = ""  # its name, by which Python gives it
     holder: str = ""  # of a field of `config.decoding`: the field of the request that holds it
     kind: FieldType = FieldType(str)
@@ -172,6 +170,7 @@ def describe_flags(kind: type[Request]) -> dict[str, str]:
     for flag in list_flags(kind):
         text = texts.get(flag.field, "")
         if flag.holder:
+            # as flags: strategy="sampling" becomes with --strategy=sampling
             text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", searches[flag.field])
             text += ". Default: the config's"
         if flag.name:
@@ -182,7 +181,8 @@ def describe_flags(kind: type[Request]) -> dict[str, str]:
 def _describe(kind: FieldType, text: str) -> str:
     """Returns a field's help with its rules; NAMES stands for the library's own values."""
     text = "; must ".join([text, *(rule.text for rule in kind.rules)])
-    if kind.is_open and "NAMES" not in text and not all(name in text for name in kind.names):
+    has_names = "NAMES" in text or all(name in text for name in kind.names)
+    if kind.takes_registered and not has_names:
         text += ". Known: NAMES, and those of plugins"
     text = text.replace("NAMES", ", ".join(kind.names))
     if text.split(" ")[0] not in kind.names:

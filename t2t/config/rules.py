@@ -60,7 +60,7 @@ def check_fields(config: Config, without: Collection[str] = ()) -> None:
         if name in without or name == "plugin":
             continue
         value = values[name]
-        if kind.is_open:
+        if kind.takes_registered:
             parts = value.split("+") if name == "data.source" else [value]
             unknown = [each for each in parts if each not in choices(name)]
             problems += [describe_unknown(name, each) for each in unknown]
@@ -161,13 +161,13 @@ def _pass_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str
             f"training.r_drop={training.r_drop} has a cross-entropy of its own, so it does not go "
             f"with training.loss={training.loss!r}; set training.r_drop=0"
         )
-    rates = [model.dropout, model.attention_dropout]
-    rates += [] if model.feed_forward in ("none", "moe") else [model.feed_forward_dropout]
     if training.scheduled_sampling and training.r_drop:
         yield (
             f"training.scheduled_sampling={training.scheduled_sampling} does not go with training."
             f"r_drop={training.r_drop}, which has two passes of its own; set one of them to 0"
         )
+    rates = [model.dropout, model.attention_dropout]
+    rates += [] if model.feed_forward in ("none", "moe") else [model.feed_forward_dropout]
     if training.r_drop and not any(rates):
         yield (
             f"training.r_drop={training.r_drop} compares two passes with different dropout masks, "

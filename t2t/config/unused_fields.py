@@ -16,7 +16,7 @@ class _Rule(NamedTuple):
     cause: str  # the other field
     is_cause: Callable[[Any], bool]  # of its value
     fields: str  # their names, separated by spaces
-    # The end of the message if every config that sets them is refused; "": only a new run.
+    # The end of the message of `unused_problems`; "": only a new run is refused (new_run_rules.py).
     remedy: str = ""
 
 
@@ -41,11 +41,15 @@ def unused_problems(values: dict[str, Any]) -> Iterator[str]:
 
 
 def _is(*known: str) -> Callable[[str], bool]:
+    """Returns a function that says whether a value is one of these."""
     return lambda value: value in known
 
 
 def _lacks(field: str, *names: str) -> Callable[[str], bool]:
-    """Returns whether a value has none of these names; a registered variant may use any field."""
+    """Returns a function that says whether a value has none of these names.
+
+    A registered variant may use any field.
+    """
     return lambda value: {*value.split("+")} <= {*CHOICES[field]} - {*names}
 
 

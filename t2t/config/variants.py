@@ -275,8 +275,9 @@ def describe_value(value: Any) -> str:
 
 def describe_unknown(field: str, name: str) -> str:
     """The error message for an unknown value of a field; it lists the known values."""
-    is_open = FIELD_TYPES[field].is_open if field in FIELD_TYPES else field in EXTENSIBLE
-    remedy = ", or name the module that registers it in plugins" if is_open else ""
+    kind = FIELD_TYPES.get(field)
+    takes_registered = kind.takes_registered if kind else field in EXTENSIBLE
+    remedy = ", or name the module that registers it in plugins" if takes_registered else ""
     return f"{field}={name!r} is unknown; use one of {', '.join(choices(field))}{remedy}"
 
 

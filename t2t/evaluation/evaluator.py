@@ -28,7 +28,8 @@ from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.training.provenance import find_start, hash_params, summarize_ledger
 
-# Scores depend on their code and imports. Programs import metricx if it is asked for.
+# Scores depend on the code of these and of their imports. Only programs import metricx, so it is
+# named.
 MODULES = (__name__, "t2t.evaluation.metricx")
 
 # The facts that a saved evaluation has to share with a new one to be used in its place. The
@@ -160,7 +161,7 @@ class Evaluator:
             **({"ensemble": self._ensemble} if self._ensemble else {}),
         }
         # As it is read from a file, and without the search, which has a section of its own.
-        fields = json.loads(json.dumps(overrides(model.config))).items()
+        fields = json.loads(json.dumps(overrides(config))).items()
         search = self._describe_search(config)
         search["backend"] |= {"devices": [device.device_kind for device in jax.devices()]}
         return Passport(
@@ -168,7 +169,7 @@ class Evaluator:
             config={name: value for name, value in fields if not name.startswith("decoding.")},
             **search,
             **self.scores.describe(),
-            **identify_code(model.config.plugins, self.modules),
+            **identify_code(config.plugins, self.modules),
         )
 
     def _describe_search(self, config: Config) -> dict[str, dict[str, Any]]:

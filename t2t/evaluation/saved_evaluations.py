@@ -41,7 +41,7 @@ from t2t.evaluation.measures import (
     format_score,
     make_prediction_measure,
 )
-from t2t.evaluation.passport import Passport, hash_lines, read_passport
+from t2t.evaluation.passport import TRANSLATION, Passport, hash_lines, read_passport
 from t2t.evaluation.text_measures import make_measure
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
@@ -81,11 +81,6 @@ class Evaluation:
         return read_passport(self.result)
 
     @property
-    def objective(self) -> str:
-        """`data.objective` of a run on text alone, which translates nothing; else empty."""
-        return self.passport.objective
-
-    @property
     def unit(self) -> str:
         """The unit that intervals resample: sentences or documents."""
         return "documents" if "num_documents" in self.result else "sentences"
@@ -104,7 +99,7 @@ class Evaluation:
         return found and (float(found[0]), float(found[1]))
 
     def read_lines(self, text: str) -> list[str]:
-        """Reads `hypotheses`, `sources`, `references` or `log_probs`, one line per sentence.
+        """Reads one of the texts that `result` names, such as `hypotheses`: a line per sentence.
 
         Raises:
             EvaluationError: the file is missing, or its number of lines is not that of sentences.
@@ -113,7 +108,7 @@ class Evaluation:
             raise EvaluationError(
                 f"{self.path} has no {text}: its run was trained on text alone, and translates "
                 "nothing; t2t.compare judges its perplexity and accuracy"
-                if self.objective and text in ("hypotheses", "sources")
+                if self.passport.objective and text in ("hypotheses", "sources")
                 else f"{self.path} names no {text} among its texts; evaluate again"
             )
         path = self.path.with_name(self.result["texts"][text])
@@ -137,7 +132,7 @@ class Evaluation:
         Raises:
             EvaluationError: as `read_lines`.
         """
-        if self.objective:
+        if self.passport.objective:
             texts = self.read_lines("references")
             return TestSet(texts, [texts])
         documents = None
@@ -156,7 +151,7 @@ class Evaluation:
         Raises:
             EvaluationError: as `read_lines`.
         """
-        names = ["references"] if self.objective else ["sources", *self._references]
+        names = ["references"] if self.passport.objective else ["sources", *self._references]
         names += [name for name in ("documents",) if name in self.result["texts"]]
         return {name: hash_lines(self.read_lines(name)) for name in names}
 
@@ -173,11 +168,11 @@ class Evaluation:
             MeasureError: as `make_measure`.
         """
         saved, texts = self.result["measures"], self.result["texts"]
-        if self.objective:
+        if self.passport.objective:
             if name not in PREDICTION_MEASURES:
                 raise EvaluationError(
                     f"measure {name} is for translations, but the run of {self.path} was trained "
-                    f"with data.objective={self.objective!r}, on text alone; use one of "
+                    f"with data.objective={self.passport.objective!r}, on text alone; use one of "
                     f"{', '.join(PREDICTION_MEASURES)}"
                 )
             return make_prediction_measure(name, saved.get(name, {}).get("definition", ""))
@@ -200,7 +195,7 @@ class Evaluation:
         Raises:
             EvaluationError: a file is missing or damaged, or has no scores by this measure.
         """
-        if self.objective:
+        if self.passport.objective:
             return self._read_predictions(measure.name)
         if measure.segments is None:
             return self._read_segment_scores(measure.name)
@@ -378,7 +373,10 @@ def load_evaluation(path: Path) -> Evaluation:
 
 
 def _list_faults(result: Mapping[str, Any]) -> Iterator[str]:
-    """Describes the fields of an evaluation whose values `Evaluation` and reports cannot use."""
+    """Describes the fields of an evaluation whose values `Evaluation` and reports cannot use.
+
+    Stop at the first one: the checks behind it may fail on its value.
+    """
 
     def check(content: Any, required: _Rules, optional: _Rules, where: str = "") -> Iterator[str]:
         if not isinstance(content, dict):
@@ -397,7 +395,8 @@ def _list_faults(result: Mapping[str, Any]) -> Iterator[str]:
         read = (sections.get(name, {}) for name in ("origin", "data", "decoding"))
         facts, where = dict(itertools.chain.from_iterable(map(dict.items, read))), "passport."
     if "file" not in facts:  # text by another program has no run
-        rules |= _OF_RUN if facts.get("objective") else {**_OF_RUN, **_OF_SEARCH}
+        is_text_alone = (facts.get("objective") or TRANSLATION) != TRANSLATION
+        rules |= _OF_RUN if is_text_alone else {**_OF_RUN, **_OF_SEARCH}
     yield from check(facts, rules, _OPTIONAL_OF_PASSPORT, where)
     for name, score in result["measures"].items():
         is_stored = name_segment_scores(name) in result["texts"]

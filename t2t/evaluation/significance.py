@@ -37,9 +37,9 @@ class SystemScore:
     seeds: tuple[float, ...]  # the score of each seed
     over_sentences: Interval | None  # 95%: for other sentences with these seeds; None if too few
     over_seeds: Interval | None  # 95%: for other seeds on these sentences; None with one seed
-    num_sentences: int
+    num_units: int  # sentences, or documents if those are resampled
+    # the score of each seed on each of R resamples of the sentences
     resampled: Float[np.ndarray, "R m"] = dataclasses.field(repr=False, compare=False)
-    # `resampled` holds the score of each seed on each of R resamples of the sentences.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ def compare_systems(first: SystemScore, second: SystemScore, measure: Measure) -
     """
     systems = first, second
     difference = second.value - first.value
-    n = first.num_sentences
+    n = first.num_units
     if n < MIN_SENTENCES:
         return _make_comparison(first, second, measure, (0.0, 0.0), None, math.nan)
     unbiased = n / (n - 1)
@@ -204,7 +204,7 @@ class Judgement:
     @property
     def num_units(self) -> int:
         """The number of sentences or documents."""
-        return next(iter(self.scores.values())).num_sentences
+        return next(iter(self.scores.values())).num_units
 
 
 def judge(statistics: Mapping[str, Statistics], measure: Measure, test_set: TestSet) -> Judgement:

@@ -30,8 +30,9 @@ _MAY_DIFFER = ("seed", "mesh.", "data.directory", "data.cache_directory", "check
          "training.log_every")  # fmt: skip
 STEP = "checkpoint"  # in `may_differ`: seeds may be evaluated at different steps
 
+# Number formats of the backend, which seeds of one system share as well.
+_FORMATS = ("backend.compute_type", "backend.products")
 # The search, apart from its batches. How lines are cut follows from the config.
-_ENGINE = ("backend.name", "backend.compute_type", "backend.products")
 _SEARCH = (
     "backend.name",
     *(f"decoding.{name}" for name in vars(DecodingConfig()) if name != "batch_size"),
@@ -127,7 +128,7 @@ def check_seeds(
                 f"{one.checkpoint} and {another.checkpoint}; {remedy}, or allow other steps, as of "
                 f"early stopping: --may_differ={STEP}"
             )
-        if found := one.diff(another, *_ENGINE, *_SEARCH):
+        if found := one.diff(another, *_FORMATS, *_SEARCH):
             raise EvaluationError(
                 f"{operand}: the seeds were translated by different searches, {in_words(found)}; "
                 f"{remedy}"
@@ -237,7 +238,7 @@ def check_comparable(systems: Sequence[System]) -> TestSet:
                 f"{first.path} ({first_size}) and {other.path} ({other_size}) have different "
                 f"{fact}: {found[fact]}; {_COMPARABLE[name]}"
             )
-    return _check_predicted(systems, test_set) if first.objective else test_set
+    return _check_predicted(systems, test_set) if first.passport.objective else test_set
 
 
 def _check_predicted(systems: Sequence[System], texts: TestSet) -> TestSet:
@@ -286,7 +287,7 @@ def _read_statistics(
     measures = evaluation.result["measures"]
     tolerance = 1e-6
     counts = evaluation.read_statistics(measure, test_set)
-    if evaluation.objective:
+    if evaluation.passport.objective:
         tolerance *= max(measures[measure.name]["value"], 1.0)  # nats are saved with six digits
     own, checked = counts, measure
     if measure.name not in measures:  # it was not asked for: another shows if the texts belong
@@ -298,11 +299,11 @@ def _read_statistics(
         own = evaluation.read_statistics(checked, test_set)
     saved, value = measures[checked.name], checked.aggregate(own.sum(axis=0))
     definitions = [saved["definition"], checked.definition]
-    if evaluation.objective:  # `_check_predicted` compares which texts are left out
+    if evaluation.passport.objective:  # `_check_predicted` compares which texts are left out
         definitions = [each.partition(LEFT_OUT)[0] for each in definitions]
     if definitions[0] != definitions[1]:
         remedy = "score all systems alike"
-        if evaluation.objective:
+        if evaluation.passport.objective:
             remedy = "compare runs whose data.objective has the same settings"
         elif checked.segments:
             remedy = "evaluate that run again with the versions that are installed here"
@@ -311,7 +312,7 @@ def _read_statistics(
             f"system here: {saved['definition']}, not {checked.definition}; {remedy}"
         )
     if not np.isclose(saved["value"], value, rtol=0, atol=tolerance, equal_nan=True):
-        texts = "texts" if evaluation.objective else "hypotheses"
+        texts = "texts" if evaluation.passport.objective else "hypotheses"
         raise EvaluationError(
             f"{evaluation.path} says {checked.name} {saved['value']:.4f}, but its {texts} give "
             f"{value:.4f}: the files do not belong together; evaluate that run again"
@@ -328,15 +329,15 @@ def read_reference_losses(
     word separated by white space. References whose loss is not finite under some run are left out,
     and those without a word, if words are counted.
 
-    Returns the losses, the test set with the documents of the sentences that are left, and the
-    token ("sub-word" or "word"); None if a run was evaluated without log-probabilities, or fewer
-    than two references are left.
+    Returns the losses; the test set, of which only `documents` are reduced to the sentences that
+    are left; and the token ("sub-word" or "word"). None if a run was evaluated without
+    log-probabilities, or fewer than two references are left.
     """
     evaluations = [each for system in systems for each in system.evaluations]
     if not all("log_probs" in each.result["texts"] for each in evaluations):
         return None
-    losses = {
-        system.name: np.array([each.read_log_probs() for each in system.evaluations])
+    losses = {  # nats are minus the log-probability
+        system.name: np.array([each.read_log_probs() * (-1, 1) for each in system.evaluations])
         for system in systems
     }
     runs = np.concatenate([*losses.values()])
@@ -350,8 +351,6 @@ def read_reference_losses(
             values[..., 1] = words
     if kept.sum() < 2:  # one shows no difference
         return None
-    for values in losses.values():
-        values[..., 0] *= -1
     if test_set.documents is not None:  # numbered anew without those of which nothing is left
         renumbered = np.unique(test_set.documents[kept], return_inverse=True)[1]
         test_set = test_set._replace(documents=renumbered)

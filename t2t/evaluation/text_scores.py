@@ -80,6 +80,7 @@ class TextScores:
             [text.replace("\n", " ") for text in each]
             for each in (test_set.sources, *test_set.references)
         )
+        # Outputs are scored with the texts as they are saved, so the files give the same scores.
         self._saved = test_set._replace(sources=sources, references=references)
         documents = test_set.documents
         self._texts: dict[str, Sequence[str]] = {
@@ -224,8 +225,8 @@ def choose_measures(asked: Sequence[str], possible: Sequence[str], language: str
     Raises:
         ConfigError: one is unknown, or is none of the possible ones.
     """
-    computed = REFERENCE_MEASURES[0]  # whatever is asked for
-    known = "default", *choices(MEASURE_FIELD), computed
+    perplexity = REFERENCE_MEASURES[0]  # every evaluation of a run has it, asked for or not
+    known = "default", *choices(MEASURE_FIELD), perplexity
     if METRICX in asked and METRICX not in known:
         raise ConfigError(
             f"measure {METRICX} needs --metricx=RUN, an imported MetricX (t2t.import_model)"
@@ -235,7 +236,7 @@ def choose_measures(asked: Sequence[str], possible: Sequence[str], language: str
             f"measure {','.join(unknown)} is unknown; use some of {', '.join(known)}; "
             "--plugins names the module that registers another"
         )
-    asked = [name for name in asked if name != computed]
+    asked = [name for name in asked if name != perplexity]
     default = [name for name in possible if name not in ON_REQUEST]
     listed = [default if name == "default" else [name] for name in asked]
     chosen = [*dict.fromkeys(itertools.chain.from_iterable(listed))]
@@ -244,8 +245,8 @@ def choose_measures(asked: Sequence[str], possible: Sequence[str], language: str
             f"measure {meaningless[0]} means nothing for these texts with "
             f"--tgt_language={language}; use one of {', '.join(possible)}"
         )
-    if named := [name for name in chosen if "/" in name]:
+    if slashed := [name for name in chosen if "/" in name]:
         raise ConfigError(
-            f"measure {named[0]!r} is a part of file names, which have no /; register another"
+            f"measure {slashed[0]!r} is a part of file names, which have no /; register another"
         )
     return chosen

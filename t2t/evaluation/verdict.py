@@ -20,15 +20,15 @@ def describe(
     comparison: PairComparison,
     names: tuple[str, str],
     measure: str,
-    num_sentences: int,
+    num_units: int,
     *,
     is_same_model: bool = False,
     unit: str = "sentences",
 ) -> str:
     """Says whether the second system is better, worse or not distinguishable, with the figures.
 
-    `is_same_model` says that both have equal parameters. The `unit` that is resampled may also be
-    documents; `num_sentences` is then their number.
+    `is_same_model` says that both have equal parameters. `num_units` is the number of what is
+    resampled: sentences or documents (`unit`).
     """
     first, second = names
     old, new = comparison.values
@@ -36,16 +36,16 @@ def describe(
     if is_same_model and not comparison.difference:
         return f"No verdict: {second} is the same model as {first}, with equal scores: {facts}."
     if math.isnan(comparison.p_value):
-        return f"No verdict on {second}: {facts}. {_explain(comparison, num_sentences, unit)}"
+        return f"No verdict on {second}: {facts}. {_explain(comparison, num_units, unit)}"
     p_values = f"p {_format_p(comparison.p_value)}"
     if comparison.adjusted != comparison.p_value:
         p_values += f", {_format_p(comparison.adjusted).removeprefix('= ')} with Holm's correction"
     if comparison.seed_error is None:
-        errors = f"{comparison.sentence_error:.2g} from {num_sentences} {unit}"
+        errors = f"{comparison.sentence_error:.2g} from {num_units} {unit}"
     else:
         seeds = " and ".join(map(str, comparison.num_seeds))
         errors = (
-            f"{comparison.seed_error:.2g} from {seeds} seeds on these {num_sentences} {unit}, "
+            f"{comparison.seed_error:.2g} from {seeds} seeds on these {num_units} {unit}, "
             f"an additional {comparison.sentence_error:.2g} from the choice of the {unit}"
         )
     interval = ""
@@ -58,15 +58,15 @@ def describe(
         verdict = f"{second} is not distinguishable from {first}"
     sentences = [
         f"{verdict}: {facts}",
-        _advise(comparison, num_sentences, unit),
+        _advise(comparison, num_units, unit),
         _describe_coverage(comparison, names, is_same_model, unit),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _explain(comparison: PairComparison, num_sentences: int, unit: str) -> str:
+def _explain(comparison: PairComparison, num_units: int, unit: str) -> str:
     """Says why a difference was not tested."""
-    if num_sentences < MIN_SENTENCES:
+    if num_units < MIN_SENTENCES:
         return f"Resamples of fewer than {MIN_SENTENCES} {unit} do not show how scores vary."
     if not math.isfinite(comparison.difference):
         return "A score is not finite."
@@ -95,7 +95,7 @@ def _describe_coverage(
     )
 
 
-def _advise(comparison: PairComparison, num_sentences: int, unit: str) -> str:
+def _advise(comparison: PairComparison, num_units: int, unit: str) -> str:
     """Says how many sentences would show this difference, or what reduces the error more."""
     if comparison.distinguishable or not comparison.difference or comparison.interval is None:
         return ""
@@ -105,8 +105,8 @@ def _advise(comparison: PairComparison, num_sentences: int, unit: str) -> str:
             parts.reverse()
         return f"More {parts[0]} would reduce the error more than more {parts[1]}."
     half = (comparison.interval[1] - comparison.interval[0]) / 2
-    needed = num_sentences * (half / comparison.difference) ** 2
-    if not num_sentences < needed <= 1_000_000:
+    needed = num_units * (half / comparison.difference) ** 2
+    if not num_units < needed <= 1_000_000:
         return ""
     digits = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
     return (
@@ -116,7 +116,10 @@ def _advise(comparison: PairComparison, num_sentences: int, unit: str) -> str:
 
 
 def translates(evaluation: Evaluation) -> bool:
-    """Returns whether outputs have more than next to no BLEU, or without BLEU an exact match."""
+    """Returns whether outputs have `USELESS` BLEU or more or, without BLEU, an exact match.
+
+    True if neither was measured.
+    """
     measures = evaluation.result["measures"]
     bleu = [evaluation.value(name) for name in measures if name.startswith("bleu")]
     exact = [evaluation.value(name) for name in measures if name.startswith("exact_match")]
@@ -124,9 +127,10 @@ def translates(evaluation: Evaluation) -> bool:
 
 
 def list_useless(judgement: Judgement, measure: str) -> list[str]:
-    """Names the systems with next to no BLEU, the first one first; empty unless it is among them.
+    """Names the systems with less than `USELESS` BLEU, the first one first.
 
-    Where the first one translates, a comparison with it means something.
+    Empty unless the first one and another are among them: where the first one translates, a
+    comparison with it means something.
     """
     if not measure.startswith("bleu"):
         return []
@@ -156,12 +160,12 @@ def describe_all(judgement: Judgement, measure: str, same: Collection[str] = ())
             f"{', '.join(names[:-1])} and {names[-1]} have less than {USELESS:g} BLEU: they "
             "translate nothing yet, and a verdict on them means nothing."
         )
-    without_seeds = [each.seed_error is None for each in judgement.comparisons.values()]
-    if (count := len(without_seeds)) > 1:
+    if (count := len(judgement.comparisons)) > 1:
+        without_seeds = any(each.seed_error is None for each in judgement.comparisons.values())
         lines.append(
             f"These {count} comparisons are judged together (Holm's correction): if no system "
             f"differs from {first}, the probability of any false verdict is at most {LEVEL:.0%}"
-            f"{f', as far as the choice of the {judgement.unit} goes' * any(without_seeds)}."
+            f"{f', as far as the choice of the {judgement.unit} goes' * without_seeds}."
         )
     return lines
 
@@ -210,7 +214,7 @@ def judge_log_probs(
     first, *others = systems
     lines = []
     if cased := [each.name for each in others if each.is_lowercase != first.is_lowercase]:
-        own, other = ("lower-case", "cased")[:: 1 if first.is_lowercase else -1]
+        own, other = ("lower-case", "cased") if first.is_lowercase else ("cased", "lower-case")
         lines.append(
             f"No verdict by the references' log-probability on {', '.join(cased)}: {other} "
             f"references are another text than {first.name}'s {own} ones (tokenizer.lowercase)."

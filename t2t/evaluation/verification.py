@@ -85,7 +85,7 @@ def verify(evaluation: Evaluation) -> str:
 
 
 def _compute(evaluation: Evaluation, name: str, test_set: TestSet) -> Score:
-    if not evaluation.objective and name in REFERENCE_MEASURES:
+    if not evaluation.passport.objective and name in REFERENCE_MEASURES:
         saved = evaluation.result["measures"][name]
         value = _compute_perplexity(evaluation, test_set, by_words=name.endswith("_word"))
         return Score(value, saved["definition"], saved.get("detail", ""))

@@ -53,17 +53,20 @@ def make_optimizer(config: Config) -> Optimizer:
     """
     training = config.training
     schedule = make_schedule(training, config.model.d_model)
-    factors = sorted({1.0, *training.factor_by_pattern.values()})
     if training.rate_factors:
+        factors = sorted({1.0, *training.factor_by_pattern.values()})
         groups = [_make_one(config, _scale(schedule, factor)) for factor in factors]
-        own = _group(groups, lambda name: factors.index(find_factor(training, name) or 1.0))
+        # 1.0: also of frozen parameters, which are taken out below
+        optimizer = _group(groups, lambda name: factors.index(find_factor(training, name) or 1.0))
     else:
-        own = _make_one(config, schedule)
+        optimizer = _make_one(config, schedule)
     if training.clip_norm:
-        own = _clip(own, training.clip_norm)
+        optimizer = _clip(optimizer, training.clip_norm)
     if training.frozen:
-        own = _group([own], lambda name: None if find_factor(training, name) is None else 0)
-    return shard_update(own)
+        optimizer = _group(
+            [optimizer], lambda name: None if find_factor(training, name) is None else 0
+        )
+    return shard_update(optimizer)
 
 
 def _make_one(config: Config, schedule: optax.Schedule) -> Optimizer:
@@ -162,7 +165,7 @@ def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> 
             f"{own}: the rate in the log is that of training.schedule={training.schedule!r}, which "
             "it does not use"
         )
-    lines += _describe_groups(config, optimizer, params)
+    lines += _describe_partition(config, optimizer, params)
     if training.frozen or training.rate_factors:
         sizes: dict[float | None, int] = {}
         for name, leaf in name_leaves(params).items():
@@ -176,9 +179,9 @@ def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> 
     return lines
 
 
-def _describe_groups(config: Config, optimizer: Optimizer, params: Params) -> list[str]:
+def _describe_partition(config: Config, optimizer: Optimizer, params: Params) -> list[str]:
     """Says what each optimiser updates, if there are several (`optax.partition`)."""
-    members = _find_groups(jax.eval_shape(optimizer.init, params))
+    members = _find_partition(jax.eval_shape(optimizer.init, params))
     if not members:
         return []
     leaves, declared = name_leaves(params), describe_parameters(config.model)
@@ -199,7 +202,8 @@ def _describe_groups(config: Config, optimizer: Optimizer, params: Params) -> li
         line = f"{start}{label} updates {sum(leaves[name].size for name in own)} parameters"
         if matrices:
             count = 0
-            for name in matrices:  # dimensions that are none of a matrix's count matrices
+            for name in matrices:
+                # The product of the other dimensions is the number of matrices.
                 shape, sides = leaves[name].shape, declared[name].matrix or ()
                 count += math.prod(size for i, size in enumerate(shape) if i not in sides)
             line += f", {count} matrices"
@@ -211,7 +215,7 @@ def _describe_groups(config: Config, optimizer: Optimizer, params: Params) -> li
     return lines
 
 
-def _find_groups(state: optax.OptState) -> dict[str, set[str]]:
+def _find_partition(state: optax.OptState) -> dict[str, set[str]]:
     """Returns the parameters that each part of `optax.partition` has a state for."""
     members: dict[str, set[str]] = {}
     for node in jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, optax.PartitionState)):

@@ -35,9 +35,10 @@ from t2t.training.parameter_groups import freeze
 from t2t.training.schedule import make_schedule
 from t2t.training.state import TrainState
 
-LossAndTokens = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
+LossAndPredicted = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
 LossAndOthers = tuple[Float[Array, ""], tuple[Float[Array, ""], Auxiliary]]  # as JAX's `has_aux`
-SentenceCounts = tuple[Float[Array, "B"], ...]  # (loss, sum of weights) of each row
+# (loss, sum of weights, with `count_right` the right ones) of each row
+SentenceCounts = tuple[Float[Array, "B"], ...]
 
 
 class Metrics(NamedTuple):
@@ -75,8 +76,8 @@ def make_train_step(
     ) -> LossAndOthers:
         model = merge(structure, freeze(config.training, params))
         sums = sum_batch(model, batch, key, *teachers)
-        loss_sum, weights, auxiliary = add_auxiliary_loss(*sums)
-        return loss_sum, (weights, auxiliary)
+        loss_sum, predicted, auxiliary = add_auxiliary_loss(*sums)
+        return loss_sum, (predicted, auxiliary)
 
     @explain_shardings()
     def train_step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
@@ -86,8 +87,7 @@ def make_train_step(
         sum_gradients = functools.partial(differentiate, teachers=teachers)
         if parts > 1:
             sum_gradients = functools.partial(accumulate, sum_gradients, parts, matrices)
-        sums, gradient_sum = sum_gradients(state.params, batch, key)
-        loss_sum, (predicted, auxiliary) = sums
+        (loss_sum, (predicted, auxiliary)), gradient_sum = sum_gradients(state.params, batch, key)
         # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / predicted, gradient_sum)
         loss, norm = loss_sum / predicted, optax.tree.norm(gradient)
@@ -152,22 +152,22 @@ def accumulate(
     scatter = functools.partial(jax.tree.map, shard_over_data)
 
     def add(
-        total: tuple[LossAndTokens, Params], part: tuple[DeviceBatch, Int[Array, ""]]
-    ) -> tuple[tuple[LossAndTokens, Params], Auxiliary]:
+        total: tuple[LossAndPredicted, Params], part: tuple[DeviceBatch, Int[Array, ""]]
+    ) -> tuple[tuple[LossAndPredicted, Params], Auxiliary]:
         rows, number = part
-        (loss, (tokens, auxiliary)), gradient = sum_gradients(
+        (loss, (predicted, auxiliary)), gradient = sum_gradients(
             marked, rows, jax.random.fold_in(key, number)
         )
-        return jax.tree.map(jnp.add, total, ((loss, tokens), scatter(gradient))), auxiliary
+        return jax.tree.map(jnp.add, total, ((loss, predicted), scatter(gradient))), auxiliary
 
     zero = jnp.zeros(())
     start = ((zero, zero), scatter(jax.tree.map(zero_gradient, marked)))
-    ((loss, tokens), gradient), each = jax.lax.scan(
+    ((loss, predicted), gradient), each = jax.lax.scan(
         add, start, (jax.tree.map(split, batch), jnp.arange(parts))
     )
     auxiliary = jax.tree.map(lambda x: x.sum(axis=0), each)
     placed = jax.tree.map(lambda g, x: reshard_like(g, shard_over_data(x)), gradient, params)
-    return (loss, (tokens, auxiliary)), placed
+    return (loss, (predicted, auxiliary)), placed
 
 
 def make_eval_step(structure: nnx.GraphDef[Model], *, count_right: bool = False) -> EvalStep:

@@ -114,7 +114,7 @@ def test_training_reads_the_pairs_of_the_objective(tmp_path: Path, kind: str) ->
     vocabulary = train_vocabulary([corpus], config.tokenizer, tmp_path / "vocab")
     mesh = make_small_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        batches, _ = plan_batches(config, tmp_path, vocabulary, mesh, [corpus], first=0)
+        batches, _ = plan_batches(config, tmp_path, vocabulary, mesh, [corpus], start=0)
         batch = next(batches)
     first, *_ = vocabulary.tgt.sentinel_ids
     assert (batch.src == first).sum() == (batch.tgt_out == first).sum() > 5

@@ -58,6 +58,10 @@ def test_newest_of_the_split_is_found_or_the_one_that_is_named(tmp_path: Path) -
 
 
 BLEU = {"value": 23.5, "definition": "13a"}
+NO_SEARCH = {
+    "origin": {"checkpoint": "100"},
+    "data": {"split": "test", "tgt_language": "de", "objective": "translation"},
+}
 
 
 @pytest.mark.parametrize(
@@ -76,6 +80,7 @@ BLEU = {"value": 23.5, "definition": "13a"}
         ({"num_sentences": float("nan")}, "num_sentences is nan"),
         ({"passport": {"origin": 3}}, r"passport\.origin is 3"),
         ({"passport": {"data": {"split": "test"}}}, r"no passport\.tgt_language"),
+        ({"passport": NO_SEARCH}, r"no passport\.beam_size"),
     ],
 )
 def test_foreign_or_damaged_scores_are_refused_with_the_field(
