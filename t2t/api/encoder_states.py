@@ -16,7 +16,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import override
 from t2t.data.batch import find_limit, group_by_length, pad_sentences
 from t2t.data.corpus import DataError
-from t2t.decoding.bulk import WorkShare, process_files
+from t2t.decoding.bulk import BulkPart, process_files
 from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.requests import ModelRequest
 from t2t.interop.hugging_face_folder import format_safetensors
@@ -180,7 +180,7 @@ def warn_of_long_sentences(count: int, total: int, longest: int) -> None:
 def export_states(
     request: ModelRequest,
     inputs: Mapping[Path, Path],
-    part: WorkShare = WorkShare(),  # noqa: B008  (immutable)
+    part: BulkPart = BulkPart(),  # noqa: B008  (immutable)
     shard_lines: int = 1000,
     *,
     dtype: str | None = None,

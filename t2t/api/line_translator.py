@@ -14,7 +14,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
-from t2t.decoding.bulk import BATCHES_TOGETHER, WorkShare, process_files
+from t2t.decoding.bulk import BATCHES_TOGETHER, BulkPart, process_files
 from t2t.decoding.translation import Translation, format_lines
 from t2t.decoding.translator import Translator
 from t2t.decoding.word_alignments import WordAligner, format_links
@@ -216,7 +216,7 @@ def translate_lines(
 def translate_bulk(
     translator: LineTranslator,
     inputs: Mapping[Path, Path],
-    part: WorkShare,
+    part: BulkPart,
     shard_lines: int | None,
     scored: bool,
 ) -> None:

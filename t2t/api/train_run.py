@@ -24,13 +24,7 @@ from t2t.data.loader import Loader, find_row_shards, prefetch
 from t2t.data.objectives import make_objective
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize
-from t2t.data.stages import (
-    find_stage,
-    format_stage,
-    iterate_stages,
-    list_stages,
-    measure_stages,
-)
+from t2t.data.stages import find_stage, format_stage, iterate_stages, list_stages, measure_stages
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.validation_scores import Validation

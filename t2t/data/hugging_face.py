@@ -16,7 +16,7 @@ from typing import Any
 from t2t.data.cache_folders import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.data.corpus import Corpus, DataError, TextCorpus, hash_strings
 from t2t.data.parts import Part, Source
-from t2t.data.row_files import SUFFIXES, FileRow, describe_columns, find_suffix, read_rows, shorten
+from t2t.data.row_files import SUFFIXES, TableRow, describe_columns, find_suffix, read_rows, shorten
 from t2t.storage.open_text import PACKED_SUFFIXES, TextError, check_regular
 from t2t.storage.paths import describe_error, find_version, measure_size
 
@@ -184,7 +184,7 @@ def _read_split(part: Part, split: str) -> Iterator[tuple[str, str]]:
         raise DataError(f"{names} changed while it was read; start again when it is whole")
 
 
-def _load_rows(origin: str, streaming: bool, **options: Any) -> Iterator[FileRow]:
+def _load_rows(origin: str, streaming: bool, **options: Any) -> Iterator[TableRow]:
     """Yields the rows of what `datasets.load_dataset` opens with these options."""
     datasets = _import_datasets()
     with tempfile.TemporaryDirectory() as scratch:  # for locks that `datasets` leaves behind
@@ -193,15 +193,15 @@ def _load_rows(origin: str, streaming: bool, **options: Any) -> Iterator[FileRow
         yield from _list_rows(origin, datasets.load_dataset(**options, streaming=streaming))
 
 
-def _list_rows(origin: str, dataset: Any) -> Iterator[FileRow]:
+def _list_rows(origin: str, dataset: Any) -> Iterator[TableRow]:
     number = 0
     for columns in dataset.iter(batch_size=_BLOCK):
         for cells in zip(*columns.values(), strict=True):
             number += 1
-            yield FileRow(f"{origin}, row {number}", dict(zip(columns, cells, strict=True)))
+            yield TableRow(f"{origin}, row {number}", dict(zip(columns, cells, strict=True)))
 
 
-def _read_file(part: Part, path: Path) -> Iterator[FileRow]:
+def _read_file(part: Part, path: Path) -> Iterator[TableRow]:
     if path.is_dir():
         raise DataError(
             f"{path} is a folder; name its files, or set data.hf_name to a folder that "
@@ -223,7 +223,7 @@ def _read_file(part: Part, path: Path) -> Iterator[FileRow]:
             )
 
 
-def _read_pairs(part: Part, origin: str, rows: Iterable[FileRow]) -> Iterator[tuple[str, str]]:
+def _read_pairs(part: Part, origin: str, rows: Iterable[TableRow]) -> Iterator[tuple[str, str]]:
     """Yields both sides of each row of a file or of a split, which messages call `origin`."""
     columns: dict[str, None] = {}  # of all rows so far; one that lacks a key is a fault of the row
     count = 0
@@ -243,7 +243,7 @@ def _read_pairs(part: Part, origin: str, rows: Iterable[FileRow]) -> Iterator[tu
 
 
 def _read_side(
-    part: Part, side: int, row: FileRow, columns: Mapping[str, None], origin: str
+    part: Part, side: int, row: TableRow, columns: Mapping[str, None], origin: str
 ) -> str:
     """The sentence of a row, of the source (side 0) or the target (1)."""
     field = ("data.src_column", "data.tgt_column")[side]

@@ -25,7 +25,7 @@ _WIDTH = 40  # characters shown of a column's name, which may be a sentence, and
 _KINDS = {list: "a list", str: "text", bool: "true or false", type(None): "null"}  # of JSON
 
 
-class FileRow(NamedTuple):
+class TableRow(NamedTuple):
     """A row: its place, for messages, and its cells by column."""
 
     place: str  # such as "a.tsv, line 3"
@@ -40,7 +40,7 @@ def find_suffix(path: Path) -> str:
     return Path(stem).suffix
 
 
-def read_rows(path: Path, names: Sequence[str]) -> Iterator[FileRow]:
+def read_rows(path: Path, names: Sequence[str]) -> Iterator[TableRow]:
     """Yields the rows of a file.
 
     `names` are those of the columns that are wanted; if all are numbers, a TSV or CSV file has no
@@ -84,7 +84,7 @@ def _read_lines(path: Path, file: IO[bytes]) -> Iterator[str]:
 
 def _read_delimited(
     path: Path, file: IO[bytes], separator: str, has_names: bool
-) -> Iterator[FileRow]:
+) -> Iterator[TableRow]:
     """Rows of a TSV or CSV file; a blank line is a row of empty cells."""
     reader = csv.reader(
         _read_lines(path, file),
@@ -115,7 +115,7 @@ def _read_delimited(
             if reader.line_num - start >= MANY_BREAKS:
                 long.append(start)
             cells = row or [""] * len(names)
-            yield FileRow(f"{path}, line {start}", dict(zip(names, cells, strict=True)))
+            yield TableRow(f"{path}, line {start}", dict(zip(names, cells, strict=True)))
             start = reader.line_num + 1
     except csv.Error as error:
         raise DataError(_describe_csv_error(path, start, reader.line_num, str(error))) from None
@@ -155,7 +155,7 @@ def _find_separator(line: str) -> str:
     return ""
 
 
-def _read_json(path: Path, file: IO[bytes], names: Sequence[str]) -> Iterator[FileRow]:
+def _read_json(path: Path, file: IO[bytes], names: Sequence[str]) -> Iterator[TableRow]:
     """Rows of a file of JSON lines, or of one list of objects; blank lines are skipped."""
     lines = enumerate(_read_lines(path, file), start=1)
     filled = ((number, text) for number, text in lines if text.strip())
@@ -186,7 +186,7 @@ def _read_json(path: Path, file: IO[bytes], names: Sequence[str]) -> Iterator[Fi
                 f"{place} is {_KINDS.get(type(row), 'a number')}, not an object; write each row as "
                 'an object, such as {"en": "a dog", "de": "ein Hund"}'
             )
-        yield FileRow(place, row)
+        yield TableRow(place, row)
 
 
 def _check_single(path: Path, value: Any, names: Sequence[str]) -> None:

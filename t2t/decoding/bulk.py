@@ -59,14 +59,14 @@ class Bulk(Request):
     part: Annotated[str, Flag(needs="input")] = "1/1"
 
 
-class WorkShare(NamedTuple):
+class BulkPart(NamedTuple):
     """The part of the work that a process does, one of several."""
 
     number: int = 0
     total: int = 1
 
 
-def read_part(text: str) -> WorkShare:
+def read_part(text: str) -> BulkPart:
     """Parses --part: "2/4" is the second of four parts.
 
     Raises:
@@ -75,13 +75,13 @@ def read_part(text: str) -> WorkShare:
     number, slash, count = text.partition("/")
     if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise ConfigError(f"--part={text} must be I/N with I from 1 to N, such as 2/4")
-    return WorkShare(int(number) - 1, int(count))
+    return BulkPart(int(number) - 1, int(count))
 
 
 class Progress:
     """Reports lines per second and the time left, by the share of the input's bytes."""
 
-    def __init__(self, files: Sequence[Path], part: WorkShare):
+    def __init__(self, files: Sequence[Path], part: BulkPart):
         """`files` are still to be processed."""
         self._total = sum(path.stat().st_size for path in files)
         self.part, self._done, self._position = part, 0, 0
@@ -170,7 +170,7 @@ def process_files(
     settings: Mapping[str, Any],
     process: ProcessShard,
     shard_lines: int,
-    part: WorkShare = WorkShare(),  # noqa: B008  (immutable)
+    part: BulkPart = BulkPart(),  # noqa: B008  (immutable)
     suffix: str = "",
 ) -> None:
     """Processes this process's part of the files that are not yet complete.

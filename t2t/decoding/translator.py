@@ -371,7 +371,7 @@ class Translator:
             is_cut=piece.is_cut, at_limit=at_limit, ids=tuple(ids),
         )  # fmt: skip
 
-    def _make_text(self, piece: SourcePiece, ids: list[int]) -> str:  # noqa: ARG002  (of subclasses)
+    def _make_text(self, piece: SourcePiece, ids: list[int]) -> str:  # noqa: ARG002  (subclasses)
         [text] = self.vocabulary.tgt.decode([ids])
         return clean_line(text)
 

@@ -11,7 +11,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.measure_names import CASED_MEASURES, REFERENCE_MEASURES
 from t2t.evaluation.measures import Measure, MeasureError, TestSet, make_likelihood
 from t2t.evaluation.saved_evaluations import EvaluationError
-from t2t.evaluation.significance import Judgement, PairComparison, judge
+from t2t.evaluation.significance import Judgement, SystemComparison, judge
 from t2t.evaluation.systems import System, read_statistics
 from t2t.runtime.text_tables import format_table
 
@@ -23,7 +23,7 @@ class ForestRow(NamedTuple):
 
     measure: Measure
     system: str
-    comparison: PairComparison
+    comparison: SystemComparison
 
     @property
     def label(self) -> str:

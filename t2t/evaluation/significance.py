@@ -43,7 +43,7 @@ class SystemScore:
 
 
 @dataclasses.dataclass(frozen=True)
-class PairComparison:
+class SystemComparison:
     """The difference of the second system from the first, and its significance."""
 
     values: tuple[float, float]  # the scores of the first and of the second system
@@ -89,7 +89,7 @@ def estimate_over_seeds(scores: Sequence[float], measure: Measure) -> Interval |
     return measure.clip((mean - half, mean + half))
 
 
-def compare_systems(first: SystemScore, second: SystemScore, measure: Measure) -> PairComparison:
+def compare_systems(first: SystemScore, second: SystemScore, measure: Measure) -> SystemComparison:
     """Tests the difference of the second system from the first, on the same sentences.
 
     There is no test of fewer than `MIN_SENTENCES`, nor if the scores differ but vary neither over
@@ -142,7 +142,7 @@ def compare_systems(first: SystemScore, second: SystemScore, measure: Measure) -
 
 def compare_shares(
     first: SystemScore, second: SystemScore, measure: Measure, right: Float[np.ndarray, "2 n"]
-) -> PairComparison:
+) -> SystemComparison:
     """McNemar's exact test of two shares of right sentences, of one run each.
 
     Of the d sentences that one run alone has right, either run has each with probability 1/2 if
@@ -178,10 +178,10 @@ def _make_comparison(
     errors: tuple[float, float],
     interval: Interval | None,
     p_value: float,
-) -> PairComparison:
+) -> SystemComparison:
     """`errors` are the standard errors from the sentences and from the seeds."""
     num_seeds = len(first.seeds), len(second.seeds)
-    return PairComparison(
+    return SystemComparison(
         values=(first.value, second.value),
         better=(second.value > first.value) == measure.higher_is_better,
         num_seeds=num_seeds,
@@ -198,7 +198,7 @@ class Judgement:
     """The scores of all systems by one measure, and their comparisons with the first."""
 
     scores: Mapping[str, SystemScore]
-    comparisons: Mapping[str, PairComparison]  # of all systems except the first
+    comparisons: Mapping[str, SystemComparison]  # of all systems except the first
     unit: str = "sentences"  # that is resampled; or "documents"
 
     @property
@@ -229,7 +229,7 @@ def judge(statistics: Mapping[str, Statistics], measure: Measure, test_set: Test
     return Judgement(scores, comparisons, test_set.unit)
 
 
-def adjust(comparisons: Sequence[PairComparison]) -> list[PairComparison]:
+def adjust(comparisons: Sequence[SystemComparison]) -> list[SystemComparison]:
     """Sets `adjusted` by Holm's (1979) correction for several comparisons.
 
     The probability that any of the verdicts is a false positive is then at most `LEVEL`, if each

@@ -7,7 +7,7 @@ import numpy as np
 
 from t2t.evaluation.measures import LEVEL, MIN_SENTENCES, TestSet, make_likelihood
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.significance import Judgement, PairComparison, judge
+from t2t.evaluation.significance import Judgement, SystemComparison, judge
 from t2t.evaluation.systems import System, list_changes, read_reference_losses
 
 # What the probabilities of a trained model are meant to be depends on them. Options of a plugin
@@ -17,7 +17,7 @@ USELESS = 1.0  # BLEU, from 0 to 100: less comes from chance matches of frequent
 
 
 def describe(
-    comparison: PairComparison,
+    comparison: SystemComparison,
     names: tuple[str, str],
     measure: str,
     num_units: int,
@@ -64,7 +64,7 @@ def describe(
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _explain(comparison: PairComparison, num_units: int, unit: str) -> str:
+def _explain(comparison: SystemComparison, num_units: int, unit: str) -> str:
     """Says why a difference was not tested."""
     if num_units < MIN_SENTENCES:
         return f"Resamples of fewer than {MIN_SENTENCES} {unit} do not show how scores vary."
@@ -78,7 +78,7 @@ def _format_p(p_value: float) -> str:
 
 
 def _describe_coverage(
-    comparison: PairComparison, names: tuple[str, str], is_same_model: bool, unit: str
+    comparison: SystemComparison, names: tuple[str, str], is_same_model: bool, unit: str
 ) -> str:
     """Says which sources of variance the verdict covers."""
     if is_same_model:
@@ -95,7 +95,7 @@ def _describe_coverage(
     )
 
 
-def _advise(comparison: PairComparison, num_units: int, unit: str) -> str:
+def _advise(comparison: SystemComparison, num_units: int, unit: str) -> str:
     """Says how many sentences would show this difference, or what reduces the error more."""
     if comparison.distinguishable or not comparison.difference or comparison.interval is None:
         return ""

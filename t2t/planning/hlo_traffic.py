@@ -82,7 +82,7 @@ class Collective(NamedTuple):
 
 
 @dataclasses.dataclass
-class InstructionWork:
+class SummedWork:
     """The work of instructions that belong together."""
 
     count: int = 0
@@ -94,8 +94,8 @@ class InstructionWork:
 class Cost:
     """The cost of one execution of a program, per device."""
 
-    operations: dict[str, InstructionWork] = dataclasses.field(default_factory=dict)  # as traced
-    kernels: dict[str, InstructionWork] = dataclasses.field(default_factory=dict)  # by kind
+    operations: dict[str, SummedWork] = dataclasses.field(default_factory=dict)  # as traced
+    kernels: dict[str, SummedWork] = dataclasses.field(default_factory=dict)  # by kind
     collectives: list[Collective] = dataclasses.field(default_factory=list)
     cycles: int | None = None  # None: the compiler states none
     uncounted_flops: int = 0  # of kernels that state FLOPs and have no cycles
@@ -157,12 +157,12 @@ class _Counter:
                 )
         hbm_bytes = times * self._count_bytes(own, scope, started)
         kind = "collectives" if started is not None else self._find_kind(own)
-        kernels = self.cost.kernels.setdefault(kind, InstructionWork())
+        kernels = self.cost.kernels.setdefault(kind, SummedWork())
         kernels.hbm_bytes += hbm_bytes
         if not own.opcode.endswith("-done") and _call_target(own) not in _HARMLESS_CALLS:
             kernels.count += times
         name = own.attribute(r'op_name="([^"]*)"') or own.opcode
-        operation = self.cost.operations.setdefault(name, InstructionWork())
+        operation = self.cost.operations.setdefault(name, SummedWork())
         operation.count += times
         operation.hbm_bytes += hbm_bytes
         if estimated := own.attribute(r'"estimated_cycles":"?(\d+)'):

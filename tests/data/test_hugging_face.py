@@ -12,7 +12,7 @@ from t2t.data import corpus_sources, hugging_face, row_files
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.parts import resolve
 from t2t.data.preparation import LARGE_TEXT
-from t2t.data.row_files import FileRow
+from t2t.data.row_files import TableRow
 from tests.data.pair_files import PAIRS, make_config, open_train, to_json, to_tsv, write_bytes
 from tests.full_disk import full_disk
 
@@ -64,7 +64,7 @@ def test_file_that_changes_while_it_is_read_is_refused(
     second = write_bytes(tmp_path / "b.tsv", to_tsv(PAIRS))
     read = row_files.read_rows
 
-    def read_and_change(path: Path, names: Sequence[str]) -> Iterator[FileRow]:
+    def read_and_change(path: Path, names: Sequence[str]) -> Iterator[TableRow]:
         yield from read(path, names)
         write_bytes(first, to_tsv([*PAIRS, ("more", "mehr")]))
 
@@ -80,7 +80,7 @@ def test_of_two_processes_that_copy_a_split_the_first_to_finish_wins(
     data = make_config(tmp_path, write_bytes(tmp_path / "a.tsv", to_tsv(PAIRS)))
     read, first = row_files.read_rows, list[Corpus]()
 
-    def read_beside_another(path: Path, names: Sequence[str]) -> Iterator[FileRow]:
+    def read_beside_another(path: Path, names: Sequence[str]) -> Iterator[TableRow]:
         monkeypatch.undo()
         first.append(corpus_sources.open_split(data, "train"))
         yield from read(path, names)

@@ -15,7 +15,7 @@ import pytest
 
 from t2t.config.fields import ConfigError
 from t2t.decoding import bulk
-from t2t.decoding.bulk import WorkShare, find_inputs, process_files
+from t2t.decoding.bulk import BulkPart, find_inputs, process_files
 from t2t.storage.atomic_files import write_file
 from tests import programs
 
@@ -26,7 +26,7 @@ def shout(lines: list[bytes], first: int) -> str:
     return "".join(f"{first + n} {line.decode().upper()}" for n, line in enumerate(lines))
 
 
-def work(folder: Path, left: int, part: WorkShare) -> None:
+def work(folder: Path, left: int, part: BulkPart) -> None:
     """Translates a part with a fake model; dies when no operation on files is left.
 
     At the end it writes how many are left.
@@ -87,13 +87,13 @@ def test_work_killed_at_any_of_twenty_points_gives_the_same_files(
     tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
     make_inputs(tmp_path)
-    programs.call(work, tmp_path, 10_000, WorkShare()).join()
+    programs.call(work, tmp_path, 10_000, BulkPart()).join()
     total = 10_000 - int((tmp_path / "left").read_text())
     assert total > 40
     for point in range(20):
         folder = tmp_path / str(point)
         make_inputs(folder)
-        process = programs.call(work, folder, 1 + point * total // 20, WorkShare())
+        process = programs.call(work, folder, 1 + point * total // 20, BulkPart())
         process.join()
         assert process.exitcode == -signal.SIGKILL
         assert run(folder) == expected, point
@@ -131,7 +131,7 @@ def test_processes_share_the_shards(tmp_path: Path, expected: dict[str, bytes]) 
     inputs = find_inputs([str(tmp_path / "*.txt*")], tmp_path / "out")
     for number in (2, 0, 1):
         assert "a.txt" not in read(tmp_path) if (tmp_path / "out").exists() else True
-        process_files(inputs, {"beam": 4}, count, 5, WorkShare(number, 3))
+        process_files(inputs, {"beam": 4}, count, 5, BulkPart(number, 3))
     assert sorted(done) == [0, 0, 0, 5, 5, 10, 15, 20]
     assert read(tmp_path) == expected
 
@@ -140,7 +140,7 @@ def test_processes_at_work_at_the_same_time_give_the_same_files(
     tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
     make_inputs(tmp_path)
-    parts = [programs.call(work, tmp_path, 10_000, WorkShare(n, 3)) for n in range(3)]
+    parts = [programs.call(work, tmp_path, 10_000, BulkPart(n, 3)) for n in range(3)]
     for part in parts:
         part.join()
     assert [part.exitcode for part in parts] == [0] * 3

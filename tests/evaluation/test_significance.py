@@ -12,7 +12,7 @@ from scipy import stats
 from t2t.evaluation.measures import LEVEL, RESAMPLES, Measure, draw_sentences, make_likelihood
 from t2t.evaluation.significance import (
     Judgement,
-    PairComparison,
+    SystemComparison,
     SystemScore,
     adjust,
     compare_shares,
@@ -109,7 +109,7 @@ def test_verdict_on_equal_systems_is_wrong_in_three_to_six_percent(
 
 
 def test_holms_correction_is_that_of_the_textbook() -> None:
-    like = PairComparison((30.0, 31.0), True, (1, 1), 0.9, None, None, 0.0, 0.0)
+    like = SystemComparison((30.0, 31.0), True, (1, 1), 0.9, None, None, 0.0, 0.0)
     comparisons = [dataclasses.replace(like, p_value=p) for p in (0.01, 0.04, 0.03, 0.005)]
     assert [each.adjusted for each in adjust(comparisons)] == pytest.approx(
         [0.03, 0.06, 0.06, 0.02]
@@ -216,7 +216,7 @@ def test_difference_that_does_not_vary_has_no_verdict() -> None:
 
 
 def test_verdict_says_what_it_covers_and_what_would_show_more() -> None:
-    unclear = PairComparison((30.0, 30.25), True, (3, 1), 0.9, 0.2, (-1.5, 2.0), 0.4, 0.4)
+    unclear = SystemComparison((30.0, 30.25), True, (3, 1), 0.9, 0.2, (-1.5, 2.0), 0.4, 0.4)
     untested = dataclasses.replace(unclear, p_value=math.nan, adjusted=math.nan, interval=None)
     many_seeds = dataclasses.replace(unclear, seed_error=1.0, num_seeds=(3, 3))
     for comparison, count, parts in (
