@@ -177,7 +177,8 @@ def test_files_are_translated_as_through_a_pipe(run: Path, tmp_path: Path) -> No
     path.write_bytes(b"".join(LINES))
     flags = ["--strategy=sampling", "--num_samples=2", "--shard_lines=2"]
     done = call(run, *flags, f"--input={tmp_path}/*.txt", f"--output={output}")
-    assert "a.txt: 5 lines done, " in done.stderr
+    assert "5 lines done, " in done.stderr
+    assert "; in a.txt\n" in done.stderr
     piped = call(run, *flags[:-1], given=path.read_bytes()).stdout
     assert (output / "a.txt").read_text("utf-8") == piped
     assert [line.split("\t")[0] for line in piped.splitlines()] == [*"112334455"]
