@@ -116,7 +116,7 @@ def find_difference(verdict: str) -> tuple[float, tuple[float, float]]:
 
 
 def min_ratio(comparison: Sequence[dict[str, Any]]) -> float:
-    """How many times as fast as the fastest program that is not ours."""
+    """Returns the ratio of the throughput of t2t to that of the fastest peer."""
     others = [row for row in comparison if not row["name"].startswith("t2t")]
     return min(float(row["ours_over_this"]) for row in others)
 

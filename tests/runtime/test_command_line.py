@@ -53,7 +53,7 @@ def lose():
         raise DataError("checkpoint 5 could not be written") from error
 
 def interrupt(*_):
-    """What it raises, Python ignores; and the next signal is lost."""
+    """A callback of the garbage collector that receives a SIGTERM; the next one is lost."""
     gc.callbacks.clear()
     usual = signal.getsignal(signal.SIGTERM)
     try:
