@@ -75,7 +75,7 @@ def check_plan(run: Path) -> None:
     dropped = np.concatenate(list(plan.dropped.values()))
     counts = np.bincount(np.concatenate([used, dropped]), minlength=len(corpus))
     expect(bool((counts == 1).all()), "an epoch does not use every pair exactly once")
-    padding = plan.padding_share()
+    _, padding = plan.padding_shares()
     expect(padding <= MAX_PADDING, f"{padding:.1%} of the target positions are padding")
     print(f"{len(used)} pairs, {len(dropped)} dropped, {padding:.1%} padding")
 

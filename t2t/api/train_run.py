@@ -18,6 +18,7 @@ from t2t.config.fields import Config
 from t2t.config.files import differences
 from t2t.config.stages import Stage
 from t2t.data.batch import DeviceBatch, HostBatch
+from t2t.data.batching import RowLengths
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import Data, check_paths, open_data
 from t2t.data.loader import Loader, find_row_shards, prefetch
@@ -54,7 +55,7 @@ from t2t.training.metric_writers import check_writers, open_writers
 from t2t.training.metrics import Report
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor
-from t2t.training.provenance import hash_params, record_start
+from t2t.training.provenance import hash_params, read_ledger, record_start
 from t2t.training.resume import check_vocabulary, keep_source, open_run, settle_dtype
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
 from t2t.training.state import describe_state, init_params, init_state, init_training
@@ -197,12 +198,12 @@ def train_on_mesh(
         if teachers:
             state = state._replace(teachers=place_teachers(teachers, vocabulary))
         start = int(state.step)
-        batches, stages = plan_batches(config, workdir, vocabulary, mesh, data.training, start)
+        batches, plan = plan_batches(config, workdir, vocabulary, mesh, data.training, start)
         num_bytes = checkpoints.check_space(state)
         origins = [identify(teacher) for teacher in teachers]
         for origin in origins:
             _log.info("teacher: %(run)s, checkpoint %(checkpoint)s, sha256 %(sha256).16s", origin)
-        record_start(workdir, config, vocabulary, data.corpora, start, initial, origins, stages)
+        record_start(workdir, config, vocabulary, data.corpora, start, initial, origins, plan)
         size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _log.info("%d parameters, starting after step %d", size, start)
         for operation, module in describe_kernels(config.model).items():
@@ -218,7 +219,7 @@ def train_on_mesh(
                 config,
                 state,
                 make_train_step(structure, config, optimizer),
-                announce(prefetch(batches, mesh), start, stages),
+                announce(prefetch(batches, mesh), start, plan["stages"]),
                 validate,
                 checkpoints,
                 report,
@@ -282,18 +283,23 @@ def plan_batches(
     mesh: Mesh,
     corpora: Sequence[Corpus],
     start: int,
-) -> tuple[Iterator[HostBatch], list[dict[str, Any]]]:
+) -> tuple[Iterator[HostBatch], dict[str, Any]]:
     """Plans the batches of the training corpora after step `start`.
 
     Returns:
-        These batches, and what each stage reads (`measure_stages`).
+        These batches; and for the ledger what each stage reads (`measure_stages`), and the source
+        and target positions of packed rows. A run goes on with those that it began with.
     """
     stages = list_stages(config.data, corpora)
     objective = make_objective(config.data, vocabulary.tgt)
+    starts, equal = read_ledger(workdir) if start else [], (config.data.packed_length,) * 2
+    row_lengths = RowLengths(*starts[-1].get("row_lengths", equal)) if starts else None
 
     def make(tokenized: Sequence[TokenizedCorpus], stage: Stage) -> Loader:
+        nonlocal row_lengths  # the first stage or epoch decides for all
         lengths = [objective.find_lengths(c.lengths) for c in tokenized]
-        plan = make_plan(lengths, config.data, config.seed, stage.weights)
+        plan = make_plan(lengths, config.data, config.seed, stage.weights, row_lengths)
+        row_lengths = plan.row_lengths
         return Loader(
             plan, tokenized, row_shards=find_row_shards(mesh),
             parts=config.training.accumulation_steps, objective=objective,
@@ -315,17 +321,22 @@ def plan_batches(
         loader = make_loader(find_stage(stages, start))
         plan = loader.plan
         batches = iterate_stages(stages, make_loader, start, last, loader)
-    shapes = f"{len(plan.shapes)} batch shapes" if len(plan.shapes) > 1 else "one batch shape"
+    src_share, tgt_share = plan.padding_shares()
     _log.info(
-        "%d pairs, %d batches per epoch, %s, %.1f%% of target positions are padding; dropped: %s",
-        len(plan.src_lengths),
-        plan.steps_per_epoch,
-        shapes,
-        100 * plan.padding_share(),
+        "%d pairs, %d batches per epoch; padding: %.1f%% of source and %.1f%% of target positions; "
+        "dropped: %s",
+        len(plan.src_lengths), plan.steps_per_epoch, 100 * src_share, 100 * tgt_share,
         plan.describe_dropped(corpora),
+    )  # fmt: skip
+    num_shapes = min(len(plan.shapes), last - start)
+    _log.info(
+        "%s to compile, rows x (source + target positions): %s",
+        "one batch shape" if num_shapes == 1 else f"up to {num_shapes} batch shapes",
+        ", ".join(f"{s.rows} x ({s.src_length} + {s.tgt_length})" for s in plan.shapes),
     )
     subwords = sum(int(side.sum()) for side in (plan.src_lengths, plan.tgt_lengths))
     pieces = sum(vocabulary.sizes) / (1 + vocabulary.shared)
-    for doubt in list_doubts(config, subwords / pieces):
+    for doubt in list_doubts(config, subwords / pieces, start, num_shapes):
         _log.warning("%s", doubt)
-    return batches, measure_stages(stages, plan, corpora)
+    shares = measure_stages(stages, plan, corpora)
+    return batches, {"stages": shares, "row_lengths": plan.row_lengths}

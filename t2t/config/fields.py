@@ -292,7 +292,8 @@ class DataConfig(Fields):
     # positions of a batch, padding included: at most this many source positions and at most this
     # many target positions
     batch_tokens: PositiveInt32 = 25_000
-    # packing: each row holds several pairs, up to this many positions per side; 0: one pair per row
+    # packing: each row holds several pairs; the side with more sub-words has this many positions,
+    # the other as many as the text needs; 0: one pair per row
     packed_length: NonNegativeInt = 0
     # subword regularisation: each epoch segments the training text anew, at random; 0: never. With
     # tokenizer.kind="bpe" the probability that a merge is left out (BPE-dropout), with "unigram"
@@ -300,10 +301,12 @@ class DataConfig(Fields):
     subword_sampling: Probability = 0.0
     # sides that subword_sampling segments anew
     sampled_sides: Annotated[str, Literal["both", "src", "tgt"]] = "both"
-    # batch shapes (rows, source length, target length), each compiled once: at most this many;
-    # without effect with packed_length, which has one shape
+    # batch shapes (rows, source length, target length), each compiled once: at most this many.
+    # Packed rows have one, or two if the shorter side is too short for some pairs; with 1 it is as
+    # long as they need
     num_shapes: PositiveInt = 12
-    # source and target lengths of batch shapes are multiples of this; packed_length sets its own
+    # source and target lengths of batch shapes are multiples of this, and at least of 8 in packed
+    # rows, but for packed_length itself
     length_multiple: PositiveInt = 1
     # rows of a batch are a multiple of this; unless it is a multiple of mesh.data x mesh.fsdp x
     # training.accumulation_steps, empty rows are added to batches

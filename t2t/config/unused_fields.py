@@ -151,7 +151,6 @@ _UNUSED = (
         "data.noise_density",
     ),
     _Rule("data.objective", _lacks("data.objective", "span_corruption"), "data.mean_span_length"),
-    _Rule("data.packed_length", lambda value: value > 0, "data.num_shapes"),
     _Rule("data.subword_sampling", lambda value: value == 0, "data.sampled_sides"),
     _Rule("tokenizer.kind", _is("symbols"), "tokenizer.character_coverage tokenizer.byte_fallback"),
     _Rule(

@@ -44,6 +44,13 @@ class BatchShape:
     rows: int
 
 
+class RowLengths(NamedTuple):
+    """The positions of a packed row."""
+
+    src: int
+    tgt: int
+
+
 class PlannedBatch(NamedTuple):
     """The pairs of one batch; its last rows stay empty if an epoch has no more pairs for them."""
 
@@ -65,6 +72,8 @@ class BatchPlan:
     batches. Pairs that do not fill a batch move to the next larger shape, so that at most a few
     batches of an epoch have empty rows. Then the batches are shuffled.
     """
+
+    row_lengths: RowLengths | None = None  # of packed rows
 
     def __init__(
         self,
@@ -194,14 +203,16 @@ class BatchPlan:
                 self._epoch, self._batches = epoch, self._plan_epoch(epoch)
             return self._make_batch(*self._batches[index])
 
-    def padding_share(self) -> float:
-        """Fraction of padding among the target positions of the first epoch."""
-        real = positions = 0
+    def padding_shares(self) -> tuple[float, float]:
+        """Fractions of padding among the source and the target positions of the first epoch."""
+        src = tgt = src_positions = tgt_positions = 0
         for step in range(self.steps_per_epoch):
-            batch = self.batch(step)
-            real += int(self.tgt_lengths[batch.indices].sum())
-            positions += batch.shape.rows * batch.shape.tgt_length
-        return 1 - real / positions
+            shape, indices, *_ = self.batch(step)
+            src += int(self.src_lengths[indices].sum())
+            tgt += int(self.tgt_lengths[indices].sum())
+            src_positions += shape.rows * shape.src_length
+            tgt_positions += shape.rows * shape.tgt_length
+        return 1 - src / src_positions, 1 - tgt / tgt_positions
 
     def describe_dropped(self, corpora: Sequence[Corpus] = ()) -> str:
         """The number of pairs that each filter dropped, those of the corpora included, as text."""

@@ -1,6 +1,8 @@
 """Packs several sentence pairs into each row of a batch, so that there is little padding.
 
-All batches have one shape. The pairs of a row are the same in all epochs, unless
+A row has as many source and as many target positions as the text needs. All batches have this
+shape, or at most one other, whose rows have `data.packed_length` positions on both sides: for pairs
+that are too long for the first. The pairs of a row are the same in all epochs, unless
 `data.subword_sampling` changes their lengths; each epoch shuffles the rows. The sentences of a row
 do not attend to each other: see `model/masks.py`.
 """
@@ -11,7 +13,6 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from t2t.config.fields import DataConfig
-from t2t.config.objective_rules import is_text_alone
 from t2t.data.batching import (
     BLOCK,
     BatchPlan,
@@ -20,12 +21,14 @@ from t2t.data.batching import (
     Lengths,
     Planned,
     PlannedBatch,
+    RowLengths,
     count_rows,
     take_next,
 )
 from t2t.data.token_cache import find_ragged
 
 _WINDOW = 256  # similar rows, and similar pairs, that `pack_rows` matches with each other
+_MULTIPLE = 8  # of the lengths of rows, for the tiles of matrix products and of attention
 
 
 def make_plan(
@@ -33,20 +36,42 @@ def make_plan(
     data: DataConfig,
     seed: int,
     weights: Sequence[float] = (),
+    row_lengths: RowLengths | None = None,
 ) -> BatchPlan:
-    """Creates a packed plan if `data.packed_length` is set, otherwise one pair per row."""
-    return (PackedBatchPlan if data.packed_length else BatchPlan)(corpora, data, seed, weights)
+    """Creates a packed plan if `data.packed_length` is set, otherwise one pair per row.
+
+    `row_lengths` are those of packed rows, if they are not to follow from this text.
+    """
+    if data.packed_length:
+        return PackedBatchPlan(corpora, data, seed, weights, row_lengths)
+    return BatchPlan(corpora, data, seed, weights)
 
 
 class PackedBatchPlan(BatchPlan):
     """The batches of all epochs, with packed rows.
 
-    The rows have the shape of `make_packed_shape`. The pairs of a row come from one block of
-    `BLOCK` pairs. floor(weight) copies of each pair are in rows that every epoch uses. If the
-    weight has a fractional part, each pair is also in one row that holds only pairs of its corpus,
-    and each epoch takes the next round(fraction * n) of these n rows, cyclically, of a fixed random
-    order. Where that would be less than one row, each row holds one pair.
+    The pairs of a row come from one block of `BLOCK` pairs. floor(weight) copies of each pair are
+    in rows that every epoch uses. If the weight has a fractional part, each pair is also in one row
+    that holds only pairs of its corpus, and each epoch takes the next round(fraction * n) of these
+    n rows, cyclically, of a fixed random order. Where that would be less than one row, each row
+    holds one pair.
     """
+
+    def __init__(
+        self,
+        corpora: Sequence[CorpusLengths],
+        data: DataConfig,
+        seed: int,
+        weights: Sequence[float] = (),
+        row_lengths: RowLengths | None = None,
+    ):
+        """As `BatchPlan`; `row_lengths` follow from the text (`choose_row_lengths`) if not given.
+
+        Raises:
+            DataError: as `count_uses`.
+        """
+        self.row_lengths = row_lengths
+        super().__init__(corpora, data, seed, weights)
 
     def _arrange(
         self,
@@ -55,7 +80,9 @@ class PackedBatchPlan(BatchPlan):
         data: DataConfig,
         weights: Sequence[float],
     ) -> None:
-        length, fullest = data.packed_length, (0, 0)  # positions of rows
+        limits = self.row_lengths = self.row_lengths or choose_row_lengths(
+            self.src_lengths, self.tgt_lengths, kept, data
+        )
         whole, fractions = np.divmod(np.array(weights, float), 1)
         whole = whole.astype(int)
         # For each group of rows: how many copies of a pair it holds, by the pair's corpus, the
@@ -66,6 +93,7 @@ class PackedBatchPlan(BatchPlan):
             own = range(starts[number], starts[number + 1])
             groups.append((once, own, fractions[number]))
         packed, sizes, group_ends = [], [np.zeros(1, np.int32)], []  # row 0 begins at 0
+        is_long = []  # of each row: it holds a pair beyond `limits`
         for copies, members, share in groups:
             for start in range(members.start, members.stop, BLOCK):
                 pairs = np.arange(start, min(start + BLOCK, members.stop))
@@ -75,19 +103,22 @@ class PackedBatchPlan(BatchPlan):
                 if copies is not whole:
                     earlier += np.repeat(whole[corpus_of], counts)
                 pairs = np.repeat(pairs, counts)
-                lengths = self.src_lengths[pairs], self.tgt_lengths[pairs]
-                rows = pack_rows(*lengths, length, self.seed)
+                src, tgt = self.src_lengths[pairs], self.tgt_lengths[pairs]
+                rows, fits = pack_pairs(src, tgt, limits, data.packed_length, self.seed)
                 if share * (rows.max(initial=-1) + 1) < 1:
                     rows = np.arange(len(pairs))
-                if is_text_alone(data):
-                    fullest = measure_fullest(rows, *lengths, fullest)
                 packed.append(self._number_uses(pairs, earlier)[np.argsort(rows, kind="stable")])
                 sizes.append(np.bincount(rows).astype(np.int32))
+                is_long.append(np.bincount(rows, ~fits) > 0)
             group_ends.append(sum(map(len, sizes)) - 1)  # number of rows so far
-        self.shapes = [make_packed_shape(fullest, data)]
         self._uses = np.concatenate(packed)
         # Row i holds _uses[_bounds[i] : _bounds[i + 1]].
         self._bounds = np.cumsum(np.concatenate(sizes), dtype=np.int64)
+        self._is_long = np.concatenate(is_long)
+        full = RowLengths(data.packed_length, data.packed_length)
+        used = [limits] * (not self._is_long.all()) + [full] * bool(self._is_long.any())
+        count = count_rows(data.packed_length, data)
+        self.shapes = [BatchShape(each.tgt, each.src, count) for each in used]
         self._num_whole = group_ends[0]  # every epoch uses these first rows
         # Of each fractional weight: the rows of its group in a random order, and the fraction.
         self._cycles: list[tuple[np.ndarray, float]] = []
@@ -97,12 +128,22 @@ class PackedBatchPlan(BatchPlan):
             self._cycles.append((random.permutation(rows), fraction))
 
     def _plan_epoch(self, epoch: int) -> list[Planned]:
+        """Shuffles the rows of an epoch; those with long pairs share batches, which others fill."""
         rows = [np.arange(self._num_whole)]
         rows += [take_next(cycle, fraction, epoch) for cycle, fraction in self._cycles]
-        order = np.random.default_rng((self.seed, epoch)).permutation(np.concatenate(rows))
-        [shape] = self.shapes
-        starts = range(0, len(order), shape.rows)
-        return [(shape, order[start : start + shape.rows]) for start in starts]
+        random = np.random.default_rng((self.seed, epoch))
+        order = random.permutation(np.concatenate(rows))
+        is_long = self._is_long[order]
+        num_long = np.count_nonzero(is_long)
+        order = order[np.argsort(~is_long, kind="stable")]
+        count = self.shapes[0].rows
+        batches = [
+            (self.shapes[-1 if start < num_long else 0], order[start : start + count])
+            for start in range(0, len(order), count)
+        ]
+        if num_long:
+            batches = [batches[index] for index in random.permutation(len(batches))]
+        return batches
 
     def _make_batch(self, shape: BatchShape, rows: Int[np.ndarray, "n"]) -> PlannedBatch:
         starts = self._bounds[rows]
@@ -114,30 +155,42 @@ class PackedBatchPlan(BatchPlan):
         return PlannedBatch(shape, uses % len(self.src_lengths), numbers, uses)
 
 
-def make_packed_shape(fullest: tuple[int, int], data: DataConfig) -> BatchShape:
-    """Makes the shape of all batches: `data.packed_length` source and as many target positions.
+def choose_row_lengths(
+    src: Lengths, tgt: Lengths, kept: Bool[np.ndarray, "n"], data: DataConfig
+) -> RowLengths:
+    """Chooses the positions of a row for the kept pairs of these lengths.
 
-    An objective on text alone may fill one side far less than the other. There each side is as long
-    as its fullest row, rounded up to eighths of `packed_length`.
+    The side with more sub-words gets `data.packed_length`, and the other its share of that, rounded
+    up to a multiple of 8, or of `data.length_multiple`. If one batch shape has to serve all pairs
+    (`data.num_shapes=1`), each side also holds its longest sentence.
     """
-    length, rows = data.packed_length, count_rows(data.packed_length, data)
-    if not is_text_alone(data):
-        return BatchShape(length, length, rows)
-    unit = max(length // 8, 1)
-    src_length, tgt_length = (min(-(-side // unit) * unit, length) for side in fullest)
-    return BatchShape(tgt_length, src_length, rows)
+    totals = [int(side.sum(where=kept, dtype=np.int64)) for side in (src, tgt)]
+    needed = [-(-data.packed_length * total // max(totals)) for total in totals]
+    if data.num_shapes == 1:
+        longest = (int(side.max(where=kept, initial=1)) for side in (src, tgt))
+        needed = [*map(max, needed, longest)]
+    multiple = max(data.length_multiple, _MULTIPLE)
+    rounded = (-(-length // multiple) * multiple for length in needed)
+    return RowLengths(*(min(length, data.packed_length) for length in rounded))
 
 
-def measure_fullest(
-    rows: Int[np.ndarray, "n"], src: Lengths, tgt: Lengths, least: tuple[int, int] = (0, 0)
-) -> tuple[int, int]:
-    """Returns the most source and the most target positions of a row of pairs; at least `least`."""
-    src_most, tgt_most = (int(np.bincount(rows, side).max(initial=0)) for side in (src, tgt))
-    return max(src_most, least[0]), max(tgt_most, least[1])
+def pack_pairs(
+    src: Lengths, tgt: Lengths, limits: RowLengths, length: int, seed: int
+) -> tuple[Int[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
+    """Returns the row of each pair, and whether the pair fits into a row of these limits.
+
+    Pairs that do not fit are in further rows, which hold `length` positions on both sides.
+    """
+    fits = (src <= limits.src) & (tgt <= limits.tgt)
+    rows = np.empty(len(src), np.int64)
+    rows[fits] = pack_rows(src[fits], tgt[fits], limits, seed)
+    longer = pack_rows(src[~fits], tgt[~fits], RowLengths(length, length), seed)
+    rows[~fits] = longer + rows[fits].max(initial=-1) + 1
+    return rows, fits
 
 
-def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndarray, "n"]:
-    """Assigns each pair to a row, so that neither side of a row exceeds `length` positions.
+def pack_rows(src: Lengths, tgt: Lengths, limits: RowLengths, seed: int) -> Int[np.ndarray, "n"]:
+    """Assigns each pair, which must fit, to a row, so that neither side of a row is overfull.
 
     The pairs, longest first, are distributed in rounds of one pair per row; in each round the
     longest pair goes to the emptiest row, so that all rows become about equally full. Within
@@ -145,7 +198,9 @@ def pack_rows(src: Lengths, tgt: Lengths, length: int, seed: int) -> Int[np.ndar
     to the rows with the longest target relative to the source. Pairs that do not fit into the row
     of their round are distributed again, to new rows.
     """
-    size = np.maximum(src, tgt)
+    # In these units both sides of a row hold equally much.
+    src, tgt = src.astype(np.int64) * limits.tgt, tgt.astype(np.int64) * limits.src
+    length, size = limits.src * limits.tgt, np.maximum(src, tgt)
     pending = np.random.default_rng(seed).permutation(len(size))
     pending = pending[np.argsort(-size[pending], kind="stable")]
     rows, num_earlier = np.empty(len(size), np.int64), 0  # rows of earlier passes

@@ -63,7 +63,11 @@ class SampledEpochs:
         self._vocabulary, self._make_loader = vocabulary, make_loader
         first = sample_vocabulary(vocabulary, config, 0).fingerprint()
         data = config.data
-        sizes = data.packed_length, data.batch_tokens, data.rows_multiple, data.max_length_ratio
+        names = (
+            "packed_length batch_tokens rows_multiple max_length max_length_ratio num_shapes "
+            "length_multiple"
+        ).split()
+        sizes = [getattr(data, name) for name in names]
         texts = [corpus.fingerprint() for corpus in corpora]
         known = [repr((sizes, data.train_weights, data.temperature))]
         if data.objective not in ("translation", "lm"):  # else pairs are as long as their text

@@ -13,7 +13,7 @@ from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.config.objective_rules import is_text_alone
 from t2t.data.batching import BatchShape, assign_shapes, choose_shapes, count_lengths, find_dropped
 from t2t.data.objectives import choose_objective
-from t2t.data.packing import make_packed_shape, measure_fullest, pack_rows
+from t2t.data.packing import make_plan
 from t2t.ops.flops import train_flops
 
 _PAIRS = 100_000
@@ -78,11 +78,8 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
             f"{config.data.max_length_ratio} would drop every pair; raise them"
         )
     src, tgt = src[kept], tgt[kept]
-    if length := config.data.packed_length:
-        numbers = pack_rows(src, tgt, length, config.seed)
-        shape = make_packed_shape(measure_fullest(numbers, src, tgt), config.data)
-        num_rows = int(numbers.max()) + 1
-        return [_plan_shape(config, shape, row_shards, 1.0, src, tgt, len(src) / num_rows)]
+    if config.data.packed_length:
+        return _plan_packed(config, row_shards, src, tgt)
     counts = count_lengths(src, tgt, config.data.length_multiple)
     shapes = choose_shapes(counts, config.data)
     members = assign_shapes(src, tgt, shapes)
@@ -93,6 +90,23 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
         if (own := members == number).any()
     ]
     return sorted(planned, key=lambda shape: shape.padded_flops, reverse=True)
+
+
+def _plan_packed(
+    config: Config, row_shards: int, src: Int[np.ndarray, "n"], tgt: Int[np.ndarray, "n"]
+) -> list[PlannedShape]:
+    plan = make_plan([(src, tgt)], config.data, config.seed)
+    batches = [plan.batch(step) for step in range(plan.steps_per_epoch)]
+    planned = []
+    for shape in reversed(plan.shapes):  # the longer rows first
+        if not (own := [batch for batch in batches if batch.shape == shape]):
+            continue  # its rows fill up batches of the other one
+        pairs = np.concatenate([batch.indices for batch in own])
+        num_rows = sum(int(batch.rows[-1]) + 1 for batch in own)
+        share = len(own) / len(batches)
+        lengths = src[pairs], tgt[pairs], len(pairs) / num_rows
+        planned.append(_plan_shape(config, shape, row_shards, share, *lengths))
+    return planned
 
 
 def _plan_shape(

@@ -12,13 +12,25 @@ from t2t.training.schedule import make_schedule
 HIGH_PEAK, SHALLOW = 0.003, 2
 # A vocabulary of 8,000 on 2,000 pairs, six occurrences a piece, is one of whole words.
 FEW_OCCURRENCES = 10
+# A step compiles about as long as this many steps take (`configs/fine_tune.py`).
+COMPILING, FEW_SHAPES = 100, 3
 
 
-def list_doubts(config: Config, occurrences: float) -> Iterator[str]:
-    """Yields what is likely to go wrong.
+def list_doubts(
+    config: Config, occurrences: float, start: int = 0, num_shapes: int = 1
+) -> Iterator[str]:
+    """Yields what is likely to go wrong, as far as it can still be changed after step `start`.
 
-    `occurrences` is how often the training text has a piece of the vocabulary, on average.
+    `occurrences` is how often the training text has a piece of the vocabulary, on average, and
+    `num_shapes` how many batch shapes will be compiled at most.
     """
+    if start <= config.training.schedule_start:
+        yield from _doubt_schedule(config)
+    if start == 0:
+        yield from _doubt_run(config, occurrences, num_shapes)
+
+
+def _doubt_schedule(config: Config) -> Iterator[str]:
     training, model = config.training, config.model
     steps = training.steps - training.schedule_start
     is_known = training.schedule in CHOICES["training.schedule"]
@@ -44,6 +56,10 @@ def list_doubts(config: Config, occurrences: float) -> Iterator[str]:
                 else "training.learning_rate=0.002 or less"
             )
         )
+
+
+def _doubt_run(config: Config, occurrences: float, num_shapes: int) -> Iterator[str]:
+    training = config.training
     later = [each.first for each in read_stages(config.data.stages) if each.first >= training.steps]
     if later:
         yield (
@@ -62,9 +78,15 @@ def list_doubts(config: Config, occurrences: float) -> Iterator[str]:
                 else "bring more text, or fine-tune a model that exists"
             )
         )
-    if training.ema_decay and 1 / (1 - training.ema_decay) > steps:
+    if training.ema_decay and 1 / (1 - training.ema_decay) > training.steps:
         yield (
             f"training.ema_decay={training.ema_decay:g} averages the last "
-            f"{1 / (1 - training.ema_decay):,.0f} steps, but training has {steps}; lower it, for "
-            f"example to {1 - 10 / max(steps, 20):.3g}"
+            f"{1 / (1 - training.ema_decay):,.0f} steps, but training has {training.steps}; lower "
+            f"it, for example to {1 - 10 / max(training.steps, 20):.3g}"
+        )
+    if num_shapes > FEW_SHAPES and COMPILING * num_shapes > 2 * training.steps:
+        yield (
+            f"{num_shapes} batch shapes for training.steps={training.steps}: each compiles about "
+            f"as long as {COMPILING} steps take; set "
+            f"data.num_shapes={max(training.steps // COMPILING, 1)}"
         )

@@ -71,14 +71,14 @@ def record_start(
     step: int,
     initial: Mapping[str, Any] | None = None,
     teachers: Sequence[Mapping[str, Any]] = (),
-    stages: Sequence[Mapping[str, Any]] = (),
+    plan: Mapping[str, Any] = {},
 ) -> None:
     """Appends a line for this start to the ledger, and keeps the plugins' source; in process 0.
 
     `step` is that of the checkpoint that training continues from, or 0, and `initial` is the origin
     of the parameters, if they are of another run; later starts repeat it. `teachers` are the models
-    that the loss reads, each with the "sha256" of its parameters. `stages` says what each stage of
-    training reads (`measure_stages`).
+    that the loss reads, each with the "sha256" of its parameters. `plan` says what else is to be
+    known of the batches.
 
     Raises:
         RunError: the run directory cannot be written, or the teachers are not those of the start
@@ -119,8 +119,7 @@ def record_start(
         entry["initial"] = initial
     if teachers:
         entry["teachers"] = [*teachers]
-    if stages:
-        entry["stages"] = [*stages]
+    entry |= {name: value for name, value in plan.items() if value}
     if step:  # nothing was trained with what a start that failed has kept
         check_plugins(workdir, config.plugins)
         _check_teachers(workdir, teachers)

@@ -300,7 +300,6 @@ def test_factors_of_noam_and_rates_of_plugins_may_be_high() -> None:
         ("model", "load_balance", 0.1, "model.feed_forward", "swiglu"),
         ("model", "feed_forward_dropout", 0.1, "model.feed_forward", "moe"),
         ("model", "num_layers", 3, "model.encoder_layers", 2),
-        ("data", "num_shapes", 6, "data.packed_length", 256),
         ("data", "sampled_sides", "src", "data.subword_sampling", 0.0),
         ("data", "tfds_name", "x", "data.source", "text+multi30k"),
         ("data", "noise_density", 0.3, "data.objective", "lm"),

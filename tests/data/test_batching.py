@@ -92,22 +92,54 @@ def test_epoch_uses_each_kept_pair_once_in_few_shapes_that_hold_it(
 @given(
     st.lists(st.tuples(st.integers(2, 64), st.integers(2, 64)), min_size=1, max_size=200),
     st.integers(0, 9),
+    st.integers(1, 2),
 )
 def test_packed_epoch_uses_each_pair_once_and_no_side_of_a_row_is_overfull(
-    pairs: list[tuple[int, int]], seed: int
+    pairs: list[tuple[int, int]], seed: int, num_shapes: int
 ) -> None:
     src, tgt = np.array(pairs, np.int32).T
     sizes = {"max_length": 64, "packed_length": 64, "batch_tokens": 64 * 8}
-    plan = make_plan([(src, tgt)], seed, **sizes)
+    plan = make_plan([(src, tgt)], seed, num_shapes=num_shapes, **sizes)
+    assert len(plan.shapes) <= num_shapes
     epochs = []
-    for *full, last in (list_rows(plan, epoch) for epoch in range(2)):
-        assert {len(rows) for rows in full} <= {8}
-        assert 1 <= len(last) <= 8
-        rows = sorted(row for batch in (*full, last) for row in batch)
+    for epoch in range(2):
+        batches = list_rows(plan, epoch)
+        counts = sorted(map(len, batches), reverse=True)
+        assert {*counts[:-1]} <= {8}
+        assert 1 <= counts[-1] <= 8
+        for step, rows in enumerate(batches, start=epoch * plan.steps_per_epoch):
+            shape = plan.batch(step).shape
+            assert shape in plan.shapes
+            assert max(shape.src_length, shape.tgt_length) == 64
+            assert all(0 < src[row].sum() <= shape.src_length for row in rows)
+            assert all(0 < tgt[row].sum() <= shape.tgt_length for row in rows)
+        rows = sorted(row for batch in batches for row in batch)
         assert sorted(index for row in rows for index in row) == [*range(len(pairs))]
-        assert all(0 < side[row].sum() <= 64 for row in rows for side in (src, tgt))
         epochs.append(rows)
     assert epochs[0] == epochs[1]
+
+
+def test_packed_rows_have_sides_that_follow_the_text() -> None:
+    """As Japanese-English: the sources have 4/3 of the sub-words, and some targets are long."""
+    data = DataConfig(**PACKED)
+    tgt, src = batch_shapes.draw_lengths(data, 20.0, pairs=20_000)
+    src = src * 4 // 3
+    tgt[:3] = 250
+    whole = make_plan([(src, tgt)], num_shapes=1, **PACKED)
+    assert [(shape.src_length, shape.tgt_length) for shape in whole.shapes] == [(256, 256)]
+    assert whole.padding_shares()[1] > 0.2
+    plan = make_plan([(src, tgt)], **PACKED)
+    assert [(shape.src_length, shape.tgt_length) for shape in plan.shapes] == [
+        (256, 192),
+        (256, 256),
+    ]
+    assert max(plan.padding_shares()) < 0.04
+    assert plan.steps_per_epoch < 1.01 * whole.steps_per_epoch
+    batches = [plan.batch(step) for step in range(plan.steps_per_epoch)]
+    assert sum(batch.shape == plan.shapes[1] for batch in batches) == 1  # of the three long ones
+    assert plan.describe_dropped() == whole.describe_dropped()
+    both = make_plan([(src, tgt), (tgt, src)], **PACKED)  # two directions in one model
+    assert [(shape.src_length, shape.tgt_length) for shape in both.shapes] == [(256, 256)]
 
 
 @pytest.mark.parametrize("packed_length", [0, 40])
@@ -166,8 +198,9 @@ def test_padding_is_at_most_a_tenth_of_caption_like_text() -> None:
     plan = make_plan([draw_lengths(29_000)], batch_tokens=4096, num_shapes=16)
     batches = [plan.batch(step) for step in range(plan.steps_per_epoch)]
     positions = sum(batch.shape.rows * batch.shape.tgt_length for batch in batches)
-    assert plan.padding_share() == pytest.approx(1 - plan.tgt_lengths.sum() / positions)
-    assert plan.padding_share() <= 0.1
+    share = plan.padding_shares()[1]
+    assert share == pytest.approx(1 - plan.tgt_lengths.sum() / positions)
+    assert share <= 0.1
 
 
 def test_order_of_runs_that_exist_stays_what_it_is() -> None:

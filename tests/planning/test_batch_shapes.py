@@ -63,7 +63,7 @@ def test_flops_of_a_shape_are_the_closed_form() -> None:
 
 @pytest.mark.parametrize(
     ("objective", "sides"),
-    [("lm", (32, 256)), ("span_corruption", (256, 96)), ("masked_lm", (256, 256))],
+    [("lm", (16, 256)), ("span_corruption", (256, 72)), ("masked_lm", (256, 256))],
 )
 def test_packed_rows_of_text_alone_are_as_long_as_each_side_needs(
     objective: str, sides: tuple[int, int]

@@ -125,13 +125,13 @@ def test_row_that_changes_nothing_is_left_out_unless_it_scores_another_checkpoin
 
 
 def test_flag_of_a_sweep_has_an_effect_on_one_row_at_least() -> None:
-    base = Config(model=ModelConfig(max_positions=300), data=DataConfig(num_shapes=6))
+    base = Config(model=ModelConfig(max_positions=300), data=DataConfig(sampled_sides="src"))
     base.data.packed_length = 256
     rows = [Row("base"), Row("learned", {"model.position": "learned"})]
-    with pytest.raises(ConfigError, match=r"^data.num_shapes=6 has no effect with .*$"):
-        check_rows(make_runs(base, rows, SWEEP)[0], ["model.max_positions", "data.num_shapes"])
-    rows.append(Row("alone", {"data.packed_length": 0}))
-    check_rows(make_runs(base, rows, SWEEP)[0], ["model.max_positions", "data.num_shapes"])
+    with pytest.raises(ConfigError, match=r"^data.sampled_sides='src' has no effect with .*$"):
+        check_rows(make_runs(base, rows, SWEEP)[0], ["model.max_positions", "data.sampled_sides"])
+    rows.append(Row("sampled", {"data.subword_sampling": 0.1}))
+    check_rows(make_runs(base, rows, SWEEP)[0], ["model.max_positions", "data.sampled_sides"])
 
 
 def test_row_with_too_high_a_peak_is_named() -> None:
