@@ -10,13 +10,15 @@ and the dropout are a start, not tuned: a large model and little text want a low
 and more dropout (docs/fine-tuning.md).
 """
 
+import dataclasses
+
 from t2t.config import CheckpointConfig, DataConfig, TokenizerConfig, TrainingConfig
 from t2t.config.files import load_run_config
 from t2t.config.open_numbers import OPEN, Choices, OpenConfig
 
 
 class FineTuneConfig(OpenConfig):
-    """The recipe before its number of steps is known."""
+    """The recipe before its steps and its packing are known."""
 
     def fit(self, choices: Choices) -> None:
         """Chooses the number of batch shapes: each compiles as long as about 100 steps take."""
@@ -30,16 +32,16 @@ def get_config(run: str) -> FineTuneConfig:
     base = load_run_config(run)
     # An import adds this bias only to bar ids that are no outputs of the original.
     only_bars = "output_bias" in base.training.frozen
+    # A run has this dtype because of its CPU (`resume.settle_dtype`), which need not be this one's.
+    dtype = "auto" if base.model.dtype == "mixed" else base.model.dtype
     kept = (
         "src_language tgt_language directions direction_tags max_length batch_tokens packed_length "
         "length_multiple rows_multiple"
     ).split()
     batches = {name: getattr(base.data, name) for name in kept}
-    if not base.data.packed_length:
-        batches["num_shapes"] = OPEN
     return FineTuneConfig(
-        model=base.model,
-        data=DataConfig(source="text", **batches),
+        model=dataclasses.replace(base.model, dtype=dtype),
+        data=DataConfig(source="text", num_shapes=OPEN, **batches),
         tokenizer=TokenizerConfig(path=f"{run}/vocab"),
         training=TrainingConfig(
             init_from=run,

@@ -124,6 +124,11 @@ def test_fine_tuning_keeps_what_the_parameters_depend_on(tmp_path: Path) -> None
     save_config(base, tmp_path / "config.json")
     config = fine_tune.get_config(str(tmp_path))
     assert (config.model, config.decoding) == (model, decoding)
+    for saved, kept in (("mixed", "auto"), ("float32", "float32")):  # a CPU chooses mixed
+        base.model.dtype = saved
+        save_config(base, tmp_path / "config.json")
+        assert fine_tune.get_config(str(tmp_path)).model.dtype == kept
+    base.model.dtype = "auto"
     assert config.tokenizer == TokenizerConfig(path=f"{tmp_path}/vocab")
     assert config.training.init_from == str(tmp_path)
     assert (config.data.max_length, config.data.directions) == (40, data.directions)
@@ -131,9 +136,12 @@ def test_fine_tuning_keeps_what_the_parameters_depend_on(tmp_path: Path) -> None
     assert check_config(config).data.num_shapes == DataConfig.num_shapes
     config.training.steps = 250  # a shape compiles as long as about 100 steps take
     assert check_config(config).data.num_shapes == 2
-    data.directions = ()
+    data.directions, data.packed_length = (), 80
     save_config(base, tmp_path / "config.json")
     config = fine_tune.get_config(str(tmp_path))
+    config.data.train_src, config.data.train_tgt = ("train.en",), ("train.de",)
+    config.training.steps, config.data.packed_length = 120, 0  # which a flag sets
+    assert check_config(config).data.num_shapes == 1
     assert (config.data.src_language, config.data.tgt_language) == ("en", "de")
 
 

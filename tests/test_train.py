@@ -1,5 +1,6 @@
 """Training from text to checkpoint; a stopped run resumes with bitwise equal results."""
 
+import json
 import os
 import random
 import runpy
@@ -13,13 +14,14 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import jax
 import pytest
 
 from t2t.api import notebook, train_run
 from t2t.api.evaluate_run import evaluate
 from t2t.api.run_summary import describe_run
 from t2t.config import files, open_numbers, rules
-from t2t.config.fields import Config, ConfigError, ModelConfig
+from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import VocabularyError
@@ -158,13 +160,24 @@ def test_run_in_stages_that_stops_around_a_border_is_the_same_bit_for_bit(
 
 @pytest.mark.parametrize("began", [True, False])
 def test_run_keeps_the_precision_that_its_first_machine_chose(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: bool
-) -> None:
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture, began: bool,
+) -> None:  # fmt: skip
+    """Where it cannot, it says so: auto is another dtype on another kind of device."""
+    caplog.set_level("WARNING", resume.__name__)
     for steps, multiplies in ((5, began), (10, not began)):
         monkeypatch.setattr(resume, "multiplies_bfloat16", lambda found=multiplies: found)
         assert train_run.train(change(config, training={"steps": steps}), tmp_path)
         dtype = load_config(tmp_path / "config.json").model.dtype
         assert dtype == ("mixed" if began else "auto")
+        assert "and did in" not in caplog.text
+    if not began:
+        starts = read_ledger(tmp_path)
+        starts[-1]["compute"]["activations"] = "bfloat16"  # as on a GPU
+        (tmp_path / "ledger.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in starts))
+        with jax.set_mesh(make_small_mesh(MeshConfig())):
+            assert resume.settle_dtype(tmp_path, config).model.dtype == "auto"
+        assert "computes in float32 here, and did in bfloat16 before: the run goes" in caplog.text
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from t2t.config.fields import Config
+from t2t.config.fields import Config, ModelConfig
 from t2t.config.files import overrides
 from t2t.config.variants import BEGAN, COPIES
 from t2t.data.corpus import Corpus
@@ -52,6 +52,12 @@ _CODE = ("t2t", "configs")  # folders of SOURCE_ROOT with files that affect resu
 _SUMMARIZED = ("revision", "changed", "code", "seed", "command")
 _IMPORT = re.compile(r"^ *from (t2t[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 _ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # prefixes of environment variables that are recorded
+
+
+def describe_compute(model: ModelConfig) -> dict[str, str]:
+    """Returns what the ledger records of the dtypes in which the current mesh's devices compute."""
+    policy = choose_policy(model)
+    return {"activations": str(policy.dtype), "products": policy.describe_products()}
 
 
 def describe_corpora(parts: Sequence[Corpus]) -> list[dict[str, Any]]:
@@ -86,7 +92,6 @@ def record_start(
     """
     if not is_first():
         return
-    policy = choose_policy(config.model)
     described = {split: describe_corpora(parts) for split, parts in corpora.items()}
     entry = {
         "date": now(),
@@ -104,10 +109,7 @@ def record_start(
             # "device" says what JAX_PLATFORMS led to; t2t may have set it itself
             if name.startswith(_ENVIRONMENT) and name != "JAX_PLATFORMS"
         },
-        "compute": {
-            "activations": str(policy.dtype),
-            "products": policy.describe_products(),
-        },
+        "compute": describe_compute(config.model),
         "operations": describe_kernels(config.model),
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),

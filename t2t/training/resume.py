@@ -20,7 +20,7 @@ from t2t.runtime.machine_speed import multiplies_bfloat16
 from t2t.runtime.mesh import platform
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.training.checkpoint import list_scored_measures
-from t2t.training.provenance import describe_corpora, read_ledger
+from t2t.training.provenance import describe_compute, describe_corpora, read_ledger
 from t2t.training.run_directory import RunError, list_steps
 
 _log = logging.getLogger(__name__)
@@ -194,9 +194,10 @@ def trains_in_mixed() -> bool:
 def settle_dtype(workdir: Path, config: Config) -> Config:
     """Returns the config with the dtype that `model.dtype=auto` stands for in this run.
 
-    A run with checkpoints goes on as it began, wherever it is continued. A new run of a Transformer
-    computes in `mixed` on a CPU that multiplies in bfloat16. All other runs keep auto: bfloat16 on
-    GPUs and TPUs, float32 on CPUs. Call it with the mesh set.
+    A run with checkpoints keeps the value of its config. A new run of a Transformer computes in
+    `mixed` on a CPU that multiplies in bfloat16. All other runs keep auto: bfloat16 on GPUs and
+    TPUs, float32 on CPUs. A run that goes on from one kind of device to the other one says so. Call
+    it with the mesh set.
     """
     model = config.model
     if model.dtype != "auto":
@@ -204,6 +205,14 @@ def settle_dtype(workdir: Path, config: Config) -> Config:
     path = workdir / "config.json"
     if list_steps(workdir) and path.exists():  # `check_run` refuses steps without it
         dtype = read_saved_config(path).model.dtype
+        before = (read_ledger(workdir) or [{}])[-1].get("compute")
+        found = describe_compute(dataclasses.replace(model, dtype=dtype))
+        if before not in (None, found):
+            _log.warning(
+                "model.dtype=%s computes in %s here, and did in %s before: the run goes on, but "
+                "with other rounding",
+                dtype, found["activations"], before["activations"],
+            )  # fmt: skip
     elif model.kind != "rnn" and broadcast_from_process_0(trains_in_mixed()):
         dtype = "mixed"
         _log.info("model.dtype=mixed, since this CPU multiplies in bfloat16")
