@@ -20,13 +20,14 @@ _Handler = Callable[[int, types.FrameType | None], None]
 def _handle(handlers: Mapping[signal.Signals, _Handler]) -> Iterator[None]:
     """A context that handles those of these signals that are not ignored.
 
-    Python runs handlers in the main thread, which alone may set them; others get none.
+    Python runs handlers in the main thread, which alone may set them; others get none. A handler
+    that is not Python's (`getsignal` gives None) could not be set again, and so stays.
     """
     is_main = threading.current_thread() is threading.main_thread()
     previous = {
         number: signal.signal(number, handler)
         for number, handler in handlers.items()
-        if is_main and signal.getsignal(number) is not signal.SIG_IGN
+        if is_main and signal.getsignal(number) not in (signal.SIG_IGN, None)
     }
     try:
         yield
@@ -52,7 +53,8 @@ def catch_signals(start: int) -> Iterator[Callable[[int], bool]]:
         nonlocal is_received
         del number, frame
         is_first, is_received = not is_received, True
-        signal.signal(signal.SIGINT, usual)
+        if usual is not None:
+            signal.signal(signal.SIGINT, usual)
         if is_first:
             with contextlib.suppress(RuntimeError):  # it interrupted a write to the same stream
                 _log.info("stopping when the work so far is saved; Ctrl-C now stops at once")
@@ -60,16 +62,15 @@ def catch_signals(start: int) -> Iterator[Callable[[int], bool]]:
     def is_interrupted(step: int) -> bool:
         nonlocal is_received
         if not (is_alone or is_received):
-            is_received = bool(multihost_utils.reached_preemption_sync_point(step))
+            # JAX stops only at the number after the last one that any process has asked about.
+            # After a SIGTERM before the loop that is 1, which therefore stands for `start`.
+            number = step - start + 1
+            is_received = bool(multihost_utils.reached_preemption_sync_point(number))
         return is_received
 
     # With several processes JAX handles SIGTERM: it makes all agree on a step at which to stop.
     alone: dict[signal.Signals, _Handler] = {signal.SIGINT: receive, signal.SIGTERM: receive}
     with _handle(alone if is_alone else {signal.SIGINT: _terminate}):
-        # JAX stops only at the step after the last one that any process has asked about. After a
-        # SIGTERM before the loop that is step 1, so this asks about all steps before `start`.
-        for step in range(start):
-            is_interrupted(step)
         yield is_interrupted
 
 
@@ -85,7 +86,7 @@ def _terminate(number: int, frame: types.FrameType | None) -> None:
 
 @contextlib.contextmanager
 def hold_signals() -> Iterator[None]:
-    """A context that delays SIGINT and SIGTERM until its end.
+    """A context that delays SIGINT and SIGTERM until its end; then each has its effect, in order.
 
     Orbax may abort or wait forever if a signal interrupts it. An ignored signal stays ignored. With
     several processes SIGTERM is left to JAX (`catch_signals`).
@@ -96,5 +97,5 @@ def hold_signals() -> Iterator[None]:
         with _handle(dict.fromkeys(numbers, lambda number, _: received.append(number))):
             yield
     finally:
-        if received:
-            signal.raise_signal(received[0])
+        for number in received:
+            signal.raise_signal(number)

@@ -50,6 +50,32 @@ def test_signal_comes_after_what_is_held(number: signal.Signals) -> None:
     assert signal.getsignal(other) is signal.SIG_IGN
 
 
+def test_each_signal_that_was_held_has_its_effect() -> None:
+    """As without holding: the first one asks training to stop, and Ctrl-C then stops at once."""
+
+    @hold_signals()
+    def act(*numbers: signal.Signals) -> None:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+
+    with catch_signals(0) as is_interrupted:
+        act(signal.SIGTERM, signal.SIGTERM)
+        assert is_interrupted(0)
+    with catch_signals(0), pytest.raises(KeyboardInterrupt):
+        act(signal.SIGTERM, signal.SIGINT)
+
+
+def test_handler_that_is_not_of_python_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python cannot set it again."""
+    foreign, get = signal.SIGINT, signal.getsignal
+    monkeypatch.setattr(signal, "getsignal", lambda n: None if n == foreign else get(n))
+    with hold_signals(), catch_signals(0) as is_interrupted:
+        assert get(foreign) is signal.default_int_handler
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert is_interrupted(0)
+    assert get(foreign) is signal.default_int_handler
+
+
 def test_signal_that_comes_during_a_message_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python refuses a second write to a stream within the first."""
 
