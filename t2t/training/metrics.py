@@ -112,20 +112,22 @@ class Report:
 
     def _read(self, step: int, metrics: Metrics) -> None:
         loss, predicted = float(metrics.loss), float(metrics.predicted)
-        if int(metrics.skipped_in_a_row) == 0:
+        in_a_row, most = int(metrics.skipped_in_a_row), self._training.max_nonfinite_steps
+        if predicted == 0 and math.isfinite(loss):
+            _log.warning("step %d skipped: its batch has no token to predict", step)
+        elif in_a_row == 0:
             self._loss += loss * predicted
             self._loss_tokens += predicted
             for name, counts in metrics.auxiliary.items():
                 self._counts[name] = self._counts.get(name, 0) + np.asarray(counts, float)
         else:
             _log.warning("step %d skipped: loss or gradient is not finite", step)
-        most = self._training.max_nonfinite_steps
-        if int(metrics.skipped_in_a_row) >= most:
-            raise NonFiniteError(
-                f"step {step}: loss or gradient was not finite {most} times in a "
-                "row (training.max_nonfinite_steps); start again in another --workdir with a lower "
-                "training.learning_rate, a longer training.warmup_steps, or training.clip_norm"
-            )
+            if in_a_row >= most:
+                raise NonFiniteError(
+                    f"step {step}: loss or gradient was not finite {most} times in a row "
+                    "(training.max_nonfinite_steps); start again in another --workdir with a lower "
+                    "training.learning_rate, a longer training.warmup_steps, or training.clip_norm"
+                )
         self._steps += 1
         self._tokens += int(metrics.tokens)
         self._padding += int(metrics.padding)

@@ -29,8 +29,9 @@ class TrainState(NamedTuple):
     params: Params
     opt_state: optax.OptState  # its count is the number of updates, step - skipped
     key: UInt32[Array, "words"]  # of dropout, as the words of a JAX key, which a file can hold
-    skipped: Int[Array, ""]  # steps without an update because loss or gradient was not finite
-    skipped_in_a_row: Int[Array, ""]  # skipped since the last update
+    # Steps without an update: loss or gradient was not finite, or no token was predicted.
+    skipped: Int[Array, ""]
+    skipped_in_a_row: Int[Array, ""]  # those since the last update that were not finite
     # Exponential moving average of the parameters, sharded as Adam's moments; None: there is none.
     ema: Params | None = None
     # Models that the loss reads and nothing trains; a checkpoint has none of them.

@@ -51,8 +51,8 @@ class Metrics(NamedTuple):
     padding: Int[Array, ""]  # positions of the targets without a token
     gradient_norm: Float[Array, ""]  # global, before clipping
     learning_rate: Float[Array, ""]
-    skipped: Int[Array, ""]  # steps skipped so far
-    skipped_in_a_row: Int[Array, ""]  # skipped since the last update
+    skipped: Int[Array, ""]  # steps without an update so far
+    skipped_in_a_row: Int[Array, ""]  # of them, the ones since the last update that were not finite
     auxiliary: Auxiliary = {}  # noqa: RUF012 (never changed); sums of what layers count
 
 
@@ -88,19 +88,22 @@ def make_train_step(
         if parts > 1:
             sum_gradients = functools.partial(accumulate, sum_gradients, parts, matrices)
         (loss_sum, (predicted, auxiliary)), gradient_sum = sum_gradients(state.params, batch, key)
+        is_empty = predicted == 0  # then the sums are 0, and there is nothing to learn
+        divisor = jnp.where(is_empty, 1, predicted)
         # Sharded over `data`, as the optimiser's update is.
-        gradient = jax.tree.map(lambda g: shard_over_data(g) / predicted, gradient_sum)
-        loss, norm = loss_sum / predicted, optax.tree.norm(gradient)
+        gradient = jax.tree.map(lambda g: shard_over_data(g) / divisor, gradient_sum)
+        loss, norm = loss_sum / divisor, optax.tree.norm(gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        is_used = finite & ~is_empty
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
-        params = apply_updates(state.params, updates, where=finite)
-        opt_state = optax.tree.where(finite, opt_state, state.opt_state)
+        params = apply_updates(state.params, updates, where=is_used)
+        opt_state = optax.tree.where(is_used, opt_state, state.opt_state)
         ema = state.ema
         if ema is not None:
             decay, updates_before = config.training.ema_decay, state.step - state.skipped
-            ema = update_average(ema, params, decay, updates_before, where=finite)
-        skipped_in_a_row = jnp.where(finite, 0, state.skipped_in_a_row + 1)
-        skipped = state.skipped + ~finite
+            ema = update_average(ema, params, decay, updates_before, where=is_used)
+        skipped_in_a_row = jnp.where(is_used, 0, state.skipped_in_a_row + ~finite)
+        skipped = state.skipped + ~is_used
         is_token = merge(structure, state.params).find_tokens(batch)
         metrics = Metrics(
             loss=loss,

@@ -176,6 +176,7 @@ def test_skipped_step_is_said_and_counts_neither_in_the_loss_nor_in_shares(
 ) -> None:
     """A figure that is not a number is null."""
     steps = [(1, [5, 0]), (2, [5, 0]), (0, [1, 3]), (0, [3, 3]), (1, [9, 0]), (0, [1, 9])]
+    empty = make_metrics(0.0, 0, skipped=7)._replace(auxiliary={"share": jnp.asarray([5, 0])})
     lines = report_steps(
         tmp_path,
         *(
@@ -184,14 +185,19 @@ def test_skipped_step_is_said_and_counts_neither_in_the_loss_nor_in_shares(
             )
             for in_a_row, counts in steps
         ),
+        empty,
+        make_metrics(skipped=7),
     )
     said = [message for message in caplog.messages if message.startswith("step ")]
-    assert said == [f"step {step} skipped: loss or gradient is not finite" for step in (1, 2, 5)]
+    assert said == [
+        *(f"step {step} skipped: loss or gradient is not finite" for step in (1, 2, 5)),
+        "step 7 skipped: its batch has no token to predict",
+    ]
     assert [(line["train/loss"], line["train/skipped"]) for line in lines] == [
-        (None, 7), (2.0, 7), (2.0, 7),
+        (None, 7), (2.0, 7), (2.0, 7), (2.0, 7),
     ]  # fmt: skip
     shares = [[line.get(f"train/share/{i}") for i in (0, 1)] for line in lines]
-    assert shares == [[None, None], [0.4, 0.6], [0.1, 0.9]]
+    assert shares == [[None, None], [0.4, 0.6], [0.1, 0.9], [None, None]]
     assert [name for _, name, _ in read_events(tmp_path)].count("train/share/1") == 2
 
 

@@ -157,9 +157,13 @@ def test_gradient_is_a_mean_over_real_tokens(trainer: Trainer) -> None:
     "model", [{}, pytest.param({"feed_forward": "moe", "num_experts": 4}, marks=pytest.mark.slow)]
 )
 def test_parts_give_the_gradient_of_the_whole(model: dict[str, Any]) -> None:
-    """The parts of a mixture have the same rows, so that the balance of each is that of all."""
+    """Also if one part has no token to predict.
+
+    The parts of a mixture have the same rows, so that the balance of each is that of all.
+    """
     batch = make_batch(rows=ROWS // 4 if model else ROWS)
     batch = Batch(*(np.repeat(rows, ROWS // len(rows), axis=0) for rows in batch))
+    batch.weights[:: 1 if model else 4] *= bool(model)
     one, four = (
         make_trainer(change(model=model, training={"accumulation_steps": count}))
         for count in (1, 4)
@@ -185,13 +189,16 @@ def test_finite_loss_with_a_gradient_that_is_not_is_skipped(trainer: Trainer) ->
 
 
 def test_training_goes_on_after_skipped_steps_as_if_they_had_not_been(trainer: Trainer) -> None:
+    """A batch without a token to predict is skipped as well, but its loss is finite."""
     good, bad = on_device(make_batch()), on_device(spoil(make_batch()))
+    empty = good._replace(weights=jnp.zeros_like(good.weights))
     state = trainer.fresh
     counts = []
-    for batch in (bad, bad, good, bad):
+    for batch in (bad, bad, empty, good, empty, bad):
         state, metrics = trainer.step(state, batch)
         counts.append((int(metrics.skipped), int(metrics.skipped_in_a_row)))
-    assert counts == [(1, 1), (2, 2), (2, 0), (3, 1)]
+        assert float(metrics.loss) == 0 or batch is not empty
+    assert counts == [(1, 1), (2, 2), (3, 2), (3, 0), (4, 0), (5, 1)]
     expected, _ = trainer.step(trainer.fresh, good)
     assert_same(
         (state.params, state.opt_state, state.key),
@@ -219,13 +226,17 @@ def test_moving_average_follows_its_recurrence_and_no_skipped_step(averaging: Tr
 
 @pytest.mark.equality
 def test_mesh_trains_and_skips_as_one_device(averaging: Trainer) -> None:
-    """The loss of the fourth step is not finite, for the rows of one device."""
+    """The loss of the fourth step is not finite, for the rows of one device.
+
+    Those of another device have no token to predict in the second step.
+    """
     alone, mesh = averaging.fresh, make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
     with jax.set_mesh(mesh):
         trainer = make_trainer(AVERAGING)
     state, skipped = trainer.fresh, []
     for seed in range(5):
         batch = spoil(make_batch(seed)) if seed == 3 else make_batch(seed)
+        batch.weights[-4:] *= seed != 1
         alone, wanted = averaging.step(alone, on_device(batch))
         with jax.set_mesh(mesh):
             state, metrics = trainer.step(state, put_batch(batch, mesh))
