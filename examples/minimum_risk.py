@@ -5,18 +5,21 @@ python -m t2t.train ... --init_from=RUN --config.plugins=examples.minimum_risk
 """
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from t2t.config import Config, ConfigError, PluginOptions, option
+from t2t.config import Config, ConfigError, PluginOptions, Rule, option
 from t2t.config.variants import register
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, DeviceBatch
 from t2t.model.loss import compute_log_probs, pick_targets
 from t2t.runtime.mesh import reshard
 from t2t.training.losses import group_rows, repeat_rows
+
+# One sample alone has the probability 1 among all that were drawn, and so no gradient.
+Several = Annotated[int, Rule("be 2 or more", lambda value: value >= 2)]
 
 
 @register("plugin", "minimum_risk")
@@ -24,7 +27,7 @@ from t2t.training.losses import group_rows, repeat_rows
 class Options(PluginOptions):
     """Fields of the config: --config.plugin.minimum_risk.FIELD=VALUE."""
 
-    samples: int = option(4, "translations that are drawn of a sentence")
+    samples: Several = option(4, "translations that are drawn of a sentence")
     sharpness: float = option(0.005, "alpha of equation 12, which multiplies log-probabilities")
 
 
@@ -40,11 +43,12 @@ class MinimumRisk:
     def __call__(self, model: Any, batch: DeviceBatch, key: jax.Array) -> tuple[Any, ...]:
         """Returns the sum of risks and the number of sentences; an empty row is none."""
         rows = repeat_rows(batch, self.options.samples)
-        drawn = draw(model, rows, key)
+        of_samples, of_dropout = jax.random.split(key)
+        drawn = draw(model, rows, of_samples)
         costs = 1 - f_score(drawn, rows.tgt_out)
         inputs = jnp.concatenate([rows.tgt_in[:, :1], drawn[:, :-1]], axis=1)
         rows = rows._replace(tgt_in=inputs, tgt_out=drawn)
-        hidden, table, targets, _, auxiliary = model.predict(rows, key)
+        hidden, table, targets, _, auxiliary = model.predict(rows, of_dropout)
         log_p = pick_targets(compute_log_probs(hidden, table), targets) * (targets != PAD_ID)
         log_p, costs = (group_rows(x, self.options.samples) for x in (log_p.sum(axis=1), costs))
         risks = jnp.sum(jax.nn.softmax(self.options.sharpness * log_p) * costs, axis=1)

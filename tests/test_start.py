@@ -43,7 +43,7 @@ def test_second_trainer_is_refused_while_the_first_one_trains(
 @pytest.mark.parametrize(
     ("model", "training", "occurrences", "message"),
     [
-        ({}, {"steps": 20, "warmup_steps": 20}, 99, "the learning rate only rises, to 0.00095: "),
+        ({}, {"steps": 20, "warmup_steps": 20}, 99, "the learning rate only rises, to 0.001: "),
         ({}, {"learning_rate": 0.004}, 99, "the learning rate rises to 0.004 with model.norm_pos"),
         ({"norm_position": "pre"}, {"learning_rate": 0.004}, 99, ""),
         ({"num_layers": 2}, {"learning_rate": 0.004}, 99, ""),

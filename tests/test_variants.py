@@ -1,6 +1,7 @@
 """Registered variants, chosen by the config: training on a mesh, decoding and export."""
 
 import dataclasses
+import functools
 import importlib
 import json
 import sys
@@ -409,6 +410,11 @@ def test_registered_loss_is_that_of_training() -> None:
         sum_losses("mean")
     with pytest.raises(ConfigError, match=r"hidden, .*; expected .*= model\.predict\(batch, key"):
         register("training.loss", "of_logits")(lambda hidden, table, targets, weights, smoothing: 0)
+    of_text = functools.partial(lambda model, batch, key, *teachers: 0)
+    for teachers in ("runs/a", [3], None):
+        of_text.teachers = teachers  # type: ignore[attr-defined]
+        with pytest.raises(ConfigError, match=r"has teachers=.*; write a tuple of runs, such as"):
+            register("training.loss", "of_text")(of_text)
     training = TrainingConfig(loss="poly1", r_drop=1.0)
     with pytest.raises(ConfigError, match=r"training\.r_drop=1\.0 .* training\.loss='poly1'"):
         validate(Config(training=training))

@@ -135,7 +135,10 @@ def open_source(config: Config, workdir: Path) -> SourceRun:
 def start_from(
     source: SourceRun, config: Config, params: Params, vocabulary: Vocabulary
 ) -> tuple[Params, dict[str, Any]]:
-    """Returns a new run's parameters with what fits of the source, and a record for the ledger."""
+    """Returns a new run's parameters with what fits of the source, and a record for the ledger.
+
+    The source loses its own parameters, so that they fill no memory during training.
+    """
     params, outcomes = take_params(params, source, vocabulary)
     table = describe_outcomes(outcomes, source)
     identity = identify(source)
@@ -153,6 +156,7 @@ def start_from(
     ]
     if frozen:
         _log.warning("training.frozen keeps random initial values in %s", ", ".join(frozen))
+    source.params.clear()
     return params, identity | {"parameters": table}
 
 
@@ -195,12 +199,12 @@ def train_on_mesh(
             structure, params = init_params(config, *vocabulary.sizes)
             params, initial = start_from(source, config, params, vocabulary)
             state = init_training(config, optimizer, params)
+        origins = [identify(teacher) for teacher in teachers]
         if teachers:
             state = state._replace(teachers=place_teachers(teachers, vocabulary))
         start = int(state.step)
         batches, plan = plan_batches(config, workdir, vocabulary, mesh, data.training, start)
         num_bytes = checkpoints.check_space(state)
-        origins = [identify(teacher) for teacher in teachers]
         for origin in origins:
             _log.info("teacher: %(run)s, checkpoint %(checkpoint)s, sha256 %(sha256).16s", origin)
         record_start(workdir, config, vocabulary, data.corpora, start, initial, origins, plan)

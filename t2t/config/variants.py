@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import os
 import re
 import sys
 import time
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t.config.field_types import FieldType
-from t2t.config.fields import FIELD_TYPES, ConfigError, PluginOptions
+from t2t.config.fields import FIELD_TYPES, ConfigError, PluginOptions, show
 
 GATED = ("swiglu", "geglu")  # feed-forwards with two inner projections, of which one is a gate
 # The library's own variants by field, each chosen by a `match` on it.
@@ -162,7 +163,7 @@ def _check_variant(field: str, name: str, variant: Any) -> None:
         case "training.loss" if isinstance(variant, type):
             check_call(field, name, variant, None)  # its teachers are known when it is created
         case "training.loss":
-            check_call(field, name, variant, *[None] * (3 + len(getattr(variant, "teachers", ()))))
+            check_call(field, name, variant, *[None] * (3 + len(list_teachers(name, variant))))
         case _:
             check_call(field, name, variant, *[None] * _ARGUMENTS[field])
             if call is not None and field in _CALLED_WITH:
@@ -259,6 +260,15 @@ def check_call(
         signature.bind(*arguments, **named)
     except TypeError as error:
         raise make_variant_error(field, name, f"has the arguments {signature} ({error})") from None
+
+
+def list_teachers(name: str, loss: object) -> tuple[str, ...]:
+    """Returns the runs that a registered loss names; raises ConfigError if it names none so."""
+    found = getattr(loss, "teachers", ())
+    if isinstance(found, tuple | list) and all(isinstance(x, str | os.PathLike) for x in found):
+        return tuple(map(os.fspath, found))
+    fault = f"has teachers={show(found)}; write a tuple of runs, such as ('runs/a',)"
+    raise make_variant_error("training.loss", name, fault)
 
 
 def make_variant_error(field: str, name: str, fault: str) -> ConfigError:

@@ -16,7 +16,13 @@ from jaxtyping import Array, Float
 
 from t2t.config.fields import Config, TrainingConfig
 from t2t.config.files import load_config
-from t2t.config.variants import check_call, describe_value, find_variant, make_variant_error
+from t2t.config.variants import (
+    check_call,
+    describe_value,
+    find_variant,
+    list_teachers,
+    make_variant_error,
+)
 from t2t.data.batch import DeviceBatch
 from t2t.model.interface import Model, Params
 from t2t.model.stack import Auxiliary
@@ -127,7 +133,7 @@ def _make_registered(config: Config) -> Loss:
     field, name = "training.loss", config.training.loss
     loss = find_variant(field, name)
     loss = loss(config) if isinstance(loss, type) else loss
-    teachers = tuple(getattr(loss, "teachers", ()))
+    teachers = list_teachers(name, loss)
     check_call(field, name, loss, *[None] * (3 + len(teachers)))
 
     def sum_losses(*arguments: Any) -> Sums:

@@ -26,6 +26,19 @@ def noam(d_model: int, warmup_steps: int, factor: float = 1.0) -> optax.Schedule
     return rate
 
 
+def warm_up(schedule: optax.Schedule, warmup_steps: int) -> optax.Schedule:
+    """The schedule after `warmup_steps` updates whose rates rise linearly to its first rate.
+
+    Updates count from 1, as in equation 3: the first has 1 / warmup_steps of that rate.
+    """
+
+    def rate(count: jax.typing.ArrayLike) -> Float[Array, ""]:
+        rise = (jnp.asarray(count, jnp.float32) + 1) / warmup_steps
+        return jnp.asarray(schedule(jnp.maximum(count - warmup_steps, 0))) * jnp.minimum(rise, 1)
+
+    return rate
+
+
 def cool_down(schedule: optax.Schedule, steps: int, cooldown_steps: int) -> optax.Schedule:
     """The schedule times min(1, (steps - count) / cooldown_steps), at least 0.
 
@@ -58,8 +71,8 @@ def make_schedule(config: TrainingConfig, d_model: int) -> optax.Schedule:
 def _make_base(config: TrainingConfig, d_model: int) -> optax.Schedule:
     """Creates the schedule that `training.schedule` names; built-in ones have linear warm-up.
 
-    The first update has a rate above 0 with noam and inverse_sqrt, as in the paper, and 0 with
-    cosine and constant, as in optax.
+    The last warm-up update has the peak rate, so with `warmup_steps=1` the first one has. Cosine
+    would be 0 for the update after the last.
     """
     peak, warmup = config.learning_rate, config.warmup_steps
     match config.schedule:
@@ -68,11 +81,10 @@ def _make_base(config: TrainingConfig, d_model: int) -> optax.Schedule:
         case "inverse_sqrt":  # the curve of noam, scaled so that its peak is `learning_rate`
             return noam(1, warmup, peak * warmup**0.5)
         case "cosine":
-            return optax.warmup_cosine_decay_schedule(
-                0.0, peak, warmup, max(config.steps, warmup + 1)
-            )
+            fall = optax.cosine_decay_schedule(peak, max(config.steps - warmup, 1))
+            return warm_up(fall, warmup)
         case "constant":
-            return optax.linear_schedule(0.0, peak, warmup)
+            return warm_up(optax.constant_schedule(peak), warmup)
         case other:
             return call_variant("training.schedule", other, config, d_model, is_valid=_is_schedule)
 

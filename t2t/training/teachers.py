@@ -51,7 +51,7 @@ def open_teachers(config: Config, workdir: Path, mesh: Mesh) -> list[SourceRun]:
 
 
 def place_teachers(sources: Sequence[SourceRun], vocabulary: Vocabulary) -> tuple[Teacher, ...]:
-    """Returns the teachers with their parameters on the current mesh.
+    """Returns the teachers with their parameters on the current mesh; the sources lose theirs.
 
     Raises:
         ConfigError: parameters do not fit the config of their run.
@@ -61,4 +61,5 @@ def place_teachers(sources: Sequence[SourceRun], vocabulary: Vocabulary) -> tupl
         structure, declared = describe_model(source.model, *vocabulary.sizes)
         check_params(declared, source.params)
         teachers.append(Teacher(structure, put_like(source.params, declared)))
+        source.params.clear()  # training holds the sources, and this memory of the host
     return tuple(teachers)

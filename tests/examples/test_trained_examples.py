@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 
+from t2t.api import train_run
 from t2t.api.train_run import train
 from t2t.config import variants
 from t2t.config.fields import Config, ConfigError
@@ -19,6 +20,7 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, DeviceBatch
 from t2t.model.interface import merge
 from t2t.model.loss import compute_log_probs
 from t2t.storage.paths import PathError
+from t2t.training.fine_tuning import SourceRun
 from t2t.training.losses import make_loss
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
@@ -91,7 +93,9 @@ def test_example_trains_on_eight_devices_and_resumes_bit_for_bit(
     assert np.isfinite(losses).all()
 
 
-def test_teacher_is_read_from_the_run_that_the_config_names(teacher: Path, tmp_path: Path) -> None:
+def test_teacher_is_read_from_the_run_that_the_config_names(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With its vocabulary, at each start; a run continues with no other."""
     run, student = tmp_path / "run", make_student(tmp_path, teacher, "distillation", 2)
     for values, message in (
@@ -106,7 +110,11 @@ def test_teacher_is_read_from_the_run_that_the_config_names(teacher: Path, tmp_p
         with pytest.raises((ConfigError, RunError, PathError), match=message):
             train(override(student, values), run)
         assert not run.exists()
-    assert train(student, run)
+    read, open_teachers = list[SourceRun](), train_run.open_teachers
+    with monkeypatch.context() as patch:
+        patch.setattr(train_run, "open_teachers", lambda *x: read.extend(open_teachers(*x)) or read)
+        assert train(student, run)
+    assert [each.params for each in read] == [{}]  # which only the devices hold
     [start] = read_ledger(run)
     assert start["teachers"][0]["checkpoint"] == "2"
     assert start["config"]["plugin.distillation.temperature"] == 2.0
@@ -158,6 +166,10 @@ def test_samples_of_minimum_risk_have_the_probabilities_of_the_model() -> None:
     for found, probabilities in zip((first, second), wanted, strict=True):
         shares = np.bincount(found, minlength=len(probabilities)) / len(found)
         np.testing.assert_allclose(shares, probabilities, atol=0.04)
+    for samples in (-1, 0, 1):
+        values = {"plugins": ("examples.minimum_risk",), "plugin.minimum_risk.samples": samples}
+        with pytest.raises(ConfigError, match=r"minimum_risk\.samples=-?\d must be 2 or more"):
+            override(Config(), values)
     score = jax.numpy.array
     found, reference = score([[5, 5, 6, 2, 0]]), score([[5, 7, 2, 0, 0]])
     assert float(example.f_score(found, reference)[0]) == pytest.approx(2 * 2 / (4 + 3))

@@ -47,7 +47,7 @@ WARM_UP = TrainingConfig(
 
 def find_rate(updates: int) -> float:
     """The rate after so many updates."""
-    return WARM_UP.learning_rate * min(updates / WARM_UP.warmup_steps, 1)
+    return WARM_UP.learning_rate * min((updates + 1) / WARM_UP.warmup_steps, 1)
 
 
 def test_nadamw_follows_its_formula() -> None:

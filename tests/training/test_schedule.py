@@ -27,7 +27,7 @@ def find_rate(kind: str, count: int) -> float:
         case "cosine" if count > WARMUP:
             return PEAK * (1 + math.cos(math.pi * (count - WARMUP) / (STEPS - WARMUP))) / 2
         case _:
-            return PEAK * min(count / WARMUP, 1)
+            return PEAK * min(step / WARMUP, 1)
 
 
 def find_rates(kind: str, updates: range, **changes: Any) -> np.ndarray:
@@ -39,6 +39,14 @@ def find_rates(kind: str, updates: range, **changes: Any) -> np.ndarray:
 def test_rates_follow_the_formula(kind: str) -> None:
     wanted = [find_rate(kind, count) for count in range(STEPS)]
     np.testing.assert_allclose(find_rates(kind, range(STEPS)), wanted, rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rate_is_above_0_from_the_first_update_and_without_warm_up_the_peak(kind: str) -> None:
+    assert find_rates(kind, range(STEPS)).min() > 0
+    rates = find_rates(kind, range(STEPS), warmup_steps=1)
+    peak = PEAK if kind != "noam" else dataclasses.replace(CONFIG, warmup_steps=1).noam_peak(512)
+    assert rates[0] == rates.max() == pytest.approx(peak)
 
 
 COOLDOWN = 100
