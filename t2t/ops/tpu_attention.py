@@ -48,22 +48,28 @@ def supports(
 ) -> bool:
     """Returns whether the kernel supports these operands of attention on this platform.
 
-    It needs a TPU, operands that are all bfloat16, no bias, no dropout of the weights, Q and S that
-    are multiples of 128, widths K and U that are multiples of 16, and Q * S <=
-    `MAX_WEIGHTS_PER_HEAD`.
+    It needs a TPU, operands that are all bfloat16, no bias, no dropout of the weights, Q and S of
+    128 or more, widths K and U that are multiples of 16, and Q * S <= `MAX_WEIGHTS_PER_HEAD`, where
+    Q and S count with their padding (`_pad`), which may be half of the weights.
     """
     _, length, heads, width = query.shape
     _, keys, groups, value_width = key_value.values.shape
     queries = heads // groups * length
+    weights = (queries + _pad(queries)) * (keys + _pad(keys))
     return (
         platform() == "tpu"
         and query.dtype == key_value.keys.dtype == key_value.values.dtype == jnp.bfloat16
         and bias is None
         and dropout_rate == 0
-        and queries % LANES == keys % LANES == 0
+        and min(queries, keys) >= LANES
         and width % 16 == value_width % 16 == 0
-        and queries * keys <= MAX_WEIGHTS_PER_HEAD
+        and weights <= min(MAX_WEIGHTS_PER_HEAD, 2 * queries * keys)
     )
+
+
+def _pad(length: int) -> int:
+    """The positions that are missing to a multiple of 128; none for tests with fewer than 128."""
+    return -length % LANES if length > LANES else 0
 
 
 def tpu_attention(
@@ -80,11 +86,15 @@ def tpu_attention(
     assert bias is None
     assert key is None or dropout_rate == 0
     groups = key_value.keys.shape[2]
-    keys, values = (x.transpose(0, 2, 1, 3) for x in key_value)
+    operands = group_queries(query, groups), *(x.transpose(0, 2, 1, 3) for x in key_value)
     mask = group_mask(mask, query.shape[2] // groups)
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
-    results = fused_attention(group_queries(query, groups), keys, values, mask, divisor)
-    return ungroup_results(results, query.shape)
+    num_queries, num_keys = operands[0].shape[2], operands[1].shape[2]
+    padded = [jnp.pad(x, [(0, 0), (0, 0), (0, _pad(x.shape[2])), (0, 0)]) for x in operands]
+    more = _pad(num_queries) if mask.shape[2] > 1 else 0
+    mask = jnp.pad(mask, [(0, 0), (0, 0), (0, more), (0, _pad(num_keys))])  # no query sees them
+    results = fused_attention(*padded, mask, divisor)
+    return ungroup_results(results[:, :, :num_queries], query.shape)
 
 
 def fused_attention(

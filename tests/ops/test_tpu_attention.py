@@ -1,13 +1,16 @@
 """Where the kernel is used, and compiled; `test_twins.py` holds it to equation 1."""
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 
 from t2t.config.fields import MeshConfig
+from t2t.model.attention import dot_product_attention
 from t2t.model.kv_cache import KeyValue
 from t2t.ops import tpu_attention
 from t2t.ops.select_kernels import fast_attention
@@ -36,7 +39,8 @@ def describe(
         ({}, True),
         ({"queries": 1024, "keys": 1024}, True),
         ({"d_k": 80, "d_v": 48}, True),
-        ({"queries": 200}, False),
+        ({"queries": 200, "keys": 192}, True),
+        ({"queries": 136, "keys": 136}, False),  # most weights would be padding
         ({"keys": 64}, False),
         ({"queries": 2048, "keys": 1024}, False),
         ({"d_v": 20}, False),
@@ -59,6 +63,29 @@ def test_kernel_is_chosen_by_shape_and_numbers(
     bias = jnp.zeros((query.shape[2], query.shape[1], keys.shape[1]))
     assert not supports(*asked, bias, 0.0)
     assert not supports(*asked, None, 0.1)
+
+
+def test_lengths_that_are_no_multiples_of_128_are_padded() -> None:
+    """Values and gradients are those of equation 1; a mask for all queries is padded as well."""
+    described = describe(rows=2, heads=2, queries=136, keys=192, d_k=16, d_v=16, dtype="float32")
+    keys = jax.random.split(jax.random.key(0), 3)
+    arrays = [
+        jax.random.normal(key, x.shape).swapaxes(1, 2)
+        for key, x in zip(keys, described, strict=True)
+    ]
+    for queries in (1, 136):
+        mask = jax.random.bernoulli(jax.random.key(1), 0.7, (2, 1, queries, 192))
+
+        def attend(function: Any, *operands: jax.Array, mask: jax.Array = mask) -> jax.Array:
+            query, keys, values = operands
+            return jnp.sum(function(query, KeyValue(keys, values), mask) ** 3)
+
+        found, wanted = (
+            jax.jit(jax.value_and_grad(functools.partial(attend, function), (0, 1, 2)))(*arrays)
+            for function in (tpu_attention.tpu_attention, dot_product_attention)
+        )
+        for own, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(own, other, rtol=2e-3, atol=2e-4)
 
 
 @pytest.mark.slow
