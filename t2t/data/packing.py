@@ -205,7 +205,7 @@ def pack_rows(src: Lengths, tgt: Lengths, limits: RowLengths, seed: int) -> Int[
     pending = pending[np.argsort(-size[pending], kind="stable")]
     rows, num_earlier = np.empty(len(size), np.int64), 0  # rows of earlier passes
     while len(pending):
-        positions = max(src[pending].sum(), tgt[pending].sum())
+        positions = int(max(src[pending].sum(), tgt[pending].sum()))
         num_rows = -(-positions // length)
         filled = np.zeros((2, num_rows), np.int64)  # source and target positions of each row
         left = []  # pairs that do not fit into the row of their round

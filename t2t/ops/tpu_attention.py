@@ -90,10 +90,12 @@ def tpu_attention(
     mask = group_mask(mask, query.shape[2] // groups)
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
     num_queries, num_keys = operands[0].shape[2], operands[1].shape[2]
-    padded = [jnp.pad(x, [(0, 0), (0, 0), (0, _pad(x.shape[2])), (0, 0)]) for x in operands]
+    grouped, keys, values = (
+        jnp.pad(x, [(0, 0), (0, 0), (0, _pad(x.shape[2])), (0, 0)]) for x in operands
+    )
     more = _pad(num_queries) if mask.shape[2] > 1 else 0
     mask = jnp.pad(mask, [(0, 0), (0, 0), (0, more), (0, _pad(num_keys))])  # no query sees them
-    results = fused_attention(*padded, mask, divisor)
+    results = fused_attention(grouped, keys, values, mask, divisor)
     return ungroup_results(results[:, :, :num_queries], query.shape)
 
 

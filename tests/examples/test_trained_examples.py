@@ -17,11 +17,13 @@ from t2t.config import variants
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import override
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, DeviceBatch
+from t2t.data.tokenizer import Vocabulary
 from t2t.model.interface import merge
 from t2t.model.loss import compute_log_probs
 from t2t.storage.paths import PathError
+from t2t.training import teachers
 from t2t.training.fine_tuning import SourceRun
-from t2t.training.losses import make_loss
+from t2t.training.losses import Teacher, make_loss
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import RunError
 from tests.model.small_models import SMALL, SRC, TGT_IN, TGT_OUT, draw_params
@@ -110,11 +112,16 @@ def test_teacher_is_read_from_the_run_that_the_config_names(
         with pytest.raises((ConfigError, RunError, PathError), match=message):
             train(override(student, values), run)
         assert not run.exists()
-    read, open_teachers = list[SourceRun](), train_run.open_teachers
+    placed: list[SourceRun] = []
+
+    def place(sources: list[SourceRun], vocabulary: Vocabulary) -> tuple[Teacher, ...]:
+        placed.extend(sources)
+        return teachers.place_teachers(sources, vocabulary)
+
     with monkeypatch.context() as patch:
-        patch.setattr(train_run, "open_teachers", lambda *x: read.extend(open_teachers(*x)) or read)
+        patch.setattr(train_run, "place_teachers", place)
         assert train(student, run)
-    assert [each.params for each in read] == [{}]  # which only the devices hold
+    assert [each.params for each in placed] == [{}]  # which only the devices hold
     [start] = read_ledger(run)
     assert start["teachers"][0]["checkpoint"] == "2"
     assert start["config"]["plugin.distillation.temperature"] == 2.0
