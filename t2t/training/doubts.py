@@ -46,7 +46,8 @@ def _doubt_schedule(config: Config) -> Iterator[str]:
     peak = training.noam_peak(model.d_model) if is_noam else training.learning_rate
     longer = (training.learning_rate / 0.002) ** 2 / model.d_model  # where noam's peak is 0.002
     is_post = model.norm_position == "post" and max(model.depth) > SHALLOW
-    if is_known and is_post and peak >= HIGH_PEAK and not training.init_from:
+    is_new = not training.init_from and not training.schedule_start
+    if is_known and is_new and is_post and peak >= HIGH_PEAK:
         yield (
             f"the learning rate rises to {peak:.2g} with model.norm_position='post', which did not "
             "learn to translate at 0.004 in measurements; set model.norm_position=pre, or "
