@@ -26,6 +26,7 @@ Differences that no field can express:
 - BLEU is computed with raw references; there references are tokenised and detokenised, and pairs
   with a side of more than 256 sub-words are left out.
 - An output has at most 50 sub-words more than its source; there 256.
+- The first update of a warm-up has a rate above 0; there it has 0.
 - NAdamW corrects the bias of the momentum one step later, as in Dozat 2016.
 - The public Schedule-Free AdamW gives update t a weight of t^0.75 in its average; here each has
   the same weight after the warm-up. It applies weight decay to the average; here it applies to the

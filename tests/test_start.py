@@ -66,7 +66,7 @@ def test_what_measurements_say_against_a_config_is_said(
     doubts = [*list_doubts(config, occurrences)]
     assert [bool(re.search(message, doubt)) for doubt in doubts] == [True] * bool(message), doubts
     later = config.training.schedule_start + 1  # nothing of this may change any more
-    assert not [*list_doubts(config, occurrences, start=later)]
+    assert not [*list_doubts(config, occurrences, later)]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,13 @@ def list_doubts(
         yield from _doubt_schedule(config)
     if start == 0:
         yield from _doubt_run(config, occurrences, num_shapes)
+    steps = config.training.steps
+    later = [each.first for each in read_stages(config.data.stages) if each.first >= steps]
+    if later:
+        yield (
+            f"training.steps={steps} ends before the last {len(later)} of data.stages="
+            f"{config.data.stages}; give more than {later[-1]} steps to reach all of them"
+        )
 
 
 def _doubt_schedule(config: Config) -> Iterator[str]:
@@ -61,12 +68,6 @@ def _doubt_schedule(config: Config) -> Iterator[str]:
 
 def _doubt_run(config: Config, occurrences: float, num_shapes: int) -> Iterator[str]:
     training = config.training
-    later = [each.first for each in read_stages(config.data.stages) if each.first >= training.steps]
-    if later:
-        yield (
-            f"training.steps={training.steps} ends before the last {len(later)} of data.stages="
-            f"{config.data.stages}; give more than {later[-1]} steps to reach all of them"
-        )
     if not config.tokenizer.path and 0 < occurrences < FEW_OCCURRENCES:
         size, smaller = config.tokenizer.vocab_size, config.tokenizer.vocab_size * occurrences / 20
         yield (
