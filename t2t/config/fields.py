@@ -525,6 +525,9 @@ class Config(Fields):
     # options that these modules register, as `--config.plugin.NAME.FIELD=VALUE`: each name with a
     # `PluginOptions`, or with a dictionary while the module is not imported
     plugin: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # what a recipe that fits itself to its text was asked for, such as minutes=30, which it sets
+    # here itself; a run goes on with the same
+    wishes: str = ""
 
 
 # The type of each field that is no section, by its name, such as "model.d_model".
