@@ -137,7 +137,7 @@ def choose_lengths(choices: Choices, text: "TextFacts", subwords: "Subwords") ->
     usual = int(np.quantile(longer, 0.99, weights=text.uses, method="inverted_cdf"))
     step = math.lcm(32, data.length_multiple)
     longest = step * min(math.ceil(1.2 * usual / step), max(LONGEST // step, 1))
-    reason = f"99% of the {text.pairs:,} pairs have at most {usual:,}"
+    reason = f"99% of the {text.pairs:,} pairs have at most {usual:,} sub-words"
     choices.choose("data.max_length", longest, reason)
     choices.choose("data.packed_length", max(data.max_length, 2 * step), "several pairs a row")
     if not (longer <= data.max_length).any():
@@ -188,9 +188,10 @@ def choose_model(choices: Choices, epoch: int, vocab_size: int, size: str, secon
         reason = rows if tokens == least else f"so that the minutes pay for {FEWEST_STEPS:,} steps"
     choose("data.batch_tokens", tokens, reason)
     model, unused = size_model(choices, size), list_unused(config)
+    reason = f"size {size}{', as the minutes allow' * (size != sizes[-1])}"
     for field in ("d_model", "num_layers", "d_ff", "num_heads"):
-        reason = "not used" if f"model.{field}" in unused else f"size {size}"
-        choose(f"model.{field}", getattr(model, field), reason)
+        is_used = f"model.{field}" not in unused
+        choose(f"model.{field}", getattr(model, field), reason if is_used else "not used")
     positions = TUNED_EPOCHS * TUNED_EPOCH * (epoch / TUNED_EPOCH) ** STEPS_GROWTH
     steps = needed = max(positions / config.data.batch_tokens, SHORTEST)
     reason = "as many as the text needs"

@@ -70,7 +70,9 @@ class Choices:
 
     def describe(self) -> str:
         """Formats what was chosen: a line for each field, with its reason."""
-        return "\n".join(f"  {name:24}{value:>9}  {why}".rstrip() for name, value, why in self.rows)
+        width = max((len(value) for _, value, _ in self.rows), default=0)
+        lines = (f"  {name:24}{value:>{width}}  {why}" for name, value, why in self.rows)
+        return "\n".join(map(str.rstrip, lines))
 
 
 def show_number(value: float) -> str:

@@ -40,8 +40,9 @@ _NOTICEABLE = 0.01  # share of pairs that repeat another, or have equal sides
 # Two characters or more of one kind, in a word spelled by `_find_kind`: BPE merges them into one
 # piece, but never letters with digits or punctuation.
 _FORM = re.compile(r"([A-Z])(?:\1|m)+")
-# Scripts that write no spaces between words, and their characters a word: about 2 in Chinese and
-# Japanese, and 5 in Thai, Lao, Tibetan, Burmese, Khmer, Javanese and their relatives.
+# Scripts that write no spaces between words, with their characters a word: about 2 in Chinese and
+# Japanese, and 5 in Thai, Lao, Tibetan, Burmese, Khmer, Javanese and their relatives. What stands
+# between spaces is a word if it has less than two words have, as in text that was segmented.
 _UNSPACED = (
     (re.compile(f"[{UNSPACED}]"), 2),
     (
@@ -73,7 +74,9 @@ class TextFacts:
     words: int  # of the text that the vocabulary is trained on
     characters: int  # distinct ones
     symbols: int  # distinct ones: what stands between spaces
-    forms: int  # distinct words of two letters or digits and more: a limit for merges
+    # distinct words of two letters or digits and more, a limit for merges; what has no spaces
+    # between words counts as if all of them were distinct
+    forms: int
     tags: int  # of directions
     sample: tuple[Corpus, ...]  # weight: for how many pairs of that text each of its pairs stands
     uses: Float[np.ndarray, "n"]  # for how many pairs of an epoch each pair of the sample stands
@@ -139,7 +142,7 @@ def measure_text(data: DataConfig, tokenizer: TokenizerConfig) -> TextFacts:
         words=round(max(map(_estimate_words, sides))),
         characters=max(len(set("".join(words))) for words in sides),
         symbols=min(map(len, sides)),
-        forms=min(len(set(_find_forms(words))) for words in sides),
+        forms=min(round(_estimate_words(dict.fromkeys(_find_forms(words), 1))) for words in sides),
         tags=len(list_tags(data)),
         sample=tuple(sample),
         uses=uses,
@@ -223,10 +226,11 @@ def _count_words(
 
 def _estimate_words(counts: Mapping[str, float]) -> float:
     """Adds up the words of a text; what has no spaces between words counts by its characters."""
-    return sum(
-        count * max(sum(len(of.findall(word)) / most for of, most in _UNSPACED), 1)
-        for word, count in counts.items()
-    )
+    total = 0.0
+    for word, count in counts.items():
+        words = sum(len(script.findall(word)) / length for script, length in _UNSPACED)
+        total += count * (words if words >= 2 else 1)
+    return total
 
 
 def _find_forms(words: Iterable[str]) -> Iterator[str]:

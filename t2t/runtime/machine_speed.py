@@ -7,17 +7,15 @@ import functools
 import logging
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from t2t.runtime.jax_settings import enable_compilation_cache, has_gpu, has_tpu, list_plugins
-
-if TYPE_CHECKING:
-    import jax
 
 _log = logging.getLogger(__name__)
 
@@ -43,42 +41,66 @@ def may_have_accelerator() -> bool:
 
 @functools.cache
 def measure_speed() -> tuple[float, float]:
-    """Measures the devices that JAX uses, and starts JAX if they may be accelerators.
+    """Measures the devices that JAX uses.
 
     Returns:
         The FLOPs per second of a training step, and the seconds that each step adds.
     """
     if may_have_accelerator():
-        import jax
-
-        enable_compilation_cache()  # which JAX reads once, when the first program is compiled
-        if (device := jax.devices()[0]).platform != "cpu":
-            speed, count = _measure_device(device), jax.device_count()
+        name, flops = _ask_another_process() or measure_devices()
+        if flops:
             _log.info(
-                "%s multiplies %.3g TFLOP/s; it is assumed that training reaches %.0f%% of that on "
-                "each of %d, and that a step takes %g ms more",
-                device.device_kind, speed / 1e12, 100 * _SHARE_ACCELERATOR, count, 1000 * _LAUNCH,
+                "%s: products of bfloat16 reach %.3g TFLOP/s; assumed that training reaches %.0f%% "
+                "of it, and that each step takes %g ms more",
+                name, flops / 1e12, 100 * _SHARE_ACCELERATOR, 1000 * _LAUNCH,
             )  # fmt: skip
-            return _SHARE_ACCELERATOR * speed * count, _LAUNCH
+            return _SHARE_ACCELERATOR * flops, _LAUNCH
     left, right = np.ones((1024, 512), np.float32), np.ones((512, 512), np.float32)
     share = _SHARE_MIXED if multiplies_bfloat16() else _SHARE
     return share * 2 * left.size * len(right) / _time(lambda: left @ right, 50), 0.0
 
 
-def _measure_device(device: "jax.Device", size: int = 4096) -> float:
-    """Returns the FLOPs per second of large products of bfloat16 on a device."""
+def _ask_another_process() -> tuple[str, float] | None:
+    """Returns the result of `measure_devices` in a process of its own; None if it fails there.
+
+    This process may only start others that need the devices, as a sweep does, and JAX keeps their
+    memory. If JAX has started here, TPUs are not free for another process.
+    """
+    code = "from t2t.runtime import machine_speed as m; print(*m.measure_devices(), sep='\\n')"
+    environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment, capture_output=True, check=True, encoding="utf-8", timeout=120,
+        )  # fmt: skip
+        *_, name, flops = done.stdout.splitlines()
+        return name, float(flops)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def measure_devices(size: int = 4096) -> tuple[str, float]:
+    """Measures large products of bfloat16 on the devices that JAX uses; it starts JAX.
+
+    Returns:
+        The kind of the devices, and the FLOPs per second of all of them; 0 for CPUs.
+    """
     import jax
     import jax.numpy as jnp
 
-    count = 16  # about 2 TFLOP, so that the time to start them does not count
+    device, repeated = jax.devices()[0], 16  # so that the time to start does not count
+    if device.platform == "cpu":
+        return device.device_kind, 0.0
+    enable_compilation_cache()  # before the first program is compiled
 
     @jax.jit
     def multiply(x: jax.Array) -> jax.Array:
-        return jax.lax.fori_loop(0, count, lambda _, product: product @ x, x)
+        return jax.lax.fori_loop(0, repeated, lambda _, product: product @ x, x)
 
-    x = jax.device_put(jnp.eye(size, dtype=jnp.bfloat16), device)
+    x = jnp.eye(size, dtype=jnp.bfloat16)
     multiply(x).block_until_ready()  # compiles
-    return 2 * size**3 * count / _time(lambda: multiply(x).block_until_ready(), 3)
+    seconds = _time(lambda: multiply(x).block_until_ready(), 3)
+    return device.device_kind, 2 * size**3 * repeated / seconds * jax.device_count()
 
 
 def _time(run: Callable[[], object], count: int) -> float:
