@@ -52,9 +52,10 @@ STARTUP = 90  # seconds of the minutes for reading, compiling and validating
 # An epoch of so many target sub-words is read so often; the exponent is for larger ones.
 TUNED_EPOCH, TUNED_EPOCHS, STEPS_GROWTH = 400_000, 30, 0.75
 SHORTEST = 300  # steps of the training of a small text
-# The rate for up to so many steps of such a width, and exponents for more of them.
+# The rate for so many steps of such a width, and exponents for others; it grows no more below the
+# last number.
 PEAK, PEAK_STEPS, PEAK_WIDTH = 0.005, 1000, 128
-PEAK_DECAY, PEAK_NARROWING = 0.2, 0.25
+PEAK_DECAY, PEAK_NARROWING, PEAK_LEAST_STEPS = 0.2, 0.25, 700
 PEAK_OF_ADAM = 0.6  # times that of Muon
 
 
@@ -85,7 +86,9 @@ class TextConfig(OpenConfig):
         subwords, pieces, reason = find_vocabulary(choices, text)
         epoch = choose_lengths(choices, text, subwords)
         choose_vocabulary(choices, pieces, reason)
-        choose_model(choices, epoch, subwords.vocab_size, self.size, 60 * self.minutes)
+        seconds = 60 * self.minutes
+        choose_model(choices, epoch, subwords.vocab_size, self.size, seconds)
+        choose_steps(choices, epoch, subwords.vocab_size, seconds)
         choose_training(choices, epoch)
         choose_checkpoints(choices)
 
@@ -164,7 +167,7 @@ def choose_vocabulary(choices: Choices, pieces: int, reason: str) -> None:
 
 
 def choose_model(choices: Choices, epoch: int, vocab_size: int, size: str, seconds: float) -> None:
-    """Chooses size, batch and steps: as the text needs, or as the seconds allow."""
+    """Chooses size and batch: as the text needs, or as the seconds allow."""
     config, choose = choices.config, choices.choose
     wanted = LEAST_TOKENS * 2 ** round(clip(math.log2(epoch / 1e6) / 2, 0, 5))
     least, rows = count_least_tokens(config.data)
@@ -172,7 +175,7 @@ def choose_model(choices: Choices, epoch: int, vocab_size: int, size: str, secon
         least = wanted = config.data.batch_tokens
     tokens = max(wanted, least)
     sizes = [size] if size else [name for name in SIZES if epoch >= SIZES[name][2]]
-    size, left = sizes[-1], max(seconds - STARTUP, seconds / 4)
+    size = sizes[-1]
     if seconds:  # the largest size, and for it the largest batch, that get enough steps
         batches = [tokens >> n for n in range(6) if tokens >> n >= max(least, LEAST_TOKENS)]
         tried = [(name, batch) for name in reversed(sizes) for batch in batches or [tokens]]
@@ -180,7 +183,7 @@ def choose_model(choices: Choices, epoch: int, vocab_size: int, size: str, secon
         def pays(pair: tuple[str, int]) -> bool:
             name, batch = pair
             step = estimate_step(config, size_model(choices, name), batch, vocab_size)
-            return left / step >= FEWEST_STEPS
+            return count_training_seconds(seconds) / step >= FEWEST_STEPS
 
         size, tokens = next(filter(pays, tried), tried[-1])
     reason = f"{epoch:,} target sub-words an epoch"
@@ -192,15 +195,32 @@ def choose_model(choices: Choices, epoch: int, vocab_size: int, size: str, secon
     for field in ("d_model", "num_layers", "d_ff", "num_heads"):
         is_used = f"model.{field}" not in unused
         choose(f"model.{field}", getattr(model, field), reason if is_used else "not used")
+
+
+def choose_steps(choices: Choices, epoch: int, vocab_size: int, seconds: float) -> None:
+    """Chooses as many steps as the text needs, or as the seconds allow, but at most twice as many.
+
+    The time is said as well, but an accelerator is measured for the seconds alone.
+    """
+    if not choices.is_open("training.steps"):
+        return
+    config = choices.config
+    tokens = config.data.batch_tokens
     positions = TUNED_EPOCHS * TUNED_EPOCH * (epoch / TUNED_EPOCH) ** STEPS_GROWTH
-    steps = needed = max(positions / config.data.batch_tokens, SHORTEST)
-    reason = "as many as the text needs"
-    if seconds or not may_have_accelerator():  # JAX has not started yet, and only minutes start it
-        step = estimate_step(config, config.model, config.data.batch_tokens, vocab_size)
-        steps = min(left / step, 2 * needed) if seconds else needed
-        enough = ", twice as many as the text needs" if steps == 2 * needed else ""
-        reason = f"{describe_time(steps * step + STARTUP)} here{enough}"
-    choose("training.steps", max(int(round_to(steps)), 10), reason)
+    needed = max(positions / tokens, SHORTEST)
+    if not seconds and may_have_accelerator():
+        choices.choose("training.steps", int(round_to(needed)), "as many as the text needs")
+        return
+    step = estimate_step(config, config.model, tokens, vocab_size)
+    most = count_training_seconds(seconds) / step if seconds else needed
+    steps = max(int(round_to(min(most, 2 * needed))), 10)
+    enough = ", twice as many as the text needs" if most > 2 * needed else ""
+    choices.choose("training.steps", steps, f"{describe_time(steps * step + STARTUP)} here{enough}")
+
+
+def count_training_seconds(seconds: float) -> float:
+    """Returns what is left of the seconds for the steps."""
+    return max(seconds - STARTUP, seconds / 4)
 
 
 def count_least_tokens(data: DataConfig) -> tuple[int, str]:
@@ -261,7 +281,7 @@ def choose_training(choices: Choices, epoch: int) -> None:
         f"{show_number(epochs)} epochs",
     )
     peak = PEAK * (PEAK_WIDTH / width) ** PEAK_NARROWING
-    peak *= (PEAK_STEPS / max(steps, 700)) ** PEAK_DECAY
+    peak *= (PEAK_STEPS / max(steps, PEAK_LEAST_STEPS)) ** PEAK_DECAY
     if training.optimizer != "muon":
         peak *= PEAK_OF_ADAM
     is_noam = training.schedule == "noam"

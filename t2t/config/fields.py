@@ -525,8 +525,8 @@ class Config(Fields):
     # options that these modules register, as `--config.plugin.NAME.FIELD=VALUE`: each name with a
     # `PluginOptions`, or with a dictionary while the module is not imported
     plugin: dict[str, Any] = dataclasses.field(default_factory=dict)
-    # what a recipe that fits itself to its text was asked for, such as minutes=30, which it sets
-    # here itself; a run goes on with the same
+    # wishes with which a recipe fitted itself to its text, such as minutes=30; it sets them itself,
+    # and a run goes on with the same
     wishes: str = ""
 
 

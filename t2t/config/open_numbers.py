@@ -30,8 +30,10 @@ class _OpenName(str):
 OPEN = _OpenNumber(-1)
 OPEN_NAME = _OpenName("open")
 
-_OF_VOCABULARY = ("tokenizer.", "data.max_length")  # sentinels depend on the length
-_FILLED = ("model.dtype", "tokenizer.sentinels", "training.init_from")  # when a run starts
+# Fields that a vocabulary belongs to: how many sentinels it has depends on the length.
+_OF_VOCABULARY = ("tokenizer.", "data.max_length")
+# Fields for which the start of a run may fill in what their values stand for.
+_FILLED = ("model.dtype", "tokenizer.sentinels", "training.init_from")
 
 _log = logging.getLogger(__name__)
 
@@ -202,4 +204,4 @@ def _take_values(choices: Choices, workdir: Path) -> None:
         taken = [name for name in choices.left if name.startswith(_OF_VOCABULARY)]
     for name in taken:
         choices.choose(name, values[name])
-    choices.rows.clear()
+    choices.rows.clear()  # `describe` is of what is chosen now
