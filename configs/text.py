@@ -17,7 +17,7 @@ these learn it at all (benchmarks/LOG.md).
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,21 +31,32 @@ from t2t.config import (
     TrainingConfig,
 )
 from t2t.config.objective_rules import count_sentinels, is_text_alone
-from t2t.config.open_numbers import OPEN, OPEN_NAME, Choices, OpenConfig
-from t2t.runtime.machine_speed import measure_speed
+from t2t.config.open_numbers import OPEN, OPEN_NAME, Choices, OpenConfig, show_number
+from t2t.config.unused_fields import list_unused
+from t2t.runtime.machine_speed import may_have_accelerator, measure_speed
 
 if TYPE_CHECKING:
-    from t2t.data.text_facts import TextFacts
+    from t2t.data.text_facts import Subwords, TextFacts
 
 SIZES = {  # width; layers of each stack; the fewest target sub-words an epoch
     "small": (128, 4, 0),
     "medium": (256, 4, 3_000_000),
     "base": (512, 6, 30_000_000),
 }
+MERGES, MERGED_WORDS, MERGES_GROWTH = 8000, 700_000, 0.6  # of BPE; words; exponent of more words
 DROPOUT = (4, 0.0), (10, 0.1), (20, 0.2), (math.inf, 0.3)  # at most so many epochs, rate
 LEAST_TOKENS = 1024  # positions of a batch
+LONGEST = 1024  # sub-words of a sentence
 FEWEST_STEPS = 1000  # a size or a batch is taken only if the minutes pay for so many
 STARTUP = 90  # seconds of the minutes for reading, compiling and validating
+# An epoch of so many target sub-words is read so often; the exponent is for larger ones.
+TUNED_EPOCH, TUNED_EPOCHS, STEPS_GROWTH = 400_000, 30, 0.75
+SHORTEST = 300  # steps of the training of a small text
+# The rate for so many steps of such a width, and exponents for others; it grows no more below the
+# last number.
+PEAK, PEAK_STEPS, PEAK_WIDTH = 0.005, 1000, 128
+PEAK_DECAY, PEAK_NARROWING, PEAK_LEAST_STEPS = 0.2, 0.25, 700
+PEAK_OF_ADAM = 0.6  # times that of Muon
 
 
 @dataclasses.dataclass
@@ -54,6 +65,12 @@ class TextConfig(OpenConfig):
 
     minutes: float = 0.0  # of training on this machine; 0: as the text needs
     size: str = ""  # one of SIZES; empty: by the text, and the minutes
+
+    @property
+    def asked(self) -> str:
+        """The wishes but steps, which are a field of the run."""
+        wishes = {"minutes": self.minutes and f"{self.minutes:g}", "size": self.size}
+        return ",".join(f"{name}={value}" for name, value in wishes.items() if value)
 
     @property
     def machine_bound(self) -> str:
@@ -66,119 +83,191 @@ class TextConfig(OpenConfig):
 
         config = choices.config
         text = measure_text(config.data, config.tokenizer)
-        lengths = choose_vocabulary(choices, text)
-        epoch = choose_lengths(choices, text, lengths)
-        choose_model(choices, epoch, lengths.vocab_size, self.size, 60 * self.minutes)
+        subwords, pieces, reason = find_vocabulary(choices, text)
+        epoch = choose_lengths(choices, text, subwords)
+        choose_vocabulary(choices, pieces, reason)
+        seconds = 60 * self.minutes
+        choose_model(choices, epoch, subwords.vocab_size, self.size, seconds)
+        choose_steps(choices, epoch, subwords.vocab_size, seconds)
         choose_training(choices, epoch)
         choose_checkpoints(choices)
 
 
-class Lengths(NamedTuple):
-    """Sub-words of the sample's sentences, and the size of the vocabulary."""
+def find_vocabulary(choices: Choices, text: "TextFacts") -> tuple["Subwords", int, str]:
+    """Finds as many merges as make pieces about as frequent as in the recipes that were tuned.
 
-    src: np.ndarray
-    tgt: np.ndarray
-    vocab_size: int
-
-
-def choose_vocabulary(choices: Choices, text: "TextFacts") -> Lengths:
-    """Chooses as many merges as make pieces about as frequent as in the recipes that were tuned."""
+    Returns:
+        The sub-words of the sample, the number of pieces before sentinels are added, and the reason
+        for it.
+    """
     data, tokenizer = choices.config.data, choices.config.tokenizer
     if tokenizer.path or not choices.is_open("tokenizer.vocab_size"):
-        lengths = Lengths(*text.count_subwords(data, tokenizer))
-        choices.choose("tokenizer.vocab_size", TokenizerConfig.vocab_size, "not used")
-        return lengths
+        path = tokenizer.path or str(choices.vocabulary or "")
+        subwords = text.count_subwords(data, dataclasses.replace(tokenizer, path=path))
+        return subwords, TokenizerConfig.vocab_size, "not used"
     others = 4 + text.tags + tokenizer.sentinels  # pieces that stand for no text
     if tokenizer.kind == "symbols":
-        choices.choose("tokenizer.vocab_size", text.symbols + others, "the symbols of a sample")
-        return Lengths(*text.count_subwords(data, tokenizer))
+        pieces = text.symbols + others
+        own = dataclasses.replace(tokenizer, vocab_size=pieces)
+        return text.count_subwords(data, own), pieces, "the symbols of a sample"
     others += 1 + text.characters + 256 * tokenizer.byte_fallback  # 1: the space
-    merges = int(clip(8000 * (text.words / 700_000) ** 0.6, 200, 32_000))
+    merges = int(clip(MERGES * (text.words / MERGED_WORDS) ** MERGES_GROWTH, 200, 32_000))
     merges = int(clip(merges, 1, text.forms))
     for halved in (merges >> n for n in range(merges.bit_length())):
-        size = halved + others
-        size += -size % choices.config.mesh.tensor  # whose devices share its rows
-        own = dataclasses.replace(tokenizer, vocab_size=size)
+        pieces = halved + others
+        own = dataclasses.replace(tokenizer, vocab_size=pieces + count_devices(choices.config) - 1)
         try:
-            lengths = Lengths(*text.count_subwords(data, own))
+            subwords = text.count_subwords(data, own)
         except ConfigError:  # more than the text has, which few kinds of text do
             continue
         reason = f"{halved:,} merges for {text.words:,} words, {others:,} characters, bytes, ..."
-        choices.choose("tokenizer.vocab_size", size, reason)
-        return lengths
+        return subwords, pieces, reason
     raise ConfigError("no vocabulary fits this text; choose tokenizer.vocab_size")
 
 
-def choose_lengths(choices: Choices, text: "TextFacts", lengths: Lengths) -> int:
+def count_devices(config: Config) -> int:
+    """Returns over how many devices the mesh splits the vocabulary and the heads."""
+    return max(config.mesh.tensor, 1)  # -1: as many as there are; training checks whether that fits
+
+
+def choose_lengths(choices: Choices, text: "TextFacts", subwords: "Subwords") -> int:
     """Chooses the longest sentence; returns the target sub-words of an epoch.
 
     Rows are packed, so there is one batch shape, which compiles once.
     """
-    data, tokenizer = choices.config.data, choices.config.tokenizer
-    longer = np.maximum(lengths.src, lengths.tgt)
-    usual = float(np.quantile(longer, 0.99))
+    data = choices.config.data
+    longer = np.maximum(subwords.src, subwords.tgt)
+    usual = int(np.quantile(longer, 0.99, weights=text.uses, method="inverted_cdf"))
     step = math.lcm(32, data.length_multiple)
-    longest = min(step * math.ceil(1.2 * usual / step), 1024 // step * step)
-    choices.choose("data.max_length", longest, f"99% of the pairs have at most {usual:.0f}")
+    longest = step * min(math.ceil(1.2 * usual / step), max(LONGEST // step, 1))
+    reason = f"99% of the {text.pairs:,} pairs have at most {usual:,} sub-words"
+    choices.choose("data.max_length", longest, reason)
     choices.choose("data.packed_length", max(data.max_length, 2 * step), "several pairs a row")
-    if any(name == "tokenizer.vocab_size" for name, *_ in choices.rows) and not tokenizer.path:
-        tokenizer.vocab_size += max(count_sentinels(data) - tokenizer.sentinels, 0)
-    kept = lengths.tgt[longer <= data.max_length]
-    if not len(kept):
+    if not (longer <= data.max_length).any():
         raise ConfigError(
             f"all of the text is longer than data.max_length={data.max_length} sub-words, often "
-            f"{usual:.0f}; put one sentence on a line, or raise data.max_length"
+            f"{usual}; put one sentence on a line, or raise data.max_length"
         )
-    return max(round(float(kept.sum()) * text.pairs / len(longer)), 1)
+    if not (epoch := text.count_epoch(subwords, data)):
+        raise ConfigError(
+            f"no pair is left by data.max_length={data.max_length} and data.max_length_ratio="
+            f"{data.max_length_ratio:g}; raise them"
+        )
+    return epoch
+
+
+def choose_vocabulary(choices: Choices, pieces: int, reason: str) -> None:
+    """Chooses the vocabulary's size: with the sentinels that `data.max_length` asks for."""
+    tokenizer, devices = choices.config.tokenizer, count_devices(choices.config)
+    if not tokenizer.path:
+        pieces += max(count_sentinels(choices.config.data) - tokenizer.sentinels, 0)
+        # Symbols are no more than the text has.
+        pieces += -(pieces % devices) if tokenizer.kind == "symbols" else -pieces % devices
+    choices.choose("tokenizer.vocab_size", pieces, reason)
 
 
 def choose_model(choices: Choices, epoch: int, vocab_size: int, size: str, seconds: float) -> None:
-    """Chooses size, batch and steps: as the text needs, or as the seconds allow."""
+    """Chooses size and batch: as the text needs, or as the seconds allow."""
     config, choose = choices.config, choices.choose
-    least = config.data.rows_multiple * (config.data.packed_length or config.data.max_length)
-    tokens = LEAST_TOKENS * 2 ** round(clip(math.log2(epoch / 1e6) / 2, 0, 5))
+    wanted = LEAST_TOKENS * 2 ** round(clip(math.log2(epoch / 1e6) / 2, 0, 5))
+    least, rows = count_least_tokens(config.data)
     if not choices.is_open("data.batch_tokens"):
-        least = tokens = config.data.batch_tokens
-    tokens = max(tokens, least)
+        least = wanted = config.data.batch_tokens
+    tokens = max(wanted, least)
     sizes = [size] if size else [name for name in SIZES if epoch >= SIZES[name][2]]
-    size, left = sizes[-1], max(seconds - STARTUP, seconds / 4)
+    size = sizes[-1]
     if seconds:  # the largest size, and for it the largest batch, that get enough steps
         batches = [tokens >> n for n in range(6) if tokens >> n >= max(least, LEAST_TOKENS)]
         tried = [(name, batch) for name in reversed(sizes) for batch in batches or [tokens]]
 
         def pays(pair: tuple[str, int]) -> bool:
-            return left / estimate_step(config, *pair, vocab_size) >= FEWEST_STEPS
+            name, batch = pair
+            step = estimate_step(config, size_model(choices, name), batch, vocab_size)
+            return count_training_seconds(seconds) / step >= FEWEST_STEPS
 
         size, tokens = next(filter(pays, tried), tried[-1])
-    width, layers, _ = SIZES[size]
-    choose("data.batch_tokens", tokens, f"{epoch:,} target sub-words an epoch")
-    choose("model.d_model", width, f"size {size}")
-    width = config.model.d_model
-    given = None not in (config.model.encoder_layers, config.model.decoder_layers)
-    choose("model.num_layers", ModelConfig.num_layers if given else layers, f"size {size}")
-    choose("model.d_ff", 4 * width)
-    heads = [n for n in range(1, max(4, width // 64) + 1) if width % (2 * n) == 0]
-    choose("model.num_heads", heads[-1] if heads else 1)
-    step = estimate_step(config, size, config.data.batch_tokens, vocab_size)
-    needed = max(12e6 * (epoch / 4e5) ** 0.75 / config.data.batch_tokens, 300)
-    steps = min(left / step, 2 * needed) if seconds else needed
-    steps = max(int(round_to(steps)), 10)
-    choose("training.steps", steps, f"about {(steps * step + STARTUP) / 60:.2g} minutes here")
+    reason = f"{epoch:,} target sub-words an epoch"
+    if tokens != wanted:
+        reason = rows if tokens == least else f"so that the minutes pay for {FEWEST_STEPS:,} steps"
+    choose("data.batch_tokens", tokens, reason)
+    model, unused = size_model(choices, size), list_unused(config)
+    reason = f"size {size}{', as the minutes allow' * (size != sizes[-1])}"
+    for field in ("d_model", "num_layers", "d_ff", "num_heads"):
+        is_used = f"model.{field}" not in unused
+        choose(f"model.{field}", getattr(model, field), reason if is_used else "not used")
 
 
-def estimate_step(config: Config, size: str, tokens: int, vocab_size: int) -> float:
-    """Returns the seconds of a step, from the matrix products of a position.
+def choose_steps(choices: Choices, epoch: int, vocab_size: int, seconds: float) -> None:
+    """Chooses as many steps as the text needs, or as the seconds allow, but at most twice as many.
 
-    Without the products of embeddings: in encoder and decoder 4 and 8 of attention with d^2
-    weights, 2 of the feed-forward with 4 d^2, 6 with the keys of a row, and the logits.
+    The time is said as well, but an accelerator is measured for the seconds alone.
     """
-    width, layers, _ = SIZES[size]
-    width = config.model.d_model if config.model.d_model != OPEN else width
-    layers = config.model.num_layers if config.model.num_layers != OPEN else layers
-    keys = config.data.packed_length or config.data.max_length
-    products = layers * (28 * width**2 + 6 * width * keys) + width * vocab_size
+    if not choices.is_open("training.steps"):
+        return
+    config = choices.config
+    tokens = config.data.batch_tokens
+    positions = TUNED_EPOCHS * TUNED_EPOCH * (epoch / TUNED_EPOCH) ** STEPS_GROWTH
+    needed = max(positions / tokens, SHORTEST)
+    if not seconds and may_have_accelerator():
+        choices.choose("training.steps", int(round_to(needed)), "as many as the text needs")
+        return
+    step = estimate_step(config, config.model, tokens, vocab_size)
+    most = count_training_seconds(seconds) / step if seconds else needed
+    steps = max(int(round_to(min(most, 2 * needed))), 10)
+    enough = ", twice as many as the text needs" if most > 2 * needed else ""
+    choices.choose("training.steps", steps, f"{describe_time(steps * step + STARTUP)} here{enough}")
+
+
+def count_training_seconds(seconds: float) -> float:
+    """Returns what is left of the seconds for the steps."""
+    return max(seconds - STARTUP, seconds / 4)
+
+
+def count_least_tokens(data: DataConfig) -> tuple[int, str]:
+    """Returns the positions of the fewest rows that a batch may have, and how they come about."""
+    field = "packed_length" if data.packed_length else "max_length"
+    length = getattr(data, field)
+    return data.rows_multiple * length, f"{data.rows_multiple} rows of data.{field}={length}"
+
+
+def size_model(choices: Choices, size: str) -> ModelConfig:
+    """Returns the model with the values of a size in the fields that are open."""
+    config, (width, layers, _) = choices.config, SIZES[size]
+    if not choices.is_open("model.d_model"):
+        width = config.model.d_model
+    if "model.num_layers" in list_unused(config):
+        layers = ModelConfig.num_layers
+    # Heads of about 64, which both the key/value heads and the devices can share evenly.
+    unit = math.lcm(config.model.num_kv_heads or 1, count_devices(config))
+    heads = [n for n in range(unit, max(4, width // 64, unit) + 1, unit) if width % (2 * n) == 0]
+    values = {
+        "d_model": width,
+        "num_layers": layers,
+        "d_ff": 4 * width,
+        "num_heads": heads[-1] if heads else 1,
+    }
+    own: dict[str, Any] = {
+        field: value for field, value in values.items() if choices.is_open(f"model.{field}")
+    }
+    return dataclasses.replace(config.model, **own)
+
+
+def estimate_step(config: Config, model: ModelConfig, tokens: int, vocab_size: int) -> float:
+    """Returns the seconds of a step of full rows."""
+    from t2t.ops.flops import train_flops  # which imports JAX
+
+    length = config.data.packed_length or config.data.max_length
+    src_length = 1 if config.data.objective == "lm" else length  # whose source is empty
+    flops = train_flops(model, vocab_size, np.array([src_length]), np.array([length]))
     speed, extra = measure_speed()
-    return 6 * products * tokens * config.training.num_passes / speed + extra
+    return flops * tokens / length * config.training.num_passes / speed + extra
+
+
+def describe_time(seconds: float) -> str:
+    """Formats a time in minutes, from two hours on in hours, and from two days on in days."""
+    units = [("minutes", 60), ("hours", 3600), ("days", 86_400)]
+    unit, length = next((each for each in units[:0:-1] if seconds >= 2 * each[1]), units[0])
+    return f"about {show_number(float(round_to(seconds / length)))} {unit}"
 
 
 def choose_training(choices: Choices, epoch: int) -> None:
@@ -187,11 +276,14 @@ def choose_training(choices: Choices, epoch: int) -> None:
     steps, width = training.steps, choices.config.model.d_model
     epochs = steps * choices.config.data.batch_tokens / epoch
     choose(
-        "model.dropout", next(r for most, r in DROPOUT if epochs <= most), f"{epochs:.3g} epochs"
+        "model.dropout",
+        next(rate for most, rate in DROPOUT if epochs <= most),
+        f"{show_number(epochs)} epochs",
     )
-    peak = 0.005 * (1000 / max(steps, 700)) ** 0.2 * (128 / width) ** 0.25
+    peak = PEAK * (PEAK_WIDTH / width) ** PEAK_NARROWING
+    peak *= (PEAK_STEPS / max(steps, PEAK_LEAST_STEPS)) ** PEAK_DECAY
     if training.optimizer != "muon":
-        peak *= 0.6
+        peak *= PEAK_OF_ADAM
     is_noam = training.schedule == "noam"
     reason = "a factor" if is_noam else f"width {width}, {steps:,} steps"
     choose("training.learning_rate", 1.0 if is_noam else round_to(peak), reason)
@@ -207,9 +299,13 @@ def choose_checkpoints(choices: Choices) -> None:
     config, choose = choices.config, choices.choose
     search = config.decoding.strategy, config.decoding.mbr
     translates = not is_text_alone(config.data) and config.tokenizer.kind != "symbols"
-    is_scored = translates and search == ("beam", "none") and config.training.bleu_every != 0
-    given = [config.checkpoints.every, config.training.bleu_every]
-    every = next((n for n in given if n > 0), 0)
+    intervals = {
+        "checkpoints.every": config.checkpoints.every,
+        "training.bleu_every": config.training.bleu_every,
+    }
+    given = {name: value for name, value in intervals.items() if not choices.is_open(name)}
+    is_scored = translates and search == ("beam", "none") and given.get("training.bleu_every") != 0
+    every = next(filter(None, given.values()), 0)
     choose("training.validate_every", every or int(clip(config.training.steps // 10, 1, 1000)))
     every = every or 2 * config.training.validate_every
     choose("training.bleu_every", every if is_scored else 0)

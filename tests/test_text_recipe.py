@@ -1,31 +1,46 @@
 """The recipe for one's own text: what it chooses, and what it refuses."""
 
+import dataclasses
 import logging
-from collections.abc import Callable
+import random
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import pytest
 
 from configs import text
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import save_config
 from t2t.config.new_run_rules import check_effect
-from t2t.config.open_numbers import check_config
+from t2t.config.open_numbers import OPEN, check_config, list_open
 from t2t.data.corpus import DataError
 from t2t.data.corpus_sources import open_training
 from t2t.data.preparation import fill_tokenizer
+from t2t.data.text_facts import measure_text
 from t2t.data.tokenizer import train_vocabulary
+from t2t.runtime import machine_speed
+from t2t.runtime.mesh import check_divisibility
+from t2t.training.resume import check_run
 
 WORDS = [a + b + c for a in ("ka", "to", "mi", "su") for b in "rnlvt" for c in ("e", "ox", "una")]
+LATIN = "bdfghjklmnprstvz", "aeiou"  # consonants, vowels
 
 
-def write_text(folder: Path, pairs: int = 400, changes: str = "upper") -> None:
-    """Sentences of three to nine words; the target has them in capitals, or as `changes` says."""
-    lines = [
+def make_sentences(pairs: int) -> list[str]:
+    """Sentences of three to nine words."""
+    return [
         " ".join(WORDS[(n * k * k + n // 7) % len(WORDS)] for k in range(1, 4 + n % 7))
         for n in range(pairs)
     ]
+
+
+def write_text(folder: Path, pairs: int = 400, changes: str = "upper") -> None:
+    """Sentences whose target has them in capitals, or as `changes` says."""
+    lines = make_sentences(pairs)
     change: dict[str, Callable[[str], str]]
     change = {"upper": str.upper, "none": str, "moves": to_moves}
     (folder / "train.src").write_text("\n".join(lines) + "\n", "utf-8")
@@ -118,12 +133,144 @@ def test_minutes_bound_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert fit(tmp_path, "steps=70").training.steps == 70
 
 
-def test_run_goes_on_with_its_own_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("more", "fewer"),
+    [
+        ({"encoder_layers": 12, "decoder_layers": 12}, {"encoder_layers": 1, "decoder_layers": 1}),
+        ({"num_layers": 9}, {"encoder_layers": 9, "decoder_layers": 3}),
+        ({"kind": "transformer"}, {"kind": "decoder_only"}),
+        ({"feed_forward": "swiglu"}, {"feed_forward": "relu"}),
+        ({"feed_forward": "moe", "experts_per_token": 4}, {"feed_forward": "moe"}),
+        ({"d_ff": 4096}, {"d_ff": 512}),
+    ],
+    ids=str,
+)
+def test_minutes_are_those_of_the_model_that_is_trained(
+    more: dict[str, Any], fewer: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_text(tmp_path)
-    saved = fit(tmp_path, "minutes=10")
-    save_config(saved, tmp_path / "config.json")
+    monkeypatch.setattr(text, "measure_speed", lambda: (1e10, 0.0))
+    small, large = (
+        fit(tmp_path, "minutes=5,size=small", data__train_weights=(300.0,), **fields).training.steps
+        for fields in (
+            {f"model__{name}": value for name, value in each.items()} for each in (more, fewer)
+        )
+    )
+    assert small < large
+
+
+def test_equal_depths_take_equal_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the size or flags gave them, and whether the size had to be chosen by the minutes."""
+    write_text(tmp_path)
+    monkeypatch.setattr(text, "measure_speed", lambda: (1e11, 0.0))
+    recipe, weights = "minutes=30", (3000.0,)
+    chosen = fit(tmp_path, recipe, data__train_weights=weights)
+    depth = chosen.model.num_layers
+    given = fit(
+        tmp_path, recipe, data__train_weights=weights,
+        model__encoder_layers=depth, model__decoder_layers=depth,
+    )  # fmt: skip
+    assert given.training == chosen.training
+    assert given.model.d_model == chosen.model.d_model
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (95, "about 1.6 minutes"),
+        (6000, "about 100 minutes"),
+        (15_000, "about 4.2 hours"),
+        (170_000, "about 47 hours"),
+        (9e7, "about 1,000 days"),
+    ],
+)
+def test_time_is_said_in_a_unit_that_reads_well(seconds: float, shown: str) -> None:
+    assert text.describe_time(seconds) == shown
+
+
+def test_large_and_small_numbers_have_no_exponents(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_text(tmp_path)
+    with caplog.at_level(logging.INFO):
+        fit(tmp_path, "steps=100000000")
+        fit(tmp_path, data__train_weights=(1e6,))
+        fit(tmp_path, data__max_length=160)
+    assert not re.search(r"\de[-+]\d", caplog.text)
+    assert "8 rows of data.packed_length=160" in caplog.text
+
+
+def test_speed_is_that_of_the_devices_that_jax_uses(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A machine may have a GPU beside a JAX that cannot use it; then NumPy is measured."""
+    measure = machine_speed.measure_speed.__wrapped__
+    monkeypatch.setattr(machine_speed, "may_have_accelerator", lambda: True)
+    assert measure()[1] == 0.0
+    monkeypatch.setattr(machine_speed, "enable_compilation_cache", lambda: None)
+    device = SimpleNamespace(platform="gpu", device_kind="a chip")
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    name, flops = machine_speed.measure_devices(64)
+    assert (name, flops > 0) == ("a chip", True)
+    monkeypatch.setattr(machine_speed, "_ask_another_process", lambda: ("a chip", 1e12))
+    with caplog.at_level(logging.INFO):
+        assert measure()[0] < 1e12
+    assert "a chip: products of bfloat16 reach 1 TFLOP/s; assumed that" in caplog.text
+
+
+def test_accelerators_are_measured_for_minutes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as by `t2t.prepare`, which leaves them to others."""
+    write_text(tmp_path)
+    monkeypatch.setattr(text, "may_have_accelerator", lambda: True)
+    monkeypatch.setattr(text, "measure_speed", lambda: pytest.fail("measured"))
+    with caplog.at_level(logging.INFO):
+        fit(tmp_path)
+    assert "as many as the text needs" in caplog.text
+
+
+def begin_run(workdir: Path, config: Config, steps: int = 0) -> None:
+    """Saves what a run has: a config and a vocabulary, and perhaps a checkpoint."""
+    save_config(config, workdir / "config.json")
+    train_vocabulary(open_training(config.data), config.tokenizer, workdir / "vocab")
+    if steps:
+        (workdir / "checkpoints" / str(steps)).mkdir(parents=True)
+
+
+@pytest.mark.parametrize("steps", [0, 5])
+def test_run_goes_on_with_its_own_numbers(
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path)
+    saved = fit(tmp_path, "minutes=10,size=small")
+    begin_run(tmp_path, saved, steps)
     monkeypatch.setattr(text, "measure_speed", lambda: (1e20, 0.0))
-    assert check_config(make_recipe(tmp_path, "minutes=10"), tmp_path) == saved
+    for wishes in ("minutes=10,size=small", "size=small,minutes=10.0", ""):
+        assert check_config(make_recipe(tmp_path, wishes), tmp_path) == saved
+    for wishes in ("minutes=20,size=small", "minutes=10,size=base", "size=small"):
+        with pytest.raises(ConfigError, match=r"began with minutes=10,size=small and has its") as e:
+            check_config(make_recipe(tmp_path, wishes), tmp_path)
+        assert "\n" not in str(e.value)
+
+
+def test_run_without_vocabulary_chooses_anew(tmp_path: Path) -> None:
+    """Such as one of wrong files, which was stopped at once."""
+    write_text(tmp_path, 150)
+    save_config(fit(tmp_path, "size=medium"), tmp_path / "config.json")
+    write_text(tmp_path, 4000)
+    for wishes in ("", "size=base", "steps=30"):
+        assert check_config(make_recipe(tmp_path, wishes), tmp_path) == fit(tmp_path, wishes)
+
+
+def test_run_without_checkpoint_keeps_its_vocabulary_if_a_flag_is_new(tmp_path: Path) -> None:
+    write_text(tmp_path)
+    first = fit(tmp_path)
+    begin_run(tmp_path, first)
+    config = check_config(make_recipe(tmp_path, model__d_model=64, training__steps=3000), tmp_path)
+    assert config.tokenizer == first.tokenizer
+    assert (config.model.d_ff, config.training.warmup_steps) == (256, 300)
+    check_run(tmp_path, config, {})
 
 
 @pytest.mark.parametrize(
@@ -171,6 +318,10 @@ def test_wrong_wish_is_refused(wishes: str, message: str) -> None:
         {"model__d_model": 100},
         {"model__encoder_layers": 3, "model__decoder_layers": 1},
         {"mesh__tensor": 4, "mesh__data": 1},
+        {"mesh__tensor": 8, "mesh__data": 1},
+        {"mesh__tensor": 4, "model__num_kv_heads": 4, "model__feed_forward": "moe"},
+        {"mesh__tensor": 8, "tokenizer__kind": "symbols"},
+        {"mesh__tensor": 4, "data__objective": "span_corruption", "data__train_src": ()},
         {"training__bleu_every": 0},
         {"training__validate_every": 30},
         {"training__schedule": "noam", "training__optimizer": "adam"},
@@ -186,6 +337,8 @@ def test_numbers_fit_other_kinds_of_vocabularies_and_models(
     check_effect([config], fields)  # as a notebook does
     own = fill_tokenizer(config).tokenizer
     train_vocabulary(open_training(config.data, own), own, tmp_path / "vocab")
+    mesh: Any = SimpleNamespace(shape={"data": 1, "fsdp": 1, "tensor": config.mesh.tensor})
+    check_divisibility(config, mesh)
     save_config(config, tmp_path / "config.json")
     assert check_config(make_recipe(tmp_path, **fields), tmp_path) == config  # it goes on
 
@@ -203,6 +356,11 @@ def test_vocabulary_is_one_that_the_text_fills(tmp_path: Path) -> None:
         ({"data__max_length": 2}, "all of the text is longer than data.max_length=2 sub-words"),
         ({"tokenizer__kind": "bep"}, "tokenizer.kind='bep' is unknown"),
         ({"data__train_src": ()}, "data.train_src has 0 files"),
+        # The number that stands for an open one is no value of a field that has another one.
+        ({"data__num_shapes": -1}, "data.num_shapes=-1 must be positive"),
+        ({"model__dropout": -1.0}, "model.dropout=-1.0 must"),
+        ({"training__steps": -1}, "training.steps=-1 must be positive"),
+        ({"checkpoints__best_metric": "open"}, "checkpoints.best_metric='open' is unknown"),
     ],
 )
 def test_wrong_values_are_refused_before_others_are_chosen(
@@ -211,3 +369,190 @@ def test_wrong_values_are_refused_before_others_are_chosen(
     write_text(tmp_path)
     with pytest.raises(ConfigError, match=message):
         fit(tmp_path, **fields)
+
+
+def test_values_like_those_of_open_fields_are_taken(tmp_path: Path) -> None:
+    write_text(tmp_path)
+    recipe = make_recipe(tmp_path, mesh__data=1, mesh__fsdp=-1, training__warmup_steps=OPEN)
+    recipe.data.cache_directory = str(tmp_path / "open")
+    assert list_open(dataclasses.replace(recipe)) == list_open(text.get_config())
+    config = check_config(recipe)
+    assert (config.mesh.fsdp, config.data.cache_directory) == (-1, str(tmp_path / "open"))
+
+
+def make_words(consonants: str, vowels: str, number: int = 1200) -> Iterator[str]:
+    """Distinct words of two to four syllables."""
+    draw = random.Random(0)
+    seen = set[str]()
+    while len(seen) < number:
+        pairs = [(draw.randrange(16), draw.randrange(5)) for _ in range(draw.randint(2, 4))]
+        word = "".join(consonants[first] + vowels[second] for first, second in pairs)
+        if word not in seen:
+            seen.add(word)
+            yield word
+
+
+def write_script(folder: Path, consonants: str, vowels: str, space: str = " ") -> None:
+    """Pairs whose target is in a script, and whose source is in Latin letters."""
+    draw = random.Random(1)
+    choices = [draw.choices(range(1200), k=draw.randint(3, 9)) for _ in range(1500)]
+    sides = {"src": (make_words(*LATIN), " "), "tgt": (make_words(consonants, vowels), space)}
+    for side, (made, between) in sides.items():
+        words = [*made]
+        lines = [between.join(words[n] for n in sentence) for sentence in choices]
+        (folder / f"train.{side}").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def count_from(first: int, number: int) -> str:
+    """Characters in the order of Unicode."""
+    return "".join(map(chr, range(first, first + number)))
+
+
+SCRIPTS = {  # consonants and vowels
+    "Devanagari": (count_from(0x915, 16), count_from(0x93E, 5)),
+    "Bengali": (count_from(0x995, 16), "\u09be\u09bf\u09c0\u09c1\u09c2"),
+    "Tamil": ("கஙசஞடணதநபமயரலவழள", "\u0bbe\u0bbf\u0bc0\u0bc1\u0bc2"),
+    "Ethiopic": (count_from(0x1200, 16), count_from(0x1240, 5)),
+    "Hebrew with points": (count_from(0x5D0, 16), count_from(0x5B4, 5)),
+    "Latin with combining accents": ("bdfghjklmnprstvz", count_from(0x300, 5)),
+    "N'Ko": (count_from(0x7CA, 16), count_from(0x7EB, 5)),
+    "Khmer": (count_from(0x1780, 16), count_from(0x17B6, 5)),
+    "Braille": (count_from(0x2801, 16), count_from(0x2820, 5)),
+    "emoji": (count_from(0x1F600, 16), count_from(0x1F3FB, 5)),
+    "emoji with joiners": (count_from(0x1F600, 16), "\u200d\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd"),
+    "letters beyond 65,536": (count_from(0x10400, 16), count_from(0x10428, 5)),
+}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_choice_is_that_of_the_same_text_in_latin_letters(
+    script: tuple[str, str], shared: bool, tmp_path: Path
+) -> None:
+    fields: dict[str, Any] = {
+        "data__train_weights": (300.0,),  # so much that words limit the vocabulary
+        "tokenizer__shared": shared,
+        "model__tie_embeddings": "all" if shared else "decoder",
+    }
+    latin = "BDFGHJKLMNPRSTVZ", "AEIOU"
+    found = []
+    for consonants, vowels in (latin, script):
+        write_script(tmp_path, consonants, vowels)
+        found.append(fit(tmp_path, **fields))
+    expected, config = found
+    assert config.tokenizer.vocab_size == pytest.approx(expected.tokenizer.vocab_size, rel=0.05)
+    assert config.training.steps == pytest.approx(expected.training.steps, rel=0.05)
+    assert config.data.max_length == expected.data.max_length
+
+
+@pytest.mark.parametrize(
+    ("script", "space"),
+    [
+        (SCRIPTS["Khmer"], ""),
+        (SCRIPTS["Khmer"], "\u200b"),
+        ((count_from(0x0E01, 16), count_from(0x0E34, 5)), ""),
+        ((count_from(0x0E81, 16), count_from(0x0EB4, 5)), ""),
+        ((count_from(0x1000, 16), count_from(0x102D, 5)), ""),
+        ((count_from(0x0F40, 16), count_from(0x0F71, 5)), "\u0f0b"),
+    ],
+    ids=["Khmer", "Khmer with invisible spaces", "Thai", "Lao", "Burmese", "Tibetan"],
+)
+def test_words_without_spaces_are_counted_beside_a_language_with_spaces(
+    script: tuple[str, str], space: str, tmp_path: Path
+) -> None:
+    write_script(tmp_path, *script, space)
+    data = make_recipe(tmp_path).data
+    tokenizer = fit(tmp_path).tokenizer
+    words = measure_text(data, tokenizer).words
+    write_script(tmp_path, *script)  # the same words between spaces
+    assert words == pytest.approx(measure_text(data, tokenizer).words, rel=0.3)
+
+
+def test_words_of_chinese_are_two_characters(tmp_path: Path) -> None:
+    write_script(tmp_path, count_from(0x4E00, 16), count_from(0x4F00, 5), "")
+    data = make_recipe(tmp_path).data
+    lines = {side: (tmp_path / f"train.{side}").read_text("utf-8") for side in ("src", "tgt")}
+    expected = len(lines["src"].split()) + len(lines["tgt"].replace("\n", "")) / 2
+    assert measure_text(data, fit(tmp_path).tokenizer).words == pytest.approx(expected, rel=0.01)
+
+
+def write_corpora(folder: Path) -> dict[str, Any]:
+    """15 long pairs, 5 without a target, and 2,000 short ones."""
+    lines = make_sentences(2000)
+    long = [" ".join(lines[n : n + 9]) for n in range(20)]
+    upper = [line.upper() for line in lines], [line.upper() for line in long[:15]] + [""] * 5
+    for side, (short, longer) in {"src": (lines, long), "tgt": upper}.items():
+        (folder / f"long.{side}").write_text("\n".join(longer) + "\n", "utf-8")
+        (folder / f"short.{side}").write_text("\n".join(short) + "\n", "utf-8")
+    return {
+        f"data__train_{side}": tuple(str(folder / f"{name}.{side}") for name in ("long", "short"))
+        for side in ("src", "tgt")
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "share"),
+    [
+        ({"train_weights": (1400.0, 1.0)}, 21_000 / 23_000),
+        ({"stages": ("1400,1",)}, 21_000 / 23_000),
+        ({"stages": ("100: 2000,0", "200: 800,2", "1400,1")}, 21_000 / 23_000),
+        ({"temperature": 1e6}, 1500 / 3500),
+    ],
+    ids=["weights", "one stage", "stages", "temperature"],
+)
+def test_sample_counts_as_an_epoch_does(
+    fields: dict[str, Any], share: float, tmp_path: Path
+) -> None:
+    """Long pairs are less than 1% of the files, but so many of an epoch."""
+    files = write_corpora(tmp_path)
+    config = fit(tmp_path, **files, **{f"data__{name}": value for name, value in fields.items()})
+    facts = measure_text(config.data, config.tokenizer)
+    assert facts.uses[:15].sum() / facts.uses.sum() == pytest.approx(share, rel=0.01)
+    plain = fit(tmp_path, **files)
+    assert plain.data.max_length < config.data.max_length
+    assert plain.training.steps < config.training.steps
+
+
+def test_vocabulary_is_fitted_to_the_words_that_it_is_trained_on(tmp_path: Path) -> None:
+    """Each corpus counts as often as its weight says, and with stages once."""
+    files = write_corpora(tmp_path)
+    lengths = {
+        name: [
+            len(line.split()) for line in (tmp_path / f"{name}.tgt").read_text("utf-8").split("\n")
+        ]
+        for name in ("long", "short")
+    }
+    words = {name: 2 * sum(found) for name, found in lengths.items()}  # of both sides
+    for fields, weight in (
+        ({"data__train_weights": (1400.0, 1.0)}, 1400),
+        ({"data__stages": ("10: 1,1", "0,1")}, 1),
+    ):
+        recipe = make_recipe(tmp_path, **files, **fields)
+        found = measure_text(recipe.data, fit(tmp_path, **files).tokenizer).words
+        assert found == weight * words["long"] + words["short"]
+
+
+def test_pairs_without_one_side_do_not_count(tmp_path: Path) -> None:
+    write_text(tmp_path, 1500)
+    expected = fit(tmp_path)
+    for side, line in {"src": "ka to\n", "tgt": " \u200b\n"}.items():
+        with (tmp_path / f"train.{side}").open("a", encoding="utf-8") as file:
+            file.write(1500 * line)
+    config = fit(tmp_path)
+    assert (config.tokenizer, config.training) == (expected.tokenizer, expected.training)
+    write_text(tmp_path, 90)
+    for side, line in {"src": "ka to\n", "tgt": "\n"}.items():
+        with (tmp_path / f"train.{side}").open("a", encoding="utf-8") as file:
+            file.write(30 * line)
+    with pytest.raises(DataError, match="90 sentence pairs are too few"):
+        fit(tmp_path)
+
+
+def test_pairs_that_training_drops_do_not_count(tmp_path: Path) -> None:
+    write_text(tmp_path, 1500)
+    for side, line in {"src": "ka to " * 12, "tgt": "KA TO " * 3}.items():
+        with (tmp_path / f"train.{side}").open("a", encoding="utf-8") as file:
+            file.write(1500 * f"{line}\n")
+    assert fit(tmp_path, data__max_length_ratio=3.0).training.steps < fit(tmp_path).training.steps
+    with pytest.raises(ConfigError, match=r"data.max_length_ratio=0.1; raise them"):
+        fit(tmp_path, data__max_length_ratio=0.1)

@@ -7,6 +7,7 @@ forcing or, for BLEU, with beam search.
 import functools
 import sys
 import tempfile
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -250,19 +251,19 @@ def profile_heads(
     tallies = {stack: RoleTally(stack) for stack in HeadWeights._fields}
     computed = compute_pair_weights(translator, params, pairs)
     for (src, tgt), weights in zip(vocabulary.encode_pairs(pairs), computed, strict=True):
-        sources = _describe_keys(vocabulary.src, src, sample and sample.src_counts)
-        targets = _describe_keys(vocabulary.tgt, [BOS_ID, *tgt[:-1]], sample and sample.tgt_counts)
+        sources = describe_keys(vocabulary.src, src, sample and sample.src_counts)
+        targets = describe_keys(vocabulary.tgt, [BOS_ID, *tgt[:-1]], sample and sample.tgt_counts)
         for stack, keys in zip(HeadWeights._fields, (sources, targets, sources), strict=True):
             tallies[stack].add(getattr(weights, stack), keys)
     return {stack: tally.profiles() for stack, tally in tallies.items()}
 
 
-def _describe_keys(
+def describe_keys(
     tokenizer: Tokenizer, ids: list[int], counts: Counter[int] | None
 ) -> AttendedTokens:
     """Returns the separators and, with the `counts` of all sub-words, the rare tokens of `ids`."""
     marked = [
-        tokenizer.is_control(token) or not any(map(str.isalnum, piece))
+        tokenizer.is_control(token) or not any(unicodedata.category(c)[0] in "LMN" for c in piece)
         for token, piece in zip(ids, tokenizer.pieces(ids), strict=True)
     ]
     separators = np.array(marked)

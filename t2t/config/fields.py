@@ -528,6 +528,9 @@ class Config(Fields):
     # options that these modules register, as `--config.plugin.NAME.FIELD=VALUE`: each name with a
     # `PluginOptions`, or with a dictionary while the module is not imported
     plugin: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # wishes with which a recipe fitted itself to its text, such as minutes=30; it sets them itself,
+    # and a run goes on with the same
+    wishes: str = ""
 
 
 # The type of each field that is no section, by its name, such as "model.d_model".

@@ -18,7 +18,7 @@ from ml_collections.config_flags.tuple_parser import TupleParser
 from t2t.config.field_types import FieldType
 from t2t.config.fields import Config, ConfigError, DataConfig, Fields, explain_attribute, flatten
 from t2t.config.files import complete_options
-from t2t.config.open_numbers import Choices, OpenConfig, check_config
+from t2t.config.open_numbers import OpenConfig, check_config, has_begun, list_open
 from t2t.config.recipes import find_recipe
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
@@ -179,10 +179,10 @@ def read_config(
             f"get_config() of the recipe returned {type(config).__name__}, not t2t.config.Config"
         )
     if isinstance(config, OpenConfig) and (wish := config.machine_bound):
-        has_begun = workdir is not None and (workdir / "config.json").exists()
         # processes of one computation, or of a sweep's job array
         several = any(_is_given(name) for name in ("distributed", "coordinator", "index"))
-        if not has_begun and (several or not trains_here):
+        is_new = workdir is None or not has_begun(workdir)
+        if is_new and (several or not trains_here):
             raise ConfigError(
                 f"{recipe}: {wish} are those of the machine that trains, and of one process; "
                 "choose steps=NUMBER"
@@ -207,4 +207,4 @@ def read_recipe() -> tuple[str, dict[str, Any]]:
 def read_chosen(config: Config) -> dict[str, Any]:
     """Returns the values of `read_config`'s result that the recipe had left open."""
     values, recipe = flatten(config), flags.FLAGS["config"].value
-    return {name: values[name] for name in Choices(recipe).list_open()} if recipe else {}
+    return {name: values[name] for name in list_open(recipe)} if recipe else {}

@@ -2,11 +2,12 @@
 
 Such a recipe returns a subclass of `OpenConfig`, with `OPEN` in place of numbers and `OPEN_NAME` in
 place of names. Flags may set some of them. `check_config` lets the method `fit` choose the others
-when a run begins. From then on the run's config has them all, and none is chosen again.
+when a run begins. Once the run has a vocabulary or a checkpoint, its config has them all.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,48 +16,79 @@ from t2t.config.fields import Config, ConfigError, DataConfig, Fields, flatten, 
 from t2t.config.files import build_config, complete_options, load_config
 from t2t.config.rules import check_fields, validate
 
-# Sizes of a mesh and options of plugins have these values as well; no recipe leaves those open.
-OPEN = -1
-OPEN_NAME = "open"
+
+class _OpenNumber(int):
+    """A number of its own type, since a flag may give a field the same value."""
+
+
+class _OpenName(str):
+    """A name of its own type, for the same reason."""
+
+    __slots__ = ()
+
+
+OPEN = _OpenNumber(-1)
+OPEN_NAME = _OpenName("open")
+
+# Fields that a vocabulary belongs to: how many sentinels it has depends on the length.
+_OF_VOCABULARY = ("tokenizer.", "data.max_length")
+# Fields for which the start of a run may fill in what their values stand for.
+_FILLED = ("model.dtype", "tokenizer.sentinels", "training.init_from")
 
 _log = logging.getLogger(__name__)
+
+
+def _is_open(value: object) -> bool:
+    return isinstance(value, _OpenNumber | _OpenName)
+
+
+def list_open(recipe: Config) -> list[str]:
+    """Returns the names of the fields that a recipe leaves open, such as "model.dropout"."""
+    return [name for name, value in flatten(recipe).items() if _is_open(value)]
 
 
 class Choices:
     """A config whose open values are filled in, each with a reason."""
 
-    def __init__(self, config: Config):
-        """`choose` changes `config`."""
+    def __init__(self, config: Config, left: Collection[str]):
+        """`choose` changes `config`, and removes the name from those that are left."""
         self.config = config
+        self.left = [*left]  # names of fields without a value of their own
+        self.vocabulary: Path | None = None  # the one that the run has already
         self.rows: list[tuple[str, str, str]] = []  # field, value, reason
 
     def is_open(self, name: str) -> bool:
         """Returns whether a field, such as "model.dropout", has no value yet."""
-        section, _, field = name.partition(".")
-        return getattr(getattr(self.config, section), field) in (OPEN, OPEN_NAME)
+        return name in self.left
 
     def choose(self, name: str, value: float | str, reason: str = "") -> None:
         """Sets a field if it is open."""
         if self.is_open(name):
+            self.left.remove(name)
             section, _, field = name.partition(".")
             setattr(getattr(self.config, section), field, value)
-            formats = {float: ".2g", int: ","}
-            shown = format(value, formats.get(type(value), ""))
+            shown = value if isinstance(value, str) else show_number(value)
             self.rows.append((name, shown, reason))
 
     def describe(self) -> str:
         """Formats what was chosen: a line for each field, with its reason."""
-        return "\n".join(f"  {name:24}{value:>9}  {why}".rstrip() for name, value, why in self.rows)
+        width = max((len(value) for _, value, _ in self.rows), default=0)
+        lines = (f"  {name:24}{value:>{width}}  {why}" for name, value, why in self.rows)
+        return "\n".join(map(str.rstrip, lines))
 
-    def list_open(self) -> list[str]:
-        """Returns the names of the fields that are open."""
-        names = (name for name in flatten(self.config) if "." in name)
-        own = (name for name in names if not name.startswith(("mesh.", "plugin.")))
-        return [name for name in own if self.is_open(name)]
+
+def show_number(value: float) -> str:
+    """Formats a number for a reader: an integer whole, others with three digits, no exponent."""
+    return f"{value:,}" if isinstance(value, int) else f"{Decimal(f'{value:.3g}'):,f}"
 
 
 class OpenConfig(Config):
     """A config with open values; it may have fields that `Config` has not, for `fit` to read."""
+
+    @property
+    def asked(self) -> str:
+        """The wishes that `fit` follows, such as "minutes=30"; they become `Config.wishes`."""
+        return ""
 
     @property
     def machine_bound(self) -> str:
@@ -78,11 +110,13 @@ def check_config(
 ) -> Config:
     """Returns a copy of a config that Python has made, with checked types and rules.
 
-    Open values are those of the run in `workdir`, if it has begun. Else they are chosen and logged,
-    after a call of `fetch`, which may bring the text here.
+    Open values are those of the run in `workdir`, if it has a checkpoint, or a vocabulary and the
+    same other values. Else they are chosen and logged, after a call of `fetch`, which may bring the
+    text here; a vocabulary is kept.
 
     Raises:
-        ConfigError: it is no `Config`, or as `build_config` and `validate`.
+        ConfigError: it is no `Config`, the run began with other wishes, or as `build_config` and
+            `validate`.
         DataError: no values can be chosen for its text.
     """
     if type(config) is not Config and not isinstance(config, OpenConfig):
@@ -96,12 +130,28 @@ def check_config(
     sections = vars(Config(**values)).items()
     built = complete_options(
         build_config(
-            {n: vars(value) if isinstance(value, Fields) else value for n, value in sections}
+            {n: _drop_open(value) if isinstance(value, Fields) else value for n, value in sections}
         )
     )
     if isinstance(config, OpenConfig):
         _fill_open_values(built, config, workdir, fetch)
     return validate(built)
+
+
+def _drop_open(section: Fields) -> dict[str, Any]:
+    """Returns the values of a section's fields that are not open; the others get defaults."""
+    return {name: value for name, value in vars(section).items() if not _is_open(value)}
+
+
+def _has_checkpoint(workdir: Path) -> bool:
+    folder = workdir / "checkpoints"
+    return folder.exists() and any(path.name.isdecimal() for path in folder.iterdir())
+
+
+def has_begun(workdir: Path) -> bool:
+    """Returns whether the run has a checkpoint or a vocabulary, so that it has its numbers."""
+    has_vocabulary = any((workdir / "vocab").glob("*.model"))
+    return (workdir / "config.json").exists() and (has_vocabulary or _has_checkpoint(workdir))
 
 
 def _fill_open_values(
@@ -111,23 +161,47 @@ def _fill_open_values(
     fetch: Callable[[DataConfig], None] | None,
 ) -> None:
     """Sets the open values of a config as `check_config` says."""
-    choices = Choices(config)
-    left = choices.list_open()
-    if workdir and (workdir / "config.json").exists():
-        saved = flatten(load_config(workdir / "config.json"))
-        for name in left:
-            choices.choose(name, saved[name])
-        _log.info("the recipe's open fields are as in %s", workdir / "config.json")
-        return
-    if not left:
+    choices = Choices(config, list_open(recipe))
+    config.wishes = recipe.asked
+    if workdir and has_begun(workdir):
+        _take_values(choices, workdir)
+    if not choices.left:
         return  # as in a row of a sweep, which has the values of its base
-    check_fields(config, without=left)
+    check_fields(config, without=choices.left)
     if problems := text_problems(config.data):
         raise ConfigError("\n".join(problems))
     if fetch:
         fetch(config.data)
     recipe.fit(choices)
-    if left := choices.list_open():
-        raise ConfigError(f"the recipe chose no value for {', '.join(left)}")
+    if choices.left:
+        raise ConfigError(f"the recipe chose no value for {', '.join(choices.left)}")
     if choices.rows:
         _log.info("chosen for this text:\n%s", choices.describe())
+
+
+def _take_values(choices: Choices, workdir: Path) -> None:
+    """Fills in the values of a run that has begun.
+
+    Without a checkpoint another value of the other fields may call for other choices: then only
+    those are taken that belong to the vocabulary.
+    """
+    config, path = choices.config, workdir / "config.json"
+    saved = load_config(path)
+    if config.wishes and config.wishes != saved.wishes:
+        raise ConfigError(
+            f"{workdir} began with {saved.wishes or 'no wishes'} and has its numbers, so "
+            f"{config.wishes} cannot change them; leave that out, or choose another --workdir"
+        )
+    config.wishes = saved.wishes
+    values, given = flatten(saved), flatten(config)
+    others = given.keys() - {*choices.left, *_FILLED}
+    is_same = all(values.get(name) == given[name] for name in others)
+    if _has_checkpoint(workdir) or is_same:
+        taken = [*choices.left]
+        _log.info("the recipe's open fields are as in %s", path)
+    else:
+        choices.vocabulary = workdir / "vocab"
+        taken = [name for name in choices.left if name.startswith(_OF_VOCABULARY)]
+    for name in taken:
+        choices.choose(name, values[name])
+    choices.rows.clear()  # `describe` is of what is chosen now

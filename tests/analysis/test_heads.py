@@ -1,10 +1,13 @@
 """Roles of heads by hand-made weights, and heads of the model, switched off one at a time."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
 
-from t2t.analysis.head_importance import list_heads, switch_off
+from t2t.analysis.head_importance import describe_keys, list_heads, switch_off
 from t2t.analysis.head_roles import AttendedTokens, Profile, RoleTally, find_rare
 from t2t.model.interface import merge
 from tests import reference
@@ -54,6 +57,15 @@ def test_diagonal_of_cross_attention_runs_from_corner_to_corner() -> None:
     weights[[0, 1, 2], [0, 3, 5]] = 1
     assert judge("cross", weights, AttendedTokens(NO_MARKS)).role == "diagonal"
     assert judge("cross", weights[::-1], AttendedTokens(NO_MARKS)).role == "mixed (diagonal)"
+
+
+def test_vowel_sign_alone_is_no_separator() -> None:
+    """Of text that BPE cut into consonants and signs; a danda ends a sentence."""
+    tokenizer: Any = SimpleNamespace(
+        is_control=lambda token: token == 0, pieces=lambda ids: ["<s>", "▁क", "ि", "।", "3"]
+    )
+    found = describe_keys(tokenizer, [*range(5)], None).separators
+    assert found.tolist() == [True, False, False, True, False]
 
 
 @pytest.mark.parametrize("stack", ["encoder", "cross"])
