@@ -1,9 +1,10 @@
 """Continues prompts, or fills gaps: `python -m t2t.generate --workdir=RUN < in.txt > out.txt`.
 
-Each input line is a prompt, and gives an output line: the prompt and what follows it. It needs a
-model of data.objective=lm. Standard input and output, --n_best, --scores and --input are those of
-t2t.translate; scores are those of what follows the prompt. On a terminal a single output is written
-while it grows, if it is sampled or --beam_size is 1.
+Each input line is a prompt, and gives an output line: the prompt, as it was written, and what
+follows it. An empty line gives a whole text. It needs a model of data.objective=lm. Standard input
+and output, --n_best, --scores and --input are those of t2t.translate; scores are those of what
+follows the prompt. On a terminal a single output is written while it grows, if it is sampled or
+--beam_size is 1.
 
 With --fill each line is a text with gaps, and gives the whole text: <extra_id_0>, <extra_id_1>, ...
 for a model of span_corruption, [MASK] for one of masked_lm. With --scores two columns follow for
@@ -37,7 +38,7 @@ class GenerationRequest(ModelRequest, Lines, Plugins):
 
 def main(request: GenerationRequest) -> int:
     """Continues prompts or fills gaps; returns the exit status."""
-    from t2t.api.fill_gaps import make_filler
+    from t2t.api.fill_gaps import check_given, make_filler
     from t2t.api.line_translator import LineTranslator
     from t2t.decoding.continuation import Continuer
     from t2t.decoding.translator import Translator
@@ -47,8 +48,9 @@ def main(request: GenerationRequest) -> int:
     enable_compilation_cache()
 
     def make(model: RunModel) -> Translator:
+        check_given(model.config.data.objective, request.decoding)
         if request.fill:
-            return make_filler(model, model.config, request.decoding)
+            return make_filler(model, model.config)
         return Continuer(model.config, model.vocabulary, model.members, request.stop)
 
     return process_lines(

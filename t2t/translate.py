@@ -14,6 +14,7 @@ After Ctrl-C, which loses nothing, or a kill the same command goes on where it w
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Annotated
 
 from t2t.api.line_program import Lines, process_lines
@@ -32,6 +33,14 @@ class TranslationRequest(ModelRequest, Backend, MetricX, Lines, Plugins):
     alignments: bool = False
     # with --alignments: decoder layer, from 1; default: last but one
     alignment_layer: Annotated[PositiveInt, Flag(needs="alignments")] | None = None
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields what does not go together."""
+        yield from super().list_problems()
+        if self.prefixes and self.backend != "jax":
+            yield f"--prefixes needs --backend=jax, not {self.backend}; leave out one of them"
+        if self.metricx and self.decoding.get("mbr") != "metricx":
+            yield "--metricx is for --mbr=metricx; leave it out"
 
 
 def main(request: TranslationRequest) -> int:

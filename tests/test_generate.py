@@ -1,5 +1,7 @@
 """Models of text alone: prompts continued, gaps filled, texts scored."""
 
+import contextlib
+import dataclasses
 import os
 import pty
 import re
@@ -14,24 +16,33 @@ import numpy as np
 import pytest
 
 import t2t
-from t2t.api.fill_gaps import encode_marked
+from t2t.api import line_program
+from t2t.api.fill_gaps import encode_marked, make_filler
+from t2t.api.line_program import LiveText
+from t2t.api.line_translator import LineTranslator, translate_bulk, translate_lines
 from t2t.api.run import Run
 from t2t.api.text_scorer import TextScorer
-from t2t.config.fields import ConfigError
+from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID
-from t2t.data.corpus import DataError
-from t2t.data.tokenizer import Vocabulary
+from t2t.data.corpus import DataError, ListCorpus
+from t2t.data.tokenizer import Vocabulary, train_vocabulary
+from t2t.decoding.bulk import BulkPart, find_inputs
+from t2t.decoding.continuation import Continuer
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import merge
 from tests import programs
 from tests.programs import make_environment
-from tests.tiny_run import make_run
+from tests.tiny_run import PAIRS, make_run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 PROMPTS = ["Zwei Hunde", "Ein", "Der alte Mann, der Fisch verkauft, schläft.", "Nichts"]
+# Vocabularies that spell some characters as UNK, or in another way.
+NO_BYTES: dict[str, Any] = {"byte_fallback": False, "vocab_size": 80}
+SYMBOLS: dict[str, Any] = {"kind": "symbols", "vocab_size": 24}
+LOWER: dict[str, Any] = {"lowercase": True, "vocab_size": 330}
 SAMPLING: dict[str, Any] = {"strategy": "sampling", "temperature": 0.5}
 
 
@@ -125,9 +136,41 @@ def test_output_ends_before_the_first_stop_string_behind_the_prompt(lm: Path) ->
         run.generate(["Ein"], stop=[""])
 
 
-def test_prompts_that_cannot_be_continued_are_refused(lm: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="prompt 2 is empty; give the beginning of a text"):
-        t2t.load(lm).generate(["Ein", " \u200b"])
+def test_empty_prompt_is_the_beginning_of_a_text(lm: Path) -> None:
+    run = t2t.load(lm)
+    for [found] in run.generate_n_best(["", "Ein", " "], 1, **SAMPLING)[::2]:
+        log_probs = compute_log_probs(run, [*found.ids])
+        np.testing.assert_allclose(found.log_prob, log_probs.sum(), rtol=1e-5, atol=1e-5)
+        assert found.text.strip() == run.decode([found.ids])[0].strip()
+    lines = generate(lm, given="Ein\n\nZwei\n").stdout.splitlines()
+    assert lines == run.generate(["Ein", "", "Zwei"])
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "stop", "message"),
+    [
+        ({}, "\n", r"the stop string '\\n': the vocabulary spells it ' '; change it"),
+        ({}, "a  b", "the vocabulary spells it 'a b'"),
+        (LOWER, "Hund", "the vocabulary spells it 'hund'"),
+        (NO_BYTES, "1 €", "the vocabulary lacks '1€'"),
+        (SYMBOLS, "?", "the vocabulary lacks '[?]'"),
+        ({}, "€", ""),  # bytes may spell it
+        (SYMBOLS, "und ", ""),  # a part of a symbol, and the space between two
+        (NO_BYTES | {"lowercase": True}, "hund", ""),
+    ],
+)
+def test_stop_string_that_no_output_holds_is_refused(
+    tmp_path: Path, tokenizer: dict[str, Any], stop: str, message: str
+) -> None:
+    config = dataclasses.replace(TokenizerConfig(), **{"vocab_size": 330} | tokenizer)
+    vocabulary = train_vocabulary([ListCorpus("toy", PAIRS)], config, tmp_path)
+    model = ModelConfig(kind="decoder_only", num_layers=1, d_model=16, d_ff=32, num_heads=2)
+    refused = pytest.raises(ConfigError, match=message) if message else contextlib.nullcontext()
+    with refused:
+        Continuer(Config(model=model, data=DataConfig(objective="lm")), vocabulary, stop=[stop])
+
+
+def test_prompt_that_is_too_long_is_refused(tmp_path: Path) -> None:
     positions = {"position": "learned", "max_positions": 512}
     short = t2t.load(
         make_run(tmp_path / "short", "lm", model={"kind": "decoder_only", **positions})
@@ -148,7 +191,7 @@ def test_prompts_that_cannot_be_continued_are_refused(lm: Path, tmp_path: Path) 
         ("lm", "fill", "Ein", "trains no model to fill gaps; use t2t.generate without --fill"),
         ("spans", "fill", "Ein", r"has the gaps \(none\); write <extra_id_0>, <extra_id_1>, "),
         ("spans", "fill", 2 * "<extra_id_0>", "has the gaps <extra_id_0>, <extra_id_0>; write <e"),
-        ("spans", "fill", "".join(f"<extra_id_{n}>" for n in range(15)), "gaps .*<extra_id_14>; w"),
+        ("spans", "fill", "".join(f"<extra_id_{n}>" for n in range(15)), "15 gaps, .* knows 14; f"),
     ],
 )
 def test_runs_and_texts_of_other_kinds_are_refused(
@@ -163,6 +206,8 @@ def test_flags_that_do_not_fit_are_refused(lm: Path, masked: Path) -> None:
     for run, flags, message in (
         (lm, ["--fill", "--stop=a"], "--stop is not for --fill; leave it out"),
         (masked, ["--fill", "--beam_size=2"], "decoding.beam_size=2 is not used by"),
+        (masked, ["--fill", "--n_best=0"], "--n_best=0 must be positive"),
+        (lm, ["--max_source_length=9"], "decoding.max_source_length=9 is not used by"),
     ):
         command = "t2t.generate", f"--workdir={run}"
         assert message in programs.refuse(*command, *flags, given=b"Ein\n")
@@ -199,7 +244,7 @@ runpy.run_module("t2t.generate", run_name="__main__", alter_sys=True)
 
 
 def test_terminal_shows_a_text_while_it_grows(lm: Path) -> None:
-    """Its whole is what a pipe gets; an empty line is no prompt."""
+    """Its whole is what a pipe gets; an empty line that is typed is no prompt."""
     flags = ["--strategy=sampling", "--max_extra_length=40"]
     [line] = generate(lm, *flags, given="Ein").stdout.splitlines()
     terminal, stdio = pty.openpty()
@@ -222,11 +267,22 @@ def test_terminal_shows_a_text_while_it_grows(lm: Path) -> None:
         os.close(number)
 
 
-def test_bulk_refuses_a_bad_line_before_anything_is_written(lm: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text("Ein\n\nZwei\n")
+def test_line_with_a_stop_string_comes_once_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may begin the string waits, as do white space before it and parts of characters."""
+    shown: list[str] = []
+    monkeypatch.setattr(line_program, "_write", shown.append)
+    live = LiveText(len("den") - 1)
+    for text in ("Die", "Die Frau hat de", "Die Frau hat d\ufffd\ufffd"):
+        live.show(text)
+    live.finish("Die Frau hat\n")
+    assert shown == ["D", "ie Frau hat", "", "\n"]
+
+
+def test_bulk_refuses_a_bad_line_before_anything_is_written(spans: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("Ein <extra_id_0>\n\nZwei\n")
     flags = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out", "--shard_lines=1"]
-    done = generate(lm, *flags)
-    assert "in.txt: prompt 2 is empty" in done.stderr
+    done = generate(spans, "--fill", *flags)
+    assert "in.txt: text 2 has the gaps (none)" in done.stderr
     assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
 
 
@@ -267,6 +323,36 @@ def test_text_around_gaps_has_the_sub_words_that_it_has_without(
     found = encode_marked(vocabulary.src, parts, ids[: len(parts) - 1])
     assert [*filter(ids.__contains__, found)] == ids[: len(parts) - 1]
     assert "".join(vocabulary.src.pieces(found)).replace("▁", " ") == expected
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "parts", "expected"),
+    [
+        (SYMBOLS, ["Hunde ", ". Ein"], "▁Hunde<0>▁.▁Ein"),
+        (SYMBOLS, ["Hunde ", "Ein"], "▁Hunde<0>▁Ein"),
+        (NO_BYTES, ["Ein ", "€ Ein"], "▁Ein<0><unk>▁Ein"),
+        (NO_BYTES, ["€", "€n"], "▁<unk><0><unk>n"),
+    ],
+)
+def test_what_touches_a_gap_is_read(
+    tmp_path: Path, tokenizer: dict[str, Any], parts: list[str], expected: str
+) -> None:
+    config = dataclasses.replace(TokenizerConfig(sentinels=1), **tokenizer)
+    corpus = ListCorpus("toy", [("Hunde .", "Ein .")] * 9 + PAIRS)
+    own = train_vocabulary([corpus], config, tmp_path).src
+    spelled = "".join(own.pieces(encode_marked(own, parts, own.sentinel_ids)[:-1]))
+    assert spelled.replace("<extra_id_0>", "<0>") == expected
+
+
+def test_bytes_that_fill_neighbouring_masks_are_one_character(
+    masked: Path,
+) -> None:
+    run = t2t.load(masked)
+    euro = run.vocabulary.tgt.encode_behind("€")
+    filler = make_filler(run._model, run.config)
+    [[piece]] = filler._cut_all(["Ein [MASK][MASK][MASK] [MASK]"], None, 0)
+    assert len(euro) == 3
+    assert filler._insert(piece, [*([token] for token in euro), [euro[0]]]) == "Ein € \ufffd"
 
 
 def test_masks_have_the_best_sub_words_of_one_pass(masked: Path) -> None:
@@ -313,3 +399,93 @@ def test_sources_are_for_models_that_read_them(lm: Path, run: Path) -> None:
         of_text.check_sources(given=True, listed=False)
     with pytest.raises(ConfigError, match="--src is missing; name the file"):
         of_pairs.check_sources(given=False, listed=False)
+
+
+@pytest.mark.parametrize(
+    ("objective", "tokenizer", "unknown"),
+    [
+        ("lm", NO_BYTES, ["'€' (2 times)", "'5'", "'猫'"]),
+        ("lm", SYMBOLS, ["'€'", "'5'", "'Preis:'", "'HUNDE'"]),
+        ("lm", LOWER, []),
+        ("masked_lm", NO_BYTES, ["'€' (2 times)", "'5'", "'猫'"]),
+        ("masked_lm", SYMBOLS, ["'€'", "'5'", "'Preis:'", "'HUNDE'"]),
+        ("span_corruption", NO_BYTES | {"lowercase": True}, ["'€' (2 times)", "'5'", "'猫'"]),
+        ("translation", NO_BYTES, ["'€' (2 times)", "'5'", "'猫'"]),
+    ],
+)
+def test_the_users_text_stays_as_it_is_and_what_is_unknown_is_named(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    objective: str,
+    tokenizer: dict[str, Any],
+    unknown: list[str],
+) -> None:
+    kind = {"lm": "decoder_only", "masked_lm": "encoder_only"}.get(objective, "transformer")
+    sections = {
+        "model": {"kind": kind},
+        "tokenizer": tokenizer,
+        "decoding": {"max_extra_length": 40 if objective == "translation" else 4},
+    }
+    run = t2t.load(make_run(tmp_path / "run", objective, **sections))
+    text, search = "Preis:  5 € 猫 HUNDE €?", dict[str, Any](beam_size=1)
+    if objective == "lm":
+        assert run.generate([text], **search)[0].startswith(text)
+    elif objective == "translation":
+        assert run.translate(["Dogs climb."], prefixes=[text], **search)[0].startswith(text)
+    else:
+        mark, search = ("[MASK]", {}) if objective == "masked_lm" else ("<extra_id_0>", search)
+        for start, end in (("Preis:  5 € 猫 ", " HUNDE €?"), ("Preis:  5 € 猫", "HUNDE €?")):
+            caplog.clear()
+            [found] = run.fill(start + mark + end, **search)
+            assert found.text.startswith(start)
+            assert found.text.endswith(end)
+            assert found.text[len(start) : -len(end)].strip() == found.gaps[0].text
+    named = [each for each in caplog.messages if "vocabulary lacks" in each]
+    assert len(named) == bool(unknown)
+    assert all(each in named[0] for each in unknown)
+
+
+def test_samples_of_each_file_differ_and_those_of_the_first_are_a_pipes(
+    lm: Path, tmp_path: Path
+) -> None:
+    """In any number of parts, and also if a file is added in front of the others later."""
+    lines, search = b"Ein\nEin\nZwei\n", SAMPLING | {"temperature": 2.0, "max_extra_length": 9}
+    request = ModelRequest((lm,), decoding=search)
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(lines)
+
+    def generate_files(names: str, output: str, *parts: BulkPart) -> dict[str, str]:
+        for part in parts:
+            inputs = find_inputs([str(tmp_path / name) for name in names], tmp_path / output)
+            translator = LineTranslator(request, make=make_continuer)
+            translate_bulk(translator, inputs, part, 2, scored=False)
+        return {path.name: path.read_text("utf-8") for path in (tmp_path / output).glob("?")}
+
+    whole = generate_files("bc", "whole", BulkPart())
+    assert whole["b"] != whole["c"]
+    assert len({*whole["b"].splitlines(), *whole["c"].splitlines()}) == 6
+    assert generate_files("bc", "parts", BulkPart(1, 2), BulkPart(0, 2)) == whole
+    more = generate_files("abc", "whole", BulkPart())
+    assert {name: more[name] for name in whole} == whole
+    assert more["a"] not in whole.values()
+    piped = translate_lines(
+        LineTranslator(request, make=make_continuer), iter(lines.splitlines(True))
+    )
+    assert [found.text for [found] in piped] == whole["b"].splitlines()
+
+
+def make_continuer(model: RunModel) -> Continuer:
+    return Continuer(model.config, model.vocabulary, model.members)
+
+
+def test_number_of_samples_is_that_of_the_outputs(lm: Path, masked: Path) -> None:
+    run = t2t.load(lm)
+    assert len(run.generate_n_best(["Ein"], 2, num_samples=2, **SAMPLING)[0]) == 2
+    with pytest.raises(ConfigError, match="num_samples=5, but n_best=2 says how many"):
+        run.generate_n_best(["Ein"], 2, num_samples=5, **SAMPLING)
+    with pytest.raises(ConfigError, match="n_best=0 must be positive"):
+        t2t.load(masked).fill("Ein [MASK]", 0)
+    given: dict[str, Any]
+    for given in ({"max_source_length": 9}, {"split_sentences": "yes"}):
+        with pytest.raises(ConfigError, match=f"{next(iter(given))}=.* is not used by .*'lm', wh"):
+            run.generate(["Ein"], **given)

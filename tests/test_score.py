@@ -1,6 +1,7 @@
 """t2t.score: log-probabilities of translations, and lists reranked by them."""
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from t2t.decoding.translation import format_lines
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
 from tests import programs
-from tests.tiny_run import PAIRS
+from tests.tiny_run import PAIRS, make_run
 
 BEAM: dict[str, float | str] = {"beam_size": 3}
 
@@ -54,6 +55,23 @@ def test_program_prints_a_score_for_each_pair_and_each_sub_word(run: Path, loade
         assert sum(values) == pytest.approx(float(total), abs=1e-4)
         assert len(pieces.split()) == len(values) == len(loaded.vocabulary.tgt.encode([tgt])[0])
         assert pieces.endswith("</s>")
+
+
+def test_characters_that_the_model_does_not_know_are_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizer = {"byte_fallback": False, "vocab_size": 90}
+    run = t2t.load(make_run(tmp_path / "run", tokenizer=tokenizer))
+    pairs = [("Two € dogs", "Zwei 猫€"), ("A girl", "Ein"), ("€", "Hunde")]
+    message = "3 lines hold 4 characters that the vocabulary lacks, .*: '€' \\(3 times\\), '猫'$"
+    for call in (
+        lambda: run.score(pairs),
+        lambda: [*TextScorer(RunModel(ModelRequest((run.workdir,)))).score(iter(pairs))],
+    ):
+        caplog.clear()
+        call()
+        [found] = [each for each in caplog.messages if "vocabulary lacks" in each]
+        assert re.search(message, found)
 
 
 @pytest.mark.parametrize(("share", "reverse"), [(0.0, False), (1.0, False), (0.25, True)])

@@ -79,6 +79,7 @@ def make_vocabulary(size: Size) -> Vocabulary:
     tokenizer = types.SimpleNamespace(
         vocab_size=size.vocab_size,
         decode=lambda sentences: [" ".join(map(str, ids)) for ids in sentences],
+        decode_behind=lambda ids: " ".join(map(str, ids)),
     )
     vocabulary = types.SimpleNamespace(
         src=tokenizer,

@@ -16,6 +16,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.files import override
 from t2t.data.batch import find_limit, group_by_length, pad_sentences
 from t2t.data.corpus import DataError
+from t2t.data.unknown_characters import UnknownCharacters
 from t2t.decoding.bulk import BulkPart, process_files
 from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.requests import ModelRequest
@@ -220,12 +221,15 @@ def export_states(
     selected = encoder.select(restored)
     del restored  # the host needs no room for a large decoder
     longest, counts = model.config.data.max_length, np.zeros(3, int)
+    unknown = UnknownCharacters()
 
     with jax.set_mesh(model.mesh):
         params = encoder.place(selected)
 
         def process(lines: list[bytes], first: int) -> bytes:
-            ids = model.vocabulary.src.encode([*decode_lines(iter(lines), first)])
+            texts = [*decode_lines(iter(lines), first)]
+            unknown.count(model.vocabulary.src, texts)
+            ids = model.vocabulary.src.encode(texts)
             lengths = np.array([*map(len, ids)])
             counts[:] += [(lengths > longest).sum(), (lengths > encoder.limit).sum(), len(lengths)]
             return b"".join(format_safetensors(vars(encoder.encode(params, ids))))
@@ -235,6 +239,7 @@ def export_states(
         finally:  # also after Ctrl-C: the next start counts its own lines
             longer, too_long, total = counts.tolist()
             warn_of_long_sentences(longer - too_long, total, longest)
+            unknown.warn()
             if too_long:
                 _log.warning(
                     "%d of %d lines have no states: they have more than %d sub-words with EOS",

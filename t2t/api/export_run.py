@@ -55,6 +55,11 @@ def export(
     with _draft_new(output) as draft:
         vocabulary.save(draft / "vocab")
         write_model(config.model, params, pieces, draft, quantization)
+    if config.data.direction_tags == "both":
+        _log.warning(
+            "data.direction_tags='both': CTranslate2 needs the tag of each side, such as <2en> as "
+            "the first token of a source and target_prefix=[['<2de>']]"
+        )
 
 
 def _export_hugging_face(

@@ -15,33 +15,53 @@ from t2t.data.batch import EOS_ID
 from t2t.data.corpus import DataError
 from t2t.data.sentences import clean_sentence
 from t2t.data.tokenizer import SENTINEL, Tokenizer
-from t2t.decoding.translation import Gap, SourcePiece, Translation, clean_line
+from t2t.decoding.translation import (
+    Gap,
+    SourcePiece,
+    Translation,
+    clean_line,
+    insert,
+    keep_line,
+)
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import RunModel
 from t2t.model.interface import Params
 
 
-def make_filler(model: RunModel, config: Config, given: Mapping[str, object]) -> "GapFiller":
-    """Creates what fills gaps as the model has learned it; `given` are fields of decoding.
+def check_given(objective: str, given: Mapping[str, object]) -> None:
+    """Raises ConfigError if a model of text does not use a field of decoding that was given."""
+    match objective:
+        case "masked_lm":
+            unused, why = given.keys() - {"batch_size"}, "whose masks are filled without a search"
+        case "lm":
+            unused, why = {"max_source_length", "split_sentences"}, "which reads prompts whole"
+        case "span_corruption":
+            unused, why = {"split_sentences"}, "which fills gaps of whole texts"
+        case _:
+            return
+    if names := sorted(name for name in unused if given.get(name) is not None):
+        raise ConfigError(
+            f"decoding.{names[0]}={given[names[0]]!r} is not used by data.objective={objective!r}, "
+            f"{why}; leave it out"
+        )
+
+
+def make_filler(model: RunModel, config: Config) -> "GapFiller":
+    """Creates what fills gaps as the model has learned it.
 
     Raises:
-        ConfigError: the model fills no gaps, or not by these fields.
+        ConfigError: the model fills no gaps.
     """
-    if config.data.objective != "masked_lm":
-        return GapFiller(model, config)
-    if unused := sorted({name for name in given if given[name] is not None} - {"batch_size"}):
-        raise ConfigError(
-            f"decoding.{unused[0]}={given[unused[0]]!r} is not used by data.objective='masked_lm', "
-            "whose masks are filled without a search; leave it out"
-        )
-    return MaskFiller(model, config)
+    masked = config.data.objective == "masked_lm"
+    return MaskFiller(model, config) if masked else GapFiller(model, config)
 
 
 class GapFiller(Translator):
     """Fills left-out spans: translates a text with sentinels into the spans.
 
-    An output's text is the whole text; its score and sub-words are those of the spans. The log P of
-    a gap is that of its sub-words and of what ends it, the next sentinel or EOS, in float32.
+    An output's text is the whole text, around the gaps as it was given; its score and sub-words are
+    those of the spans. The log P of a gap is that of its sub-words and of what ends it, the next
+    sentinel or EOS, in float32.
     """
 
     mark, example = SENTINEL.format(r"\d+"), "<extra_id_0>, <extra_id_1>, ... in this order"
@@ -77,6 +97,12 @@ class GapFiller(Translator):
         measured = iter(map(self._measure_gaps, both, scores))
         return [[next(measured) for _ in own] for own in found]
 
+    def _count_unknown(self, sentences: Sequence[str], prefixes: Sequence[str] | None) -> None:
+        super()._count_unknown([re.sub(self.mark, " ", text) for text in sentences], prefixes)
+
+    def _make_watch(self, piece: SourcePiece) -> None:
+        """Shows nothing: what stands behind a gap is known before the gap is filled."""
+
     def list_marks(self, count: int) -> tuple[list[str], list[int]]:
         """The marks that a text with so many gaps has, and their ids."""
         ids = self._sentinels[:count]
@@ -90,6 +116,11 @@ class GapFiller(Translator):
         for number, text in enumerate(sentences, start=first):
             marks = re.findall(self.mark, text)
             wanted, ids = self.list_marks(len(marks))
+            if len(ids) < len(marks):
+                raise DataError(
+                    f"text {number + 1} has {len(marks)} gaps, but the model knows {len(ids)}; "
+                    "fill them in several texts"
+                )
             if not marks or marks != wanted:
                 raise DataError(
                     f"text {number + 1} has the gaps {', '.join(marks) or '(none)'}; write "
@@ -101,7 +132,8 @@ class GapFiller(Translator):
                     f"text {number + 1} has {len(row)} sub-words with EOS, but may have "
                     f"{self.max_source_length} (decoding.max_source_length); shorten it"
                 )
-            pieces.append([SourcePiece(row, ids[:1], number)])
+            given = re.split(self.mark, keep_line(text))
+            pieces.append([SourcePiece(row, ids[:1], number, text=text, given=given)])
         return pieces
 
     def _find_spans(self, ids: Sequence[int]) -> dict[int, slice]:
@@ -110,12 +142,25 @@ class GapFiller(Translator):
         return {ids[n]: slice(n + 1, stop) for n, stop in itertools.pairwise(ends)}
 
     def _make_text(self, piece: SourcePiece, ids: list[int]) -> str:
-        spans = self._find_spans(ids)
-        parts = (ids[spans[token]] if token in spans else [token] for token in piece.ids)
-        return self._decode(itertools.chain(*parts))
+        spans, sentinels = self._find_spans(ids), self._sentinels[: len(piece.given) - 1]
+        return self._insert(piece, [ids[spans.get(token, slice(0))] for token in sentinels])
 
-    def _decode(self, ids: Any) -> str:
-        [text] = self.vocabulary.tgt.decode([[*ids]])
+    def _insert(self, piece: SourcePiece, filled: Sequence[list[int]]) -> str:
+        """The text of a piece with its gaps filled; those without text between are decoded as one.
+
+        Bytes that fill several masks may be one character.
+        """
+        given, written, run = [piece.given[0]], list[str](), list[int]()
+        for number, (ids, after) in enumerate(zip(filled, piece.given[1:], strict=True), start=1):
+            run += ids
+            if after or number == len(filled):
+                given.append(after)
+                written.append(self.vocabulary.tgt.decode_behind(run))
+                run = []
+        return insert(given, written)
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        [text] = self.vocabulary.tgt.decode([ids])
         return clean_line(text)
 
     def _measure_gaps(
@@ -145,7 +190,11 @@ class MaskFiller(GapFiller):
         self, params: Params, sentences: Sequence[str], n_best: int, **options: Any
     ) -> list[list[Translation]]:
         """As in `GapFiller`; a score is the sum of the masks' log P."""
-        rows = [piece.ids for [piece] in self._cut_all(sentences, None, options.get("first", 0))]
+        if n_best < 1:
+            raise ConfigError(f"n_best={n_best} must be positive")
+        pieces = [own for [own] in self._cut_all(sentences, None, options.get("first", 0))]
+        self._count_unknown(sentences, None)
+        rows = [piece.ids for piece in pieces]
         mask, words = self._sentinels[0], np.array(self.vocabulary.tgt.word_ids)
         masks = [(n, at) for n, ids in enumerate(rows) for at, t in enumerate(ids) if t == mask]
         found: list[list[dict[int, tuple[int, float]]]]  # of each output: place -> sub-word, log P
@@ -155,27 +204,30 @@ class MaskFiller(GapFiller):
             best = words[np.argsort(-log_probs[words], kind="stable")[:n_best]]
             for output, token in zip(found[n], best.tolist(), strict=True):
                 output[at] = token, float(log_probs[token])
-        return [
-            [self._make_output(ids, each) for each in own]
-            for ids, own in zip(rows, found, strict=True)
+        outputs = [
+            [self._make_output(piece, each) for each in own]
+            for piece, own in zip(pieces, found, strict=True)
         ]
+        self._count_lengths([best for best, *_ in outputs])
+        return outputs
 
-    def _make_output(self, source: list[int], found: dict[int, tuple[int, float]]) -> Translation:
-        ids = tuple(found[at][0] if at in found else token for at, token in enumerate(source))
-        gaps = tuple(Gap(self._decode([token]), p) for _, (token, p) in sorted(found.items()))
-        total = sum(gap.log_prob for gap in gaps)
-        return Translation(self._decode(ids), total, total, len(gaps), ids=ids, gaps=gaps)
+    def _make_output(self, piece: SourcePiece, found: dict[int, tuple[int, float]]) -> Translation:
+        ids = tuple(found[at][0] if at in found else token for at, token in enumerate(piece.ids))
+        filled = [each for _, each in sorted(found.items())]
+        gaps = tuple(Gap(self._decode([token]), log_prob) for token, log_prob in filled)
+        text = self._insert(piece, [[token] for token, _ in filled])
+        total = sum(log_prob for _, log_prob in filled)
+        return Translation(text, total, total, len(gaps), ids=ids, gaps=gaps)
 
 
 def encode_marked(tokenizer: Tokenizer, parts: Sequence[str], ids: Sequence[int]) -> list[int]:
     """Encodes a text whose parts are separated by ids; returns it with EOS.
 
-    What follows an id without a space begins no word. It is encoded behind U+FDD0, which is no
-    character, so that no vocabulary joins the two.
+    What follows an id without a space begins no word.
     """
     row: list[int] = []
     for part, token in zip(parts, [*ids, EOS_ID], strict=True):
-        glue = "\ufdd0" if row and part[:1].strip() else ""
-        head, whole = tokenizer.encode_words([glue, glue + clean_sentence(part)])
-        row += [*whole[len(head) - 1 : -1], token]
+        text, is_glued = clean_sentence(part), bool(row and part[:1].strip())
+        own = tokenizer.encode_behind(text) if is_glued else tokenizer.encode_words([text])[0][:-1]
+        row += [*own, token]
     return row

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # imported in `process_lines`, so that --help is quick
 class Lines(Bulk):
     """Lines of standard input, or of files, and what is printed for each."""
 
-    n_best: int = 1  # outputs per line; above 1 each is preceded by the line's number
+    n_best: PositiveInt = 1  # outputs per line; above 1 each is preceded by the line's number
     scores: bool = False  # print log-probability divided by length penalty before the text
     # lines that are read before they are processed together; 1: each line from a pipe is answered
     # at once. Default: 16 batches, or 1 on a terminal
@@ -37,12 +37,16 @@ class LiveText:
     """Writes a text to a terminal while it grows."""
 
     def __init__(self, held: int = 0):
-        """`held` characters at the end wait, since they may begin a stop string."""
+        """`held` characters at the end wait, since they may begin a stop string.
+
+        So does white space there, which an output does not end in.
+        """
         self._held, self._shown = held, ""
 
     def show(self, text: str) -> None:
         """Writes what is new and will stay; U+FFFD may become another character."""
-        text = text[: len(text) - self._held].rstrip("\ufffd")
+        text = text.rstrip("\ufffd")
+        text = text[: max(len(text) - self._held, 0)].rstrip()
         if text.startswith(self._shown):
             _write(text[len(self._shown) :])
             self._shown = text

@@ -56,8 +56,10 @@ class LineTranslator:
         search = model.config.decoding
         if n_best > 1 and search.mbr != "none":
             raise ConfigError(f"--mbr={search.mbr} chooses one; leave out --n_best")
+        if n_best < 1:
+            raise ConfigError(f"--n_best={n_best} must be positive")
         has_search = model.config.data.objective != "masked_lm"
-        if has_search and search.strategy == "beam" and not 1 <= n_best <= search.beam_size:
+        if has_search and search.strategy == "beam" and n_best > search.beam_size:
             raise ConfigError(
                 f"--n_best={n_best} does not fit decoding.beam_size={search.beam_size}; "
                 f"use 1 to {search.beam_size}, or a wider beam"
@@ -107,11 +109,15 @@ class LineTranslator:
         """Shows a bar of the sentences that are translated together, on a terminal."""
         self._translator.shows_progress = sys.stderr.isatty()
 
+    def begin_file(self, number: int) -> None:
+        """Takes the random numbers of an input file; number 0 has those of standard input."""
+        self._translator.file_number = number
+
     def check_file(self, path: Path) -> None:
         """Raises what the lines of a file raise, before the first one is translated.
 
         Raises:
-            DataError: a line is no prompt, or has no gaps.
+            DataError: a prompt is too long, or a line has no gaps.
         """
         if not self._refuses_lines:
             return
@@ -123,7 +129,7 @@ class LineTranslator:
                     raise DataError(f"--input: {path}: {error}") from None
 
     def log_lengths(self) -> None:
-        """Warns of the lines that were translated in pieces, reached a limit or failed."""
+        """Warns of lines in pieces, at a limit, failed or with unknown characters."""
         self._translator.log_lengths()
         if self._aligner and self._aligner.num_too_long:
             _log.warning(
@@ -241,6 +247,9 @@ def translate_bulk(
     translator.show_progress()
     try:
         with logging_redirect_tqdm():  # prints log lines above the bar
-            process_files(inputs, settings, translate, shard_lines or translator.chunk_size, part)
+            process_files(
+                inputs, settings, translate, shard_lines or translator.chunk_size, part,
+                begin_file=translator.begin_file,
+            )  # fmt: skip
     finally:  # also after Ctrl-C: the next start counts its own lines
         translator.log_lengths()

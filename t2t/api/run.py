@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike
 
 from t2t.analysis.attention_map import AttentionMap, map_attention
 from t2t.api.encoder_states import EncoderStates, StateEncoder, warn_of_long_sentences
-from t2t.api.fill_gaps import make_filler
+from t2t.api.fill_gaps import check_given, make_filler
 from t2t.config.fields import Config, ConfigError
 from t2t.config.objective_rules import TEXT_MODELS, check_scores
 from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Tokenizer
+from t2t.data.unknown_characters import UnknownCharacters
 from t2t.decoding.continuation import Continuer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
@@ -220,8 +221,10 @@ class Run:
         """Finds `n_best` translations of each sentence, best first, with scores and lengths.
 
         With strategy="sampling" these are `n_best` samples, in the order of their numbers. For the
-        other arguments and errors see `translate`; `mbr`, which chooses one, is refused.
+        other arguments and errors see `translate`; `mbr`, which chooses one, and another
+        `num_samples` are refused.
         """
+        _check_count(n_best, decoding)
         return self._find_n_best(n_best, *self._prepare(sentences, prefixes, decoding))
 
     def generate(
@@ -230,13 +233,14 @@ class Run:
         """Continues each prompt, like `t2t.generate`; returns prompts with what follows.
 
         Args:
-            prompts: the beginnings of texts, as the sentences of `translate`.
+            prompts: the beginnings of texts, which stay as they are; "" gives a whole text.
             stop: texts before the first of which an output ends.
             decoding: as in `translate`; lengths are of what follows a prompt.
 
         Raises:
-            ConfigError: as in `translate`, or the run's model continues no text.
-            DataError: as in `translate`, or a prompt is empty or exceeds the model's positions.
+            ConfigError: as in `translate`, or the run's model continues no text, or never writes a
+                stop text.
+            DataError: as in `translate`, or a prompt exceeds the model's positions.
         """
         return self._find_best(*self._prepare_prompts(prompts, stop, decoding))
 
@@ -251,8 +255,9 @@ class Run:
         """Finds `n_best` continuations of each prompt, best first, or draws as many samples.
 
         Scores, lengths and ids are those of what follows the prompt. For the arguments and errors
-        see `generate`.
+        see `generate` and `translate_n_best`.
         """
+        _check_count(n_best, decoding)
         return self._find_n_best(n_best, *self._prepare_prompts(prompts, stop, decoding))
 
     def fill(self, text: str, n_best: int = 1, **decoding: float | str | None) -> list[Translation]:
@@ -260,18 +265,22 @@ class Run:
 
         Args:
             text: gaps are <extra_id_0>, <extra_id_1>, ..., or [MASK] for each masked sub-word.
-            n_best: of masks, output n has the n-th most probable sub-word of each.
+            n_best: number of outputs, or of samples. Of masks, output n has the n-th most probable
+                sub-word of each.
             decoding: as in `translate`; masks take `batch_size` alone.
 
         Returns:
-            Outputs with the whole text, and `gaps`, what fills each one with its log P.
+            Outputs with the whole text, which stays as it is around the gaps, and `gaps`, what
+            fills each one with its log P.
 
         Raises:
             ConfigError: as in `translate`, or the run's model fills no gaps.
             DataError: the text has no gaps or others, or is too long.
         """
         texts = read_texts("text", [text])
-        make = functools.partial(make_filler, self._model, given=decoding)
+        _check_count(n_best, decoding)
+        check_given(self.config.data.objective, decoding)
+        make = functools.partial(make_filler, self._model)
         translator = self._find_translator(override_decoding(self.config, decoding), make, "fill")
         [found] = self._find_n_best(n_best, texts, None, translator)
         return found
@@ -302,6 +311,7 @@ class Run:
     ) -> tuple[list[str], None, Translator]:
         """Checks the arguments of a continuation; returns them in the order of `_prepare`."""
         texts, stops = read_texts("prompts", prompts), read_texts("stop", stop)
+        check_given(self.config.data.objective, decoding)
         config, members = override_decoding(self.config, decoding), self._model.members
         make = functools.partial(Continuer, vocabulary=self.vocabulary, members=members, stop=stops)
         return texts, None, self._find_translator(config, make, *stops)
@@ -353,6 +363,9 @@ class Run:
         longer = sum(max(map(len, both)) > longest for both in encoded)
         several = count_several(self.config, self.vocabulary, [src for src, _ in texts])
         warn_of_whole_pairs(longer, several, len(encoded), longest)
+        unknown = UnknownCharacters()
+        unknown.count_pairs(self.vocabulary, texts)
+        unknown.warn()
         with jax.set_mesh(self._model.mesh):
             return self._find_scorer().score(self._placed, encoded)
 
@@ -380,6 +393,9 @@ class Run:
             _check_length(text, ids, encoder.limit, "split the sentence")
         longest = self.config.data.max_length
         warn_of_long_sentences(sum(len(ids) > longest for ids in encoded), len(encoded), longest)
+        unknown = UnknownCharacters()
+        unknown.count(self.vocabulary.src, texts)
+        unknown.warn()
         with jax.set_mesh(self._model.mesh):
             return encoder.encode(self._placed, encoded)
 
@@ -526,6 +542,15 @@ def read_pairs(pairs: object) -> list[tuple[str, str]]:
             _check_text(f"pairs[{index}][{side}]", text)
         found.append((sides[0], sides[1]))
     return found
+
+
+def _check_count(n_best: int, decoding: Mapping[str, float | str | None]) -> None:
+    """Raises ConfigError if `num_samples` asks for another number of outputs than `n_best`."""
+    if (count := decoding.get("num_samples")) is not None and count != n_best:
+        raise ConfigError(
+            f"num_samples={count}, but n_best={n_best} says how many are returned; leave out "
+            "num_samples"
+        )
 
 
 def _check_length(sentence: str, ids: list[int], limit: int, remedy: str) -> None:

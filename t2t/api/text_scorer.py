@@ -15,6 +15,7 @@ from t2t.config.objective_rules import TEXT_MODELS
 from t2t.data.batch import find_limit
 from t2t.data.corpus import TextFile
 from t2t.data.tokenizer import Vocabulary
+from t2t.data.unknown_characters import UnknownCharacters
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.translation import Translation, clean_line, drop_repeated
 from t2t.evaluation.likelihood import count_several, warn_of_whole_pairs
@@ -64,9 +65,11 @@ class TextScorer:
             RunError: a checkpoint does not exist or cannot be read.
         """
         total = too_long = longer = several = 0
+        unknown = UnknownCharacters()
         while chunk := list(itertools.islice(pairs, CHUNK)):
             texts = [("", tgt) for _, tgt in chunk] if self.is_of_text else chunk
             encoded = self.vocabulary.encode_pairs(texts)
+            unknown.count_pairs(self.vocabulary, texts)
             with jax.set_mesh(self._model.mesh):
                 scores = self._scorer.score(self._params, encoded)
             total += len(chunk)
@@ -78,6 +81,7 @@ class TextScorer:
             ids = [tgt[: len(own)] for (_, tgt), own in zip(encoded, scores, strict=True)]
             yield from zip(chunk, ids, scores, strict=True)  # of masked sub-words without EOS
         warn_of_whole_pairs(longer, several, total, self._longest)
+        unknown.warn()
         if too_long:
             _log.warning(
                 "%d pairs have the score nan: a side exceeds %d sub-words with EOS, or the model's "

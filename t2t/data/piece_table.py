@@ -32,8 +32,15 @@ class PieceTable:
     symbols: Mapping[str, int]  # tags and others, which no text is segmented to; without `SPECIAL`
     added: Sequence[AddedPiece] = ()
     keeps_space: bool = False  # a space before an added piece is a piece, as in NLLB
+    has_tasks: bool = False  # a text may begin with what to do with it, as T5's and MADLAD's
+    special: Sequence[str] = ()  # the original's names of those of `SPECIAL` that it has
+    codes: Sequence[str] = ()  # the original's names of languages, for which there are tags
 
     ERRORS: ClassVar = (ValueError, TypeError, KeyError, AttributeError)  # of `parse`
+
+    def has_symbol(self, name: str) -> bool:
+        """Returns whether the original reads a name as a symbol, and not as text."""
+        return name in self.special or name in self.symbols
 
     def dump(self) -> bytes:
         """Returns the content of the file beside the SentencePiece model."""

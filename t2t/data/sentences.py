@@ -32,15 +32,18 @@ UNSPACED = "\u2e80-\u312f\u31f0-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uffef\U0
 _END = ".!?\u2026\u037e\u061f\u06d4\u0964\u0965\u1362\u104b\u17d4"
 _UNSPACED_END = "。！？｡"  # noqa: RUF001  # end a sentence whatever follows
 _CLOSING = "[\"'”’»›)\\]}」』）】》〉]*"  # noqa: RUF001  # brackets and quotes after the mark
-_OPENING = "[\"'“‘„‚«‹(\\[{¿¡–—-]*"  # noqa: RUF001  # those, and dashes, before a sentence
+_OPENING = "[\"'“‘„‚«‹(\\[{¿¡–—-]*+"  # noqa: RUF001  # those, and dashes, before a sentence
+# A run of marks is tried once, from its first mark and without backtracking: thousands of marks in
+# a row would take quadratic time otherwise.
 _SENTENCE_END = re.compile(
-    rf"(?<!\.)(?P<stop>\.){_CLOSING}(?=\s)|[{_END}]+{_CLOSING}(?=\s)|[{_UNSPACED_END}]+{_CLOSING}"
+    rf"(?<!\.)(?P<stop>\.){_CLOSING}+(?=\s)|(?<![{_END}])[{_END}]++{_CLOSING}+(?=\s)"
+    rf"|[{_UNSPACED_END}]++{_CLOSING}+"
     # Beside an unspaced character, ! and ? need no space. A full stop does: numbers contain it.
-    rf"|(?<=[{UNSPACED}])[!?]+{_CLOSING}|[!?]+{_CLOSING}(?=[{UNSPACED}])"
+    rf"|(?<=[{UNSPACED}])[!?]++{_CLOSING}+|(?<![!?])[!?]++{_CLOSING}(?=[{UNSPACED}])"
     # In Greek, a semicolon is a question mark.
-    rf"|(?<=[\u0370-\u03ff\u1f00-\u1fff]);{_CLOSING}(?=\s)"
+    rf"|(?<=[\u0370-\u03ff\u1f00-\u1fff]);{_CLOSING}+(?=\s)"
 )
-_SENTENCE_START = re.compile(rf"\s+{_OPENING}(\w)")
+_SENTENCE_START = re.compile(rf"\s++{_OPENING}(\w)")
 # A word before a full stop that ends no sentence: an initial, letters between stops ("z.B", "U.S"),
 # the number of a day, or an abbreviation before a name or a number.
 _NO_END = re.compile(
@@ -102,7 +105,7 @@ def find_sentence_ends(text: str) -> list[int]:
     stop does not after an initial ("J. S. Bach"), a number of one or two digits (in German, "am 3.
     Oktober") or a common abbreviation before names and numbers ("Dr. Who").
     """
-    has_case = text != text.lower()
+    has_case, length = text != text.lower(), len(text.rstrip())
     ends = []
     for match in _SENTENCE_END.finditer(text):
         start = _SENTENCE_START.match(text, match.end())
@@ -110,7 +113,7 @@ def find_sentence_ends(text: str) -> list[int]:
             continue
         if match["stop"] and _ends_no_sentence(text, match.start(), has_case):
             continue
-        if match.end() < len(text.rstrip()):
+        if match.end() < length:
             ends.append(match.end())
     return ends
 
@@ -130,13 +133,12 @@ def split_sentences(text: str) -> list[str]:
     one after it.
     """
     ends = [0, *find_sentence_ends(text), len(text)]
-    parts = [text[start:stop] for start, stop in itertools.pairwise(ends)]
-    sentences: list[str] = []
-    for part in parts:
-        if sentences and not (
-            _LETTER_OR_DIGIT.search(part) and _LETTER_OR_DIGIT.search(sentences[-1])
-        ):
-            sentences[-1] += part
-        else:
-            sentences.append(part)
-    return [cleaned for sentence in sentences if (cleaned := clean_sentence(sentence))]
+    sentences: list[tuple[int, int, bool]] = []  # start, stop, and whether it has such a character
+    for start, stop in itertools.pairwise(ends):
+        begin, has_any = start, bool(_LETTER_OR_DIGIT.search(text, start, stop))
+        if sentences and not (has_any and sentences[-1][2]):
+            begin, _, had_any = sentences.pop()
+            has_any |= had_any
+        sentences.append((begin, stop, has_any))
+    cleaned = (clean_sentence(text[start:stop]) for start, stop, _ in sentences)
+    return [*filter(None, cleaned)]

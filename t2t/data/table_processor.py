@@ -4,6 +4,7 @@
 where SentencePiece returns its text as unknown, and a piece that the table lacks is UNK.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,11 @@ class TableProcessor:
         self._normalized = _Splitter(
             {self._normalize(a.text): a for a in table.added if a.normalized}
         )
+
+    def encode_as_pieces(self, text: str) -> list[str]:
+        """Returns the pieces of a text without the added ones."""
+        parts = [part for part in self._cut(text) if isinstance(part, str)]
+        return [*itertools.chain.from_iterable(self._model.encode(parts, out_type=str))]
 
     def encode(self, texts: Sequence[str], add_eos: bool) -> list[list[int]]:
         """Returns the ids of each text."""

@@ -10,6 +10,7 @@ model file itself holds the rules that lower-case text, so every reader of the f
 
 import copy
 import dataclasses
+import functools
 import hashlib
 import io
 import itertools
@@ -46,9 +47,12 @@ LINES = "lines.json"  # about the text on which a vocabulary was trained
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 _SYMBOL = re.compile(r"<(?:/?s|pad|unk|mask|extra_id_\d+)>")
 # The task at the beginning of a text of T5, or the target language of MADLAD-400.
-_TASK = re.compile(r"\s*(?:(?:translate\b[^:]{0,60}|summarize): |<2[A-Za-z_]+>)", re.IGNORECASE)
-# The code of a language at the beginning of a text, as the original models have it.
-_CODE = re.compile(r">>(\S+?)<<|__(\w+?)__(?=\s)|([a-z]{3}_[A-Z][a-z]{3})(?=\s)")
+_TASK = re.compile(
+    r"\s*(?:(?:translate [\w ()]{1,30} to [\w ()]{1,30}|summarize): |(?P<code><2[A-Za-z_]+>))",
+    re.IGNORECASE,
+)
+# What may be the code of a language before a text.
+_FIRST_WORD = re.compile(r">>\S+?<<|\S+(?=\s)")
 
 
 class Piece(NamedTuple):
@@ -77,23 +81,20 @@ class Tokenizer:
 
     def __init__(self, model: bytes, origin: str, table: PieceTable | None = None):
         try:
-            self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
+            processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError:
             raise VocabularyError(
                 f"{origin} is damaged: SentencePiece cannot read its {len(model)} bytes; "
                 "restore it from a copy of the run directory"
             ) from None
         for piece, expected in ({} if table else _SPECIAL_IDS).items():
-            if (found := getattr(self._processor, f"{piece}_id")()) != expected:
+            if (found := getattr(processor, f"{piece}_id")()) != expected:
                 raise VocabularyError(
                     f"{origin} gives {piece.upper()} the id {found} instead of {expected}; use a "
                     "vocabulary that this project trained, or one that SentencePiece trained with "
                     "pad_id=0, bos_id=1, eos_id=2 and unk_id=3"
                 )
-        if table:
-            from t2t.data.table_processor import TableProcessor  # of imported vocabularies alone
-
-            self._processor = TableProcessor(self._processor, table)
+        self._processor = _number_pieces(processor, table)
         self.model, self.table = model, table
         self.vocab_size = int(self._processor.vocab_size())  # V, special pieces included
 
@@ -133,16 +134,20 @@ class Tokenizer:
             )
         return tagged
 
+    @functools.cached_property
+    def is_symbols(self) -> bool:
+        """Whether each piece is a whole word."""
+        return all(text.startswith(SPACE) for text, _ in self._iterate_pieces())
+
     @property
     def kind(self) -> str:
         """`tokenizer.kind`: symbols are whole words; scores of bpe are ranks, without fractions."""
-        pieces = self.list_pieces()
-        if all(text.startswith(SPACE) for text in pieces):
+        if self.is_symbols:
             return "symbols"
-        is_bpe = all(piece.score == int(piece.score) for piece in pieces.values())
+        is_bpe = all(piece.score == int(piece.score) for _, piece in self._iterate_pieces())
         return "bpe" if is_bpe else "unigram"
 
-    @property
+    @functools.cached_property
     def has_bytes(self) -> bool:
         """`tokenizer.byte_fallback`: whether characters without a piece are spelled in bytes."""
         return any(map(self.is_byte, range(self.vocab_size)))
@@ -154,24 +159,24 @@ class Tokenizer:
             DataError: a sentence begins with the code of a language, for which a tag stands.
         """
         if self.table:
-            self._check_typed(sentences)
+            self._check_typed(sentences, self.table)
         rows = self.encode_words([*map(clean_sentence, sentences)])
         if self.resample:
             rows = self.resample(sentences, rows)
         return [[*self.tag_ids, *row] if len(row) > 1 else row for row in rows]
 
-    def _check_typed(self, sentences: Sequence[str]) -> None:
+    def _check_typed(self, sentences: Sequence[str], table: PieceTable) -> None:
         """Warns of special symbols that a text spells, and refuses codes before it."""
         for sentence in sentences:
-            if not self._has_warned and (symbol := _SYMBOL.search(sentence)):
+            spelled = () if self._has_warned else _SYMBOL.finditer(sentence)
+            if symbol := next((each for each in spelled if table.has_symbol(each[0])), None):
                 logging.warning(
                     "%r spells the special symbol %s, which is text here, and a symbol in "
                     "transformers; other such lines are not named", sentence[:40], symbol[0],
                 )  # fmt: skip
                 self._has_warned = True
-            found = _CODE.match(sentence.lstrip()) if self.tag_ids else None
-            language = next(filter(None, found.groups())) if found else ""
-            if found and self._processor.piece_to_id(f"<2{language}>") != UNK_ID:
+            found = _FIRST_WORD.match(sentence.lstrip()) if self.tag_ids else None
+            if found and found[0] in table.codes:
                 raise DataError(
                     f"{sentence[:40]!r} begins with the code of a language; remove {found[0]} from "
                     "the text: the tag of the direction stands for it (--direction, "
@@ -179,9 +184,11 @@ class Tokenizer:
                 )
 
     def find_task(self, sentence: str) -> str:
-        """Returns what a text of an imported model begins with to say what to do with it."""
-        found = _TASK.match(sentence) if self.table else None
-        return found[0] if found else ""
+        """Returns what a text begins with to tell an imported model what to do with it, or ""."""
+        found = _TASK.match(sentence) if self.table and self.table.has_tasks else None
+        code = found["code"] if found else None
+        is_text = code is not None and self._processor.piece_to_id(code) == UNK_ID
+        return found[0] if found and not is_text else ""
 
     def is_plain(self, sentence: str) -> bool:
         """Returns whether a sentence is segmented word by word.
@@ -197,11 +204,76 @@ class Tokenizer:
         ids: list[list[int]] = self._processor.encode(list(words), add_eos=True)
         return ids
 
+    def encode_behind(self, text: str) -> list[int]:
+        """Ids, without EOS, of a text that follows another character than a space.
+
+        It begins no word, unless each piece of the vocabulary is a whole one.
+        """
+        processor = self._processor if self.is_symbols else self._without_prefix
+        [ids] = processor.encode([text], add_eos=False)
+        return [*ids]
+
+    @functools.cached_property
+    def _without_prefix(self) -> Any:
+        """The processor that puts no space before a text."""
+        from sentencepiece import sentencepiece_model_pb2 as spm  # here because few need it
+
+        proto = spm.ModelProto.FromString(self.model)  # type: ignore[attr-defined]
+        proto.normalizer_spec.add_dummy_prefix = False
+        model = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+        return _number_pieces(model, self.table)
+
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row up to its first EOS, without special pieces."""
         special = _SPECIAL_IDS.values()
         rows = (itertools.takewhile(lambda i: i != EOS_ID, map(int, row)) for row in ids)
         return [self._processor.decode([i for i in row if i not in special]) for row in rows]
+
+    def decode_behind(self, ids: Sequence[int]) -> str:
+        """The text of ids that follow others: a space before it stays."""
+        begin, whole = self.decode([self._anchor, [*self._anchor, *ids]])
+        return whole[len(begin) :]
+
+    @functools.cached_property
+    def _anchor(self) -> list[int]:
+        """The ids of a visible text."""
+        pieces = ([piece.id] for text, piece in self._iterate_pieces() if text.strip(SPACE))
+        return next(pieces, self.encode_words(["x"])[0][:-1])  # the latter if there are only bytes
+
+    def find_unknown(self, texts: Sequence[str]) -> list[list[str]]:
+        """The characters of each text that are UNK to the model; of symbols, the whole symbols.
+
+        A piece that the table of an imported vocabulary lacks is named whole.
+        """
+        if not self.table and self.has_bytes:
+            return [[] for _ in texts]
+        cleaned = [*map(clean_sentence, texts)]
+        rows = self.encode_words(cleaned)
+        return [
+            [*self._list_unknown(text)] if UNK_ID in ids else []
+            for text, ids in zip(cleaned, rows, strict=True)
+        ]
+
+    def _list_unknown(self, text: str) -> Iterator[str]:
+        for piece in self._processor.encode_as_pieces(text):
+            if self._processor.piece_to_id(piece) == UNK_ID:
+                words = [*filter(None, piece.split(SPACE))]
+                characters = "" if self.is_symbols else "".join(words)
+                yield from [c for c in characters if self._is_unknown(c)] or words
+
+    def _is_unknown(self, character: str) -> bool:
+        """Returns whether a character has no piece; a table may lack a piece of known ones."""
+        return not self.table or UNK_ID in self.encode_words([character])[0]
+
+    def explain_unwritable(self, text: str) -> str:
+        """Returns why no sub-words spell a text, in words, or "" if some do."""
+        [found] = self._processor.normalize([clean_sentence(f"0{text}0")])
+        spelled = found.replace(SPACE, " ").strip()[1:-1]
+        if spelled.split(" ") != text.split(" "):
+            return f"the vocabulary spells it {spelled!r}"
+        known = {" ", *"".join(self.list_pieces())}
+        missing = "".join(c for c in dict.fromkeys(text) if c not in known)
+        return f"the vocabulary lacks {missing!r}" if missing and not self.has_bytes else ""
 
     def split_words(self, sentences: Sequence[str]) -> list[list[str]]:
         """The words between spaces, as the vocabulary spells them: lower-case, if it is."""
@@ -213,13 +285,14 @@ class Tokenizer:
 
     def list_pieces(self) -> dict[str, Piece]:
         """The pieces that text is made of, without special pieces and bytes."""
+        return dict(self._iterate_pieces())
+
+    def _iterate_pieces(self) -> Iterator[tuple[str, Piece]]:
         model = self._processor
         kinds = model.is_control, model.is_unknown, model.is_byte, model.is_unused
-        return {
-            model.id_to_piece(i): Piece(i, model.get_score(i))
-            for i in range(self.vocab_size)
-            if not any(is_kind(i) for is_kind in kinds)
-        }
+        for i in range(self.vocab_size):
+            if not any(is_kind(i) for is_kind in kinds):
+                yield model.id_to_piece(i), Piece(i, model.get_score(i))
 
     @property
     def sentinel_ids(self) -> list[int]:
@@ -240,6 +313,15 @@ class Tokenizer:
     def is_control(self, token: int) -> bool:
         """Returns whether an id stands for no text: BOS, EOS, PAD, tags, sentinels, spare rows."""
         return bool(self._processor.is_control(token))
+
+
+def _number_pieces(processor: Any, table: PieceTable | None) -> Any:
+    """Gives a model's pieces the ids of a table, if there is one."""
+    if table is None:
+        return processor
+    from t2t.data.table_processor import TableProcessor  # of imported vocabularies alone
+
+    return TableProcessor(processor, table)
 
 
 def split_words(

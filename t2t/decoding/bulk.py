@@ -172,13 +172,16 @@ def process_files(
     shard_lines: int,
     part: BulkPart = BulkPart(),  # noqa: B008  (immutable)
     suffix: str = "",
+    begin_file: Callable[[int], None] | None = None,
 ) -> None:
     """Processes this process's part of the files that are not yet complete.
 
     `inputs` has the output path of each input file, all in one folder. `settings` are what the
     result depends on, as JSON; the folder may not have others. A shard has `shard_lines` lines,
     except the last of a file. With a `suffix` shards stay files of their own, which have it in
-    their names. The first SIGINT or SIGTERM lets the shard at hand end and be saved.
+    their names. `begin_file` gets the number of each file before its shards are processed: files
+    are numbered from 0 in the order in which they came to the folder. The first SIGINT or SIGTERM
+    lets the shard at hand end and be saved.
 
     Raises:
         ConfigError: the output folder was made with other settings or cannot be written, or a file
@@ -191,7 +194,7 @@ def process_files(
     folder = next(iter(inputs.values())).parent
     folder.mkdir(parents=True, exist_ok=True)
     with _lock(folder):
-        check_settings(folder, {**settings, "shard_lines": shard_lines}, hashes)
+        names = check_settings(folder, {**settings, "shard_lines": shard_lines}, hashes)
     unfinished = {path: target for path, target in inputs.items() if not target.exists()}
     for target in inputs.values():
         if target not in unfinished.values():
@@ -199,6 +202,8 @@ def process_files(
             shutil.rmtree(_shards_of(target), ignore_errors=True)
     progress = Progress([*unfinished], part)
     for path, target in unfinished.items():
+        if begin_file:
+            begin_file(names.index(path.name))
         shards = _process_shards(path, target, process, shard_lines, suffix, progress)
         if find_version(path) != versions[path]:
             raise ConfigError(f"--input: {path} changed while it was read; use another --output")
@@ -225,10 +230,13 @@ def _hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_settings(folder: Path, settings: Mapping[str, Any], hashes: Mapping[str, str]) -> None:
+def check_settings(
+    folder: Path, settings: Mapping[str, Any], hashes: Mapping[str, str]
+) -> list[str]:
     """Writes the folder's settings, or compares them with those that it has.
 
-    `hashes` has the SHA-256 of each input file by its name.
+    `hashes` has the SHA-256 of each input file by its name. Returns the names of all of the
+    folder's input files, in the order in which they came to it.
 
     Raises:
         ConfigError: they differ, or a file of the folder was not made by this program.
@@ -269,6 +277,7 @@ def check_settings(folder: Path, settings: Mapping[str, Any], hashes: Mapping[st
     if new != old:
         with explain_write_errors(ConfigError, path):
             write_file(path, json.dumps(new, indent=2) + "\n")
+    return [*new["inputs"]]
 
 
 def _process_shards(

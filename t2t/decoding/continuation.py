@@ -8,7 +8,7 @@ from t2t.config.objective_rules import check_continues
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translation import SourcePiece, clean_line
+from t2t.decoding.translation import SourcePiece, ends_word, insert, keep_line
 from t2t.decoding.translator import Translator
 from t2t.ops.build_model import Members
 
@@ -16,12 +16,12 @@ _HEAD = [EOS_ID, BOS_ID]  # the empty source, and what precedes every text
 
 
 class Continuer(Translator):
-    """Continues prompts; an output is the prompt and what follows it.
+    """Continues prompts; an output is the prompt, as it was given, and what follows it.
 
     The model reads a prompt at once, as the prefix of its cache, and the search begins with the
-    prompt's last sub-word. So `decoding.min_length`, `decoding.max_extra_length`, scores and
-    lengths are those of the sub-words behind the prompt. An output ends before the first stop
-    string; its score is still that of all that was searched.
+    prompt's last sub-word, or with BOS if it is empty. So `decoding.min_length`,
+    `decoding.max_extra_length`, scores and lengths are those of the sub-words behind the prompt. An
+    output ends before the first stop string; its score is still that of all that was searched.
     """
 
     check_run = staticmethod(check_continues)
@@ -36,12 +36,15 @@ class Continuer(Translator):
         """For `stop` see the class; the other arguments are those of a translator.
 
         Raises:
-            ConfigError: the run has no language model, a stop string is empty, or the model has too
-                few positions.
+            ConfigError: the run has no language model, a stop string is empty or in no output, or
+                the model has too few positions.
         """
         super().__init__(config, vocabulary, members)
         if "" in stop:
             raise ConfigError("a stop string is empty; leave it out")
+        for text in stop:
+            if why := vocabulary.tgt.explain_unwritable(text):
+                raise ConfigError(f"no output holds the stop string {text!r}: {why}; change it")
         self.stop = tuple(stop)
         self.max_source_length = 2**30  # of a padded prompt
 
@@ -55,19 +58,17 @@ class Continuer(Translator):
         """One piece for each prompt: all before its last sub-word, where the search begins."""
         assert prefixes is None
         pieces = []
-        for number, ids in enumerate(self.vocabulary.tgt.encode(sentences), start=first):
-            if ids == [EOS_ID]:
-                raise DataError(
-                    f"prompt {number + 1} is empty; give the beginning of a text, such as a word"
-                )
+        encoded = zip(sentences, self.vocabulary.tgt.encode(sentences), strict=True)
+        for number, (text, ids) in enumerate(encoded, start=first):
             if len(ids) > self._max_hypothesis_length - 1:
                 raise DataError(
                     f"prompt {number + 1} has {len(ids) - 1} sub-words, but a text may have "
                     f"{self._max_hypothesis_length} with the next one and EOS (half of "
                     "model.max_positions); shorten the prompt"
                 )
-            *begun, last, _ = ids
-            pieces.append([SourcePiece([*_HEAD, *begun], sentence=number, first=last)])
+            *begun, last = [*_HEAD, *ids[:-1]]
+            piece = SourcePiece(begun, (), number, first=last, text=text, given=[keep_line(text)])
+            pieces.append([piece])
         return pieces
 
     def _find_longest(self, padded: int) -> int:  # noqa: ARG002  (a prompt has no say)
@@ -79,7 +80,8 @@ class Continuer(Translator):
         return min(self.config.max_extra_length + 1, left)
 
     def _make_text(self, piece: SourcePiece, ids: list[int]) -> str:
-        prompt = [*piece.ids[len(_HEAD) :], piece.first]
-        begin, whole = self.vocabulary.tgt.decode([prompt, [*prompt, *ids]])
-        places = (whole.find(text, len(begin)) for text in self.stop)
-        return clean_line(whole[: min((at for at in places if at >= 0), default=None)])
+        new = self.vocabulary.tgt.decode_behind(ids)
+        if ends_word(piece.given[0]):
+            new = new.lstrip()
+        places = (at for text in self.stop if (at := new.find(text)) >= 0)
+        return insert(piece.given, [new[: min(places, default=None)]])

@@ -40,9 +40,14 @@ class CTranslate2Translator(Translator):
 
         Raises:
             ConfigError: CTranslate2 cannot run the model, or this CPU cannot use `compute_type`, or
-                the config asks for sampling or a minimum length.
+                the config asks for sampling, a minimum length or tags of targets.
         """
         check_support(config.model)
+        if vocabulary.tgt.tag_ids:
+            raise ConfigError(
+                "data.direction_tags='both' begins each translation with a tag, which needs "
+                "--backend=jax"
+            )
         for name, default in (("strategy", "beam"), ("min_length", 0)):
             if (value := getattr(config.decoding, name)) != default:
                 raise ConfigError(
@@ -91,7 +96,7 @@ class CTranslate2Translator(Translator):
     ) -> list[list[Translation]]:
         """As `Translator.search`; penalties only rank the hypotheses that CTranslate2 finds."""
         if any(piece.prefix for piece in pieces):
-            raise ConfigError("forced prefixes need --backend=jax; leave out one of them")
+            raise ConfigError("prefixes need --backend=jax; leave out one of them")
         sources = [piece.ids for piece in pieces]
         if self._params is not params:
             self._load(params)

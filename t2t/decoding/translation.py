@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from t2t.data.batch import BOS_ID
 from t2t.data.sentences import UNSPACED, find_sentence_ends
 from t2t.decoding.beam_search import LengthPenalty
@@ -64,27 +66,84 @@ class SourcePiece(NamedTuple):
     number: int = 0  # of the piece in the sentence
     is_cut: bool = False  # it is a part of a sentence that is too long
     first: int = BOS_ID  # the token that the first step takes
+    text: str = ""  # of the source
+    # The user's own text of the output: a prefix or prompt, or what stands around the gaps.
+    given: Sequence[str] = ("",)
 
 
 def join_pieces(
-    pieces: list[list[Translation]], penalty: LengthPenalty, prefix: str = ""
+    pieces: Sequence[Sequence[Translation]], penalty: LengthPenalty, prefix: str = ""
 ) -> list[Translation]:
-    """Joins the translations of a sentence's pieces: the best ones, the second best, and so on.
+    """Joins the translations of a sentence's pieces: the first ones, the second ones, and so on.
 
     A sentence without pieces is empty, and its translation is its prefix.
     """
     if not pieces:
         return [Translation(prefix, 0.0, 0.0, 0)]
-    joined = []
-    for ranked in zip(*pieces, strict=False):
-        log_prob, length = sum(x.log_prob for x in ranked), sum(x.length for x in ranked)
-        score = log_prob / float(penalty(length))
-        text = join_translations([x.text for x in ranked])
-        is_cut, at_limit = any(x.is_cut for x in ranked), any(x.at_limit for x in ranked)
-        found = Translation(text, score, log_prob, length, len(ranked), is_cut, at_limit)
-        ids = tuple(itertools.chain.from_iterable(x.ids for x in ranked))
-        joined.append(dataclasses.replace(found, ids=ids))
+    joined = [_join(each, penalty) for each in zip(*pieces, strict=False)]
     return joined or [Translation("", -math.inf, -math.inf, 0, len(pieces))]
+
+
+def join_best(
+    pieces: Sequence[Sequence[Translation]], penalty: LengthPenalty, n_best: int, prefix: str = ""
+) -> list[Translation]:
+    """Returns the `n_best` of all ways to take one translation of each piece, joined, best first.
+
+    Texts differ. The score of a whole is its log P, a sum, divided by the penalty of its length. So
+    among the beginnings of one length those with the highest log P lead to the best wholes, and of
+    each length only the `n_best` are kept.
+    """
+    if not (pieces and all(pieces)):
+        return join_pieces(pieces, penalty, prefix)
+    pieces = [drop_repeated(piece) for piece in pieces]
+    bases = [min(each.length for each in piece) for piece in pieces]
+    log_probs = np.full((1, n_best), -np.inf)  # [length - those of the shortest, rank]
+    log_probs[0, 0] = 0.0
+    taken: list[np.ndarray] = []  # of each beginning's last piece: its translation, then the rank
+    for piece, base in zip(pieces, bases, strict=True):
+        spread = max(each.length for each in piece) - base
+        longer = np.full((len(log_probs) + spread, len(piece), n_best), -np.inf)
+        for number, each in enumerate(piece):
+            start = each.length - base
+            longer[start : start + len(log_probs), number] = log_probs + each.log_prob
+        flat = longer.reshape(len(longer), -1)
+        taken.append(np.argsort(-flat, axis=1, kind="stable")[:, :n_best])
+        log_probs = np.take_along_axis(flat, taken[-1], axis=1)
+
+    def trace(row: int, rank: int) -> list[Translation]:
+        """The translations of a whole, which are found from the last one to the first."""
+        parts = []
+        for piece, base, choices in zip(pieces[::-1], bases[::-1], taken[::-1], strict=True):
+            number, rank = divmod(int(choices[row, rank]), n_best)
+            parts.append(piece[number])
+            row -= piece[number].length - base
+        return parts[::-1]
+
+    lengths = sum(bases) + np.arange(len(log_probs))
+    penalties = np.array([float(penalty(length)) for length in lengths.tolist()])
+    found: dict[str, Translation] = {}
+    for place in np.argsort(-log_probs / penalties[:, None], axis=None, kind="stable").tolist():
+        row, rank = divmod(place, n_best)
+        if len(found) == n_best or log_probs[row, rank] == -np.inf:
+            break
+        whole = _join(trace(row, rank), penalty)
+        found.setdefault(whole.text, whole)
+    return [*found.values()]
+
+
+def _join(parts: Sequence[Translation], penalty: LengthPenalty) -> Translation:
+    """Joins one translation of each piece."""
+    log_prob, length = sum(x.log_prob for x in parts), sum(x.length for x in parts)
+    return Translation(
+        join_translations([x.text for x in parts]),
+        log_prob / float(penalty(length)),
+        log_prob,
+        length,
+        num_pieces=len(parts),
+        is_cut=any(x.is_cut for x in parts),
+        at_limit=any(x.at_limit for x in parts),
+        ids=tuple(itertools.chain.from_iterable(x.ids for x in parts)),
+    )
 
 
 def drop_repeated(translations: Sequence[Translation]) -> list[Translation]:
@@ -98,6 +157,31 @@ def drop_repeated(translations: Sequence[Translation]) -> list[Translation]:
 def clean_line(text: str) -> str:
     """The text as one line without control characters."""
     return _CONTROL_CHARACTERS.sub(" ", text).strip()
+
+
+def keep_line(text: str) -> str:
+    """The user's text as one line: each run of control characters within becomes a space."""
+    return _CONTROL_CHARACTERS.sub(" ", text.strip("\r\n"))
+
+
+def insert(given: Sequence[str], written: Sequence[str]) -> str:
+    """Puts each text that a model wrote behind one of the user's texts, which stay as they are.
+
+    A space at an end of what the model wrote counts only where the user has none.
+    """
+    line = given[0]
+    for text, after in itertools.zip_longest(written, given[1:], fillvalue=""):
+        new = _CONTROL_CHARACTERS.sub(" ", text)
+        new = new.lstrip() if ends_word(line) else new
+        new = new.rstrip() if ends_word(after[:1]) else new
+        is_doubled = not new and ends_word(line) and after[:1].isspace()
+        line += new + after[is_doubled:]
+    return line
+
+
+def ends_word(text: str) -> bool:
+    """Returns whether what follows a text needs no space."""
+    return not text or text[-1].isspace()
 
 
 def cut(subwords: Sequence[str], size: int) -> list[range]:

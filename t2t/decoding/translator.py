@@ -17,6 +17,7 @@ from t2t.config.objective_rules import check_translates
 from t2t.data.batch import BOS_ID, EOS_ID, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
+from t2t.data.unknown_characters import UnknownCharacters
 from t2t.decoding.beam_search import Constraints, Hypotheses, LengthPenalty
 from t2t.decoding.sampling import Stream
 from t2t.decoding.staged_search import BatchSearch, Sources, search_concurrently
@@ -25,8 +26,10 @@ from t2t.decoding.translation import (
     Translation,
     clean_line,
     cut,
-    drop_repeated,
+    insert,
+    join_best,
     join_pieces,
+    keep_line,
 )
 from t2t.model.interface import Params, check_params
 from t2t.ops.build_model import Members
@@ -36,6 +39,9 @@ from t2t.runtime.saved_programs import SavedPrograms
 _log = logging.getLogger(__name__)
 
 _MIN_PREFIX_LENGTH = 8  # prefixes are padded to 8, 16, 32, ...
+
+# Takes one of the translations of a source.
+Choose = Callable[[str, Sequence[Translation]], Translation]
 
 
 class Translator:
@@ -87,7 +93,9 @@ class Translator:
             self._max_hypothesis_length = longest
         self.splits_sentences = vocabulary.splits_sentences(config.decoding)
         self._counts = Counter[str]()  # of lines, for `log_lengths`
+        self._unknown = UnknownCharacters()  # likewise
         self.logs_lengths = True  # after each call; else the caller does it, by `log_lengths`
+        self.file_number = 0  # of the input file; the samples of each have their own random numbers
         self.shows_progress = False  # a bar of the sentences
         # Gets the text so far, again and again, of a single line with a single hypothesis.
         self.watch: Callable[[str], None] | None = None
@@ -140,17 +148,19 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         first: int = 0,
-        distinct: bool = True,
+        choose: Choose | None = None,
     ) -> list[list[Translation]]:
         """The `n_best` translations of each line, best first, or that many samples in order.
 
         A line may have fewer than `n_best`, but has at least one. The only translation of an
         empty sentence is its prefix. Translations that beam search finds have different texts:
-        of several divisions of a text into sub-words the best one is kept.
+        of several divisions of a text into sub-words the best one is kept. Those of a line in
+        several pieces are the best of all ways to take one translation of each piece.
 
         `prefixes` are texts with which each sentence's translations begin. `first` is the number of
-        the first sentence in the whole input, for the random numbers. Without `distinct` the other
-        divisions of a text that beam search finds are returned, too.
+        the first sentence in the whole input, for the random numbers. `choose` takes one of the
+        `n_best` of each piece, and a line's only translation is made of those; the beam may hold a
+        text several times then.
 
         Raises:
             ConfigError: `params` do not fit the config and vocabulary, `n_best` is not between 1
@@ -163,19 +173,26 @@ class Translator:
             )
         penalty = LengthPenalty(self.config.length_penalty, self.config.alpha)
         pieces = self._cut_all(sentences, prefixes, first)
-        is_beam = self.config.strategy == "beam"
+        self._count_unknown(sentences, prefixes)
+        is_list = self.config.strategy == "beam" and choose is None and n_best > 1
         # The whole beam, since some of it may be dropped.
-        count = self.config.beam_size if is_beam and distinct and n_best > 1 else n_best
+        count = self.config.beam_size if is_list else n_best
         found = self._search_all(params, pieces, count, (penalty,))
-        texts = prefixes or [""] * len(sentences)
+        if choose:
+            found = [
+                [
+                    [choose(piece.text, own)] if own else own
+                    for piece, own in zip(*line, strict=True)
+                ]
+                for line in zip(pieces, found, strict=True)
+            ]
+        starts = map(keep_line, prefixes or [""] * len(sentences))
         translations = [
-            join_pieces(each, penalty, clean_line(text))
-            for each, text in zip(found, texts, strict=True)
+            join_best(each, penalty, n_best, start)
+            if is_list
+            else join_pieces(each, penalty, start)
+            for each, start in zip(found, starts, strict=True)
         ]
-        if is_beam:  # pieces are joined by rank, which may change the order
-            translations = [sorted(each, key=lambda x: -x.score) for each in translations]
-        if is_beam and distinct:
-            translations = [drop_repeated(each)[:n_best] for each in translations]
         self._count_lengths([best for best, *_ in translations])
         return translations
 
@@ -185,6 +202,7 @@ class Translator:
         """Returns, for each alpha, the list of each sentence's best translation; searches once."""
         penalties = tuple(LengthPenalty(self.config.length_penalty, alpha) for alpha in alphas)
         pieces = self._cut_all(sentences, None, 0)
+        self._count_unknown(sentences, None)
         found = self._search_all(params, pieces, 1, penalties)
         by_alpha = []
         for number, penalty in enumerate(penalties):
@@ -202,8 +220,8 @@ class Translator:
         A line with a prefix is not split into sentences: the prefix may hold several of them. All
         pieces of a line begin with its task (`Tokenizer.find_task`).
         """
-        texts, src = prefixes or [""] * len(sentences), self.vocabulary.src
-        given, tasks = self.vocabulary.tgt.encode(texts), [*map(src.find_task, sentences)]
+        starts, src = prefixes or [""] * len(sentences), self.vocabulary.src
+        given, tasks = self.vocabulary.tgt.encode(starts), [*map(src.find_task, sentences)]
         parts = [
             [task + part for part in split_sentences(line[len(task) :])] or [line]
             if self.splits_sentences and prefix == [EOS_ID]
@@ -213,11 +231,15 @@ class Translator:
         encoded = iter(src.encode([*itertools.chain.from_iterable(parts)]))
         heads = {task: len(src.tag_ids) + len(src.encode_words([task])[0]) - 1 for task in {*tasks}}
         cut_lines, tag = [], self.vocabulary.tgt.tag_ids  # with which each translation begins
-        lines = enumerate(zip(parts, given, tasks, strict=True), start=first)
-        for number, (own, prefix, task) in lines:
-            cuts = [self._cut(next(encoded), heads[task]) for _ in own]
-            flat = [(ids, len(each) > 1) for each in cuts for ids in each]
-            pieces = [SourcePiece(ids, tag, number, n, cut) for n, (ids, cut) in enumerate(flat)]
+        lines = enumerate(zip(parts, given, starts, tasks, strict=True), start=first)
+        for number, (own, prefix, start, task) in lines:
+            pieces: list[SourcePiece] = []
+            for part in own:
+                cuts = self._cut(next(encoded), heads[task])
+                texts = [part] if len(cuts) == 1 else src.decode(cuts)
+                for text, ids in zip(texts, cuts, strict=True):
+                    place = number, len(pieces), len(cuts) > 1
+                    pieces.append(SourcePiece(ids, tag, *place, text=text))
             if pieces and len(prefix) > (limit := self._find_max_tokens(pieces[0].ids)):
                 raise ConfigError(
                     f"the prefix of sentence {number + 1} has {len(prefix) - 1} sub-words, but its "
@@ -226,7 +248,8 @@ class Translator:
                     "positions); shorten the prefix, or raise decoding.max_extra_length"
                 )
             if pieces and len(prefix) > 1:
-                pieces[0] = pieces[0]._replace(prefix=prefix[:-1])  # without EOS
+                begin = prefix[:-1]  # without EOS
+                pieces[0] = pieces[0]._replace(prefix=begin, given=[keep_line(start)])
             cut_lines.append(pieces)
         return cut_lines
 
@@ -331,7 +354,7 @@ class Translator:
             constraints = Constraints(prefixes, np.asarray(self.config.min_length, np.int32))
         if self.config.strategy == "sampling":
             numbers = np.zeros((4, num_rows), np.int32)
-            seed = self.config.sampling_seed
+            seed = _seed_file(self.config.sampling_seed, self.file_number)
             for row, (piece, sample) in enumerate(rows):
                 numbers[:, row] = seed, piece.sentence, piece.number, sample
             stream = Stream(*numbers)
@@ -371,9 +394,17 @@ class Translator:
             is_cut=piece.is_cut, at_limit=at_limit, ids=tuple(ids),
         )  # fmt: skip
 
-    def _make_text(self, piece: SourcePiece, ids: list[int]) -> str:  # noqa: ARG002  (subclasses)
-        [text] = self.vocabulary.tgt.decode([ids])
+    def _make_text(self, piece: SourcePiece, ids: list[int]) -> str:
+        tokenizer = self.vocabulary.tgt
+        if any(piece.given):
+            return insert(piece.given, [tokenizer.decode_behind(ids[len(piece.prefix) :])])
+        [text] = tokenizer.decode([ids])
         return clean_line(text)
+
+    def _count_unknown(self, sentences: Sequence[str], prefixes: Sequence[str] | None) -> None:
+        """Counts the characters of these texts that the vocabulary lacks, for `log_lengths`."""
+        self._unknown.count(self.vocabulary.src, sentences)
+        self._unknown.count(self.vocabulary.tgt, prefixes or ())
 
     def _count_lengths(self, translations: Sequence[Translation]) -> None:
         """Counts the lines whose length had an effect, by the best translation of each."""
@@ -387,7 +418,11 @@ class Translator:
             self.log_lengths()
 
     def log_lengths(self) -> None:
-        """Warns of lines whose length had an effect, or that failed, since the last call."""
+        """Warns of lines that are not what they seem, since the last call.
+
+        Their length had an effect, they failed, or they hold unknown characters.
+        """
+        self._unknown.warn()
         for kind, effect in (
             (
                 "cut",
@@ -409,3 +444,8 @@ class Translator:
             if self._counts[kind]:
                 _log.warning("%d of %d lines %s", self._counts[kind], self._counts["lines"], effect)
         self._counts.clear()
+
+
+def _seed_file(seed: int, number: int) -> int:
+    """The seed of the random numbers of an input file; the first one's, a pipe's, is `seed`."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0] >> 1) if number else seed

@@ -201,25 +201,23 @@ class RunModel:
     ) -> list[list[Translation]]:
         """Returns what `translator.translate_n_best` finds with placed parameters.
 
-        With `decoding.mbr` it is one candidate of each sentence: that of the highest expected
-        utility. `tgt_language` chooses the utility's tokeniser; None: data.tgt_language.
+        With `decoding.mbr` it is one candidate of each sentence, or of each piece in which it is
+        translated: that of the highest expected utility. `tgt_language` chooses the utility's
+        tokeniser; None: data.tgt_language.
         """
         config = translator.config
-        utility, sampled = None, config.strategy == "sampling"
+        choose, sampled = None, config.strategy == "sampling"
         if config.mbr != "none":  # a missing package is an error before the search
             utility = make_utility(config.mbr, tgt_language or self.config.data.tgt_language)
             n_best = config.num_samples if sampled else config.beam_size
+
+            def choose(source: str, candidates: Sequence[Translation]) -> Translation:
+                return choose_by_utility(candidates, functools.partial(utility, source), sampled)
+
         with jax.set_mesh(self.mesh):
-            found = translator.translate_n_best(
-                params, sentences, n_best,
-                prefixes=prefixes, first=first, distinct=utility is None,
-            )  # fmt: skip
-        if utility is None:
-            return found
-        return [
-            [choose_by_utility(candidates, functools.partial(utility, source), sampled)]
-            for source, candidates in zip(sentences, found, strict=True)
-        ]
+            return translator.translate_n_best(
+                params, sentences, n_best, prefixes=prefixes, first=first, choose=choose
+            )
 
 
 def make_utility(

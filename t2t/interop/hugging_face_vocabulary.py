@@ -118,6 +118,7 @@ class _Names(NamedTuple):
         several: float | None,
         *,
         keeps_space: bool = False,
+        has_tasks: bool = False,
     ) -> ImportedVocabulary:
         """Makes the vocabulary.
 
@@ -127,6 +128,7 @@ class _Names(NamedTuple):
             vocab_size: rows of the original's table.
             several: `Vocabulary.several_sentences`, unless the folder says it.
             keeps_space: of the table.
+            has_tasks: of the table.
 
         Raises:
             SourceError: the names do not fit the table.
@@ -160,7 +162,11 @@ class _Names(NamedTuple):
             for each in sorted(self.added, key=lambda each: each.id)
             if not (each.id in self.special or each.text in self.codes or _is_symbol(each.text))
         ]
-        table = PieceTable(len(order), pieces, symbols, tuple(added), keeps_space)
+        special = [names[row] for row in self.special if row in names]
+        table = PieceTable(
+            len(order), pieces, symbols, tuple(added), keeps_space, has_tasks,
+            special, [*self.codes],
+        )  # fmt: skip
         tokenizers = [Tokenizer(model, str(name), table) for name, model in models.items()]
         is_output = [row != NO_ROW and own[row] == id_ for id_, row in enumerate(order)]
         try:
@@ -334,7 +340,8 @@ def read_t5(folder: Path, vocab_size: int) -> ImportedVocabulary:
     bos, eos, unk = (_find(ids, name, path) for name in (start, "</s>", "<unk>"))
     names = _Names(ids, (max(spare, default=NO_ROW), bos, eos, unk), added=added)
     is_madlad = any(map(_MADLAD_CODE.fullmatch, ids))
-    return names.make({path: model}, path, vocab_size, 0.0 if is_madlad else None)
+    several = 0.0 if is_madlad else None
+    return names.make({path: model}, path, vocab_size, several, has_tasks=True)
 
 
 def _read_pieces(path: Path) -> tuple[bytes, list[str]]:

@@ -61,6 +61,7 @@ def test_without_byte_fallback_a_foreign_character_is_unknown(tmp_path: Path) ->
     (ids,) = foreign.encode(["das 日 Mädchen"])
     assert UNK_ID in ids
     assert foreign.decode([ids]) == ["das  Mädchen"]
+    assert foreign.find_unknown(["das 日 Mädchen", "das", "日本"]) == [["日"], [], ["日", "本"]]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

@@ -4,6 +4,7 @@ CTranslate2 ends a hypothesis only where EOS is among the W best continuations, 
 find a better one. Here the best are far apart.
 """
 
+import copy
 import dataclasses
 from types import SimpleNamespace
 from typing import Any
@@ -141,6 +142,10 @@ def test_what_an_engine_lacks_is_refused(
 
     refuse("ctranslate2", None, "it supports sinusoidal, sinusoidal_halves", position="alibi")
     refuse("ctranslate2", "int3", "--compute_type=int3 .* use one of .*float32.*int8")
+    tagged = dataclasses.replace(vocabulary, tgt=copy.copy(vocabulary.tgt))
+    tagged.tgt.tag_ids = (5,)
+    with pytest.raises(ConfigError, match=r"direction_tags='both' .* needs --backend=jax"):
+        make_translator("ctranslate2", None, make_config(), tagged)
     refuse("jax", "int8", "--compute_type=int8 is for --backend=ctranslate2")
     refuse("torch", None, "--backend='torch' is unknown; use jax or ctranslate2")
     with monkeypatch.context() as patch:

@@ -1,6 +1,8 @@
-"""Where sources that are too long are cut."""
+"""Where sources are cut, how translations are joined, and what the user's own text becomes."""
 
 import dataclasses
+import itertools
+import math
 import random
 from collections.abc import Sequence
 
@@ -9,7 +11,15 @@ import pytest
 from t2t.config.fields import Config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.decoding.translation import cut, join_translations
+from t2t.decoding.beam_search import LengthPenalty
+from t2t.decoding.translation import (
+    Translation,
+    cut,
+    insert,
+    join_best,
+    join_pieces,
+    join_translations,
+)
 
 ENGLISH = "The old man who sells fish sleeps. Two dogs run! A girl climbs; does she? Yes."
 CHINESE = "他来了！我们走吧。今天天气很好，我们去公园玩。「你好吗？」他说。真的；很好。"  # noqa: RUF001
@@ -94,3 +104,52 @@ def test_parts_are_joined_with_blanks_only_where_the_script_has_them() -> None:
     assert join_translations(["Hallo.", "", "Wie geht's?"]) == "Hallo. Wie geht's?"
     assert join_translations(["你好。", "我们走吧", "OK."]) == "你好。我们走吧 OK."
     assert join_translations([]) == join_translations([""]) == ""
+
+
+@pytest.mark.parametrize("kind", ["gnmt", "length", "none"])
+def test_n_best_of_a_line_are_the_best_of_all_combinations_of_its_pieces(kind: str) -> None:
+    rng = random.Random(kind)
+    for _ in range(100):
+        penalty, n_best = LengthPenalty(kind, rng.choice([0.0, 0.6, 3.0])), rng.randint(1, 6)
+        pieces = [
+            [
+                Translation(f"{part}-{rank}", 0.0, -5 * rng.random(), rng.randint(1, 9))
+                for rank in range(rng.randint(1, 4))
+            ]
+            for part in range(rng.randint(1, 4))
+        ]
+        every = [
+            join_pieces([[x] for x in each], penalty)[0] for each in itertools.product(*pieces)
+        ]
+        assert join_best(pieces, penalty, n_best) == sorted(every, key=lambda x: -x.score)[:n_best]
+
+
+def test_n_best_of_a_line_have_different_texts() -> None:
+    """A piece's list may hold a text in several divisions into sub-words."""
+    piece = [Translation(text, 0.0, -rank, 1) for rank, text in enumerate("aab")]
+    found = join_best([piece, piece[:2]], LengthPenalty("none", 0.0), 9)
+    assert [(x.text, x.log_prob) for x in found] == [("a a", 0), ("b a", -2)]
+    failed = join_best([piece, []], LengthPenalty("none", 0.0), 2)
+    assert [(x.text, x.score) for x in failed] == [("", -math.inf)]
+
+
+@pytest.mark.parametrize(
+    ("given", "written", "expected"),
+    [
+        (["Zwei  HUNDE"], [" laufen "], "Zwei  HUNDE laufen"),
+        (["Hun"], ["de\n!"], "Hunde !"),  # no word begins
+        (["Hun "], ["de"], "Hun de"),  # the user's space stays
+        (["Der "], [" Hund"], "Der Hund"),
+        (["  "], [" x"], "  x"),
+        ([""], [" x"], "x"),
+        (["Ein ", " klettert."], ["  Hund "], "Ein Hund klettert."),
+        (["Ein ", " klettert."], [""], "Ein klettert."),
+        (["", " klettert."], [" "], "klettert."),
+        (["(", ")"], [" a "], "( a )"),
+        (["a", "b ", ""], ["", " "], "ab "),
+    ],
+)
+def test_the_users_text_stays_and_spaces_are_not_doubled(
+    given: list[str], written: list[str], expected: str
+) -> None:
+    assert insert(given, written) == expected

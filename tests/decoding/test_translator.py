@@ -1,6 +1,7 @@
 """Sentences through the whole translator, with small random models."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ def test_outputs_at_the_limit_and_without_finite_scores_are_counted(
     assert "1 of 2 lines have an output that may be incomplete" in caplog.text
 
 
-def test_joined_pieces_are_sorted_by_the_score_of_the_whole(
+def test_lists_of_joined_pieces_are_sorted_by_the_score_of_the_whole(
     vocabulary: Vocabulary, params: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The penalty of the summed length may change the order of the pieces' ranks."""
@@ -210,8 +211,8 @@ def test_joined_pieces_are_sorted_by_the_score_of_the_whole(
     pieces = [[Translation(str(n), 0.0, p, n) for p, n in piece] for piece in ranked]
     translator = Translator(make_config(alpha=2.0), vocabulary)
     monkeypatch.setattr(translator, "_search_all", lambda *_: [pieces])
-    [found] = translator.translate_n_best(params, ["Dogs run."], 2)
-    assert [x.text for x in found] == ["6 7", "1 6"]
+    [found] = translator.translate_n_best(params, ["Dogs run."], 3)
+    assert [x.text for x in found] == ["6 7", "6 6", "1 7"]
     scores = [x.log_prob / ((5 + x.length) / 6) ** 2 for x in found]
     assert [x.score for x in found] == pytest.approx(scores)
 
@@ -224,12 +225,12 @@ def test_long_batches_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [rows for _, rows, _ in group_by_length([9] * (64 + 19), 1024, 64)] == [64, 20]
 
 
-def test_n_best_have_different_texts_unless_all_divisions_are_asked_for(
+def test_n_best_have_different_texts_and_all_divisions_may_be_chosen_from(
     vocabulary: Vocabulary, params: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The beam may hold a text twice, in other sub-words."""
     beam = [Translation(text, -rank, -rank, 3) for rank, text in enumerate("aabac")]
-    asked = []
+    asked, source = [], "Dogs run."
 
     def search(_: Any, __: Any, n_best: int, *___: Any) -> list[list[list[Translation]]]:
         asked.append(n_best)
@@ -237,7 +238,31 @@ def test_n_best_have_different_texts_unless_all_divisions_are_asked_for(
 
     translator = Translator(make_config(beam_size=5), vocabulary)
     monkeypatch.setattr(translator, "_search_all", search)
-    for count, distinct, expected in ((2, True, [0, -2]), (3, False, [0, -1, -2]), (1, True, [0])):
-        [found] = translator.translate_n_best(params, ["Dogs run."], count, distinct=distinct)
+    for count, expected in ((2, [0, -2]), (1, [0])):
+        [found] = translator.translate_n_best(params, [source], count)
         assert [each.log_prob for each in found] == expected
-    assert asked == [5, 3, 1]
+    chosen = translator.translate_n_best(
+        params, [source], 3, choose=lambda text, all_: all_[1 if text == source else 0]
+    )
+    assert [[each.log_prob for each in found] for found in chosen] == [[-1]]
+    assert asked == [5, 1, 3]
+
+
+def test_one_of_each_sentence_is_chosen_by_its_own_source(
+    vocabulary: Vocabulary, params: Params
+) -> None:
+    """As minimum Bayes risk does; a sentence that is too long is cut further."""
+    config = make_config(split_sentences="yes", max_source_length=8)
+    sources: list[str] = []
+
+    def choose(source: str, candidates: Sequence[Translation]) -> Translation:
+        sources.append(source)
+        assert len(candidates) == 3
+        return candidates[2]
+
+    line = "A girl climbs. The old man who sells fish sleeps."
+    translator = Translator(config, vocabulary)
+    [[found]] = translator.translate_n_best(params, [line], 3, choose=choose)
+    assert sources[0] == "A girl climbs."
+    assert " ".join(sources) == line
+    assert found.num_pieces == len(sources) == 3

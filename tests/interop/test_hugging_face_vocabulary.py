@@ -167,6 +167,7 @@ def test_codes_of_marian_are_tags_of_the_target(
     assert rows.row[ids[0]] == names[">>fra<<"]
     assert ids[1:] == vocabulary.src.encode(["the queen"])[0]
     tagged.encode([">>por<< the queen", "the >>fra<< queen"])  # no code, or none of the text
+    tagged.encode(["__fra__ the queen", "the <mask> and <extra_id_0>"])  # other families' names
     assert not caplog.text
     tagged.encode(["the <pad> queen", "the </s> queen"])
     assert "'the <pad> queen' spells the special symbol <pad>, which is text here" in caplog.text
@@ -184,6 +185,31 @@ def test_vocabulary_of_madlad_has_languages_as_text(tmp_path: Path) -> None:
     [text, plain] = vocabulary.src.encode(["<2de> the", "the"])
     assert rows.row[text].tolist() == [own.index("<2de>"), *rows.row[plain]]
     assert vocabulary.src.find_task(" <2de> the king") == " <2de>"
+    assert vocabulary.src.find_task("<2nd> the king") == ""  # no language of its own
+
+
+def test_only_a_model_that_knows_tasks_has_them(tmp_path: Path) -> None:
+    """T5's are said in words, which are ordinary text before a Marian."""
+    for name in ("marian", "t5"):
+        (tmp_path / name).mkdir()
+    marian = read_marian(tmp_path / "marian", write_vocabulary(tmp_path / "marian")).vocabulary
+    t5 = read_t5(tmp_path / "t5", write_t5_vocabulary(tmp_path / "t5")).vocabulary
+    for task in ("summarize: ", "translate English to German: "):
+        assert t5.src.find_task(f"{task}the king") == task
+        assert marian.src.find_task(f"{task}the king") == ""
+    assert t5.src.find_task("Translate this letter for me, please: the king") == ""
+
+
+def test_what_the_table_lacks_is_named_and_text_behind_a_gap_begins_no_word(
+    tmp_path: Path,
+) -> None:
+    vocabulary = read_t5(tmp_path, write_t5_vocabulary(tmp_path)).vocabulary
+    own = vocabulary.src
+    assert own.find_unknown(["the king", "the €€ king 猫"]) == [[], ["€", "€", "猫"]]
+    inner = own.encode_behind("€king")
+    assert own.pieces(inner)[0] == "<unk>"
+    assert own.decode_behind(inner) == "king"
+    assert own.decode_behind(own.encode_words(["king"])[0]) == " king"
 
 
 def test_vocabulary_is_kept_beside_the_ids_of_the_original(tmp_path: Path) -> None:
