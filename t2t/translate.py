@@ -14,11 +14,14 @@ After Ctrl-C, which loses nothing, or a kill the same command goes on where it w
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Annotated
 
 from t2t.api.line_program import Lines, process_lines
 from t2t.config.field_types import PositiveInt
+from t2t.config.measure_names import METRICX
 from t2t.config.requests import Flag, Plugins
+from t2t.config.variants import import_plugins
 from t2t.evaluation.requests import Backend, MetricX, ModelRequest
 from t2t.runtime import command_line
 
@@ -33,6 +36,12 @@ class TranslationRequest(ModelRequest, Backend, MetricX, Lines, Plugins):
     # with --alignments: decoder layer, from 1; default: last but one
     alignment_layer: Annotated[PositiveInt, Flag(needs="alignments")] | None = None
 
+    def list_problems(self) -> Iterator[str]:
+        """Yields what does not go together."""
+        yield from super().list_problems()
+        if self.metricx and self.decoding.get("mbr") != METRICX:
+            yield f"--metricx={self.metricx} is for --mbr={METRICX}; add it, or leave this out"
+
 
 def main(request: TranslationRequest) -> int:
     """Translates; returns the exit status."""
@@ -40,6 +49,7 @@ def main(request: TranslationRequest) -> int:
     from t2t.runtime.jax_settings import enable_compilation_cache
 
     enable_compilation_cache()
+    import_plugins(request.plugins)  # for the measure of --mbr
     if request.metricx:
         from t2t.evaluation.metricx import use_metricx
 

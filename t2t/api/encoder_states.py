@@ -17,7 +17,7 @@ from t2t.config.files import override
 from t2t.data.batch import find_limit, group_by_length, pad_sentences
 from t2t.data.corpus import DataError
 from t2t.decoding.bulk import BulkPart, process_files
-from t2t.evaluation.load_models import RunModel, identify_code
+from t2t.evaluation.load_models import RunModel, identify_running_code
 from t2t.evaluation.requests import ModelRequest
 from t2t.interop.hugging_face_folder import format_safetensors
 from t2t.model.interface import Params, check_params, merge
@@ -214,7 +214,7 @@ def export_states(
         "checkpoints": labels,
         "vocabulary": model.vocabulary.fingerprint(),
         **encoder.describe(),
-        **identify_code(model.config.plugins, [__name__]),
+        **identify_running_code(__name__),
         "parameters": hash_params(restored),
     }
     selected = encoder.select(restored)

@@ -10,7 +10,7 @@ from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.languages import is_text_without_spaces
 from t2t.data.corpus import TextFile
 from t2t.evaluation.evaluator import MODULES
-from t2t.evaluation.load_models import identify_code
+from t2t.evaluation.load_models import identify_running_code
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import TextRequest
 from t2t.evaluation.saved_evaluations import Evaluation
@@ -55,7 +55,7 @@ def evaluate_output(request: TextRequest) -> Evaluation:
         _log.warning("%s: %d of %d translations are empty", flag, empty, count)
     passport = Passport(
         origin={"file": hypotheses.path.name, "sha256": hypotheses.sha256},
-        **identify_code((), MODULES),
+        **identify_running_code(*MODULES),
         **scores.describe(),
     )
     return scores.save(path, Output({"hypotheses": lines}, scores.count(lines)), passport)

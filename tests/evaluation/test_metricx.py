@@ -14,18 +14,21 @@ import pytest
 from t2t.api.compare_runs import compare, verify
 from t2t.api.evaluate_run import evaluate
 from t2t.api.import_model import import_model, is_metricx
+from t2t.api.line_translator import LineTranslator
 from t2t.config import variants
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import METRICX_INPUTS
+from t2t.config.requests import make_request
 from t2t.decoding.translation import Translation
 from t2t.evaluation import metricx
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import make_utility
 from t2t.evaluation.metricx import MetricXScorer, use_metricx
-from t2t.evaluation.requests import EvaluationRequest
+from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.evaluation.text_measures import make_measure
 from t2t.interop.hugging_face_folder import SourceError, open_tensors, write_safetensors
+from t2t.translate import TranslationRequest
 from tests.evaluation.saved_evaluations import pair
 from tests.interop.foreign_folders import write_t5_model
 from tests.interop.small_vocabularies import list_pieces, make_text, train_model
@@ -153,6 +156,22 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
     assert "verified" in verify(paths[:1], "test", "")
     with pytest.raises(ConfigError, match="metricx is a measure of t2t; choose another name"):
         store_segment_scores(saved[0], "metricx=scores.txt")
+
+
+@pytest.mark.usefixtures("own_variants")
+def test_translation_takes_it_only_to_choose_by_it_and_keeps_which_one_it_is(
+    run: Path, tmp_path: Path
+) -> None:
+    search, workdir = {"beam_size": 2, "mbr": "metricx"}, make_run(tmp_path / "run")
+    for version in ("24", "23-qe"):
+        use_metricx(run, version)
+        settings = LineTranslator(ModelRequest((workdir,), decoding=search)).describe_settings()
+        assert settings["utility"].startswith(f"MetricX-{version}, ")
+    given = {"workdirs": run, "metricx": run, "metricx_input": "24"}
+    make_request(TranslationRequest, given | {"mbr": "metricx"})
+    for decoding in ({}, {"mbr": "chrf"}):
+        with pytest.raises(ConfigError, match=r"^metricx=\S+ is for mbr=metricx; add it, or leave"):
+            make_request(TranslationRequest, given | decoding)
 
 
 def test_model_that_is_no_metricx_is_refused(
