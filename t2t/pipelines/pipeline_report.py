@@ -94,7 +94,8 @@ def open_measure(systems: Sequence[System]) -> Measure:
     """The measure by which systems are compared: BLEU, or the one for their text."""
     first = systems[0]
     lowercase = any(system.is_lowercase for system in systems)
-    name = choose_measure(None, lowercase=lowercase, kind=first.tokenizer_kind, text_alone=False)
+    language = first.passport.data["tgt_language"]
+    name = choose_measure(None, lowercase=lowercase, kind=first.tokenizer_kind, language=language)
     return first.evaluations[0].open_measure(name)
 
 
