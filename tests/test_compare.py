@@ -1,6 +1,7 @@
 """The report that t2t.compare prints about runs."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -326,4 +327,22 @@ def test_few_sentences_and_empty_references_are_named(tmp_path: Path) -> None:
     assert lines[1] == "1 references are empty, but not their sources; nothing matches them"
     assert any(line.startswith("No verdict on two: ") for line in lines)
     assert lines[-1] == "Fewer than 30 sentences have no interval."
+
+
+def test_verdict_by_log_probability_leaves_missing_references_out(tmp_path: Path) -> None:
+    """Also where an evaluation has a log-probability of them, which is that of EOS alone."""
+    references = ["" if number < 8 else line for number, line in enumerate(REFERENCES)]
+    sources = ["" if number == 7 else line for number, line in enumerate(SOURCES)]  # not missing
+    for name, nats in (("one", 0.7), ("two", 0.72)):
+        found = save(tmp_path / name, spoil(8), sources=sources, references=references, nats=nats)
+        path = found.path.with_suffix(".log_probs.txt")
+        lines = path.read_text().splitlines()
+        path.write_text("".join(f"{line}\n" for line in ["-9.000000 1"] * 7 + lines[7:]))
+    text = report(tmp_path, "one", "two")
+    assert re.search(
+        r"7 of 48 references .* are missing \(empty, but not their sources\); they", text
+    )
+    nats = [9 * 0.7 + number % 3 / 10 for number in range(7, 48)]
+    expected = math.exp(sum(nats) / (9 * len(nats)))
+    assert f"perplexity per sub-word: one {expected:.4g}, two " in text
     assert "[" not in "".join(lines)

@@ -103,8 +103,17 @@ def test_references_that_are_empty_are_counted_and_said(
     request = EvaluationRequest(
         (run,), src=str(src), ref=(str(ref),), measures=("chrf",), decoding={"beam_size": 1}
     )
-    assert evaluate(request).result["num_empty_references"] == 2
+    result = evaluate(request).result
+    assert result["num_empty_references"] == 2
     assert "2 references are empty" in caplog.text
+    assert "2 of 5 references are empty, but not their sources; the perplexity and" in caplog.text
+    nats = -t2t.load(run, "best").score([("Dogs climb.", "Hunde klettern."), ("", "")])
+    tokens = len(Vocabulary.load(run / "vocab").tgt.encode(["Hunde klettern."])[0])
+    counts = {"perplexity": 2 * tokens + 1, "perplexity_word": 4}  # EOS of the empty pair counts
+    for name, count in counts.items():
+        score = result["measures"][name]
+        assert score["value"] == pytest.approx(math.exp((2 * nats[0] + nats[1]) / count), rel=1e-4)
+        assert score["definition"].endswith("no smoothing; 2 missing references left out")
     both = dataclasses.replace(request, ref=(str(src), str(ref)))
     assert evaluate(both).result["num_empty_references"] == 0
     assert "2 references of text 2 are empty, but not their sources" in caplog.text
@@ -173,8 +182,8 @@ def test_language_of_the_references_can_be_named_afterwards(
     unknown = evaluate(request)
     assert "--tgt_language" in caplog.text
     chinese = evaluate(dataclasses.replace(request, tgt_language="zho_Hans"))
-    for evaluation in (unknown, chinese):
-        names = [name for name in list_measures("zh", spaces=False) if name not in ON_REQUEST]
+    for language, evaluation in (("", unknown), ("zh", chinese)):
+        names = [name for name in list_measures(language, spaces=False) if name not in ON_REQUEST]
         assert list(evaluation.result["measures"]) == [*names, "perplexity"]
     assert "tok:13a" in unknown.passport.measures["bleu"]
     assert "tok:zh" in chinese.passport.measures["bleu"]
@@ -361,7 +370,7 @@ def test_references_documents_and_scores_from_outside_go_into_one_evaluation(
     done = programs.run(*command, f"--segment_scores=comet={scores}")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^comet +0\.49\d\d +\[", done.stdout, re.MULTILINE)
-    assert "out.json: verified, 5 measures of 62 sentences" in verify([str(output)], "test", "")
+    assert "out.json: verified, 5 measures of 62 sentences" in verify([str(output)], "", "")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from t2t.config.fields import DecodingConfig, ModelConfig, TokenizerConfig
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
+from t2t.data.sentences import is_missing
 from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.saved_evaluations import (
@@ -344,8 +345,8 @@ def read_reference_losses(
     """Reads (nats, tokens) of each first reference under each run, by system.
 
     A token is a sub-word if all runs have the same number of sub-words in each reference, else a
-    word separated by white space. References whose loss is not finite under some run are left out,
-    and those without a word, if words are counted.
+    word separated by white space. References that are missing or whose loss is not finite under
+    some run are left out, and those without a word, if words are counted.
 
     Returns the losses; the test set, of which only `documents` are reduced to the sentences that
     are left; and the token ("sub-word" or "word"). None if a run was evaluated without
@@ -359,7 +360,8 @@ def read_reference_losses(
         for system in systems
     }
     runs = np.concatenate([*losses.values()])
-    kept = np.isfinite(runs[..., 0]).all(axis=0)
+    missing = [*map(is_missing, test_set.sources, test_set.references[0])]
+    kept = np.isfinite(runs[..., 0]).all(axis=0) & ~np.array(missing, bool)
     token = "sub-word"
     if (runs[..., 1] != runs[0, :, 1])[:, kept].any():
         token = "word"

@@ -252,7 +252,8 @@ def judge_log_probs(
     if left_out := len(test_set.sources) - next(iter(losses.values())).shape[1]:
         lines.append(
             f"{left_out} of {len(test_set.sources)} references have no finite log-probability under"
-            " some run, or no words to count, and are left out of the verdict by it."
+            " some run, or no words to count, or are missing (empty, but not their sources); they "
+            "are left out of the verdict by it."
         )
     measure = make_likelihood(token)
     judgement = judge(losses, measure, kept)

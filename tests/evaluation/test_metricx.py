@@ -111,11 +111,15 @@ def test_measure_counts_errors_and_takes_the_mean_over_references(
     measure = make_measure("metricx", "de", 2)
     assert (measure.higher_is_better, measure.limits) == (False, (0, 25))
     assert "MetricX-24, errors from 0 to 25" in measure.definition
-    assert measure.definition.endswith(", mean over 2 references")
+    assert measure.definition.endswith(", mean over 2 references, missing ones left out")
     base = len("source:  candidate: a reference: ") % 26
     score = measure.score(["a", "a"], pair(["b", "{}"], ["bbb", "bbbb"]))
     assert score.value == base + 2.5
     assert fake[1] == "source:  candidate: a reference: {}"  # a text may have braces
+    some = pair(["b", "", "bb", ""], ["bbb", "bbbb", "", ""])  # the last one has none
+    some = some._replace(sources=["s"] * 4)
+    lengths = [(1 + 3) / 2, 4, 2, 0]
+    assert measure.collect(["a"] * 4, some)[:, 0].tolist() == [base + 1 + each for each in lengths]
     utilities = make_utility("metricx", "de")("", ["a", "bbb"])
     np.testing.assert_array_equal(utilities, [[-base - 1, -base - 3], [-base - 3, -base - 5]])
     use_metricx(run, "24-qe")
