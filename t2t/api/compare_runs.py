@@ -2,7 +2,6 @@
 
 import functools
 import html
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -173,8 +172,7 @@ def _open_measure(systems: Sequence[System], name: str | None) -> tuple[Measure,
         kind="symbols" if "symbols" in kinds else "",
         language=language,
     )
-    lines = itertools.chain.from_iterable(zip(*first.read_test_set().references, strict=True))
-    chosen = choose(name, spaces=have_spaces(language, lines))
+    chosen = choose(name, spaces=have_spaces(language, *first.read_test_set().references))
     notes = []
     if not name and chosen != (usual := choose(None, spaces=True)):
         notes.append(

@@ -36,12 +36,12 @@ def evaluate_output(request: TextRequest) -> Evaluation:
     if not request.output:
         raise ConfigError(f"{flag} needs --output, the .json file to write, such as system.json")
     hypotheses = TextFile(request.hypotheses)
-    if request.ref and not request.tgt_language:
-        references = TextFile(request.ref[0])
+    for ref in () if request.tgt_language else request.ref:
+        references = TextFile(ref)
         if is_text_without_spaces("".join(references.read(0, min(len(references), 1000)))):
             raise ConfigError(
-                f"--ref={request.ref[0]} has no spaces between words, by which measures would "
-                "count; name its language by --tgt_language, such as zh or ja"
+                f"--ref={ref} has no spaces between words, by which measures would count; name its "
+                "language by --tgt_language, such as zh or ja"
             )
     scores = open_scores(request, "", DataConfig(), TokenizerConfig())
     if len(hypotheses) != (count := len(scores.test_set.sources)):

@@ -128,6 +128,7 @@ def test_program_and_notebook_score_an_output(
         (48, {"output": ""}, "--hypotheses=.* needs --output, the .json file"),
         (48, {"tgt_language": "german"}, "--tgt_language=german is no language code"),
         (1, {"tgt_language": "", "src": "zh", "ref": ("zh",)}, "no spaces .* by --tgt_language"),
+        (1, {"tgt_language": "", "src": "zh", "ref": ("en", "zh")}, "--ref=zh has no spaces .* by"),
     ],
 )
 def test_output_that_cannot_be_scored_is_refused(
@@ -140,6 +141,7 @@ def test_output_that_cannot_be_scored_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "zh", "狗在爬山。")
+    write(tmp_path / "en", "A dog.")
     given = {"hypotheses": write(tmp_path / "out", *["Hund"] * lines), "output": "out.json"}
     with pytest.raises((ConfigError, DataError), match=message):
         evaluate_output(TextRequest(**given | texts | changes))
