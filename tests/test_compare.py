@@ -303,15 +303,17 @@ def test_first_verdict_is_by_a_measure_that_means_something_for_the_script(
         name: [line[:-1] if n % every else line[::-1] for n, line in enumerate(references)]
         for name, every in (("one", 5), ("two", 2))
     }
-    config = {"config": {"tokenizer.lowercase": lowercase}, "tgt_language": language}
+    config: dict[str, Any] = {
+        "config": {"tokenizer.lowercase": lowercase},
+        "tgt_language": language,
+    }
     for name, lines in outputs.items():
         save(tmp_path / name, lines, sources=references, references=references, **config)
     text = report(tmp_path, "one", "two", measure=None)
     notes = re.findall("no spaces .* by which bleu.* would count.* first verdict is by (.*)", text)
     assert notes == [expected] * expected.startswith("chrf")
-    metric = BLEU(trg_lang=language[:2], lowercase=lowercase)
-    if notes:
-        metric = CHRF(lowercase=lowercase)
+    bleu, chrf = BLEU(trg_lang=language[:2], lowercase=lowercase), CHRF(lowercase=lowercase)
+    metric = chrf if notes else bleu
     one, two = (metric.corpus_score(lines, [references]).score for lines in outputs.values())
     assert f"two is worse than one: {two:.4g} {expected} against {one:.4g}, " in text
 
@@ -324,6 +326,7 @@ def test_few_sentences_and_empty_references_are_named(tmp_path: Path) -> None:
     assert lines[1] == "1 references are empty, but not their sources; nothing matches them"
     assert any(line.startswith("No verdict on two: ") for line in lines)
     assert lines[-1] == "Fewer than 30 sentences have no interval."
+    assert "[" not in "".join(lines)
 
 
 def test_verdict_by_log_probability_leaves_missing_references_out(tmp_path: Path) -> None:
@@ -333,13 +336,12 @@ def test_verdict_by_log_probability_leaves_missing_references_out(tmp_path: Path
     for name, nats in (("one", 0.7), ("two", 0.72)):
         found = save(tmp_path / name, spoil(8), sources=sources, references=references, nats=nats)
         path = found.path.with_suffix(".log_probs.txt")
-        lines = path.read_text().splitlines()
-        path.write_text("".join(f"{line}\n" for line in ["-9.000000 1"] * 7 + lines[7:]))
+        saved = path.read_text().splitlines()
+        path.write_text("".join(f"{line}\n" for line in ["-9.000000 1"] * 7 + saved[7:]))
     text = report(tmp_path, "one", "two")
     assert re.search(
         r"7 of 48 references .* are missing \(empty, but not their sources\); they", text
     )
-    nats = [9 * 0.7 + number % 3 / 10 for number in range(7, 48)]
-    expected = math.exp(sum(nats) / (9 * len(nats)))
+    kept = [9 * 0.7 + number % 3 / 10 for number in range(7, 48)]
+    expected = math.exp(sum(kept) / (9 * len(kept)))
     assert f"perplexity per sub-word: one {expected:.4g}, two " in text
-    assert "[" not in "".join(lines)

@@ -292,14 +292,18 @@ def test_whatever_is_kept_names_the_code_of_all_plugins(
         hypotheses=str(texts[1]), src=str(texts[0]), ref=(str(texts[1]),), measures=("own",)
     )
     request = EvaluationRequest((run,), measures=("own",), decoding={"beam_size": 1})
-    search = {"beam_size": 2, "mbr": "own"}
+    search: dict[str, Any] = {"beam_size": 2, "mbr": "own"}
     plugins = (name,) if is_named else ()
 
     def list_code(number: int) -> list[Any]:
         output, folders = f"{tmp_path}/{number}.json", [tmp_path / f"{n}{number}" for n in "ab"]
         export_states(ModelRequest((run,)), find_inputs([str(texts[0])], folders[0]))
-        given = {"input": (str(texts[0]),), "output": str(folders[1]), "plugins": plugins}
-        translate.main(translate.TranslationRequest((run,), decoding=search, **given))
+        translate.main(
+            translate.TranslationRequest(
+                (run,), decoding=search, input=(str(texts[0]),), output=str(folders[1]),
+                plugins=plugins,
+            )
+        )  # fmt: skip
         return [
             evaluate(request).passport.code,
             evaluate_output(dataclasses.replace(of_text, output=output)).passport.code,

@@ -166,7 +166,8 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
 def test_translation_takes_it_only_to_choose_by_it_and_keeps_which_one_it_is(
     run: Path, tmp_path: Path
 ) -> None:
-    search, workdir = {"beam_size": 2, "mbr": "metricx"}, make_run(tmp_path / "run")
+    search: dict[str, Any] = {"beam_size": 2, "mbr": "metricx"}
+    workdir = make_run(tmp_path / "run")
     for version in ("24", "23-qe"):
         use_metricx(run, version)
         settings = LineTranslator(ModelRequest((workdir,), decoding=search)).describe_settings()
