@@ -213,6 +213,7 @@ def export_states(
         "runs": [workdir.resolve().name for workdir, _ in request.members],
         "checkpoints": labels,
         "vocabulary": model.vocabulary.fingerprint(),
+        "models": model.describe_models(),
         **encoder.describe(),
         **identify_running_code(__name__),
         "parameters": hash_params(restored),

@@ -89,7 +89,7 @@ class LineTranslator:
             "weights": model.members.weights,
             "mean": model.members.mean,
             "vocabulary": model.vocabulary.fingerprint(),
-            "models": [dataclasses.asdict(each) for each in model.members.configs],
+            "models": model.describe_models(),
             "engine": search["backend"],
             **search["decoding"],
             **identify_running_code(__name__, type(self._translator).__module__),

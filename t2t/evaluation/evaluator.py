@@ -61,7 +61,7 @@ class Evaluator:
         self.config = self._model.config
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
         self.scores = self._open()
-        # That of a process which goes on for days, whatever happens to the files.
+        # Now: a process that watches for days runs what it has imported, not an edited file.
         self._code = identify_running_code(*self.modules)
 
     def _open(self) -> TextScores:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
+from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig, ModelConfig
 from t2t.config.files import load_config, override
 from t2t.config.measure_names import MEASURES
 from t2t.config.objective_rules import check_scores
@@ -121,6 +121,14 @@ class RunModel:
         return hashlib.sha256(
             repr((code, self.members, self.vocabulary.sizes)).encode()
         ).hexdigest()
+
+    def describe_models(self) -> list[dict[str, Any]]:
+        """Returns the fields of `config.model` that are not default, of each model."""
+        defaults = vars(ModelConfig())
+        return [
+            {name: value for name, value in vars(each).items() if value != defaults[name]}
+            for each in self.members.configs
+        ]
 
     def restore(self) -> tuple[Params, list[str]]:
         """Restores the parameters, on the host, and returns them with the checkpoints' labels.

@@ -77,7 +77,7 @@ class System:
     def tokenizer_kind(self) -> str:
         """`tokenizer.kind` of the models: "symbols" if any seed writes no words."""
         kinds = self._list_own("tokenizer.kind", TokenizerConfig().kind)
-        return str(next((kind for kind in kinds if kind == "symbols"), kinds[0]))
+        return "symbols" if "symbols" in kinds else str(kinds[0])
 
     def _list_own(self, field: str, default: Any) -> list[Any]:
         """Returns each seed's value of a field of the config."""
