@@ -61,8 +61,6 @@ class Evaluator:
         self.config = self._model.config
         self._ensemble: dict[str, Any] | None = None  # its members, as evaluations record them
         self.scores = self._open()
-        # Now: a process that watches for days runs what it has imported, not an edited file.
-        self._code = identify_running_code(*self.modules)
 
     def _open(self) -> TextScores:
         """Opens the test set and its measures, and makes what computes an `Output` of it."""
@@ -174,7 +172,7 @@ class Evaluator:
             config={name: value for name, value in fields if not name.startswith("decoding.")},
             **search,
             **self.scores.describe(),
-            **self._code,
+            **identify_running_code(*self.modules),
         )
 
     def _describe_search(self, config: Config) -> dict[str, dict[str, Any]]:
