@@ -23,13 +23,13 @@ class CompareRequest(Request):
 
     systems: Annotated[tuple[str, ...], Flag(operands="RUN")]
     # the score to compare: NAMES, one that a plugin registers, or one that --segment_scores stored;
-    # default: bleu, or bleu_lowercase with tokenizer.lowercase. Of runs on text alone perplexity,
-    # the default, or accuracy
+    # default: bleu, or bleu_lowercase with tokenizer.lowercase; chrf of text without spaces between
+    # words that sacreBLEU cannot cut. Of runs on text alone perplexity, the default, or accuracy
     measure: Measure | None = None
     # compute every score of these evaluations from their texts, and refuse edited files
     verify: bool = False
     plugins: tuple[str, ...] = ()  # modules on your path that register measures
-    split: str = "test"  # use each run's newest evaluation of this split
+    split: str = ""  # use each run's newest evaluation of this split; default: test
     evaluation: str = ""  # use RUN/evaluations/NAME.json of each run instead of the newest
     # use each run's newest evaluation of this checkpoint: best, last, a step, avg:5 or ema
     checkpoint: str = ""

@@ -54,7 +54,8 @@ class SelectionRequest(EvaluationRequest, MetricX, Hosts, Plugins):
     # alpha changes nothing
     alphas: tuple[float, ...] = ()
     # the score by which --watch, --average, --beam_sizes and --alphas choose the best; default:
-    # bleu, or bleu_lowercase with tokenizer.lowercase. perplexity is that of the references
+    # bleu, or bleu_lowercase with tokenizer.lowercase; chrf of languages without spaces between
+    # words that sacreBLEU cannot cut. perplexity is that of the references
     measure: Measure | None = None
 
     @property

@@ -80,6 +80,7 @@ def main(request: SweepRequest) -> int:
         lowercase=tokenizer.lowercase,
         kind=tokenizer.kind,
         text_alone=is_text_alone(base.data),
+        language=base.data.tgt_language,
     )
     rows = read_rows(Path(find_recipe(request.sweep)).expanduser(), base)
     runs, left_out = make_runs(base, select(rows, request.only), workdir)

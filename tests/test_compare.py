@@ -1,11 +1,14 @@
 """The report that t2t.compare prints about runs."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
@@ -166,6 +169,32 @@ def test_invalid_comparison_is_refused(runs: Path, tmp_path: Path) -> None:
         report(runs, "base-0", str(tmp_path))
 
 
+def test_flag_that_chooses_nothing_is_refused(runs: Path) -> None:
+    """Evaluations of a run are chosen by --split, --checkpoint or --evaluation; files by name."""
+    files = [f"{runs}/{name}/evaluations/test-100.json" for name in ("base-0", "near")]
+    for split, evaluation, checkpoint, message in (
+        (
+            "validation",
+            "",
+            "",
+            r"base-0\S* is of the split test, not of --split=validation; the fi",
+        ),
+        ("", "test-200", "", r"base-0\S* is not --evaluation=test-200; the file chooses: leave"),
+        ("test", "test-100", "", "--split and --evaluation both choose; leave one of them out"),
+        ("", "test-100", "best", "--checkpoint and --evaluation both choose"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            compare(files, "bleu", split, evaluation, None, (), checkpoint)
+        with pytest.raises(ConfigError, match=message):
+            verify(files, split, evaluation, checkpoint)
+    for split, evaluation in (("test", ""), ("", "test-100"), ("", "")):
+        assert "near is" in compare(files, "bleu", split, evaluation, None).replace(
+            files[1], "near"
+        )
+    mixed = [files[0], f"{runs}/near"]
+    assert compare(mixed, "bleu", "", "test-100.json", None) == compare(mixed, "bleu", "", "", None)
+
+
 def test_program_takes_flags_before_and_behind_its_operands(runs: Path) -> None:
     def call(*arguments: str) -> tuple[int, str, str]:
         done = programs.run("t2t.compare", *arguments)
@@ -215,6 +244,80 @@ def test_one_model_has_no_verdict_that_another_seed_may_change(tmp_path: Path) -
     assert "another seed" not in text
 
 
+SAMPLING = {"strategy": "sampling", "sampling_seed": 0}
+NO_DRAWS = "the draws of the samples: another sampling_seed may give another verdict"
+INT8 = {"compute_type": "int8", "devices": "x"}
+ROUNDING = "the rounding, in which they differ by backend.compute_type float32 -> int8"
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "covers"),
+    [
+        ({}, {"decoding": {"beam_size": 1}}, ", so only the choice of the sentences varies; it is"),
+        ({}, {"decoding": SAMPLING}, f"covers the choice of the sentences, but not {NO_DRAWS}."),
+        (
+            {"decoding": SAMPLING},
+            {"decoding": SAMPLING | {"sampling_seed": 1, "mbr": "chrf"}},
+            f", but not {NO_DRAWS}.",
+        ),
+        ({}, {"backend": INT8}, f", but not {ROUNDING}."),
+        ({}, {"decoding": SAMPLING, "backend": INT8}, f", but not {NO_DRAWS}, nor {ROUNDING}."),
+        ({}, {"config": {"model.num_heads": 2}}, "with one run per system the variance over "),
+        ({}, {"origin": {"vocabulary": "other"}}, "with one run per system the variance over "),
+        ({}, {"origin": {"ensemble": {"mean": 1}}}, "with one run per system the variance over "),
+    ],
+)  # fmt: skip
+def test_verdict_on_one_model_names_the_chances_that_it_does_not_cover(
+    tmp_path: Path, one: dict[str, Any], two: dict[str, Any], covers: str
+) -> None:
+    places = []
+    for name, facts, every in (("one", one, 3), ("two", two, 4)):
+        own = {"backend": {"compute_type": "float32", "devices": "x"}, **facts}
+        own["origin"] = {"parameters": "abc", "vocabulary": "v", **facts.get("origin", {})}
+        places.append(str(save(tmp_path / name, spoil(every), nats=0.7, facts=own).path))
+    [verdict] = re.findall(".* bleu against .*", compare(places, "bleu", "", "", None))
+    assert covers in verdict
+
+
+THAI, KHMER, LAO = "เด็กผู้หญิงปีนต้นไม้", "ក្មេងស្រីឡើងដើមឈើ", "ເດັກນ້ອຍປີນຕົ້ນໄມ້"
+BURMESE, CHINESE, JAPANESE = "ကလေးရေခဲတိုက်", "女孩爬树小狗跑", "女の子が木に登る"
+KOREAN = "소녀가 나무에 오르고 개가 달린다"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "lowercase", "expected"),
+    [
+        ("th", THAI, False, "chrf"), ("tha_Thai", THAI, True, "chrf_lowercase"),
+        ("", THAI, False, "chrf"), ("km", KHMER, False, "chrf"), ("lo", LAO, False, "chrf"),
+        ("my", BURMESE, False, "chrf"), ("", CHINESE, False, "chrf"), ("", JAPANESE, False, "chrf"),
+        ("de", CHINESE, False, "chrf"), ("zh", CHINESE, False, "bleu"),
+        ("zho_Hant", CHINESE, True, "bleu_lowercase"), ("", KOREAN, False, "bleu"),
+    ],
+)  # fmt: skip
+def test_first_verdict_is_by_a_measure_that_means_something_for_the_script(
+    tmp_path: Path, language: str, text: str, lowercase: bool, expected: str
+) -> None:
+    """sacreBLEU cuts Chinese if the language is known; it takes a Thai sentence for one word."""
+    references = [f"{text[:3]}{text * (1 + n % 3)}{n}" for n in range(40)]
+    outputs = {
+        name: [line[:-1] if n % every else line[::-1] for n, line in enumerate(references)]
+        for name, every in (("one", 5), ("two", 2))
+    }
+    config: dict[str, Any] = {
+        "config": {"tokenizer.lowercase": lowercase},
+        "tgt_language": language,
+    }
+    for name, lines in outputs.items():
+        save(tmp_path / name, lines, sources=references, references=references, **config)
+    text = report(tmp_path, "one", "two", measure=None)
+    notes = re.findall("no spaces .* by which bleu.* would count.* first verdict is by (.*)", text)
+    assert notes == [expected] * expected.startswith("chrf")
+    bleu, chrf = BLEU(trg_lang=language[:2], lowercase=lowercase), CHRF(lowercase=lowercase)
+    metric = chrf if notes else bleu
+    one, two = (metric.corpus_score(lines, [references]).score for lines in outputs.values())
+    assert f"two is worse than one: {two:.4g} {expected} against {one:.4g}, " in text
+
+
 def test_few_sentences_and_empty_references_are_named(tmp_path: Path) -> None:
     sources, references = SOURCES[:9], ["", *REFERENCES[1:9]]
     for name, every in (("one", 8), ("two", 2)):
@@ -224,3 +327,21 @@ def test_few_sentences_and_empty_references_are_named(tmp_path: Path) -> None:
     assert any(line.startswith("No verdict on two: ") for line in lines)
     assert lines[-1] == "Fewer than 30 sentences have no interval."
     assert "[" not in "".join(lines)
+
+
+def test_verdict_by_log_probability_leaves_missing_references_out(tmp_path: Path) -> None:
+    """Also where an evaluation has a log-probability of them, which is that of EOS alone."""
+    references = ["" if number < 8 else line for number, line in enumerate(REFERENCES)]
+    sources = ["" if number == 7 else line for number, line in enumerate(SOURCES)]  # not missing
+    for name, nats in (("one", 0.7), ("two", 0.72)):
+        found = save(tmp_path / name, spoil(8), sources=sources, references=references, nats=nats)
+        path = found.path.with_suffix(".log_probs.txt")
+        saved = path.read_text().splitlines()
+        path.write_text("".join(f"{line}\n" for line in ["-9.000000 1"] * 7 + saved[7:]))
+    text = report(tmp_path, "one", "two")
+    assert re.search(
+        r"7 of 48 references .* are missing \(empty, but not their sources\); they", text
+    )
+    kept = [9 * 0.7 + number % 3 / 10 for number in range(7, 48)]
+    expected = math.exp(sum(kept) / (9 * len(kept)))
+    assert f"perplexity per sub-word: one {expected:.4g}, two " in text

@@ -2,17 +2,21 @@
 
 import dataclasses
 import functools
+import importlib
 import json
 import math
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import t2t
+from t2t import translate
 from t2t.api.compare_runs import verify
+from t2t.api.encoder_states import export_states
 from t2t.api.evaluate_run import evaluate, scan_averages
 from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.config import variants
@@ -20,10 +24,12 @@ from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST, list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
+from t2t.decoding.bulk import SETTINGS, find_inputs
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import make_utility
-from t2t.evaluation.requests import EvaluationRequest, ModelRequest
+from t2t.evaluation.outputs import evaluate_output
+from t2t.evaluation.requests import EvaluationRequest, ModelRequest, TextRequest
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation
 from t2t.evaluation.text_measures import make_measure
 from t2t.training.run_directory import RunError, list_steps
@@ -97,8 +103,17 @@ def test_references_that_are_empty_are_counted_and_said(
     request = EvaluationRequest(
         (run,), src=str(src), ref=(str(ref),), measures=("chrf",), decoding={"beam_size": 1}
     )
-    assert evaluate(request).result["num_empty_references"] == 2
+    result = evaluate(request).result
+    assert result["num_empty_references"] == 2
     assert "2 references are empty" in caplog.text
+    assert "2 of 5 references are empty, but not their sources; the perplexity and" in caplog.text
+    nats = -t2t.load(run, "best").score([("Dogs climb.", "Hunde klettern."), ("", "")])
+    tokens = len(Vocabulary.load(run / "vocab").tgt.encode(["Hunde klettern."])[0])
+    counts = {"perplexity": 2 * tokens + 1, "perplexity_word": 4}  # EOS of the empty pair counts
+    for name, count in counts.items():
+        score = result["measures"][name]
+        assert score["value"] == pytest.approx(math.exp((2 * nats[0] + nats[1]) / count), rel=1e-4)
+        assert score["definition"].endswith("no smoothing; 2 missing references left out")
     both = dataclasses.replace(request, ref=(str(src), str(ref)))
     assert evaluate(both).result["num_empty_references"] == 0
     assert "2 references of text 2 are empty, but not their sources" in caplog.text
@@ -167,8 +182,8 @@ def test_language_of_the_references_can_be_named_afterwards(
     unknown = evaluate(request)
     assert "--tgt_language" in caplog.text
     chinese = evaluate(dataclasses.replace(request, tgt_language="zho_Hans"))
-    for evaluation in (unknown, chinese):
-        names = [name for name in list_measures("zh", spaces=False) if name not in ON_REQUEST]
+    for language, evaluation in (("", unknown), ("zh", chinese)):
+        names = [name for name in list_measures(language, spaces=False) if name not in ON_REQUEST]
         assert list(evaluation.result["measures"]) == [*names, "perplexity"]
     assert "tok:13a" in unknown.passport.measures["bleu"]
     assert "tok:zh" in chinese.passport.measures["bleu"]
@@ -243,6 +258,67 @@ def test_utility_chooses_among_candidates(run: Path) -> None:
     assert [each.text for [each] in translated] == chosen
 
 
+PLUGIN = """
+import numpy as np
+from t2t.config.variants import register
+from t2t.evaluation.measures import Measure, count_scores
+
+@register("evaluation.measure", "own")
+def make(language, num_references):
+    def segments(sources, hypotheses, references):
+        return count_scores([float(len(line.split())) for line in hypotheses])
+    return Measure("own", "words", segments)
+"""
+
+
+@pytest.mark.usefixtures("own_variants")
+@pytest.mark.parametrize("is_named", [True, False], ids=["by --plugins", "by an import"])
+def test_whatever_is_kept_names_the_code_of_all_plugins(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool
+) -> None:
+    """Of a plugin that no config names: a score is not used again, nor a shard continued."""
+    name = "named" if is_named else "imported"
+    file = tmp_path / f"{name}.py"
+    file.write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, name, None)  # removed at the end
+    del sys.modules[name]
+    if is_named:
+        variants.import_plugins([name])
+    else:  # in a notebook
+        importlib.import_module(name)
+    texts = run / "toy.en", run / "toy.de"
+    of_text = TextRequest(
+        hypotheses=str(texts[1]), src=str(texts[0]), ref=(str(texts[1]),), measures=("own",)
+    )
+    request = EvaluationRequest((run,), measures=("own",), decoding={"beam_size": 1})
+    search: dict[str, Any] = {"beam_size": 2, "mbr": "own"}
+    plugins = (name,) if is_named else ()
+
+    def list_code(number: int) -> list[Any]:
+        output, folders = f"{tmp_path}/{number}.json", [tmp_path / f"{n}{number}" for n in "ab"]
+        export_states(ModelRequest((run,)), find_inputs([str(texts[0])], folders[0]))
+        translate.main(
+            translate.TranslationRequest(
+                (run,), decoding=search, input=(str(texts[0]),), output=str(folders[1]),
+                plugins=plugins,
+            )
+        )  # fmt: skip
+        return [
+            evaluate(request).passport.code,
+            evaluate_output(dataclasses.replace(of_text, output=output)).passport.code,
+            *(json.loads((each / SETTINGS).read_text())["settings"]["code"] for each in folders),
+        ]
+
+    before = list_code(0)
+    assert [*Evaluator(request).list_saved()] == ["best-200"]
+    file.write_text(PLUGIN.replace("len(line.split())", "len(line)"))
+    assert not Evaluator(request).list_saved()
+    for old, new in zip(before, list_code(1), strict=True):
+        assert old["t2t"] == new["t2t"]
+        assert old["plugins"] != new["plugins"]
+
+
 def test_runs_with_other_vocabularies_are_no_ensemble(run: Path, tmp_path: Path) -> None:
     other = shutil.copytree(run, tmp_path / "other")
     train_vocabulary(
@@ -298,7 +374,7 @@ def test_references_documents_and_scores_from_outside_go_into_one_evaluation(
     done = programs.run(*command, f"--segment_scores=comet={scores}")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^comet +0\.49\d\d +\[", done.stdout, re.MULTILINE)
-    assert "out.json: verified, 5 measures of 62 sentences" in verify([str(output)], "test", "")
+    assert "out.json: verified, 5 measures of 62 sentences" in verify([str(output)], "", "")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import t2t
 from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.api.run import Run
 from t2t.api.text_scorer import TextScorer, rerank
+from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.translation import format_lines
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
@@ -28,6 +29,13 @@ def loaded(run: Path) -> Run:
 @pytest.fixture(scope="module")
 def scorer(run: Path) -> TextScorer:
     return TextScorer(RunModel(ModelRequest((run,), decoding=BEAM)))
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> TextScorer:
+    run = tmp_path_factory.mktemp("masked") / "run"
+    make_run(run, "masked_lm", model={"kind": "encoder_only"})
+    return TextScorer(RunModel(ModelRequest((run,))))
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +133,28 @@ def test_a_sentence_without_a_translation_stays_last_and_has_no_nan(
     assert not np.isnan(scores).any()
     assert (-np.inf in scores) is (share < 1)
     assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("penalty", ["length", "gnmt", "none"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_an_empty_translation_has_nothing_to_mask_and_stays_last(
+    masked: TextScorer, tmp_path: Path, penalty: str, share: float
+) -> None:
+    """Of others the score is the sum of log P of each sub-word over the penalty of their number."""
+    masked.penalty = LengthPenalty(penalty, 1.0)
+    old = {"": -9.0, "Hunde klettern.": -1.0, "Zwei Hunde": -2.0}
+    (tmp_path / "src").write_text("Dogs climb.\n")
+    (tmp_path / "list").write_text("".join(f"1\t{old[text]}\t{text}\n" for text in old))
+    [(_, found)] = rerank(masked, tmp_path / "src", tmp_path / "list", share, reverse=False)
+    scores = {each.text: each.score for each in found}
+    assert [*scores.values()] == sorted(scores.values(), reverse=True)
+    assert scores.pop("") == (-np.inf if share else -9)
+    assert found[-1].text == ""
+    for text, score in scores.items():
+        [(_, ids, log_probs)] = masked.score(iter([("", text)]))
+        assert len(ids) == len(masked.vocabulary.tgt.encode([text])[0]) - 1, "EOS is not masked"
+        length = {"length": len(ids), "gnmt": (5 + len(ids)) / 6, "none": 1}[penalty]
+        assert score == pytest.approx((1 - share) * old[text] + share * log_probs.sum() / length)
 
 
 @pytest.mark.parametrize(

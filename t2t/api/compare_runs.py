@@ -1,5 +1,6 @@
 """`compare`: scores of systems side by side, with verdicts, as text."""
 
+import functools
 import html
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from t2t.evaluation.plots import (
     plot_by_length,
     plot_forest,
 )
-from t2t.evaluation.saved_evaluations import find_evaluation
+from t2t.evaluation.saved_evaluations import find_evaluation, is_scores_file, load_evaluation
 from t2t.evaluation.significance import Bucket, Judgement, judge, score_by_length
 from t2t.evaluation.systems import (
     System,
@@ -39,6 +40,8 @@ from t2t.evaluation.systems import (
 from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same, warn_of_losses
 from t2t.runtime.text_tables import format_table
 from t2t.storage.paths import split_run_paths
+
+_FILES = "the file chooses: leave the flag out, or name run directories"
 
 
 class Comparison(str):
@@ -80,8 +83,7 @@ def compare(
     Raises:
         ConfigError, EvaluationError: an operand is missing, or the operands are not comparable.
     """
-    if checkpoint and evaluation:
-        raise ConfigError("--checkpoint and --evaluation both choose; leave one of them out")
+    _check_choice(operands, split, evaluation, checkpoint)
     for flag, path in (("plot", plot), ("forest", forest)):
         if path:
             check_format(path, flag)
@@ -90,14 +92,10 @@ def compare(
     systems = [
         read_system(operand, split, evaluation, may_differ, checkpoint) for operand in operands
     ]
-    chosen = _open_measure(systems, measure)
+    chosen, notes = _open_measure(systems, measure)
     test_set = check_comparable(systems)
     statistics = read_statistics(systems, chosen, test_set)
-    passport = systems[0].passport
-    is_text_alone = bool(passport.objective)
-    if not is_text_alone:
-        language = passport.data["tgt_language"]
-        have_spaces(language, test_set.references[0])  # warns
+    is_text_alone = bool(systems[0].passport.objective)
     check_alike(systems)
     judgement = judge(statistics, chosen, test_set)
     buckets = score_by_length(chosen, statistics, test_set.sources)
@@ -105,6 +103,7 @@ def compare(
         plot_by_length(buckets, chosen.name, plot)
     lines = [
         *_describe_circumstances(systems, test_set, chosen),
+        *notes,
         "",
         format_scores(systems, judgement, chosen.name),
         "",
@@ -129,26 +128,58 @@ def compare(
     return found
 
 
-def _open_measure(systems: Sequence[System], name: str | None) -> Measure:
-    """Returns the measure by which all systems can be compared; None: `choose_measure`."""
+def _check_choice(operands: Sequence[str], split: str, evaluation: str, checkpoint: str) -> None:
+    """Raises `ConfigError` if a flag that chooses among a run's evaluations chooses nothing."""
+    for name, value in (("checkpoint", checkpoint), ("split", split)):
+        if value and evaluation:
+            raise ConfigError(f"--{name} and --evaluation both choose; leave one of them out")
+    places = [place for operand in operands for place in split_run_paths(operand)]
+    if not (split or evaluation) or not all(map(is_scores_file, places)):
+        return
+    for found in map(load_evaluation, places):
+        own = found.passport.data["split"]
+        if split not in ("", own):
+            raise ConfigError(
+                f"{found.path} is of the split {own}, not of --split={split}; {_FILES}"
+            )
+        if evaluation not in ("", found.name):
+            raise ConfigError(f"{found.path} is not --evaluation={evaluation}; {_FILES}")
+
+
+def _open_measure(systems: Sequence[System], name: str | None) -> tuple[Measure, list[str]]:
+    """Returns the measure by which all systems can be compared; None: `choose_measure`.
+
+    Also returns why it is another one than usual.
+    """
     paths = [each.path.absolute() for system in systems for each in system.evaluations]
     if repeated := [path for path in paths if paths.count(path) > 1]:
         raise ConfigError(
             f"{' '.join(each.name for each in systems)}: {repeated[0]} is given twice"
         )
     cases = {system.is_lowercase for system in systems}
-    name = choose_measure(
-        name,
-        lowercase=any(cases),
-        kind=systems[0].tokenizer_kind,
-        text_alone=bool(systems[0].passport.objective),
-    )
     if len(cases) > 1 and name in CASED_MEASURES:
         raise ConfigError(
             f"--measure={name} counts lower-case outputs as errors, and some of the systems are "
             "lower-case (tokenizer.lowercase); use --measure=bleu_lowercase"
         )
-    return systems[0].evaluations[0].open_measure(name)
+    first, kinds = systems[0].evaluations[0], {system.tokenizer_kind for system in systems}
+    if first.passport.objective:
+        return first.open_measure(choose_measure(name, lowercase=False, text_alone=True)), []
+    language = first.passport.data["tgt_language"]
+    choose = functools.partial(
+        choose_measure,
+        lowercase=any(cases),
+        kind="symbols" if "symbols" in kinds else "",
+        language=language,
+    )
+    chosen = choose(name, spaces=have_spaces(language, *first.read_test_set().references))
+    notes = []
+    if not name and chosen != (usual := choose(None, spaces=True)):
+        notes.append(
+            f"the references have no spaces between words, by which {usual} would count them: the "
+            f"first verdict is by {chosen}"
+        )
+    return first.open_measure(chosen), notes
 
 
 def _describe_circumstances(
@@ -170,8 +201,10 @@ def verify(operands: Sequence[str], split: str, evaluation: str, checkpoint: str
     """Computes every score of saved evaluations from their texts; the arguments are `compare`'s.
 
     Raises:
+        ConfigError: the arguments contradict each other.
         EvaluationError: a number, a definition or a file is not as it was saved.
     """
+    _check_choice(operands, split, evaluation, checkpoint)
     found = [
         find_evaluation(place, split, evaluation, checkpoint)
         for operand in operands
@@ -213,8 +246,8 @@ def format_scores(systems: Sequence[System], judgement: Judgement, measure: str)
         if own := sorted({name for other in others for name in list_own(first, other)}):
             lines.append(f"{system.name}: each seed has its own {', '.join(own)}")
     for system in systems[1:]:
-        changes = list_changes(systems[0].evaluations[0], system.evaluations[0])
-        lines += [f"{system.name}: {name} {change}" for name, change in changes.items()]
+        changes = list_changes(systems[0], system).items()
+        lines += [f"{system.name}: {name} {change}" for name, change in changes]
     return "\n".join(lines)
 
 

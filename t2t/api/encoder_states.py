@@ -18,7 +18,7 @@ from t2t.data.batch import find_limit, group_by_length, pad_sentences
 from t2t.data.corpus import DataError
 from t2t.data.unknown_characters import UnknownCharacters
 from t2t.decoding.bulk import BulkPart, process_files
-from t2t.evaluation.load_models import RunModel, identify_code
+from t2t.evaluation.load_models import RunModel, identify_running_code
 from t2t.evaluation.requests import ModelRequest
 from t2t.interop.hugging_face_folder import format_safetensors
 from t2t.model.interface import Params, check_params, merge
@@ -214,8 +214,9 @@ def export_states(
         "runs": [workdir.resolve().name for workdir, _ in request.members],
         "checkpoints": labels,
         "vocabulary": model.vocabulary.fingerprint(),
+        "models": model.describe_models(),
         **encoder.describe(),
-        **identify_code(model.config.plugins, [__name__]),
+        **identify_running_code(__name__),
         "parameters": hash_params(restored),
     }
     selected = encoder.select(restored)

@@ -183,7 +183,10 @@ def add_measure(
     No `measure` means the one of `choose_measure`.
     """
     tokenizer = config.tokenizer
-    measure = choose_measure(measure, lowercase=tokenizer.lowercase, kind=tokenizer.kind)
+    language = request.tgt_language or config.data.tgt_language
+    measure = choose_measure(
+        measure, lowercase=tokenizer.lowercase, kind=tokenizer.kind, language=language
+    )
     return measure, dataclasses.replace(request, measures=(*request.measures, measure))
 
 

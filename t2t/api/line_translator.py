@@ -18,7 +18,7 @@ from t2t.decoding.bulk import BATCHES_TOGETHER, BulkPart, process_files
 from t2t.decoding.translation import Translation, format_lines
 from t2t.decoding.translator import Translator
 from t2t.decoding.word_alignments import WordAligner, format_links
-from t2t.evaluation.load_models import RunModel, identify_code
+from t2t.evaluation.load_models import RunModel, describe_search, identify_running_code
 from t2t.evaluation.requests import ModelRequest
 from t2t.storage.open_text import unpack
 from t2t.training.provenance import hash_params
@@ -83,21 +83,20 @@ class LineTranslator:
 
     def describe_settings(self) -> dict[str, Any]:
         """Returns what the translations depend on, as JSON, with a hash of all parameters."""
-        model, engine = self._model, self._translator.describe()
-        modules = __name__, type(self._translator).__module__
+        model, data = self._model, self._model.config.data
+        search = describe_search(self._translator, model.config.decoding, data.tgt_language)
         return {
             "runs": [workdir.resolve().name for workdir, _ in model.request.members],
             "checkpoints": self._labels,
             "weights": model.members.weights,
             "mean": model.members.mean,
             "vocabulary": model.vocabulary.fingerprint(),
-            # The number of threads changes nothing, and differs between hosts.
-            "engine": {k: v for k, v in engine.items() if k != "threads"},
-            **self._translator.describe_pieces(),
-            **identify_code(model.config.plugins, modules),
+            "models": model.describe_models(),
+            "engine": search["backend"],
+            **search["decoding"],
+            **identify_running_code(__name__, type(self._translator).__module__),
             "n_best": self._n_best,
             "alignment_layer": self._alignment_layer,
-            **dataclasses.asdict(model.config.decoding),
             "parameters": hash_params(self._restored),
         }
 

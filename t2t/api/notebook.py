@@ -176,7 +176,7 @@ def evaluate(
 def compare(
     *systems: "str | PathLike[str] | Run | Evaluation",
     measure: str | None = None,
-    split: str = "test",
+    split: str = "",
     checkpoint: str | int = "",
 ) -> "Comparison":
     """Compares evaluations of runs, with verdicts, like the program `t2t.compare`.
@@ -186,8 +186,8 @@ def compare(
             of which it is the newest evaluation of the parameters that they hold; or evaluations.
             Seeds of one system are joined by commas, "runs/a1,runs/a2". The first system is what
             the others are compared with.
-        measure: by default bleu.
-        split: of the evaluations.
+        measure: by default bleu, or what means something for the text.
+        split: of the evaluations; by default test.
         checkpoint: of the newest evaluations of run directories; empty: of any.
 
     Raises:
@@ -211,7 +211,7 @@ def compare(
                 f"checkpoint={chosen} chooses among the evaluations of a run directory, but "
                 f"systems[{number}]={show(system)} is given; leave it out"
             )
-        found = system.find_evaluation(split) if isinstance(system, Run) else system
+        found = system.find_evaluation(split or "test") if isinstance(system, Run) else system
         path = found.path if isinstance(found, Evaluation) else found
         if not isinstance(path, str | PathLike):
             raise ConfigError(

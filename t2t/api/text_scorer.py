@@ -3,6 +3,7 @@
 import functools
 import itertools
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -133,7 +134,9 @@ def rerank(
 ) -> Iterator[tuple[int, list[Translation]]]:
     """Yields the number of each source line in the list, and its translations, best first.
 
-    A text that the list has several times for a line is yielded once, with its best score.
+    A text that the list has several times for a line is yielded once, with its best score. An empty
+    one has no sub-word that could be masked: for a model of masked sub-words it is no translation,
+    with the score -inf.
 
     Raises:
         ConfigError: as in `read_list`.
@@ -151,7 +154,7 @@ def rerank(
         translations = []
         for (_, old, text), (_, ids, scores) in group:
             log_prob = float(np.sum(scores, dtype=np.float64))
-            new = log_prob / float(scorer.penalty(len(ids)))
+            new = log_prob / float(scorer.penalty(len(ids))) if ids else -math.inf
             # A sentence without a translation has the score -inf, and 0 * -inf is NaN.
             score = sum(part * each for part, each in ((1 - share, old), (share, new)) if part)
             translations.append(Translation(text, score, log_prob, len(ids)))

@@ -91,6 +91,7 @@ _CALLED_WITH = {"model.feed_forward": 3, "model.norm": 1}
 Variant = TypeVar("Variant", bound=Callable[..., Any])
 BEGAN = time.time()  # when this process imported t2t
 _registered: dict[tuple[str, str], Callable[..., Any]] = {}
+_imported: set[str] = set()  # modules that were imported as plugins
 _trusted: set[str] = set()  # modules that a run's config may name (`trust_plugins`)
 _trusts_copies = False
 # In JAX's messages: a word, or a type such as float32[8@data,16].
@@ -142,6 +143,17 @@ def find_variant(field: str, name: str) -> Callable[..., Any]:
 def has_registered(section: str) -> bool:
     """Returns whether a variant has been registered for a field of this section of the config."""
     return any(field.startswith(f"{section}.") for field, _ in _registered)
+
+
+def list_plugins() -> list[str]:
+    """Returns the plugins of this process: the modules outside t2t whose code decides its results.
+
+    They were named by a config or by --plugins, or have registered a variant, as a module does that
+    a notebook imports.
+    """
+    registered = {variant.__module__ for variant in _registered.values()}
+    found = _imported | {name for name in registered if not name.startswith("t2t.")}
+    return sorted(found & sys.modules.keys())
 
 
 def _check_variant(field: str, name: str, variant: Any) -> None:
@@ -311,6 +323,7 @@ def import_plugins(modules: Sequence[str]) -> None:
             )
         try:
             importlib.import_module(module)
+            _imported.add(module)
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise  # the module was found, but one that it imports was not
@@ -342,8 +355,8 @@ def open_plugins(modules: Sequence[str], workdir: Path) -> None:
     folder = workdir / COPIES
     for module in modules:
         if module in sys.modules:
-            continue
-        if module in _trusted:
+            _imported.add(module)
+        elif module in _trusted:
             import_plugins([module])
         elif _trusts_copies and _has_copy(folder, module):
             _import_copy(folder, module)

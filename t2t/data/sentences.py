@@ -76,10 +76,14 @@ def _is_visible(character: str) -> bool:
     )
 
 
+def is_missing(source: str, reference: str) -> bool:
+    """Returns whether a reference is empty though its source is not; no translation matches."""
+    return not clean_sentence(reference) and bool(clean_sentence(source))
+
+
 def count_empty_references(sources: Sequence[str], references: Sequence[str]) -> int:
-    """Returns how many references are empty though their source is not; no translation matches."""
-    pairs = zip(sources, references, strict=True)
-    return sum(bool(clean_sentence(src)) and not clean_sentence(tgt) for src, tgt in pairs)
+    """Returns how many references are missing."""
+    return sum(itertools.starmap(is_missing, zip(sources, references, strict=True)))
 
 
 def describe_empty_references(

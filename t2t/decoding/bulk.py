@@ -1,10 +1,11 @@
 """Processes files in shards: Ctrl-C and SIGTERM lose nothing, and a kill the shard at hand.
 
 Each input file becomes a file of the same name in the output folder; or a folder of this name, if
-shards stay files of their own. Until it is complete, its shards are in `.NAME.shards/`, each
-written whole or not at all. Several processes may share the work: process i of n does the shards i,
-i + n, i + 2n, ... and whoever finishes last joins them, or renames their folder. The result is the
-same, byte by byte, however often the work was interrupted.
+shards stay files of their own. Until it is complete, its shards are in `.NAME.shards/KEY/`, each
+written whole or not at all. KEY is a hash of the settings and of the input's content, so no others'
+shards are taken, whatever was removed from the folder. Several processes may share the work:
+process i of n does the shards i, i + n, i + 2n, ... and whoever finishes last joins them, or
+renames their folder. The result is the same, byte by byte, however often it was interrupted.
 """
 
 import contextlib
@@ -39,6 +40,7 @@ _log = logging.getLogger(__name__)
 BATCHES_TOGETHER = 16  # their sentences are sorted by length, then batched
 _REPORT = 10.0  # seconds from a report of progress to the next, at least
 SETTINGS = "settings.json"  # what the files of an output folder were made with
+_SECTIONS = "settings", "inputs"  # of these settings
 _NO_BUCKET = "--input and --output are local or shared folders; copy them"
 
 # Maps the lines of a shard and the number of its first line to its content. Text is packed as the
@@ -191,10 +193,11 @@ def process_files(
     """
     versions = {path: find_version(path) for path in inputs}
     hashes = {path.name: _hash_file(path) for path in inputs}
+    settings = json.loads(json.dumps({**settings, "shard_lines": shard_lines}))
     folder = next(iter(inputs.values())).parent
     folder.mkdir(parents=True, exist_ok=True)
     with _lock(folder):
-        names = check_settings(folder, {**settings, "shard_lines": shard_lines}, hashes)
+        names = check_settings(folder, settings, hashes)
     unfinished = {path: target for path, target in inputs.items() if not target.exists()}
     for target in inputs.values():
         if target not in unfinished.values():
@@ -202,13 +205,18 @@ def process_files(
             shutil.rmtree(_shards_of(target), ignore_errors=True)
     progress = Progress([*unfinished], part)
     for path, target in unfinished.items():
+        number = names.index(path.name)
         if begin_file:
-            begin_file(names.index(path.name))
-        shards = _process_shards(path, target, process, shard_lines, suffix, progress)
+            begin_file(number)
+        key = json.dumps([settings, hashes[path.name], number], sort_keys=True)
+        place = _shards_of(target) / hashlib.sha256(key.encode()).hexdigest()[:16]
+        shards = _process_shards(path, target, place, process, shard_lines, suffix, progress)
         if find_version(path) != versions[path]:
             raise ConfigError(f"--input: {path} changed while it was read; use another --output")
+        with _lock(folder):  # somebody may have emptied the folder meanwhile, and begun anew
+            check_settings(folder, settings, hashes)
         with explain_write_errors(ConfigError, target):
-            _finish(target, shards, joins=not suffix)
+            _finish(target, place, shards, joins=not suffix)
         progress.finish(path)
     progress.report()
 
@@ -242,14 +250,13 @@ def check_settings(
         ConfigError: they differ, or a file of the folder was not made by this program.
     """
     path = folder / SETTINGS
-    settings = json.loads(json.dumps(settings))
     try:
         old = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         old = {"settings": settings, "inputs": {}}
     except ValueError:
         old = None
-    if not isinstance(old, dict) or not isinstance(old.get("settings"), dict):
+    if not (isinstance(old, dict) and all(isinstance(old.get(name), dict) for name in _SECTIONS)):
         raise ConfigError(f"{path} is not of this program; use another --output")
     if old["settings"] != settings:
         names = old["settings"].keys() | settings.keys()
@@ -262,7 +269,7 @@ def check_settings(
             f"--output={folder} was made with other settings ({', '.join(changed)}); use those, or "
             "another folder"
         )
-    known = old.get("inputs", {})
+    known = old["inputs"]
     for name, found in hashes.items():
         if known.get(name, found) != found:
             raise ConfigError(
@@ -283,19 +290,24 @@ def check_settings(
 def _process_shards(
     path: Path,
     target: Path,
+    place: Path,
     process: ProcessShard,
     shard_lines: int,
     suffix: str,
     progress: Progress,
 ) -> list[Path]:
-    """Processes this process's missing shards of a file; returns the paths of all shards."""
+    """Processes this process's missing shards of a file; returns the paths of all shards.
+
+    `place` is the folder of the shards of `target`.
+    """
     from t2t.runtime.signals import catch_signals  # here because JAX slows down --help
 
-    folder, part, shards = _shards_of(target), progress.part, []
+    part, shards = progress.part, []
     if not target.exists():
-        folder.mkdir(exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another process has just finished
+            place.mkdir(parents=True, exist_ok=True)
     for number, (lines, position) in enumerate(_read_shards(path, shard_lines)):
-        shards.append(shard := folder / f"{number:06d}{suffix}")
+        shards.append(shard := place / f"{number:06d}{suffix}")
         if number % part.total != part.number or shard.exists() or target.exists():
             progress.skip(position)
             continue
@@ -331,35 +343,35 @@ def _read_shards(path: Path, shard_lines: int) -> Iterator[tuple[list[bytes], in
         raise ConfigError(str(error)) from None
 
 
-def _finish(target: Path, shards: Sequence[Path], *, joins: bool) -> None:
-    """Joins the shards, or renames their folder, if all are there.
+def _finish(target: Path, place: Path, shards: Sequence[Path], *, joins: bool) -> None:
+    """Joins the shards, or renames their folder `place`, if all are there.
 
     Another process may do so at the same time.
     """
-    folder = _shards_of(target)
     if target.exists():
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(_shards_of(target), ignore_errors=True)
         return
     if not all(shard.exists() for shard in shards):
         _log.info("%s: other processes are still at work", target.name)
         return
     try:
         if joins:
-            whole = folder / "whole"
+            whole = place / "whole"
             with atomic_path(whole) as draft, draft.open("wb") as file:
                 for shard in shards:
                     with shard.open("rb") as read:
                         shutil.copyfileobj(read, file)
             whole.replace(target)
         else:
-            folder.replace(target)
+            place.replace(target)
             for draft in target.glob(".*"):  # of a process that was killed
                 draft.unlink(missing_ok=True)
     except FileNotFoundError:
         if not target.exists():  # or another process has just done so
             raise
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(_shards_of(target), ignore_errors=True)
 
 
 def _shards_of(target: Path) -> Path:
+    """Returns the folder of a file's shards, also of those of other settings."""
     return target.with_name(f".{target.name}.shards")

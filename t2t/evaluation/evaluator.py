@@ -14,15 +14,18 @@ import jax
 
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import overrides
-from t2t.config.measure_names import METRICX
 from t2t.data.batch import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.likelihood import PairScorer, ReferencePerplexity
-from t2t.evaluation.load_models import RunModel, identify_code, override_decoding
+from t2t.evaluation.load_models import (
+    RunModel,
+    describe_search,
+    identify_running_code,
+    override_decoding,
+)
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, list_evaluations
-from t2t.evaluation.text_measures import make_measure
 from t2t.evaluation.text_scores import Output, TextScores, open_scores
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
@@ -169,17 +172,12 @@ class Evaluator:
             config={name: value for name, value in fields if not name.startswith("decoding.")},
             **search,
             **self.scores.describe(),
-            **identify_code(config.plugins, self.modules),
+            **identify_running_code(*self.modules),
         )
 
     def _describe_search(self, config: Config) -> dict[str, dict[str, Any]]:
         """Returns the sections of a passport on the search and the backend."""
-        engine = self._translator.describe()
-        engine.pop("threads", None)  # which change nothing
-        decoding = dataclasses.asdict(config.decoding) | self._translator.describe_pieces()
-        if config.decoding.mbr == METRICX:  # whose model is not in the config
-            decoding["utility"] = make_measure(METRICX, self.scores.tgt_language).definition
-        return {"decoding": decoding, "backend": engine}
+        return describe_search(self._translator, config.decoding, self.scores.tgt_language)
 
     def _compute(self, params: Params, alphas: Sequence[float]) -> list[Output]:
         """Translates, and scores the references; returns an output for each alpha."""

@@ -55,7 +55,7 @@ def list_rows(
     evaluations = [each for system in systems for each in system.evaluations]
     is_lowercase = any(system.is_lowercase for system in systems)
     judged, left_out = [(measure, by_measure)], []
-    for name in evaluations[0].result["measures"]:
+    for name in dict.fromkeys(name for each in evaluations for name in each.result["measures"]):
         is_of_case = name not in CASED_MEASURES if is_lowercase else "_lowercase" not in name
         have_all = all(name in each.result["measures"] for each in evaluations)
         is_likelihood = not systems[0].passport.objective and name in REFERENCE_MEASURES

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
 from t2t.data.batch import batch_pairs, group_by_length, pad_sentences
-from t2t.data.sentences import split_sentences
+from t2t.data.sentences import is_missing, split_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.corpus_loss import DTYPE, NatsAndTokens, sum_losses
 from t2t.evaluation.measures import Score
@@ -181,22 +181,36 @@ class ReferencePerplexity:
     """Computes the loss of a test set's references, as far as the models can take them."""
 
     def __init__(self, scorer: PairScorer, config: Config, texts: Sequence[tuple[str, str]]):
-        """Tokenises pairs of texts; those with a side over `scorer.limit` are left out."""
+        """Tokenises pairs of texts, of which some are left out.
+
+        These are pairs with a side over `scorer.limit`, and those whose reference is missing.
+        """
         self._scorer, self._tokenizer = scorer, config.tokenizer
         self._pairs = scorer.vocabulary.encode_pairs(texts)
-        lengths = np.array([max(map(len, pair)) for pair in self._pairs])
-        self._fits, longest = lengths <= scorer.limit, config.data.max_length
-        longer = int(((lengths > longest) & self._fits).sum())
-        self._several = count_several(config, scorer.vocabulary, [src for src, _ in texts])
-        warn_of_whole_pairs(longer, self._several, len(lengths), longest)
-        if skipped := int((~self._fits).sum()):
-            _log.warning(
-                "%d of %d pairs have a side of more than %d sub-words with EOS; the perplexity and "
-                "verdicts by log-probability leave them out",
-                skipped, len(lengths), scorer.limit,
-            )  # fmt: skip
-        pairs = zip(texts, self._fits, strict=True)
-        self._num_words = sum(len(tgt.split()) for (_, tgt), fit in pairs if fit)
+        lengths, longest = np.array([max(map(len, pair)) for pair in self._pairs]), scorer.limit
+        missing = np.array([is_missing(*pair) for pair in texts], bool)
+        too_long = (lengths > longest) & ~missing
+        self._kept, self._left_out = ~missing & ~too_long, ""  # the latter of definitions
+        for rows, reason, name in (
+            (
+                too_long,
+                f"pairs have a side of more than {longest} sub-words with EOS",
+                f"pairs of more than {longest} sub-words",
+            ),
+            (missing, "references are empty, but not their sources", "missing references"),
+        ):
+            if count := int(rows.sum()):
+                _log.warning(
+                    "%d of %d %s; the perplexity and verdicts by log-probability leave them out",
+                    count, len(rows), reason,
+                )  # fmt: skip
+                self._left_out += f"; {count} {name} left out"
+        kept = [pair for pair, is_kept in zip(texts, self._kept, strict=True) if is_kept]
+        self._several = count_several(config, scorer.vocabulary, [src for src, _ in kept])
+        trained = config.data.max_length
+        longer = int((lengths[self._kept] > trained).sum())
+        warn_of_whole_pairs(longer, self._several, len(lengths), trained)
+        self._num_words = sum(len(tgt.split()) for _, tgt in kept)
         if not self._num_words:
             _log.warning("no perplexity: no pair of at most %d sub-words has a word", scorer.limit)
 
@@ -205,7 +219,7 @@ class ReferencePerplexity:
 
         The function that is returned waits for them. It returns the perplexity of all, per sub-word
         and per word, and the loss of each. A pair that was left out has NaN and 0. There is no
-        perplexity if the models can take none of them or their loss is not finite.
+        perplexity if all are left out or their loss is not finite.
         """
         found = self._scorer.start(params, self._pairs if self._num_words else [])
         return lambda: self._measure(found())
@@ -216,7 +230,7 @@ class ReferencePerplexity:
         sentences = np.full((len(self._pairs), 2), (math.nan, 0.0))
         if not self._num_words:
             return {}, sentences
-        for number in np.flatnonzero(self._fits):
+        for number in np.flatnonzero(self._kept):
             log_probs = found[number]
             sentences[number] = -log_probs.sum(dtype=np.float64), len(log_probs)
         loss, words = sum_losses(sentences), self._num_words
@@ -226,10 +240,8 @@ class ReferencePerplexity:
         definition = (
             f"teacher forcing in JAX in {DTYPE} on the "
             f"{'lower-cased' if self._tokenizer.lowercase else 'raw'} references, EOS included, no "
-            "smoothing"
+            f"smoothing{self._left_out}"
         )
-        if skipped := int((~self._fits).sum()):
-            definition += f"; {skipped} pairs of more than {self._scorer.limit} sub-words left out"
         if self._several:
             definition += f"; {self._several} pairs of several sentences scored whole"
         if not self._tokenizer.byte_fallback:

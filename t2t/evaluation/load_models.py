@@ -14,11 +14,14 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
-from t2t.config.fields import Config, ConfigError, MeshConfig
+from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig, ModelConfig
 from t2t.config.files import load_config, override
+from t2t.config.measure_names import MEASURES
 from t2t.config.objective_rules import check_scores
-from t2t.config.variants import has_registered
+from t2t.config.variants import has_registered, list_plugins
 from t2t.data.directions import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
@@ -27,6 +30,7 @@ from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import MaskedScorer, PairScorer
 from t2t.evaluation.measures import MeasureError
 from t2t.evaluation.requests import ModelRequest
+from t2t.evaluation.text_measures import make_measure
 from t2t.model.interface import Params, check_params
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh, put_like
@@ -117,6 +121,14 @@ class RunModel:
         return hashlib.sha256(
             repr((code, self.members, self.vocabulary.sizes)).encode()
         ).hexdigest()
+
+    def describe_models(self) -> list[dict[str, Any]]:
+        """Returns the fields of `config.model` that are not default, of each model."""
+        defaults = vars(ModelConfig())
+        return [
+            {name: value for name, value in vars(each).items() if value != defaults[name]}
+            for each in self.members.configs
+        ]
 
     def restore(self) -> tuple[Params, list[str]]:
         """Restores the parameters, on the host, and returns them with the checkpoints' labels.
@@ -220,6 +232,22 @@ class RunModel:
             )
 
 
+def describe_search(
+    translator: Translator, decoding: DecodingConfig, tgt_language: str
+) -> dict[str, dict[str, Any]]:
+    """Returns what finds the translations, as passports and other results record it.
+
+    "decoding" is the search and how lines are cut, "backend" the engine. `tgt_language` is the one
+    by which a utility chooses its tokeniser.
+    """
+    found = dataclasses.asdict(decoding) | translator.describe_pieces()
+    if decoding.mbr != "none":  # its name does not say which MetricX, or version of a measure
+        found["utility"] = make_measure(decoding.mbr, tgt_language).definition
+    # The number of threads changes nothing, and differs between hosts.
+    engine = {name: fact for name, fact in translator.describe().items() if name != "threads"}
+    return {"decoding": found, "backend": engine}
+
+
 def make_utility(
     name: str, tgt_language: str
 ) -> Callable[[str, Sequence[str]], Float[np.ndarray, "n n"]]:
@@ -231,18 +259,15 @@ def make_utility(
     Raises:
         ConfigError, MeasureError: as in `make_measure`.
     """
-    from sacrebleu.metrics.bleu import BLEU  # here because sacreBLEU takes 0.1 s
-    from sacrebleu.metrics.chrf import CHRF
-
-    from t2t.evaluation.text_measures import make_measure
-
     measure = make_measure(name, tgt_language)
     if isinstance(measure.metric, BLEU):
         measure.metric.effective_order = True
     sign = 1 if measure.higher_is_better else -1
+    # A plugin's measure may have sacreBLEU's metric, and statistics or a score of its own.
+    is_plain = name in MEASURES and isinstance(measure.metric, BLEU | CHRF)
 
     def compute(source: str, texts: Sequence[str]) -> Float[np.ndarray, "n n"]:
-        if isinstance(measure.metric, BLEU | CHRF):
+        if is_plain:
             return compute_utilities(texts, measure.metric)
         count = len(texts)
         found = measure.score_sentences(
@@ -265,6 +290,14 @@ def require_ctranslate2() -> None:
     """Raises `ConfigError` if the optional package ctranslate2 is not installed."""
     if importlib.util.find_spec("ctranslate2") is None:
         raise ConfigError("this needs CTranslate2: pip install 'ctranslate2>=4.6.3,<5'")
+
+
+def identify_running_code(*modules: str) -> dict[str, dict[str, str]]:
+    """As `identify_code`, with all plugins of this process, whose code decides its results.
+
+    A config may have named them, --plugins, or a notebook that imports them.
+    """
+    return identify_code(list_plugins(), modules)
 
 
 def identify_code(plugins: Sequence[str], modules: Sequence[str]) -> dict[str, dict[str, str]]:

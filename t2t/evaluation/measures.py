@@ -249,10 +249,11 @@ def _compute_perplexity(sums: Float[np.ndarray, "_"]) -> float:
         return math.inf
 
 
-def have_spaces(tgt_language: str, references: Iterable[str]) -> bool:
+def have_spaces(tgt_language: str, *references: Iterable[str]) -> bool:
     """Returns whether references have spaces between words; warns where BLEU needs them in vain.
 
-    sacreBLEU's default tokeniser, 13a, takes a Chinese sentence for one word.
+    sacreBLEU's default tokeniser, 13a, takes a Chinese sentence for one word. Of several texts of
+    references each has to have spaces.
     """
     language = normalize_language(tgt_language)
     if tgt_language and not language:
@@ -261,8 +262,8 @@ def have_spaces(tgt_language: str, references: Iterable[str]) -> bool:
             "one such as de, deu or zho_Hans",
             tgt_language,
         )
-    sample = "".join(itertools.islice(references, 1000))
-    if not is_text_without_spaces(sample):
+    samples = ("".join(itertools.islice(lines, 1000)) for lines in references)
+    if not any(map(is_text_without_spaces, samples)):
         return writes_spaces(tgt_language)
     if language not in OWN_TOKENIZERS:
         remedy = (

@@ -27,6 +27,7 @@ from t2t.config.fields import ConfigError
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import register
 from t2t.data.batch import BOS_ID, Batch, group_by_length, pad_sentences
+from t2t.data.sentences import is_missing
 from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.measures import Measure, count_scores
 from t2t.evaluation.requests import ModelRequest
@@ -85,10 +86,13 @@ def use_metricx(workdir: Path, version: str = "") -> None:
         def segments(
             sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
         ) -> Float[np.ndarray, "n 2"]:
-            columns = [scorer.score(sources, hypotheses, lines) for lines in references[:count]]
-            return count_scores(np.mean(columns, axis=0))
+            rows = references[:count]
+            scores = [scorer.score(sources, hypotheses, lines) for lines in rows]
+            given = np.array([[not x for x in map(is_missing, sources, lines)] for lines in rows])
+            given |= ~given.any(axis=0)  # without any reference it is scored with the empty one
+            return count_scores(np.average(scores, axis=0, weights=given))
 
-        several = f", mean over {count} references" if count > 1 else ""
+        several = f", mean over {count} references, missing ones left out" if count > 1 else ""
         return Measure(
             METRICX, scorer.definition + several, segments,
             higher_is_better=False, limits=LIMITS, is_stored=True,

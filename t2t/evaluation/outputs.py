@@ -10,7 +10,7 @@ from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.languages import is_text_without_spaces
 from t2t.data.corpus import TextFile
 from t2t.evaluation.evaluator import MODULES
-from t2t.evaluation.load_models import identify_code
+from t2t.evaluation.load_models import identify_running_code
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import TextRequest
 from t2t.evaluation.saved_evaluations import Evaluation
@@ -36,12 +36,12 @@ def evaluate_output(request: TextRequest) -> Evaluation:
     if not request.output:
         raise ConfigError(f"{flag} needs --output, the .json file to write, such as system.json")
     hypotheses = TextFile(request.hypotheses)
-    if request.ref and not request.tgt_language:
-        references = TextFile(request.ref[0])
+    for ref in () if request.tgt_language else request.ref:
+        references = TextFile(ref)
         if is_text_without_spaces("".join(references.read(0, min(len(references), 1000)))):
             raise ConfigError(
-                f"--ref={request.ref[0]} has no spaces between words, by which measures would "
-                "count; name its language by --tgt_language, such as zh or ja"
+                f"--ref={ref} has no spaces between words, by which measures would count; name its "
+                "language by --tgt_language, such as zh or ja"
             )
     scores = open_scores(request, "", DataConfig(), TokenizerConfig())
     if len(hypotheses) != (count := len(scores.test_set.sources)):
@@ -55,7 +55,7 @@ def evaluate_output(request: TextRequest) -> Evaluation:
         _log.warning("%s: %d of %d translations are empty", flag, empty, count)
     passport = Passport(
         origin={"file": hypotheses.path.name, "sha256": hypotheses.sha256},
-        **identify_code((), MODULES),
+        **identify_running_code(*MODULES),
         **scores.describe(),
     )
     return scores.save(path, Output({"hypotheses": lines}, scores.count(lines)), passport)

@@ -441,8 +441,8 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
     """Loads an evaluation from its .json, or from a run directory.
 
     A run directory may have a name that ends in .json. From it comes the evaluation called `name`,
-    or without a name the newest of `split`. With a `checkpoint`, such as best, last, 300 or avg:5,
-    it is the newest one of the latest step.
+    or without a name the newest of `split`, by default test. With a `checkpoint`, such as best,
+    last, 300 or avg:5, it is the newest one of the latest step.
 
     Raises:
         EvaluationError: there is none.
@@ -457,6 +457,7 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
         return found
     if name:
         return load_evaluation(place / "evaluations" / f"{name.removesuffix('.json')}.json")
+    split = split or "test"
     listed = [each for each in list_evaluations(place) if each.passport.is_of_run]
     listed = [each for each in listed if each.passport.data["split"] == split]
     flags = f"--workdir={shlex.quote(str(place))} --split={split}"

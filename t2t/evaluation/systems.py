@@ -6,14 +6,17 @@ example data.train_src where each seed trained on translations of its own teache
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from t2t.config.fields import DecodingConfig, TokenizerConfig
+from t2t.config.fields import DecodingConfig, ModelConfig, TokenizerConfig
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
+from t2t.data.sentences import is_missing
 from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.saved_evaluations import (
@@ -35,8 +38,11 @@ _FORMATS = ("backend.compute_type", "backend.products")
 # The search, apart from its batches. How lines are cut follows from the config.
 _SEARCH = (
     "backend.name",
+    "decoding.utility",
     *(f"decoding.{name}" for name in vars(DecodingConfig()) if name != "batch_size"),
 )
+# Facts about the models of equal parameters that may still compute other things.
+_MODEL = ("vocabulary", "ensemble", *(f"model.{name}" for name in vars(ModelConfig())))
 
 # The facts that systems share if their scores are comparable, and what to do if they do not.
 _COMPARABLE = {
@@ -59,24 +65,30 @@ class System:
 
     @property
     def passport(self) -> Passport:
-        """All that the scores of the first seed are of."""
+        """That of the first seed; all share objective, test set, search and number formats."""
         return self.evaluations[0].passport
 
     @property
     def is_lowercase(self) -> bool:
-        """True if the model's vocabulary is lower-case (`tokenizer.lowercase`), and so its text."""
-        return bool(self.passport.config.get("tokenizer.lowercase", False))
+        """True if a seed's vocabulary is lower-case (`tokenizer.lowercase`), and so its text."""
+        return any(self._list_own("tokenizer.lowercase", False))
 
     @property
     def tokenizer_kind(self) -> str:
-        """`tokenizer.kind` of the model."""
-        return str(self.passport.config.get("tokenizer.kind", TokenizerConfig().kind))
+        """`tokenizer.kind` of the models: "symbols" if any seed writes no words."""
+        kinds = self._list_own("tokenizer.kind", TokenizerConfig().kind)
+        return "symbols" if "symbols" in kinds else str(kinds[0])
+
+    def _list_own(self, field: str, default: Any) -> list[Any]:
+        """Returns each seed's value of a field of the config."""
+        return [each.passport.config.get(field, default) for each in self.evaluations]
 
     def is_same_model(self, other: "System") -> bool:
         """True if both are one run with equal parameters; False if it is not known."""
         seeds = [*self.evaluations, *other.evaluations]
         known = [each.passport.origin.get("parameters") for each in seeds]
-        return len(known) == 2 and None not in known and known[0] == known[1]
+        is_same = len(known) == 2 and None not in known and known[0] == known[1]
+        return is_same and not self.passport.diff(other.passport, *_MODEL)
 
 
 def read_system(
@@ -153,34 +165,46 @@ def in_words(differences: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {change}" for name, change in differences.items())
 
 
-def list_changes(one: Evaluation, other: Evaluation) -> dict[str, str]:
+def list_unlike(systems: Sequence[System], *names: str) -> dict[str, list[str]]:
+    """Returns the facts in which any two evaluations differ, with the values of each system.
+
+    For example {"decoding.beam_size": ["2", "4"], "code.t2t": ["5e1f, 77ab", "5e1f"]}: of several
+    seeds each has its own. `names` limits them as in `Passport.diff`.
+    """
+    seeds = [[each.passport for each in system.evaluations] for system in systems]
+    pairs = itertools.combinations(itertools.chain.from_iterable(seeds), 2)
+    unlike = dict.fromkeys(fact for one, other in pairs for fact in one.diff(other, *names))
+    return {
+        fact: [", ".join(sorted({each.find(fact) for each in own})) for own in seeds]
+        for fact in unlike
+    }
+
+
+def list_changes(one: System, other: System) -> dict[str, str]:
     """Returns the config fields that differ, for example {"model.num_heads": "4 -> 1"}."""
-    return one.passport.diff(other.passport, "config")
+    unlike = list_unlike([one, other], "config").items()
+    return {name: f"{before} -> {after}" for name, (before, after) in unlike if before != after}
 
 
 def list_own(one: Evaluation, other: Evaluation) -> list[str]:
     """Returns the config fields that make two runs more than two seeds of one setup."""
-    return [name for name in list_changes(one, other) if not name.startswith(_MAY_DIFFER)]
+    changes = one.passport.diff(other.passport, "config")
+    return [name for name in changes if not name.startswith(_MAY_DIFFER)]
 
 
 def list_circumstances(systems: Sequence[System]) -> dict[str, list[str]]:
-    """Returns how each system was evaluated, where it is not alike: checkpoint, search and code.
+    """Returns how the seeds of each system were evaluated, where any two are not alike.
 
-    For example {"checkpoint": ["best-300", "200"], "decoding.beam_size": ["2", "4"]}.
+    These are checkpoint, search, backend, code and versions; `list_unlike` has examples.
     """
-    passports = [[each.passport for each in system.evaluations] for system in systems]
     found: dict[str, list[str]] = {}
     if all(each.passport.is_of_run for each in systems):
-        labels = [", ".join(dict.fromkeys(each.checkpoint for each in own)) for own in passports]
-        if len(set(labels)) > 1:
-            found["checkpoint"] = labels
+        labels = list_unlike(systems, "checkpoint")
+        found |= {name: values for name, values in labels.items() if len({*values}) > 1}
     else:
-        found["origin"] = [own[0].describe_origin() for own in passports]
-    first = systems[0].passport
-    sections = "decoding", "backend", "code", "versions"
-    for name in dict.fromkeys(n for own in passports for n in first.diff(own[0], *sections)):
-        found[name] = [own[0].find(name) for own in passports]
-    return found
+        origins = [[each.passport.describe_origin() for each in x.evaluations] for x in systems]
+        found["origin"] = [", ".join(dict.fromkeys(own)) for own in origins]
+    return found | list_unlike(systems, "decoding", "backend", "code", "versions")
 
 
 def check_alike(systems: Sequence[System]) -> None:
@@ -191,19 +215,14 @@ def check_alike(systems: Sequence[System]) -> None:
     runs = [system for system in systems if system.passport.is_of_run]
     if all(system.is_named for system in runs):
         return
-    first, *others = [system.passport for system in runs]
-    unlike: dict[str, None] = {}
-    for other in others:
-        unlike |= dict.fromkeys(["checkpoint"] if first.kind != other.kind else [])
-        unlike |= dict.fromkeys(first.diff(other, *_SEARCH))
-        if first.backend.get("name") != "jax":  # whose formats follow from device and config
-            unlike |= dict.fromkeys(first.diff(other, "backend.compute_type"))
+    passports = [system.passport for system in runs]
+    kinds = ["checkpoint"] if len({each.kind for each in passports}) > 1 else []
+    # Of JAX the formats follow from device and config.
+    others = any(each.backend.get("name") != "jax" for each in passports)
+    unlike = list_unlike(runs, *kinds, *_SEARCH, *["backend.compute_type"] * others)
     if not unlike:
         return
-    differing = [
-        f"{name}: {' and '.join(dict.fromkeys(system.passport.find(name) for system in runs))}"
-        for name in unlike
-    ]
+    differing = [f"{name}: {' and '.join(dict.fromkeys(own))}" for name, own in unlike.items()]
     raise EvaluationError(
         f"the newest evaluations of {' and '.join(system.name for system in runs)} differ in "
         f"{'; '.join(differing)}. Evaluate all "
@@ -326,8 +345,8 @@ def read_reference_losses(
     """Reads (nats, tokens) of each first reference under each run, by system.
 
     A token is a sub-word if all runs have the same number of sub-words in each reference, else a
-    word separated by white space. References whose loss is not finite under some run are left out,
-    and those without a word, if words are counted.
+    word separated by white space. References that are missing or whose loss is not finite under
+    some run are left out, and those without a word, if words are counted.
 
     Returns the losses; the test set, of which only `documents` are reduced to the sentences that
     are left; and the token ("sub-word" or "word"). None if a run was evaluated without
@@ -341,7 +360,8 @@ def read_reference_losses(
         for system in systems
     }
     runs = np.concatenate([*losses.values()])
-    kept = np.isfinite(runs[..., 0]).all(axis=0)
+    missing = [*map(is_missing, test_set.sources, test_set.references[0])]
+    kept = np.isfinite(runs[..., 0]).all(axis=0) & ~np.array(missing, bool)
     token = "sub-word"
     if (runs[..., 1] != runs[0, :, 1])[:, kept].any():
         token = "word"

@@ -26,6 +26,7 @@ from sacrebleu.utils import SACREBLEU_DIR
 from t2t.config.languages import normalize_language
 from t2t.config.measure_names import MEASURE_FIELD, REFERENCE_MEASURES
 from t2t.config.variants import call_variant
+from t2t.data.sentences import is_missing
 from t2t.evaluation.measures import Interval, Measure, MeasureError, count_scores
 
 
@@ -122,22 +123,24 @@ def _wrap_metric(
 
 
 def _make_exact_match(name: str, num_references: int, *, lowercase: bool) -> Measure:
-    """The percentage of sentences whose words equal those of a reference."""
+    """The percentage of sentences whose words equal those of a reference that is not missing."""
 
     def normalise(line: str) -> str:
         return " ".join((line.lower() if lowercase else line).split())
 
     def segments(
-        _: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+        sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Float[np.ndarray, "n 2"]:
-        pairs = zip(hypotheses, zip(*references, strict=True), strict=True)
-        found = [normalise(line) in map(normalise, wanted) for line, wanted in pairs]
+        found = [
+            any(normalise(line) == normalise(x) and not is_missing(source, x) for x in wanted)
+            for source, line, *wanted in zip(sources, hypotheses, *references, strict=True)
+        ]
         return count_scores(found)
 
     return Measure(
         name,
         f"nrefs:{num_references}|case:{'lc' if lowercase else 'mixed'}|space:one|"
-        f"version:{sacrebleu.__version__}",
+        f"version:{sacrebleu.__version__}|missing:unmatched",
         segments,
         lambda sums: float(100 * sums[0] / sums[1]),
         limits=(0.0, 100.0),

@@ -203,7 +203,7 @@ def open_scores(
     )  # fmt: skip
     language = named or data.tgt_language or test_set.tgt_language
     references = test_set.references
-    spaces = have_spaces(language, references[0])
+    spaces = have_spaces(language, *references)
     possible = list_measures(
         language, data.source.split("+"),
         spaces=spaces, lowercase=tokenizer.lowercase, kind=tokenizer.kind,

@@ -1,14 +1,14 @@
 """Describes the result of a significance test in words."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from t2t.evaluation.measures import LEVEL, MIN_SENTENCES, TestSet, make_likelihood
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Judgement, SystemComparison, judge
-from t2t.evaluation.systems import System, list_changes, read_reference_losses
+from t2t.evaluation.systems import System, in_words, list_changes, read_reference_losses
 
 # What the probabilities of a trained model are meant to be depends on them. Options of a plugin
 # may be of a loss, such as the temperature of a distillation.
@@ -22,18 +22,18 @@ def describe(
     measure: str,
     num_units: int,
     *,
-    is_same_model: bool = False,
+    same: str | None = None,
     unit: str = "sentences",
 ) -> str:
     """Says whether the second system is better, worse or not distinguishable, with the figures.
 
-    `is_same_model` says that both have equal parameters. `num_units` is the number of what is
-    resampled: sentences or documents (`unit`).
+    `same` is that of `list_same`, or None if the models are not the same. `num_units` is the number
+    of what is resampled: sentences or documents (`unit`).
     """
     first, second = names
     old, new = comparison.values
     facts = f"{new:.4g} {measure} against {old:.4g}, {comparison.difference:+.4g}"
-    if is_same_model and not comparison.difference:
+    if same == "" and math.isclose(old, new, rel_tol=1e-6):  # saved numbers are rounded
         return f"No verdict: {second} is the same model as {first}, with equal scores: {facts}."
     if math.isnan(comparison.p_value):
         return f"No verdict on {second}: {facts}. {_explain(comparison, num_units, unit)}"
@@ -59,7 +59,7 @@ def describe(
     sentences = [
         f"{verdict}: {facts}",
         _advise(comparison, num_units, unit),
-        _describe_coverage(comparison, names, is_same_model, unit),
+        _describe_coverage(comparison, names, same, unit),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -78,11 +78,13 @@ def _format_p(p_value: float) -> str:
 
 
 def _describe_coverage(
-    comparison: SystemComparison, names: tuple[str, str], is_same_model: bool, unit: str
+    comparison: SystemComparison, names: tuple[str, str], same: str | None, unit: str
 ) -> str:
     """Says which sources of variance the verdict covers."""
-    if is_same_model:
+    if same == "":
         return f"Both are the same model, so only the choice of the {unit} varies; it is covered."
+    if same:
+        return f"Both are the same model. This covers the choice of the {unit}, but not {same}."
     if comparison.seed_error is not None:
         covered = f"This covers the choice of the {unit} and of the seeds"
         if 1 not in comparison.num_seeds:
@@ -138,10 +140,10 @@ def list_useless(judgement: Judgement, measure: str) -> list[str]:
     return useless if useless[1:] and useless[0] == next(iter(judgement.scores)) else []
 
 
-def describe_all(judgement: Judgement, measure: str, same: Collection[str] = ()) -> list[str]:
+def describe_all(judgement: Judgement, measure: str, same: Mapping[str, str] = {}) -> list[str]:
     """Describes each comparison in a line, and the error rate of several verdicts together.
 
-    `same` names the systems that have the parameters of the first one.
+    `same` is the result of `list_same`.
     """
     first = next(iter(judgement.scores))
     lines = [
@@ -150,7 +152,7 @@ def describe_all(judgement: Judgement, measure: str, same: Collection[str] = ())
             (first, name),
             measure,
             judgement.num_units,
-            is_same_model=name in same,
+            same=same.get(name),
             unit=judgement.unit,
         )
         for name, comparison in judgement.comparisons.items()
@@ -170,9 +172,25 @@ def describe_all(judgement: Judgement, measure: str, same: Collection[str] = ())
     return lines
 
 
-def list_same(systems: Sequence[System]) -> list[str]:
-    """Returns the names of the systems that have the parameters of the first one."""
-    return [each.name for each in systems[1:] if systems[0].is_same_model(each)]
+def list_same(systems: Sequence[System]) -> dict[str, str]:
+    """Returns the systems that are the same model as the first one.
+
+    The value says in words which chance other than the choice of the sentences made the difference
+    between their translations; it is empty if there is none.
+    """
+    first, *others = systems
+    return {each.name: _list_chances(first, each) for each in others if first.is_same_model(each)}
+
+
+def _list_chances(one: System, other: System) -> str:
+    """Says what varies besides the sentences where one model translates twice."""
+    found, passports = [], (one.passport, other.passport)
+    has_other_search = passports[0].diff(passports[1], "decoding")
+    if has_other_search and any(x.decoding.get("strategy") == "sampling" for x in passports):
+        found.append("the draws of the samples: another sampling_seed may give another verdict")
+    if engine := passports[0].diff(passports[1], "backend"):
+        found.append(f"the rounding, in which they differ by {in_words(engine)}")
+    return ", nor ".join(found)
 
 
 def describe_losses(systems: Sequence[System]) -> dict[str, str]:
@@ -184,7 +202,7 @@ def describe_losses(systems: Sequence[System]) -> dict[str, str]:
     first, *others = systems
     found = {}
     for each in others:
-        changes = list_changes(first.evaluations[0], each.evaluations[0])
+        changes = list_changes(first, each)
         if own := [f"{name} {changes[name]}" for name in changes if name.startswith(_LOSS_FIELDS)]:
             found[each.name] = ", ".join(own)
     return found
@@ -234,7 +252,8 @@ def judge_log_probs(
     if left_out := len(test_set.sources) - next(iter(losses.values())).shape[1]:
         lines.append(
             f"{left_out} of {len(test_set.sources)} references have no finite log-probability under"
-            " some run, or no words to count, and are left out of the verdict by it."
+            " some run, or no words to count, or are missing (empty, but not their sources); they "
+            "are left out of the verdict by it."
         )
     measure = make_likelihood(token)
     judgement = judge(losses, measure, kept)
@@ -245,5 +264,5 @@ def judge_log_probs(
     return judgement, [
         *lines,
         f"by the references' log-probability, perplexity per {token}: {perplexities}",
-        *describe_all(judgement, measure.name, list_same(systems)),
+        *describe_all(judgement, measure.name, dict.fromkeys(list_same(systems), "")),
     ]

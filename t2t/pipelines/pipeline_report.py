@@ -20,6 +20,8 @@ from t2t.evaluation.significance import judge
 from t2t.evaluation.systems import (
     System,
     check_comparable,
+    list_changes,
+    list_unlike,
     read_statistics,
     read_system,
 )
@@ -94,7 +96,8 @@ def open_measure(systems: Sequence[System]) -> Measure:
     """The measure by which systems are compared: BLEU, or the one for their text."""
     first = systems[0]
     lowercase = any(system.is_lowercase for system in systems)
-    name = choose_measure(None, lowercase=lowercase, kind=first.tokenizer_kind, text_alone=False)
+    language = first.passport.data["tgt_language"]
+    name = choose_measure(None, lowercase=lowercase, kind=first.tokenizer_kind, language=language)
     return first.evaluations[0].open_measure(name)
 
 
@@ -166,15 +169,15 @@ def list_pairs(pipeline: Pipeline, systems: Mapping[str, System]) -> list[tuple[
 def list_differences(
     pipeline: Pipeline, systems: Mapping[str, System]
 ) -> dict[str, dict[str, str]]:
-    """Describes how the passports of compared systems differ."""
-    sections = "config", "decoding", "backend", "code", "versions"
-    return {
-        f"{one.name} -> {other.name}": {
-            name: pipeline.shorten(change)
-            for name, change in one.passport.diff(other.passport, *sections).items()
+    """Describes how the passports of compared systems differ, of all their seeds."""
+    sections, found = ("decoding", "backend", "code", "versions"), {}
+    for pair in list_pairs(pipeline, systems):
+        unlike = list_unlike(pair, *sections).items()
+        changes = list_changes(*pair) | {name: " -> ".join(values) for name, values in unlike}
+        found[" -> ".join(each.name for each in pair)] = {
+            name: pipeline.shorten(change) for name, change in changes.items()
         }
-        for one, other in list_pairs(pipeline, systems)
-    }
+    return found
 
 
 def describe_cost(work: Work) -> dict[str, Any]:

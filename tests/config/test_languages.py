@@ -53,6 +53,8 @@ def test_measures_are_those_that_mean_something_for_the_run() -> None:
         "bleu", "chrf", "exact_match", "bleu_lowercase", "chrf_lowercase", "exact_match_lowercase",
         "spbleu",
     )  # fmt: skip
+    thai = list_measures("tha_Thai", ["text"], spaces=False)
+    assert (thai[0], {*thai}) == ("chrf", {*chinese})
     assert {"ter", "bleu_paper"} <= {*list_measures("deu", ["text"], spaces=True)}
     assert "bleu_paper" not in list_measures("", ["text"], spaces=True)
     lower = list_measures("de", ["multi30k"], spaces=True, lowercase=True)
@@ -60,3 +62,6 @@ def test_measures_are_those_that_mean_something_for_the_run() -> None:
     symbols = list_measures("", ["text"], spaces=True, kind="symbols")
     assert symbols == ("exact_match", "exact_match_lowercase")
     assert choose_measure(None, lowercase=False, kind="symbols") in symbols
+    assert choose_measure(None, lowercase=True, language="km") == "chrf_lowercase"
+    assert choose_measure(None, lowercase=False, language="ja") == "bleu"
+    assert choose_measure("bleu", lowercase=True, language="th", spaces=False) == "bleu"

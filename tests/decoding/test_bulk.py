@@ -116,7 +116,7 @@ def test_a_signal_loses_nothing_but_a_second_ctrl_c_the_shard_at_hand(
     inputs = find_inputs([str(tmp_path / "*.txt*")], tmp_path / "out")
     with pytest.raises(KeyboardInterrupt):
         process_files(inputs, {"beam": 4}, translate, 5)
-    assert len([*(tmp_path / "out" / ".a.txt.shards").iterdir()]) == saved
+    assert len([*(tmp_path / "out" / ".a.txt.shards").glob("*/*")]) == saved
     assert run(tmp_path) == expected
 
 
@@ -213,11 +213,58 @@ def test_folder_of_other_settings_or_inputs_is_refused(tmp_path: Path) -> None:
         process_files(inputs, {"beam": 4}, shout, 5)
 
 
+def begin(folder: Path, settings: dict[str, int], shard_lines: int = 5) -> None:
+    """Translates the first shard of a.txt, as before a kill."""
+
+    def translate(lines: list[bytes], first: int) -> str:
+        signal.raise_signal(signal.SIGINT)  # after this shard
+        return "".join(f"old {first + n}\n" for n in range(len(lines)))
+
+    inputs = find_inputs([str(folder / "a.txt")], folder / "out")
+    with pytest.raises(KeyboardInterrupt):
+        process_files(inputs, settings, translate, shard_lines)
+
+
+@pytest.mark.parametrize("removed", ["settings.json", "*"], ids=["the settings", "what is seen"])
+@pytest.mark.parametrize("change", ["settings", "shard_lines", "input", "both"])
+def test_shards_of_other_settings_or_inputs_are_never_taken(
+    tmp_path: Path, expected: dict[str, bytes], removed: str, change: str
+) -> None:
+    """Neither are they after the files that say what they are of were removed by hand."""
+    make_inputs(tmp_path)
+    other = b"".join(LINES).swapcase()  # as many bytes and lines
+    (tmp_path / "a.txt").write_bytes(other if change in ("input", "both") else b"".join(LINES))
+    settings = {"beam": 1 if change in ("settings", "both") else 4}
+    begin(tmp_path, settings, 4 if change == "shard_lines" else 5)
+    for path in (tmp_path / "out").glob(removed):
+        if not path.name.startswith("."):  # as in a shell
+            path.unlink()
+    make_inputs(tmp_path)
+    assert run(tmp_path) == expected
+    assert not [*(tmp_path / "out").glob(".*")]
+
+
+def test_folder_that_was_begun_anew_gets_nothing_of_the_work_before(tmp_path: Path) -> None:
+    make_inputs(tmp_path)
+    inputs = find_inputs([str(tmp_path / "a.txt")], tmp_path / "out")
+
+    def translate(lines: list[bytes], first: int) -> str:
+        if first == 20:  # meanwhile somebody empties the folder, and starts another search
+            (tmp_path / "out" / "settings.json").unlink()
+            process_files(inputs, {"beam": 1}, shout, 5, BulkPart(1, 2))
+        return shout(lines, first)
+
+    with pytest.raises(ConfigError, match=r"was made with other settings \(beam: 1 -> 4\)"):
+        process_files(inputs, {"beam": 4}, translate, 5)
+    assert not (tmp_path / "out" / "a.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("out/settings.json", b"{", r"settings\.json is not of this program; use another"),
         ("out/settings.json", b"[]", r"settings\.json is not of this program; use another"),
+        ("out/settings.json", b'{"settings": {}}', r"settings\.json is not of this program; use"),
         ("out/a.txt", b"of value", r"out/a\.txt exists, and was not made from --input"),
         ("b.txt", "Hund\n".encode("utf-16"), r"b\.txt is UTF-16, not UTF-8; convert it: iconv -f"),
     ],

@@ -1,11 +1,14 @@
 """Minimum Bayes risk against sacreBLEU's own sentence scores."""
 
+import dataclasses
 import functools
 from typing import Any
 
 import numpy as np
 import pytest
+import sacremoses
 from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 from t2t.config import variants
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
@@ -87,3 +90,39 @@ def test_measure_of_a_plugin_is_a_utility_that_knows_the_source() -> None:
     for source, best in (("1234", 1), ("12345", 2)):
         chosen = choose_by_utility(candidates, functools.partial(utility, source), True)
         assert chosen is candidates[best]
+
+
+@pytest.mark.usefixtures("own_variants")
+def test_measure_of_a_plugin_keeps_what_it_does_to_the_text_and_to_the_score() -> None:
+    """Though it is made of sacreBLEU's metric, whose utilities are computed another way."""
+
+    @variants.register("evaluation.measure", "treated")
+    def make_treated(tgt_language: str, num_references: int) -> Measure:
+        return make_measure("bleu_multi30k", tgt_language, num_references)
+
+    @variants.register("evaluation.measure", "errors")
+    def make_errors(tgt_language: str, num_references: int) -> Measure:
+        chrf = make_measure("chrf", tgt_language, num_references)
+
+        def segments(sources: Any, hypotheses: Any, references: Any) -> Any:
+            assert chrf.segments
+            reverse = [text[::-1] for text in hypotheses]
+            return chrf.segments(sources, reverse, references)
+
+        return dataclasses.replace(
+            chrf,
+            segments=segments,
+            aggregate=lambda sums: 100 - chrf.aggregate(sums),
+            higher_is_better=False,
+        )
+
+    texts = ["Die Katze, die schläft!", "die katze , die schläft !", "Der Hund bellt die Katze an."]
+    moses = sacremoses.MosesTokenizer("de")
+    treated = [moses.tokenize(text.lower(), return_str=True, escape=False) for text in texts]
+    plain = BLEU(tokenize="none", smooth_method="none", effective_order=True)
+    expected = [[plain.sentence_score(one, [other]).score for other in treated] for one in treated]
+    assert expected[0][1] == pytest.approx(100)
+    assert make_utility("treated", "de")("", texts) == pytest.approx(np.array(expected))
+    chrf = CHRF()
+    scores = [[chrf.sentence_score(one[::-1], [other]).score for other in texts] for one in texts]
+    assert make_utility("errors", "de")("", texts) == pytest.approx(np.array(scores) - 100)

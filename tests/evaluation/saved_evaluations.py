@@ -11,6 +11,7 @@ import numpy as np
 from t2t.config.fields import DataConfig
 from t2t.data.corpus import ListCorpus
 from t2t.evaluation.measures import Measure, Score, Statistics, TestSet
+from t2t.evaluation.passport import read_passport, write_passport
 from t2t.evaluation.predictions import make_measures
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -87,16 +88,22 @@ def save(
     sources: Sequence[str] = SOURCES,
     references: Sequence[str] = REFERENCES,
     nats: float | None = None,
+    facts: Mapping[str, Mapping[str, Any]] | None = None,
     **changes: Any,
 ) -> Evaluation:
-    """In `run`/evaluations; `changes` are fields of the JSON.
+    """In `run`/evaluations; `changes` are fields of the JSON, `facts` of sections of its passport.
 
     With `nats` each reference has nine sub-words of so many nats, more or less.
     """
     corpus = ListCorpus("test", [*zip(sources, references, strict=True)]).fingerprint()
     measures = "bleu", "bleu_lowercase", "exact_match"
-    scores = score_corpus(hypotheses, TestSet(sources, [references]), "de", measures)
+    language = changes.get("tgt_language", "de")
+    scores = score_corpus(hypotheses, TestSet(sources, [references]), language, measures)
     result = describe(scores, len(references), **{"corpus": corpus, **changes})
+    if facts is not None:
+        sections = write_passport(read_passport(result))
+        result["passport"] = {name: {**sections.get(name, {}), **facts.get(name, {})}
+                              for name in {**sections, **facts}}  # fmt: skip
     path = run / "evaluations" / f"{name}.json"
     texts = {"hypotheses": hypotheses, "sources": sources, "references": references}
     if nats is not None:

@@ -88,6 +88,22 @@ def test_exact_match_is_the_share_of_lines_that_equal_any_reference() -> None:
     assert (lowercase.value, lowercase.definition[:30]) == (100, "nrefs:1|case:lc|space:one|vers")
 
 
+@pytest.mark.parametrize("name", ["exact_match", "exact_match_lowercase"])
+def test_missing_reference_is_matched_by_nothing(name: str) -> None:
+    """One that is empty though its source is not: neither is an empty output right."""
+    blank = " \u200b"
+    sources = ["Dogs", "A girl", "Cats", "", blank, "Fish"]
+    references = [["Hunde", blank, "", "", "", "Fisch"], ["", "Ein Kind", "", "", "x", "Fische"]]
+    hypotheses = ["", "Ein Kind", "", "", "", "Fische"]
+    measure = make_measure(name, "de", 2)
+    counts = measure.collect(hypotheses, pair(*references)._replace(sources=sources))
+    assert counts.tolist() == [[0, 1], [1, 1], [0, 1], [1, 1], [1, 1], [1, 1]]
+    assert measure.definition.endswith("|missing:unmatched")
+    alone = pair(references[0])._replace(sources=sources)
+    counts = make_measure(name, "de").collect(hypotheses, alone)
+    assert counts[:, 0].tolist() == [0, 0, 0, 1, 1, 0]
+
+
 NUMBERS = [str(number) for number in range(30)]
 
 
@@ -118,10 +134,12 @@ def test_references_without_spaces_are_warned_of_unless_their_language_is_named(
     assert have_spaces("german", ["Ein Hund bellt."])
     assert not have_spaces("de", ["ภาษาไทยไม่มีช่องว่าง"])
     assert not have_spaces("tha", ["ภาษาไทยไม่มีช่องว่าง"])
-    unknown, german, thai = caplog.messages
+    assert not have_spaces("", ["", "A dog"], ["ภาษาไทยไม่มีช่องว่าง", "ภาษาไทยไม่มีช่องว่าง"])
+    unknown, german, thai, second = caplog.messages
     assert "german is no language code" in unknown
     assert "--tgt_language" in german
     assert "compare chrf" in thai
+    assert "data.tgt_language=''" in second
 
 
 OTHERS = ["Der rote Ball liegt im Gras .", "Am Meer laufen zwei Hunde .", "Kind"]

@@ -14,18 +14,21 @@ import pytest
 from t2t.api.compare_runs import compare, verify
 from t2t.api.evaluate_run import evaluate
 from t2t.api.import_model import import_model, is_metricx
+from t2t.api.line_translator import LineTranslator
 from t2t.config import variants
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import METRICX_INPUTS
+from t2t.config.requests import make_request
 from t2t.decoding.translation import Translation
 from t2t.evaluation import metricx
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import make_utility
 from t2t.evaluation.metricx import MetricXScorer, use_metricx
-from t2t.evaluation.requests import EvaluationRequest
+from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.evaluation.text_measures import make_measure
 from t2t.interop.hugging_face_folder import SourceError, open_tensors, write_safetensors
+from t2t.translate import TranslationRequest
 from tests.evaluation.saved_evaluations import pair
 from tests.interop.foreign_folders import write_t5_model
 from tests.interop.small_vocabularies import list_pieces, make_text, train_model
@@ -108,11 +111,15 @@ def test_measure_counts_errors_and_takes_the_mean_over_references(
     measure = make_measure("metricx", "de", 2)
     assert (measure.higher_is_better, measure.limits) == (False, (0, 25))
     assert "MetricX-24, errors from 0 to 25" in measure.definition
-    assert measure.definition.endswith(", mean over 2 references")
+    assert measure.definition.endswith(", mean over 2 references, missing ones left out")
     base = len("source:  candidate: a reference: ") % 26
     score = measure.score(["a", "a"], pair(["b", "{}"], ["bbb", "bbbb"]))
     assert score.value == base + 2.5
     assert fake[1] == "source:  candidate: a reference: {}"  # a text may have braces
+    some = pair(["b", "", "bb", ""], ["bbb", "bbbb", "", ""])  # the last one has none
+    some = some._replace(sources=["s"] * 4)
+    lengths = [(1 + 3) / 2, 4, 2, 0]
+    assert measure.collect(["a"] * 4, some)[:, 0].tolist() == [base + 1 + each for each in lengths]
     utilities = make_utility("metricx", "de")("", ["a", "bbb"])
     np.testing.assert_array_equal(utilities, [[-base - 1, -base - 3], [-base - 3, -base - 5]])
     use_metricx(run, "24-qe")
@@ -153,6 +160,23 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
     assert "verified" in verify(paths[:1], "test", "")
     with pytest.raises(ConfigError, match="metricx is a measure of t2t; choose another name"):
         store_segment_scores(saved[0], "metricx=scores.txt")
+
+
+@pytest.mark.usefixtures("own_variants")
+def test_translation_takes_it_only_to_choose_by_it_and_keeps_which_one_it_is(
+    run: Path, tmp_path: Path
+) -> None:
+    search: dict[str, Any] = {"beam_size": 2, "mbr": "metricx"}
+    workdir = make_run(tmp_path / "run")
+    for version in ("24", "23-qe"):
+        use_metricx(run, version)
+        settings = LineTranslator(ModelRequest((workdir,), decoding=search)).describe_settings()
+        assert settings["utility"].startswith(f"MetricX-{version}, ")
+    given = {"workdirs": run, "metricx": run, "metricx_input": "24"}
+    make_request(TranslationRequest, given | {"mbr": "metricx"})
+    for decoding in ({}, {"mbr": "chrf"}):
+        with pytest.raises(ConfigError, match=r"^metricx=\S+ is for mbr=metricx; add it, or leave"):
+            make_request(TranslationRequest, given | decoding)
 
 
 def test_model_that_is_no_metricx_is_refused(

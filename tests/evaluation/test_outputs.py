@@ -80,7 +80,7 @@ def test_outputs_and_runs_are_compared_over_documents_and_by_learned_scores(
     places = [str(tmp_path / f"{name}.json") for name in ("one", "two", "three")]
     assert json.loads(Path(places[0]).read_text())["passport"]["origin"]["file"] == "one"
     assert "verified, 8 measures of 48 sentences" in verify(places[:1], "", "")
-    text = compare(places, "comet", "test", "", None)
+    text = compare(places, "comet", "", "", None)
     assert re.search(r"^news-\w+, 48 sentences in 24 documents, comet: ", text)
     assert "not alike, origin: one by another program (" in text
     assert "These 2 comparisons are judged together (Holm's correction)" in text
@@ -88,13 +88,13 @@ def test_outputs_and_runs_are_compared_over_documents_and_by_learned_scores(
     assert "model." not in text, "no config differs"
     run = save(tmp_path / "run", drop_words(0.3, 2)).path
     with pytest.raises(EvaluationError, match=r"different documents: .* with one --segments"):
-        compare([str(run), places[0]], None, "test", "", None)
+        compare([str(run), places[0]], None, "", "", None)
     alone = score(tmp_path, "alone", drop_words(0.1, 1), texts).path
     text = compare([str(tmp_path / "run"), str(alone)], None, "test", "", None)
     assert "not alike, origin: checkpoint 100 of a run (" in text
     assert f"{alone} is better than {tmp_path}/run: " in text
     with pytest.raises(EvaluationError, match="no seeds of one system, which are runs; separate"):
-        compare([f"{run},{alone}"], None, "test", "", None)
+        compare([f"{run},{alone}"], None, "", "", None)
 
 
 def test_program_and_notebook_score_an_output(
@@ -128,6 +128,7 @@ def test_program_and_notebook_score_an_output(
         (48, {"output": ""}, "--hypotheses=.* needs --output, the .json file"),
         (48, {"tgt_language": "german"}, "--tgt_language=german is no language code"),
         (1, {"tgt_language": "", "src": "zh", "ref": ("zh",)}, "no spaces .* by --tgt_language"),
+        (1, {"tgt_language": "", "src": "zh", "ref": ("en", "zh")}, "--ref=zh has no spaces .* by"),
     ],
 )
 def test_output_that_cannot_be_scored_is_refused(
@@ -140,6 +141,7 @@ def test_output_that_cannot_be_scored_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "zh", "狗在爬山。")
+    write(tmp_path / "en", "A dog.")
     given = {"hypotheses": write(tmp_path / "out", *["Hund"] * lines), "output": "out.json"}
     with pytest.raises((ConfigError, DataError), match=message):
         evaluate_output(TextRequest(**given | texts | changes))

@@ -12,7 +12,7 @@ from t2t.api.compare_runs import verify
 from t2t.api.evaluate_run import describe, describe_nats, evaluate
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.data.objectives import MaskedLM
-from t2t.evaluation.load_models import identify_code
+from t2t.evaluation.load_models import identify_running_code
 from t2t.evaluation.predictions import PredictionEvaluator, make_measures
 from t2t.evaluation.requests import EvaluationRequest
 from tests.evaluation.saved_evaluations import pair
@@ -51,7 +51,7 @@ def test_texts_that_are_too_long_are_counted_by_message_summary_and_definition(
     (run / "toy.de").write_text("Hunde klettern.\n" * 30 + "Hunde klettern. " * 20 + "\n", "utf-8")
     found = evaluate(EvaluationRequest((run,), "last"))
     assert "test: 1 of 31 texts have more sub-words than model.max_positions=32" in caplog.text
-    assert found.passport.code == identify_code((), [PredictionEvaluator.__module__])["code"]
+    assert found.passport.code == identify_running_code(PredictionEvaluator.__module__)["code"]
     assert ": 31 sentences, 1 of them left out, in " in describe(found)
     for score in found.result["measures"].values():
         assert score["definition"].endswith("; left out: 1 texts that are too long for the model")

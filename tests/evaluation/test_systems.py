@@ -11,6 +11,8 @@ from t2t.evaluation.systems import (
     System,
     check_alike,
     check_comparable,
+    list_changes,
+    list_circumstances,
     read_statistics,
     read_system,
 )
@@ -89,6 +91,10 @@ def test_score_that_was_not_measured_is_computed_if_the_texts_belong_together(
         ({"checkpoint": "90"}, r"100 and 90; .* other steps, .*=checkpoint$"),
         ({"beam_size": 1}, r"different searches, decoding\.beam_size 4 -> 1; na"),
         (
+            {"facts": {"decoding": {"utility": "MetricX-23"}}},
+            r"different searches, decoding\.utility none -> MetricX-23; ",
+        ),
+        (
             {"backend": {"name": "ctranslate2", "compute_type": "int8"}},
             r"different searches, backend\.name jax -> ct.*int8",
         ),
@@ -123,3 +129,38 @@ def test_newest_evaluations_of_other_searches_are_refused_unless_they_are_named(
         check_alike(read(first, tmp_path / "greedy"))
     check_alike(read(first / "evaluations" / "test-100.json", greedy.path))
     check_alike(read(first, tmp_path / "longer"))
+
+
+def test_whatever_differs_in_any_seed_is_named_with_the_values_of_all(
+    first: Path, tmp_path: Path
+) -> None:
+    """Also if it differs in both systems alike, or between the seeds of one alone."""
+    systems = {}
+    for name in ("one", "two"):
+        places = [tmp_path / f"{name}{seed}" for seed in range(3)]
+        for seed, place in enumerate(places):
+            facts: dict[str, dict[str, Any]] = {
+                "code": {"plugins": "b" if seed == 1 else "c"},
+                "versions": {"jax": "0.11.2" if name == "one" or seed != 1 else "0.0.1"},
+                "decoding": {"batch_size": 8 if seed == 2 and name == "two" else 64},
+            }
+            config = {"seed": seed, "model.num_heads": {"one": 8, "two": 1}[name]}
+            save(place, spoil(4), config=config, facts=facts)
+        systems[name] = read_system(",".join(map(str, places)), "", "")
+    assert list_circumstances([*systems.values()]) == {
+        "decoding.batch_size": ["64", "64, 8"],
+        "code.plugins": ["b, c", "b, c"],
+        "versions.jax": ["0.11.2", "0.0.1, 0.11.2"],
+    }
+    assert list_changes(systems["one"], systems["two"]) == {"model.num_heads": "8 -> 1"}
+    assert not list_circumstances([read_system(str(first), "", "")])
+
+
+@pytest.mark.parametrize(("field", "value"), [("tokenizer.lowercase", True),
+                                              ("tokenizer.kind", "symbols")])  # fmt: skip
+def test_seed_of_another_case_or_kind_counts_for_its_system(
+    first: Path, tmp_path: Path, field: str, value: object
+) -> None:
+    save(tmp_path / "second", spoil(4), config={"seed": 1, field: value})
+    system = read_system(f"{first},{tmp_path}/second", "", "", [field])
+    assert value in (system.is_lowercase, system.tokenizer_kind)
