@@ -1,0 +1,150 @@
+"""The source of the user's own modules that a plugin or a recipe runs, found without running them.
+
+Imports are read from the source, those within functions and under conditions, too. A module is the
+user's own if it belongs neither to Python nor to t2t and is in no site-packages: versions of
+packages and the code of t2t are recorded by themselves (`provenance.py`).
+"""
+
+import ast
+import importlib
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import NamedTuple
+
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of packages
+
+
+class _Module(NamedTuple):
+    """A module by its full name, and its file."""
+
+    name: str
+    path: Path
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.stem == "__init__"
+
+    @property
+    def root(self) -> Path:
+        """The folder of PYTHONPATH that it is in."""
+        return self.path.parents[self.name.count(".") + self.is_package]
+
+
+def read_sources(plugins: Sequence[str]) -> dict[str, bytes]:
+    """Returns the source of imported plugins and of own modules that they import.
+
+    Keys are paths below a folder of PYTHONPATH. If a plugin is a package, all of its modules count;
+    if it is in one, so does that one's `__init__.py`. A module without a file, such as one of a
+    notebook, has none.
+    """
+    found = list[_Module]()
+    for plugin in plugins:
+        for name in itertools.accumulate(plugin.split("."), "{}.{}".format):
+            if file := getattr(sys.modules.get(name), "__file__", None):
+                found.append(_Module(name, Path(file).absolute()))
+        if found and found[-1].name == plugin and found[-1].is_package:
+            found += _list_members(found[-1])
+    return _read(found)
+
+
+def read_recipe(path: Path) -> dict[str, bytes]:
+    """Returns the source of a recipe and of own modules that it imports, as `read_sources`."""
+    return _read([_Module("recipe", path.absolute())])
+
+
+def _read(modules: Iterable[_Module]) -> dict[str, bytes]:
+    """Returns the source of modules and of all that they import, sorted by path."""
+    importlib.invalidate_caches()
+    sources, left = dict[str, bytes](), [*modules]
+    while left:
+        module = left.pop()
+        file = f"/{module.path.name}" if module.is_package else "".join(module.path.suffixes)
+        key = f"{module.name.replace('.', '/')}{file}"
+        if key in sources:
+            continue
+        sources[key] = module.path.read_bytes()
+        for name in _list_imports(module, sources[key]):
+            left += _find_modules(name, module.root)
+    return dict(sorted(sources.items()))
+
+
+def _list_members(package: _Module) -> Iterator[_Module]:
+    """Yields all modules in the folder of a package, and in those below."""
+    folder = package.path.parent
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder).with_suffix("").parts
+        inner = parts[:-1] if parts[-1] == "__init__" else parts
+        yield _Module(".".join((package.name, *inner)), path)
+
+
+def _list_imports(module: _Module, source: bytes) -> Iterator[str]:
+    """Yields full names of modules that a source imports, and of what may be modules in them."""
+    if module.path.suffix != ".py":  # compiled
+        return
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # of a branch for another version of Python
+        return
+    package = module.name.split(".") if module.is_package else module.name.split(".")[:-1]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                names = [alias.name for alias in node.names]
+            case ast.ImportFrom():
+                base = "." * node.level + f"{node.module}." * bool(node.module)
+                names = [f"{base}{alias.name}" for alias in node.names]
+            case ast.Call(
+                func=ast.Name(id=call) | ast.Attribute(attr=call),
+                args=[ast.Constant(value=str(name)), *_],
+            ) if call in ("import_module", "__import__"):
+                names = [name]
+            case _:
+                names = []
+        for name in names:
+            inner = name.lstrip(".")
+            outer = package[: len(package) - (len(name) - len(inner)) + 1]
+            yield name if inner == name else ".".join((*outer, inner))
+
+
+def _find_modules(name: str, root: Path) -> Iterator[_Module]:
+    """Yields the modules of a dotted name that are the user's own, packages before members.
+
+    `root` is the folder of PYTHONPATH of the module that imports it. `NAME.*` are all members.
+    """
+    first, *rest = name.split(".")
+    if first in ("", "t2t") or first in sys.stdlib_module_names:
+        return
+    name, spec = first, _find_first(first, root)
+    while spec is not None:  # else it is the name of a function
+        places = spec.submodule_search_locations
+        if spec.has_location and spec.origin:
+            if _INSTALLED & {*Path(spec.origin).parts}:
+                return
+            yield _Module(name, Path(spec.origin))
+        if places is None or not rest:
+            return
+        if rest == ["*"]:
+            files = (path for place in places for path in Path(place).glob("*.py"))
+            yield from (
+                _Module(f"{name}.{path.stem}", path) for path in files if path.stem[0] != "_"
+            )
+            return
+        last = rest.pop(0)
+        # Without the packages before it, which may not be imported.
+        name, spec = f"{name}.{last}", PathFinder.find_spec(last, [*places])
+
+
+def _find_first(name: str, root: Path) -> ModuleSpec | None:
+    """Returns where a module or package is that is no member of another one.
+
+    It is beside the module that imports it, since the copies of a run's plugins are on the path
+    only while they are imported (`variants.open_plugins`), or else where Python looks.
+    """
+    beside = PathFinder.find_spec(name, [str(root)])
+    if beside and beside.has_location:
+        return beside
+    found = (finder.find_spec(name, None) for finder in sys.meta_path)  # of editable packages, too
+    return next(filter(None, found), beside)
