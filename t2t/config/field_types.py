@@ -37,6 +37,12 @@ PositiveInt32 = Annotated[PositiveInt, _BELOW]
 Size = Annotated[PositiveInt, _AT_MOST]  # of an array's dimension
 Probability = Annotated[float, Rule("lie in [0, 1)", lambda value: 0 <= value < 1)]
 
+# Metadata of a text: the result depends on the file or folder of this name; it is only written to.
+INPUT = "a file or folder that is read"
+WRITTEN = "a folder that is written"
+InputPath = Annotated[str, INPUT]
+InputPaths = Annotated[tuple[str, ...], INPUT]
+
 # Types of one field.
 Depth = Annotated[
     PositiveInt,
@@ -46,6 +52,7 @@ Sentinels = Annotated[NonNegativeInt, _AT_MOST]
 Folder = Annotated[
     str, Rule("not be empty", lambda value: value != "", "; '.' is the current folder")
 ]
+WrittenFolder = Annotated[Folder, WRITTEN]
 MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
 FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
 Exponent = Annotated[
