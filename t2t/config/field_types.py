@@ -37,8 +37,9 @@ PositiveInt32 = Annotated[PositiveInt, _BELOW]
 Size = Annotated[PositiveInt, _AT_MOST]  # of an array's dimension
 Probability = Annotated[float, Rule("lie in [0, 1)", lambda value: 0 <= value < 1)]
 
-# Metadata of a text: the result depends on the file or folder of this name; it is only written to.
+# Metadata of texts: what depends on the field depends on the content of this file or folder.
 INPUT = "a file or folder that is read"
+LOCAL = "a file or folder that is read, if there is one, or a name elsewhere, such as on the Hub"
 WRITTEN = "a folder that is written"
 InputPath = Annotated[str, INPUT]
 InputPaths = Annotated[tuple[str, ...], INPUT]

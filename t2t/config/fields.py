@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from t2t.config.field_types import (
+    LOCAL,
     REGISTERED,
     Coverage,
     Depth,
@@ -225,7 +226,7 @@ class DataConfig(Fields):
     tfds_held_out_name: str = ""
     # source="hf": a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with
     # "@REVISION" at its end, or a folder that save_to_disk wrote; empty: the files of hf_files
-    hf_name: str = ""
+    hf_name: Annotated[str, LOCAL] = ""
     # source="hf": files that hold both sides, each as "SPLIT=FILE": .parquet or .arrow, or .tsv,
     # .csv, .jsonl or .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
     hf_files: InputPaths = ()

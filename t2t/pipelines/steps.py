@@ -6,8 +6,8 @@ inputs from outside.
 """
 
 import dataclasses
-import glob
 import inspect
+import os
 import re
 import runpy
 import sys
@@ -47,16 +47,7 @@ PROGRAMS = {
 OLD = "old"  # the folder of what changed steps had written
 _TAKEN = (OLD, "lock", "report.md", "report.json", "quality.svg")  # in the folder of the steps
 
-# Flags whose values are files, or folders, on whose content a step depends.
-_SPLITS = ("train", "validation", "test")
-_OF_CONFIG = [f"data.{split}_{side}" for split in _SPLITS for side in ("src", "tgt")]
-_OF_CONFIG += ["tokenizer.path", "training.init_from", "plugin.distillation.teacher"]
-_OF_CONFIG += ["data.hf_files", "data.hf_name", "data.directory"]
-_INPUTS = {f"config.{name}" for name in _OF_CONFIG}
-_INPUTS |= {"src", "tgt", "ref", "input", "prefixes", "n_best_list", "hypotheses", "segments"}
-_INPUTS |= {"workdir", "source", "tokenizer", "scores", "init_from", "metricx", "segment_scores"}
-_NAMED = ("config.data.hf_files", "segment_scores")  # whose values are NAME=FILE
-_PLACEHOLDER = re.compile(r"{(\w[^{}]*)}")
+PLACEHOLDER = re.compile(r"{(\w[^{}]*)}")
 _LANGUAGES = ("src", "tgt", "pair")  # placeholders of data.directions
 # How a text becomes a setting of a recipe, by its type.
 _READERS: dict[type, Callable[[str], Any]] = {
@@ -79,56 +70,16 @@ class Step(Fields):
     @property
     def needs(self) -> list[str]:
         """The names of the steps whose outputs this one reads."""
-        found = (name for _, text in list_texts(self.flags) for name in _PLACEHOLDER.findall(text))
+        found = (name for _, text in list_texts(self.flags) for name in PLACEHOLDER.findall(text))
         return [name for name in dict.fromkeys(found) if name not in _LANGUAGES]
-
-    def list_inputs(self, recipe: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
-        """Yields flag and path of each input from outside, also of those that its recipe names.
-
-        Raises:
-            ConfigError: there is no such file or folder.
-        """
-        fields = {f"config.{name}": value for name, value in recipe.items()} | dict(self.flags)
-        sources = str(fields.get("config.data.source"))
-        for name, given in list_texts(fields):
-            text = given.partition("=")[2] if name in _NAMED else given
-            if name not in _INPUTS or not text or _PLACEHOLDER.search(text):
-                continue
-            if name == "config.data.hf_name" and not Path(text).expanduser().exists():
-                continue  # it is on the Hub
-            if name == "config.data.directory" and "tfds" in sources:
-                continue  # TFDS writes there
-            for each in [text] if Path(text).exists() else text.split(","):
-                if not re.match("hf:|gs://", each):
-                    yield from ((name, path) for path in self._find_input(name, each))
-
-    def list_plugins(self, recipe: Mapping[str, Any]) -> Iterator[str]:
-        """Yields the modules of plugins of the config and of the program."""
-        for name, text in list_texts({"config.plugins": recipe.get("plugins"), **self.flags}):
-            if name in ("config.plugins", "plugins"):
-                yield from filter(None, text.split(","))
-
-    def _find_input(self, name: str, text: str) -> list[Path]:
-        path = Path(text).expanduser().absolute()
-        found = [path]
-        if name == "input":  # which may be a pattern
-            found = [Path(each) for each in sorted(glob.glob(str(path)))]  # noqa: PTH207
-        elif not path.exists() and ":" in text:  # RUN:CHECKPOINT
-            found = [Path(str(path).rpartition(":")[0])]
-        if not found or not found[0].exists():
-            raise ConfigError(
-                f"step {self.name}: --{name}={text} does not exist; name a file or folder, or "
-                "the output of another step by {NAME}"
-            )
-        return found
 
 
 def list_texts(flags: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields flag and value of each text; of a tuple each value."""
+    """Yields flag and value of each text, or path; of a tuple each value."""
     for name, given in flags.items():
         for value in given if isinstance(given, tuple | list) else (given,):
-            if isinstance(value, str):
-                yield name, value
+            if isinstance(value, str | os.PathLike):
+                yield name, os.fspath(value)
 
 
 class Pipeline:
@@ -195,11 +146,11 @@ class Pipeline:
         def replace(value: Any) -> Any:
             if isinstance(value, tuple | list):
                 return tuple(map(replace, value))
-            if not isinstance(value, str):
+            if not isinstance(value, str | os.PathLike):
                 return value
-            return _PLACEHOLDER.sub(
+            return PLACEHOLDER.sub(
                 lambda found: found[0] if found[1] in _LANGUAGES
-                else str(self.find_output(found[1])), value,
+                else str(self.find_output(found[1])), os.fspath(value),
             )  # fmt: skip
 
         flags = {name: replace(value) for name, value in step.flags.items()}

@@ -6,10 +6,11 @@ packages and the code of t2t are recorded by themselves (`provenance.py`).
 """
 
 import ast
+import hashlib
 import importlib
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,12 @@ class _Module(NamedTuple):
     @property
     def is_package(self) -> bool:
         return self.path.stem == "__init__"
+
+    @property
+    def key(self) -> str:
+        """The path below that folder; of a file that is run by its path only the ending."""
+        file = f"/{self.path.name}" if self.is_package else "".join(self.path.suffixes)
+        return f"{self.name.replace('.', '/')}{file}"
 
     @property
     def root(self) -> Path:
@@ -50,9 +57,21 @@ def read_sources(plugins: Sequence[str]) -> dict[str, bytes]:
     return _read(found)
 
 
-def read_recipe(path: Path) -> dict[str, bytes]:
-    """Returns the source of a recipe and of own modules that it imports, as `read_sources`."""
-    return _read([_Module("recipe", path.absolute())])
+def read_imports(path: Path) -> dict[str, bytes]:
+    """Returns the source of own modules that a file, such as a recipe, imports or runs."""
+    file = _Module("", path.absolute())
+    found = _read([file])
+    del found[file.key]
+    return found
+
+
+def hash_sources(sources: Mapping[str, bytes]) -> str:
+    """Returns a SHA-256 of names and contents of files."""
+    digest = hashlib.sha256()
+    for name, content in sources.items():
+        digest.update(f"{name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def _read(modules: Iterable[_Module]) -> dict[str, bytes]:
@@ -61,13 +80,9 @@ def _read(modules: Iterable[_Module]) -> dict[str, bytes]:
     sources, left = dict[str, bytes](), [*modules]
     while left:
         module = left.pop()
-        file = f"/{module.path.name}" if module.is_package else "".join(module.path.suffixes)
-        key = f"{module.name.replace('.', '/')}{file}"
-        if key in sources:
-            continue
-        sources[key] = module.path.read_bytes()
-        for name in _list_imports(module, sources[key]):
-            left += _find_modules(name, module.root)
+        if module.key not in sources:
+            sources[module.key] = module.path.read_bytes()
+            left += _list_imported(module, sources[module.key])
     return dict(sorted(sources.items()))
 
 
@@ -80,8 +95,8 @@ def _list_members(package: _Module) -> Iterator[_Module]:
         yield _Module(".".join((package.name, *inner)), path)
 
 
-def _list_imports(module: _Module, source: bytes) -> Iterator[str]:
-    """Yields full names of modules that a source imports, and of what may be modules in them."""
+def _list_imported(module: _Module, source: bytes) -> Iterator[_Module]:
+    """Yields the own modules that a source imports, and files beside it that it may run."""
     if module.path.suffix != ".py":  # compiled
         return
     try:
@@ -90,6 +105,7 @@ def _list_imports(module: _Module, source: bytes) -> Iterator[str]:
         return
     package = module.name.split(".") if module.is_package else module.name.split(".")[:-1]
     for node in ast.walk(tree):
+        names = list[str]()
         match node:
             case ast.Import():
                 names = [alias.name for alias in node.names]
@@ -101,12 +117,14 @@ def _list_imports(module: _Module, source: bytes) -> Iterator[str]:
                 args=[ast.Constant(value=str(name)), *_],
             ) if call in ("import_module", "__import__"):
                 names = [name]
-            case _:
-                names = []
+            case ast.Constant(value=str(name)) if name.endswith(".py"):
+                if (path := module.path.parent / name).is_file():  # as runpy.run_path does
+                    yield _Module(path.stem.replace(".", "-"), path)
         for name in names:
             inner = name.lstrip(".")
             outer = package[: len(package) - (len(name) - len(inner)) + 1]
-            yield name if inner == name else ".".join((*outer, inner))
+            whole = name if inner == name else ".".join((*outer, inner))
+            yield from _find_modules(whole, module.root)
 
 
 def _find_modules(name: str, root: Path) -> Iterator[_Module]:

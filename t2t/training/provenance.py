@@ -37,7 +37,7 @@ from t2t.model.interface import Params
 from t2t.ops.select_kernels import choose_policy, describe_kernels
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import explain_write_errors, list_files, write_file
-from t2t.training.own_sources import read_sources
+from t2t.training.own_sources import hash_sources, read_sources
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -236,12 +236,7 @@ def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
         for place in places
         for path in ([place] if place.suffix == ".py" else place.rglob("*.py"))
     )
-    digest = hashlib.sha256()
-    sources = {name: path.read_bytes() for name, path in files} | read_sources(plugins)
-    for name, content in sources.items():
-        digest.update(f"{name} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
+    return hash_sources({name: path.read_bytes() for name, path in files} | read_sources(plugins))
 
 
 def hash_params(params: Params) -> str:

@@ -7,10 +7,12 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from t2t.api import run_pipeline
+from t2t.config import variants
 from t2t.config.fields import ConfigError
 from t2t.pipelines import checks
 from t2t.pipelines.records import RECORD, plan
@@ -80,6 +82,13 @@ def test_a_changed_step_runs_again_with_what_depends_on_it(tmp_path: Path) -> No
     reasons = [planned[name].reason for name in ("teacher", "translated", "student")]
     assert reasons == ["finished", f"input={text} changed", "step translated changed"]
     assert run(make_steps(text, beam=1), work) == ("translated student ", {})
+    (tmp_path / "text.en").touch()
+    pattern = {"workdir": "{teacher}", "input": f"{text}*"}
+    steps = [Step("teacher", "train", TRAIN), Step("translated", "translate", pattern)]
+    run(steps, tmp_path / "pattern")
+    (tmp_path / "text.en").unlink()
+    planned = plan(ShortPrograms(steps, tmp_path / "pattern"))
+    assert planned["translated"].reason == f"input={text}.en is no longer read"
     (work / "student" / "model").unlink()
     planned = plan(ShortPrograms(make_steps(text, beam=1, steps=6), work))
     assert planned["teacher"].reason == "--config.training.steps: 5 -> 6"
@@ -93,6 +102,10 @@ def test_a_failed_step_keeps_only_its_dependants_from_running(tmp_path: Path) ->
     ran, failures = run(steps, tmp_path, workers=2)
     assert {*ran.split()} == {"other", "teacher", "translated"}
     assert failures == {"translated": "no space"}
+    planned = plan(ShortPrograms(steps, tmp_path))
+    assert (planned["translated"].reason, planned["student"].reason) == (
+        "failed: no space", "not begun",
+    )  # fmt: skip
     record = json.loads((tmp_path / "translated" / RECORD).read_text())
     assert (record["finished"], record["starts"][0]["status"]) == ("", 2)
     assert run(make_steps(text), tmp_path)[0] == "translated student "
@@ -154,31 +167,134 @@ def test_a_step_is_run_by_one_pipeline_at_a_time(
     assert (tmp_path / "ran").read_text() == "a "
 
 
+RECIPE_OF_ITS_OWN = """
+from t2t.config import *
+import helper
+def get_config(run=''):
+    return Config()
+"""
+OPEN_RECIPE = """
+from t2t.config import *
+from t2t.config.open_numbers import OPEN, OpenConfig
+class Own(OpenConfig):
+    def fit(self, choices):
+        choices.choose("training.steps", {})
+def get_config():
+    return Own(training=TrainingConfig(steps=OPEN))
+"""
+OPTIONS = """
+import dataclasses
+from t2t.config import *
+from t2t.config.variants import register
+import helper
+@register("plugin", "mine")
+@dataclasses.dataclass
+class Options(PluginOptions):
+    teacher: str = option("TMP/default", "")
+    texts: tuple[str, ...] = option((), "")
+"""
+PLUGIN = {"config.plugins": "options"}
+
+
 @pytest.mark.parametrize(
-    ("flag", "value"),
+    ("flags", "file", "decides"),
     [
-        ("config.data.hf_files", "train={}/file"),
-        ("segment_scores", "mine={}/file"),
-        ("metricx", "{}"),
-        ("config.plugins", "file"),
+        ({"config": "TMP/recipe.py:{a}"}, "recipe.py", True),
+        ({"config": "TMP/recipe.py:{a}"}, "helper.py", True),
+        ({"config": "TMP/recipe.py"}, "helper.py", True),
+        ({"config": "TMP/open.py"}, "open.py", True),
+        ({"workdir": "{a},TMP/run"}, "run/config.json", True),
+        ({"workdir": "TMP/run"}, "run/evaluations/test.json", False),
+        ({"metricx": "TMP/run"}, "run/checkpoints/1/params", True),
+        ({"src": Path("TMP/file")}, "file", True),
+        ({"input": "TMP/fi*"}, "file", True),
+        ({"scores": ("{a}", "TMP/file")}, "file", True),
+        ({"segment_scores": ("mine=TMP/file",)}, "file", True),
+        ({"save_params": "TMP/run"}, "run/config.json", False),
+        ({"config.data.hf_files": "train=TMP/file"}, "file", True),
+        ({"config.data.hf_name": "TMP/corpus"}, "corpus/text", True),
+        ({"config.data.directory": "TMP/corpus"}, "linked/text", True),
+        ({"config.data.directory": "TMP/corpus"}, "corpus/evaluations/text", True),
+        ({"config.data.directory": "TMP/corpus"}, "corpus/__pycache__/text", False),
+        ({"config.data.directory": "TMP"}, "work/a/output.log", False),
+        ({"config.data.train_src": ("TMP/train.{src}",), "config.data.directions": ("en-de",)},
+         "train.en", True),
+        ({"config.data.cache_directory": "TMP/corpus"}, "corpus/text", False),
+        ({"config.plugins": "helper"}, "helper.py", True),
+        (PLUGIN, "helper.py", True),
+        (PLUGIN, "default", True),
+        (PLUGIN | {"config.plugin.mine.teacher": "TMP/run:ema"}, "run/config.json", True),
+        (PLUGIN | {"config.plugin.mine.texts": ("{a}/x", "TMP/file")}, "file", True),
     ],
-)
+)  # fmt: skip
 def test_a_step_depends_on_the_content_of_its_inputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, value: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: dict[str, Any],
+    file: str,
+    decides: bool,
 ) -> None:
+    texts = {
+        file: "", "recipe.py": RECIPE_OF_ITS_OWN, "open.py": OPEN_RECIPE, "options.py": OPTIONS,
+        "helper.py": "X = 1", "run/config.json": "{}", "run/checkpoints/1/params": "",
+        "linked/text": "", "corpus/text": "", "default": "", "file": "", "train.en": "",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text.replace("TMP", str(tmp_path)) or "X = 2\n")
+    (tmp_path / "corpus" / "part").symlink_to(tmp_path / "linked")
+    (tmp_path / "linked" / "again").symlink_to(tmp_path / "corpus")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "file", raising=False)
-    steps = [Step("a", "evaluate", {flag: value.format(tmp_path)})]
-    pipeline = Pipeline(steps, tmp_path / "work")
-    name = "file.py" if "plugins" in flag else "file"
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.setattr(variants, "_registered", {})
+
+    def place(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(place, value))
+        return type(value)(str(value).replace("TMP", str(tmp_path)))
+
+    step = Step("b", "evaluate", {name: place(value) for name, value in flags.items()})
+    pipeline = Pipeline([Step("a", "train", TRAIN), step], tmp_path / "work")
+    (tmp_path / "work").mkdir(exist_ok=True)
     keys = list[str]()
-    for number, text in enumerate("112"):
-        (tmp_path / name).write_text(text)
-        os.utime(tmp_path / name, (number, number))  # another time, however fast the machine is
-        (tmp_path / "__pycache__").mkdir(exist_ok=True)
-        (tmp_path / "__pycache__" / "file.pyc").write_text(str(len(keys)))
-        keys.append(plan(pipeline)["a"].record.key)
-    assert keys[0] == keys[1] != keys[2]
+    content = (tmp_path / file).read_text()
+    for number, text in enumerate((content, content, f"{content}\n# another text")):
+        (tmp_path / file).write_text(text)
+        os.utime(tmp_path / file, (number, number))  # another time, however fast the machine is
+        keys.append(plan(pipeline)["b"].record.key)
+    assert keys[0] == keys[1]
+    assert (keys[1] != keys[2]) == decides
+
+
+def test_files_that_a_recipe_reads_from_a_run_count_once_the_run_is_there(tmp_path: Path) -> None:
+    (text := tmp_path / "text").write_text("a\n")
+    (recipe := tmp_path / "recipe.py").write_text(
+        "from pathlib import Path\nfrom t2t.config import *\n"
+        "def get_config(run):\n"
+        f"    return Config(data=DataConfig(train_src=('{text}', Path(run).read_text() and run)))\n"
+    )
+    steps = [Step("a", "train", TRAIN), Step("b", "train", {"config": f"{recipe}:{{a}}"})]
+    work = tmp_path / "work"
+    assert run(steps, work)[0] == "a b "
+    assert run(steps, work)[0] == ""
+    (work / "a" / "run").unlink()
+    assert run(steps, work)[0] == "a "
+    text.write_text("b\n")
+    [a, b] = plan(ShortPrograms(steps, work)).values()
+    assert (a.reason, b.reason) == ("finished", f"config.data.train_src={text} changed")
+
+
+def test_what_is_finished_stays_so_when_the_config_gets_another_field(tmp_path: Path) -> None:
+    steps = [Step("a", "train", TRAIN), Step("b", "export", {"workdir": "{a}"})]
+    run(steps, tmp_path)
+    record = json.loads((path := tmp_path / "a" / RECORD).read_text())
+    default = record["facts"]["recipe"].pop("data.noise_density")
+    path.write_text(json.dumps(record))
+    assert run(steps, tmp_path) == ("", {})
+    record["facts"]["recipe"]["data.noise_density"] = 0.3  # the default of an earlier version
+    path.write_text(json.dumps(record))
+    planned = plan(Pipeline(steps, tmp_path))
+    assert planned["a"].reason == f"data.noise_density: 0.3 -> {default}"
 
 
 def test_a_report_needs_no_undamaged_files(tmp_path: Path) -> None:
