@@ -1,6 +1,7 @@
 """`run_pipeline`: runs the steps of a recipe that are not finished, and reports on all."""
 
 import logging
+import re
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -92,11 +93,30 @@ def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> None:
         flags += [f"--dependency=afterok:{before}", "--kill-on-invalid-dep=yes"] if before else []
         line = [program, *flags, *rest, "t2t.pipeline", *arguments, f"--only={name}"]
         try:
-            done = subprocess.run(line, stdout=subprocess.PIPE, check=True, text=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            reason = getattr(error, "strerror", "see above")
+            jobs[name] = _submit_job(line)
+        except ConfigError as error:
             there = ", ".join(f"{job} ({step})" for step, job in jobs.items())
             remedy = f"; cancel the jobs that are submitted: {there}" if jobs else ""
-            raise ConfigError(f"--submit: {shlex.join(line)} failed ({reason}){remedy}") from None
-        jobs[name] = done.stdout.strip().partition(";")[0]
+            raise ConfigError(f"--submit: {shlex.join(line)} {error}{remedy}") from None
         _log.info("%s: job %s", name, jobs[name])
+
+
+def _submit_job(line: Sequence[str]) -> str:
+    """Runs a command that submits a job; returns its id, which `sbatch --parsable` prints last.
+
+    Raises:
+        ConfigError: the command failed, or printed no id, for which other jobs could wait.
+    """
+    try:
+        done = subprocess.run(
+            line, stdout=subprocess.PIPE, check=True, encoding="utf-8", errors="replace"
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ConfigError(f"failed ({getattr(error, 'strerror', 'see above')})") from None
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    if matched := re.fullmatch(r"(\d+)(;.*)?", last.strip()):  # ID, or ID;CLUSTER
+        return matched[1]
+    raise ConfigError(
+        f"printed {last!r} and no job id, so no other job can wait for this one, which may run; "
+        "use a command that prints what sbatch --parsable does"
+    )

@@ -205,17 +205,14 @@ def check_disk(pipeline: Pipeline, works: list[Work], configs: Mapping[str, Conf
     ]
     if not known:
         return
-    from t2t.ops.flops import count_parameters
-    from t2t.training.disk_space import count_bytes_per_parameter, count_kept
+    from t2t.training.disk_space import count_kept, estimate_checkpoint
     from t2t.training.run_directory import list_steps
 
     needed = 0
     for work, config in known:
         run = pipeline.find_output(work.step.name)
         there = 0 if work.is_aside else len(list_steps(run))
-        size = count_bytes_per_parameter(config)
-        size *= count_parameters(config.model, *[config.tokenizer.vocab_size] * 2)
-        needed += max(count_kept(config) - there, 0) * size
+        needed += max(count_kept(config) - there, 0) * estimate_checkpoint(config)
     if needed > (free := measure_free_space(place)):
         raise ConfigError(
             f"--workdir={workdir} has {show_bytes(free, 3)} free, and the checkpoints of the "

@@ -490,6 +490,10 @@ def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
     ):
         with pytest.raises(ConfigError, match=re.escape(message)):
             run_pipeline.submit(pipeline, command, [])
-    (tmp_path / "sbatch").write_text("#!/bin/sh\n[ $2 = --job-name=a ] && echo 7\n")
+    for printed in ("", "Submitted batch job", "7 8"):
+        (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{printed}'\n")
+        with pytest.raises(ConfigError, match=re.escape(f"printed {printed!r} and no job id")):
+            run_pipeline.submit(pipeline, "sbatch", [])
+    (tmp_path / "sbatch").write_text("#!/bin/sh\n[ $2 = --job-name=a ] && echo '7;cluster'\n")
     with pytest.raises(ConfigError, match=r"failed \(see above\); cancel .* submitted: 7 \(a\)"):
         run_pipeline.submit(pipeline, "sbatch", [])
