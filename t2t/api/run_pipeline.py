@@ -12,7 +12,7 @@ from t2t.pipelines.checks import check
 from t2t.pipelines.pipeline_report import write_report
 from t2t.pipelines.records import plan
 from t2t.pipelines.runner import Runner, lock
-from t2t.pipelines.steps import Pipeline, read_steps
+from t2t.pipelines.steps import PLACEHOLDER, Pipeline, read_steps
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors
 from t2t.storage.paths import check_new_run_path, make_local_path, make_run_path
@@ -25,6 +25,8 @@ def open_pipeline(recipe: str, settings: Sequence[str], workdir: Path) -> Pipeli
     local = make_local_path(workdir, "the folder of a pipeline is a local or shared one")
     make_run_path(local)
     check_new_run_path(local)
+    if PLACEHOLDER.search(str(local)):
+        raise ConfigError(f"--workdir={workdir} has braces, which stand for steps; choose another")
     return Pipeline(read_steps(recipe, settings), local)
 
 

@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -157,7 +158,7 @@ class Runner:
             reason = find_reason(status, (folder / LOG).read_bytes()[offset:])
             self.was_stopped |= status == INTERRUPTED
             self.failures[step.name] = reason
-            record.failure = "" if status == INTERRUPTED else reason
+            record.failure = "" if status in (INTERRUPTED, -signal.SIGTERM) else reason
             ended = "was stopped" if status == INTERRUPTED else "failed"
             _log.info("%s %s: %s", step.name, ended, reason)
         else:

@@ -1,6 +1,7 @@
 """What runs when, with programs that take no time, and what is refused before any runs."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -14,10 +15,12 @@ import pytest
 from t2t.api import run_pipeline
 from t2t.config import variants
 from t2t.config.fields import ConfigError
+from t2t.pipeline import PipelineRequest, main
 from t2t.pipelines import checks
 from t2t.pipelines.records import RECORD, plan
 from t2t.pipelines.runner import Runner, lock
 from t2t.pipelines.steps import Pipeline, Step, read_steps
+from t2t.runtime.child_programs import find_reason
 from t2t.storage import locks
 from tests.evaluation.saved_evaluations import (
     REFERENCES,
@@ -102,10 +105,9 @@ def test_a_failed_step_keeps_only_its_dependants_from_running(tmp_path: Path) ->
     ran, failures = run(steps, tmp_path, workers=2)
     assert {*ran.split()} == {"other", "teacher", "translated"}
     assert failures == {"translated": "no space"}
-    planned = plan(ShortPrograms(steps, tmp_path))
-    assert (planned["translated"].reason, planned["student"].reason) == (
-        "failed: no space", "not begun",
-    )  # fmt: skip
+    report = run_pipeline.report(ShortPrograms(steps, tmp_path))
+    assert re.search(r"\| translated \| translate +\| failed: no space +\|", report)
+    assert re.search(r"\| student +\| export +\| not begun +\|", report)
     record = json.loads((tmp_path / "translated" / RECORD).read_text())
     assert (record["finished"], record["starts"][0]["status"]) == ("", 2)
     assert run(make_steps(text), tmp_path)[0] == "translated student "
@@ -136,6 +138,22 @@ def test_what_was_cut_off_continues_if_its_program_can(
     assert run(steps, tmp_path)[0] == "a "
     assert (folder / "part").exists() == is_kept
     assert (tmp_path / "old" / "a.1" / "part").exists() == (updated and not is_kept)
+
+
+def test_the_reason_of_a_failure_stands_below_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    pipeline = ShortPrograms([Step("a", "train", TRAIN | {"fail": True})], tmp_path)
+    monkeypatch.setattr(run_pipeline, "open_pipeline", lambda *_: pipeline)
+    monkeypatch.setattr(run_pipeline, "check", lambda *_: None)
+    assert main(PipelineRequest(recipe="recipe.py", workdir=tmp_path)) == 1
+    assert caplog.messages[-1] == "step a failed: no space"
+
+
+@pytest.mark.parametrize(("signal", "name"), [(9, "SIGKILL"), (40, "signal 40")])
+def test_a_signal_that_killed_a_step_is_named(signal: int, name: str) -> None:
+    assert find_reason(-signal, b"") == f"killed by {name}"
 
 
 def test_a_stopped_step_keeps_its_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
