@@ -9,6 +9,7 @@ To type checkers these are int and str, so a recipe may compute them. `files.py`
 """
 
 import math
+import re
 import typing
 from collections.abc import Callable, Iterator
 from types import NoneType
@@ -90,6 +91,22 @@ Language = Annotated[
         "be a language",
         lambda value: value.lower() != "none",
         "; leave it empty if it is unknown",
+    ),
+]
+LanguagePair = Annotated[
+    str,
+    Rule(
+        "be SOURCE-TARGET",
+        lambda value: re.fullmatch(r"[^-<>{}\s]+-[^-<>{}\s]+", value) is not None,
+        ", such as en-de",
+    ),
+]
+Seeds = Annotated[
+    tuple[int, ...],
+    Rule(
+        "name one seed or more, each once",
+        lambda values: len({*values}) == len(values) > 0,
+        ", such as 0,1,2",
     ),
 ]
 Weights = Annotated[

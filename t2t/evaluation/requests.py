@@ -89,6 +89,15 @@ class Backend(Request):
     # precision with --backend=ctranslate2: float32 (the default), int8, int16, ...
     compute_type: str | None = None
 
+    def list_problems(self) -> Iterator[str]:
+        """Yields what is for another engine."""
+        yield from super().list_problems()
+        if self.compute_type and self.backend == "jax":
+            yield (
+                f"--compute_type={self.compute_type} is for --backend=ctranslate2; with JAX, set "
+                "model.dtype instead"
+            )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetricX(Request):

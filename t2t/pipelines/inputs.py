@@ -4,23 +4,21 @@ What a flag or a field of the config names is known by its type. Any other text 
 a file or folder counts, too, such as an option of a plugin.
 """
 
-import functools
 import glob
 import hashlib
-import importlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from t2t.config.field_types import INPUT, LOCAL, WRITTEN, FieldType
-from t2t.config.fields import FIELD_TYPES, Config, ConfigError, DataConfig, flatten
+from t2t.config.field_types import INPUT, LOCAL, WRITTEN
+from t2t.config.fields import Config, ConfigError, DataConfig, flatten
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.recipes import RECIPES, find_recipe, load_recipe
-from t2t.config.requests import RUN, Request, find_request, list_flags
+from t2t.config.requests import RUN
 from t2t.config.variants import find_options, import_plugins, list_options
 from t2t.data.directions import list_directions
-from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, list_texts
+from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, find_flags, list_texts
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.paths import find_version
 from t2t.training.own_sources import hash_sources, read_imports, read_sources
@@ -28,22 +26,6 @@ from t2t.training.own_sources import hash_sources, read_imports, read_sources
 _FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
 # Of a run that is an input: what changes when it is used, and not by training.
 _OTHERS = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl", "stop.json")
-
-
-@functools.cache
-def find_program(name: str) -> type[Request]:
-    """The request of a program of t2t."""
-    # By name, since programs are above this layer; they import the library when they run.
-    kind = find_request(importlib.import_module(f"t2t.{name}").main)
-    assert kind is not None
-    return kind
-
-
-@functools.cache
-def find_types(program: str) -> dict[str, FieldType]:
-    """The types of a program's flags, and of those that override fields of a config."""
-    own = {flag.name: flag.kind for flag in list_flags(find_program(program)) if flag.name}
-    return {f"config.{name}": kind for name, kind in FIELD_TYPES.items()} | own
 
 
 def read_step_recipe(pipeline: Pipeline, step: Step, *, ready: bool) -> Config | None:
@@ -133,11 +115,11 @@ def list_inputs(
     Raises:
         ConfigError: there is no such file or folder.
     """
-    types, texts = find_types(step.program), [*list_texts(fields)]
+    known, texts = find_flags(step.program), [*list_texts(fields)]
     directions = tuple(text for name, text in texts if name == "config.data.directions")
     outputs = [pipeline.find_folder(name) for name in step.needs]  # which a recipe may name
     for name, text in texts:
-        notes = types[name].notes if name in types else ()
+        notes = known[name].kind.notes if name in known else ()
         by_tfds = name == "config.data.directory" and "tfds" in str(
             fields.get("config.data.source")
         )

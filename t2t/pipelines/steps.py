@@ -6,6 +6,9 @@ inputs from outside.
 """
 
 import dataclasses
+import functools
+import glob
+import importlib
 import inspect
 import os
 import re
@@ -21,9 +24,10 @@ from typing import Any, NamedTuple
 from absl.flags import BooleanParser
 
 from t2t.config.field_types import FieldType
-from t2t.config.fields import ConfigError, Fields, explain_attribute, show
+from t2t.config.fields import FIELD_TYPES, ConfigError, Fields, explain_attribute, show
 from t2t.config.files import check_type
 from t2t.config.recipes import find_recipe
+from t2t.config.requests import Flag, Request, find_request, list_flags
 
 
 class Program(NamedTuple):
@@ -72,6 +76,28 @@ class Step(Fields):
         """The names of the steps whose outputs this one reads."""
         found = (name for _, text in list_texts(self.flags) for name in PLACEHOLDER.findall(text))
         return [name for name in dict.fromkeys(found) if name not in _LANGUAGES]
+
+
+@functools.cache
+def find_program(name: str) -> type[Request]:
+    """The request of a program of t2t."""
+    # By name, since programs are above this layer; they import the library when they run.
+    kind = find_request(importlib.import_module(f"t2t.{name}").main)
+    assert kind is not None
+    return kind
+
+
+@functools.cache
+def find_flags(program: str) -> dict[str, Flag]:
+    """The flags of a program, and those that override fields of a config, by their names."""
+    own = {flag.name: flag for flag in list_flags(find_program(program)) if flag.name}
+    return {f"config.{name}": Flag(kind=kind) for name, kind in FIELD_TYPES.items()} | own
+
+
+def _is_joined(flag: Flag) -> bool:
+    """Returns whether a flag is a list with commas."""
+    kinds = flag.kind.plain, *typing.get_args(flag.kind.plain)  # such as a list, or None
+    return not flag.is_repeated and any(typing.get_origin(each) is tuple for each in kinds)
 
 
 def list_texts(flags: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -159,16 +185,24 @@ class Pipeline:
             flags[flag] = str(self.find_output(step.name))
         return flags
 
-    def make_command(self, step: Step) -> list[str]:
-        """Returns the command line of a step."""
-        flags = []
+    def list_arguments(self, step: Step) -> Iterator[tuple[str, str]]:
+        """Yields flag and text of each argument of a step's command."""
+        known = find_flags(step.program)
         for name, given in self.resolve(step).items():
             several = isinstance(given, tuple | list)
             for value in (given or ("",)) if several else (given,):
-                # The config reads each value of a tuple as Python.
-                is_python = given and several and name.startswith("config.")
-                shown = repr(value) if is_python else value
-                flags.append(f"--{name}={shown}")
+                text = str(value)
+                if several and given and name.startswith("config."):
+                    text = repr(value)  # the config reads each value of a tuple as Python
+                elif "," in text and name in known and _is_joined(known[name]):
+                    # The name of a file is one value of a list, which commas would take apart.
+                    is_one = os.path.exists(text) or glob.glob(text)  # noqa: PTH110, PTH207
+                    text = '"{}"'.format(text.replace('"', '""')) if is_one else text
+                yield name, text
+
+    def make_command(self, step: Step) -> list[str]:
+        """Returns the command line of a step."""
+        flags = [f"--{name}={text}" for name, text in self.list_arguments(step)]
         return [sys.executable, "-m", f"t2t.{step.program}", *flags]
 
 
@@ -253,16 +287,26 @@ def _read_settings(signature: inspect.Signature, settings: Sequence[str]) -> dic
     return given
 
 
-def _read_setting(shown: str, text: str, kind: Any) -> Any:
+def _read_setting(shown: str, text: str, hint: Any) -> Any:
     """Returns a setting with the type of its parameter; `shown` is how it was given."""
+    field = FieldType.of(hint)
+    try:
+        value = _read_plain(shown, text, field.plain)
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{shown}: the value must be of type {field}") from None
+    for fault in field.list_faults(value):
+        raise ConfigError(f"{shown}: the value {fault}")
+    return value
+
+
+def _read_plain(shown: str, text: str, kind: Any) -> Any:
     for plain, read in _READERS.items():
-        try:
-            if kind in (plain, plain | None):
-                return None if kind != plain and text == "None" else read(text)
-            if kind == GenericAlias(tuple, (plain, ...)):
-                return tuple(map(read, filter(None, text.split(","))))
-        except ValueError:
-            raise ConfigError(f"{shown}: the value must be of type {FieldType.of(kind)}") from None
+        if kind in (plain, plain | None):
+            return None if kind != plain and text == "None" else read(text)
+        if kind == GenericAlias(tuple, (plain, ...)):
+            return tuple(map(read, filter(None, text.split(","))))
     raise ConfigError(
         f"{shown}: the recipe gives this parameter no type that a setting can have; annotate it "
         f"with {', '.join(each.__name__ for each in _READERS)}, one of these with | None, or a "
