@@ -17,7 +17,8 @@ from t2t.config import variants
 from t2t.config.fields import ConfigError
 from t2t.pipeline import PipelineRequest, main
 from t2t.pipelines import checks
-from t2t.pipelines.records import RECORD, plan
+from t2t.pipelines.pipeline_report import write_report
+from t2t.pipelines.records import RECORD, Record, Work, plan
 from t2t.pipelines.runner import Runner, lock
 from t2t.pipelines.steps import Pipeline, Step, read_steps
 from t2t.runtime.child_programs import find_reason
@@ -341,6 +342,24 @@ def test_a_report_shows_scores_of_lower_cased_text_by_measures_of_it(tmp_path: P
     assert re.search(rf"\| b +\| +{bleu} +\| \[.*\] +\| +{chrf} \|", report)
 
 
+def test_seeds_of_a_system_may_differ_in_what_they_read_of_other_steps(tmp_path: Path) -> None:
+    steps = [Step("t", "train", TRAIN)]
+    for seed in (0, 1):
+        own = {"config.plugin.mine.teacher": "{t}"}
+        steps.append(Step(f"a{seed}", "train", TRAIN | own))
+        steps.append(Step(f"b{seed}", "evaluate", {"workdir": f"{{a{seed}}}"}, system="mine"))
+    pipeline = ShortPrograms(steps, tmp_path)
+    works = {step.name: Work(step, "none", "", Record("", {})) for step in steps}
+    for field, found in (("plugin.mine.teacher", "| mine"), ("model.d_ff", "No scores of mine")):
+        for seed in (0, 1):
+            config = {"seed": seed, field: seed}
+            saved = save(tmp_path / f"a{seed}", spoil(7 + seed), name="scores", config=config)
+            (tmp_path / f"b{seed}").mkdir(exist_ok=True)
+            for path in saved.path.parent.iterdir():
+                path.replace(tmp_path / f"b{seed}" / path.name)
+        assert found in write_report(pipeline, works)
+
+
 def check(steps: list[Step], workdir: Path, *only: str) -> None:
     pipeline = Pipeline(steps, workdir)
     checks.check(pipeline, plan(pipeline), only)
@@ -394,7 +413,7 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "text_none": (use("export", quantization=None), "b: flag --quantization=None: value should"),
     "text": (use("translate", tokens=True), "b: --tokens: no such field"),
     "checkpoint": (use("export", checkpoint="emaa"), "b: checkpoint 'emaa' is unknown; use last"),
-    "no_checkpoint": (use("translate", input="{a}/x", checkpoint=""), "b: checkpoint '' is unknown; use last"),
+    "no_checkpoint": (use("score", tgt="{a}/x", checkpoint=""), "b: checkpoint '' is unknown"),
     "ema": (use("evaluate", checkpoint="last,ema"), "b: checkpoint 'ema' needs training.ema"),
     "average": (use("evaluate", checkpoint="avg:9"), "b: checkpoint 'avg:9' needs as many .* 3: "),
     "unwritten": (use("evaluate", checkpoint="333"), "b: checkpoint '333' is of a step without"),
@@ -412,7 +431,7 @@ WRONG: dict[str, tuple[list[Step], str]] = {
         [Step("a", "train", TRAIN), Step("b", "train", TRAIN | {"init_from": "{a}:ema"})],
         "b: checkpoint 'ema' needs",
     ),
-    "beam": (use("translate", input="{a}/x", beam_size=0), "b: decoding.beam_size=0 must be positive"),
+    "beam": (use("translate", input="{a}/x", beam_size=0), "b: decoding.beam_size=0 must be pos"),
     "alpha": (use("evaluate", alpha=float("nan")), "b: decoding.alpha=nan must not be negative"),
     "search": (use("evaluate", beam_size=1, mbr="chrf"), "b: decoding.mbr='chrf' chooses among"),
     "search_of_import": (
