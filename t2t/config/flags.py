@@ -134,7 +134,7 @@ def parse_override(name: str, texts: Sequence[str], hint: Any) -> Any:
     """
     plain = FieldType.of(hint).plain
     kinds = [kind for kind in (plain, *typing.get_args(plain)) if kind in _PARSERS or kind is bool]
-    parser = _PARSERS[kinds[0]] if kinds[0] is not bool else flags.BooleanParser()
+    parser: Any = _PARSERS[kinds[0]] if kinds[0] is not bool else flags.BooleanParser()
     try:
         values = [parser.parse(text) for text in texts]
     except ValueError as error:

@@ -30,6 +30,7 @@ from t2t.pipelines.records import Work
 from t2t.pipelines.steps import Pipeline, Step, find_flags, find_program, list_texts
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import check_writable, explain_write_errors, measure_free_space
+from t2t.training.run_directory import is_regular
 from t2t.training.run_names import check_checkpoint, split_name
 
 Languages = tuple[str, str]  # source and target; empty if they are not known
@@ -198,15 +199,22 @@ def _check_checkpoint(
 ) -> None:
     """Checks the checkpoint of a step that trains or imports a model, or of another run."""
     config = configs.get(name) if name else None
-    is_known = config is not None and not isinstance(config, OpenConfig)
+    is_open = isinstance(config, OpenConfig)  # but for the average, which its recipe sets
     for each in which.split(","):
-        if name and pipeline.steps[name].program == "import_model" and not each.isdecimal():
-            if each != "last":
+        if name and pipeline.steps[name].program == "import_model":
+            if each != "last" and not each.isdecimal():
                 raise ConfigError(f"checkpoint {each!r}: the imported model {name} has only last")
-        elif name and each.isdecimal() and pipeline.find_output(name).exists():
-            continue  # an interruption may have written it
-        else:
-            check_checkpoint(each, config if is_known else None)
+            continue
+        check_checkpoint(each, None if is_open and not each.startswith("ema") else config)
+        step = each.removeprefix("ema:")
+        # In a run that has begun an interruption may have written it.
+        if config and name and step.isdecimal() and not pipeline.find_output(name).exists():
+            rules, steps = config.checkpoints, config.training.steps
+            if not (is_open or (0 < int(step) <= steps and is_regular(int(step), config))):
+                raise ConfigError(
+                    f"checkpoint {each!r} is of a step without one: checkpoints.every="
+                    f"{rules.every}, training.steps={steps}"
+                )
 
 
 def check_search(request: ModelRequest, config: Config | None) -> None:

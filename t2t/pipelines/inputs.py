@@ -153,7 +153,8 @@ def _find_inputs(text: str) -> Iterator[Path | None]:
     """
     for part in [text] if _exists(text) else text.split(","):
         if part and not (PLACEHOLDER.search(part) or re.match(r"hf:|\w+://", part)):
-            yield from _match(part) or [None]
+            found: list[Path | None] = [*_match(part)]
+            yield from found or [None]
 
 
 def _match(text: str) -> list[Path]:

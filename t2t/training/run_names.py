@@ -56,12 +56,6 @@ def check_checkpoint(which: str, config: Config | None) -> None:
             f"checkpoints.keep_last={rules.keep_last}, checkpoints.every={rules.every}, "
             f"training.steps={training.steps}; average fewer, or raise checkpoints.keep_last"
         )
-    step = int(number if name == "ema" and number else name if name.isdecimal() else training.steps)
-    if step > training.steps or (step % rules.every and step != training.steps) or not step:
-        raise ConfigError(
-            f"{where} is of a step without a checkpoint: training.steps={training.steps}, "
-            f"checkpoints.every={rules.every}"
-        )
 
 
 def _count_in_a_row(config: Config) -> int:
