@@ -133,8 +133,9 @@ def parse_override(name: str, texts: Sequence[str], hint: Any) -> Any:
         ConfigError: it has another type.
     """
     plain = FieldType.of(hint).plain
-    kinds = [kind for kind in (plain, *typing.get_args(plain)) if kind in _PARSERS or kind is bool]
-    parser: Any = _PARSERS[kinds[0]] if kinds[0] is not bool else flags.BooleanParser()
+    options = [plain] if typing.get_origin(plain) is tuple else [plain, *typing.get_args(plain)]
+    parser: Any = next((_PARSERS[each] for each in options if each in _PARSERS), TupleParser())
+    parser = flags.BooleanParser() if bool in options else parser
     try:
         values = [parser.parse(text) for text in texts]
     except ValueError as error:

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import typing
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,14 +122,13 @@ def _read_overrides(texts: Mapping[str, list[str]], plugins: tuple[str, ...]) ->
     if "plugins" in texts:
         plugins = parse_override("plugins", texts["plugins"], FIELD_TYPES["plugins"])
     import_plugins(plugins)
-    given = {"plugins": plugins} if plugins else dict[str, Any]()
+    given: dict[str, Any] = {"plugins": plugins} if plugins else {}
     for name, values in texts.items():
         kind: Any = FIELD_TYPES.get(name)
         if name.startswith("plugin."):
-            _, plugin, *_ = *name.split("."), ""
-            options = find_options(plugin)
-            fields = dataclasses.fields(options) if options else ()  # type: ignore[arg-type]
-            kind = {f"plugin.{plugin}.{each.name}": each.type for each in fields}.get(name)
+            options = find_options(name.split(".")[1])
+            hints = typing.get_type_hints(options, include_extras=True) if options else {}
+            kind = hints.get(name.rpartition(".")[2])
         given[name] = parse_override(name, values, kind) if kind else values[-1]
     return given
 
@@ -152,9 +152,8 @@ def _find_part(whole: Any, name: str) -> Any:
 
 def check_values(values: Mapping[str, Any]) -> None:
     """Checks fields of a config, each by itself."""
-    override_all = {name: value for name, value in values.items() if name != "plugins"}
     config = complete_options(dataclasses.replace(Config(), plugins=values.get("plugins", ())))
-    for name, value in override_all.items():
+    for name, value in values.items():
         *outer, field = name.split(".")
         try:
             part = functools.reduce(_find_part, outer, config)
@@ -186,8 +185,8 @@ def check_runs(
             run, colon, which = text.rpartition(":")
             if colon and Path(run) in runs:  # RUN:CHECKPOINT
                 _check_checkpoint(pipeline, runs[Path(run)], which, configs)
-    name = runs.get(members[0][0]) if members else None
-    config = configs.get(name) if name else None
+    first = runs.get(members[0][0], "") if members else ""
+    config = configs.get(first)
     if isinstance(request, ModelRequest):
         check_search(request, config)
     if isinstance(request, EvaluationRequest):
@@ -242,7 +241,8 @@ def check_evaluation(request: EvaluationRequest, config: Config | None) -> None:
         language, sources = request.tgt_language or data.tgt_language, data.source.split("+")
         spaces, kind = writes_spaces(language), config.tokenizer.kind
         possible = list_measures(language, sources, spaces=spaces, kind=kind)
-    asked = [name for name in request.measures if name != METRICX or not request.metricx]
+    has_metricx = getattr(request, "metricx", None) is not None
+    asked = [name for name in request.measures if name != METRICX or not has_metricx]
     choose_measures(asked, possible, request.tgt_language)
     if data and data.source == "text" and request.split not in ("", *list_splits(data)):
         raise ConfigError(

@@ -37,7 +37,10 @@ def read_step_recipe(pipeline: Pipeline, step: Step, *, ready: bool) -> Config |
     recipe = str(pipeline.resolve(step).get("config", ""))
     if not recipe or (_asks_for_steps(step) and not ready):
         return None
-    return load_recipe(recipe)
+    try:
+        return load_recipe(recipe)
+    except (OSError, LookupError, ArithmeticError) as error:  # of a run without what it looks for
+        raise ConfigError(f"config={recipe}: {type(error).__name__}: {error}") from None
 
 
 def _asks_for_steps(step: Step) -> bool:
@@ -187,7 +190,7 @@ def _walk(folder: Path, workdir: Path, above: tuple[Path, ...] = ()) -> Iterator
     real = folder.resolve()
     if real in above:  # a link to a folder that it is in
         return
-    is_run = (folder / "config.json").is_file() and (folder / "checkpoints").is_dir()
+    is_run = (folder / "config.json").is_file()
     left_out = ("__pycache__", *(_OTHERS if is_run else ()))
     for each in sorted(folder.iterdir()):
         if each.name in left_out or each.resolve() == workdir.resolve():

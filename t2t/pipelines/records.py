@@ -144,7 +144,7 @@ def _find_facts(
         "flags": dict(step.flags),
         "steps": keys,
         "recipe": describe_recipe(step, recipe),
-        "inputs": hash_inputs(pipeline, step, recipe, old.facts["inputs"] if old else {}),
+        "inputs": hash_inputs(pipeline, step, recipe, old.facts.get("inputs", {}) if old else {}),
     }
     copied: dict[str, Any] = json.loads(json.dumps(facts, default=str))
     return copied
@@ -155,16 +155,16 @@ def _list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[st
 
     A field of the config that is newer than the record had its default.
     """
-    if old["program"] != new["program"]:
-        yield f"program: {old['program']} -> {new['program']}"
+    if old.get("program") != new["program"]:
+        yield f"program: {old.get('program')} -> {new['program']}"
     for section, words in (("steps", "step {} {}"), ("inputs", "{} {}")):
-        before, after = old[section], new[section]
+        before, after = old.get(section, {}), new[section]
         for name in dict.fromkeys([*before, *after]):
             if before.get(name) != after.get(name):
                 yield words.format(name, "changed" if name in after else "is no longer read")
-    defaults = _find_defaults() if old["recipe"] else {}
+    defaults = _find_defaults() if old.get("recipe") else {}
     for section, unset in (("flags", {}), ("recipe", defaults)):
-        before, after = unset | old[section], new[section]
+        before, after = unset | old.get(section, {}), new[section]
         for name in dict.fromkeys([*before, *after]):
             if before.get(name) != after.get(name):
                 shown = "--" * (section == "flags")
