@@ -14,7 +14,7 @@ from t2t.config.field_types import INPUT
 from t2t.config.fields import FIELD_TYPES, Config, ConfigError, describe_unknown_field, show
 from t2t.config.files import check_type, complete_options, override, read_saved_config
 from t2t.config.flags import parse_override
-from t2t.config.languages import fill_languages, normalize_language, writes_spaces
+from t2t.config.languages import fill_languages, normalize_language
 from t2t.config.measure_names import MEASURE_FIELD, METRICX, list_measures
 from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.objective_rules import is_text_alone
@@ -79,7 +79,7 @@ def check_flags(pipeline: Pipeline, step: Step) -> Request:
     """Returns the request that a step's program will make of its flags."""
     kind, known = find_program(step.program), find_flags(step.program)
     own = [each for each in pipeline.list_arguments(step) if not each[0].startswith("config.")]
-    given, names = {name for name, _ in own}, [name for name in known if "." not in name]
+    given, names = dict(own), [name for name in known if "." not in name]
     for name in given:
         if name not in names:
             raise ConfigError(f"--{name}: {describe_unknown_field(name, names)}")
@@ -175,9 +175,11 @@ def check_runs(
         members = [(request.workdir, request.checkpoint)]
     elif isinstance(request, ModelRequest) and request.workdirs:
         members = request.members
-    is_chosen = isinstance(request, EvaluationRequest) and not request.checkpoint  # as by --average
-    for path, which in () if is_chosen else members:
-        _check_checkpoint(pipeline, runs.get(path), which, configs)
+    averages = [f"avg:{count}" for count in getattr(request, "average", ())]
+    for path, which in members:
+        is_any = isinstance(request, EvaluationRequest) and not which  # as for --segment_scores
+        for each in averages or ([] if is_any else which.split(",")):
+            _check_checkpoint(pipeline, runs.get(path), each, configs)
     known = find_flags(step.program)
     for name, text in list_texts(pipeline.resolve(step)):
         notes = known[name].kind.notes if name in known else ()
@@ -198,32 +200,33 @@ def _check_checkpoint(
 ) -> None:
     """Checks the checkpoint of a step that trains or imports a model, or of another run."""
     config = configs.get(name) if name else None
-    is_open = isinstance(config, OpenConfig)  # but for the average, which its recipe sets
-    for each in which.split(","):
-        if name and pipeline.steps[name].program == "import_model":
-            if each != "last" and not each.isdecimal():
-                raise ConfigError(f"checkpoint {each!r}: the imported model {name} has only last")
-            continue
-        check_checkpoint(each, None if is_open and not each.startswith("ema") else config)
-        step = each.removeprefix("ema:")
-        # In a run that has begun an interruption may have written it.
-        if config and name and step.isdecimal() and not pipeline.find_output(name).exists():
-            rules, steps = config.checkpoints, config.training.steps
-            if not (is_open or (0 < int(step) <= steps and is_regular(int(step), config))):
-                raise ConfigError(
-                    f"checkpoint {each!r} is of a step without one: checkpoints.every="
-                    f"{rules.every}, training.steps={steps}"
-                )
+    if name and pipeline.steps[name].program == "import_model":
+        if which != "last" and not which.isdecimal():
+            raise ConfigError(f"checkpoint {which!r}: the imported model {name} has only last")
+        return
+    if isinstance(config, OpenConfig) and not which.startswith("ema"):
+        config = None  # its numbers are chosen when its text is there
+    check_checkpoint(which, config)
+    # In a run that has begun an interruption may have written it.
+    if not config or not which.isdecimal() or (name and pipeline.find_output(name).exists()):
+        return
+    step, rules = int(which), config.checkpoints
+    if not (0 < step <= config.training.steps and is_regular(step, config)):
+        raise ConfigError(
+            f"checkpoint {which!r} is of a step without one: checkpoints.every={rules.every}, "
+            f"training.steps={config.training.steps}"
+        )
 
 
 def check_search(request: ModelRequest, config: Config | None) -> None:
     """Checks fields of the search that a step sets, and the direction."""
+    has_metricx = getattr(request, "metricx", None) is not None  # which registers the measure
     given = {
         f"decoding.{name}": value
         for name, value in request.decoding.items()
-        if value is not None and (name, value) != ("mbr", METRICX)
+        if value is not None and not (has_metricx and value == METRICX)
     }
-    if config and not isinstance(config, OpenConfig):
+    if given and config and not isinstance(config, OpenConfig):
         override(config, given)
     else:
         check_values(given)
@@ -239,8 +242,7 @@ def check_evaluation(request: EvaluationRequest, config: Config | None) -> None:
     if config and data and not is_text_alone(data):
         data = choose_direction(data, request.direction)
         language, sources = request.tgt_language or data.tgt_language, data.source.split("+")
-        spaces, kind = writes_spaces(language), config.tokenizer.kind
-        possible = list_measures(language, sources, spaces=spaces, kind=kind)
+        possible = list_measures(language, sources, spaces=True, kind=config.tokenizer.kind)
     has_metricx = getattr(request, "metricx", None) is not None
     asked = [name for name in request.measures if name != METRICX or not has_metricx]
     choose_measures(asked, possible, request.tgt_language)
@@ -322,7 +324,7 @@ def list_teachers(pipeline: Pipeline, config: Config) -> Iterator[str]:
 
     try:
         teachers = make_loss(config).teachers
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:
         if str(pipeline.workdir) in str(error):  # it asks for what a step will write
             return
         raise
