@@ -71,8 +71,8 @@ def main(request: PipelineRequest) -> int:
         status = command_line.INTERRUPTED if done.was_stopped else int(bool(failures))
     if not request.only:
         print(api.report(pipeline), flush=True)
-    for name, reason in failures.items():  # again, below the report
-        _log.info("step %s failed: %s", name, reason)
+        for name, reason in failures.items():  # again, below the report
+            _log.info("step %s failed: %s", name, reason)
     return status
 
 

@@ -4,7 +4,6 @@ What a flag or a field of the config names is known by its type. Any other text 
 a file or folder counts, too, such as an option of a plugin.
 """
 
-import glob
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from t2t.config.recipes import RECIPES, find_recipe, load_recipe
 from t2t.config.requests import RUN
 from t2t.config.variants import find_options, import_plugins, list_options
 from t2t.data.directions import list_directions
-from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, find_flags, list_texts
+from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, find_flags, find_paths, list_texts
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.paths import find_version
 from t2t.training.own_sources import hash_sources, read_imports, read_sources
@@ -101,11 +100,10 @@ def _hash_recipe(step: Step, recipe: Config | None) -> dict[str, str]:
     path = Path(find_recipe(flag).partition(":")[0])
     if not path.is_file():
         return {}
-    is_own = RECIPES not in path.parents
     sources = {}
     if _asks_for_steps(step) or isinstance(recipe, OpenConfig):
         sources = {"": path.read_bytes()} | read_imports(path)
-    elif is_own:
+    elif RECIPES not in path.parents:
         sources = read_imports(path)
     return {f"config={flag}": hash_sources(sources)} if sources else {}
 
@@ -154,7 +152,7 @@ def _find_inputs(text: str) -> Iterator[Path | None]:
 
     It may be a list with commas, in which outputs of steps and names on the Hub do not count.
     """
-    for part in [text] if _exists(text) else text.split(","):
+    for part in [text] if find_paths(text) else text.split(","):
         if part and not (PLACEHOLDER.search(part) or re.match(r"hf:|\w+://", part)):
             found: list[Path | None] = [*_match(part)]
             yield from found or [None]
@@ -162,42 +160,33 @@ def _find_inputs(text: str) -> Iterator[Path | None]:
 
 def _match(text: str) -> list[Path]:
     """The files and folders of a name: a path, a pattern, NAME=PATH or RUN:CHECKPOINT."""
-    if _exists(text):
-        return [Path(text).expanduser().absolute()]
-    inner = text.partition("=")[2], text.rpartition(":")[0]
-    matched = sorted(glob.glob(str(Path(text).expanduser().absolute())))  # noqa: PTH207
-    return [*map(Path, matched)] or next(filter(None, map(_match, filter(None, inner))), [])
-
-
-def _exists(text: str) -> bool:
-    try:
-        return Path(text).expanduser().exists()
-    except (OSError, RuntimeError, ValueError):  # too long; no such user; a zero byte
-        return False
+    inner = filter(None, (text.partition("=")[2], text.rpartition(":")[0]))
+    return find_paths(text) or next(filter(None, map(_match, inner)), [])
 
 
 def _hash_path(path: Path, workdir: Path) -> str:
     """The SHA-256 of a file, or of all files in a folder, whose names count, too."""
     if path.is_dir():
-        files = ((each.relative_to(path), each) for each in _walk(path, workdir))
+        files = ((each.relative_to(path), each) for each in _walk(path, (workdir.resolve(),)))
         lines = [f"{name} {_hash_file(each, workdir)}" for name, each in files]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return _hash_file(path, workdir)
 
 
-def _walk(folder: Path, workdir: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Yields the files in a folder and behind its links, but for what the pipeline writes."""
+def _walk(folder: Path, left_out: tuple[Path, ...]) -> Iterator[Path]:
+    """Yields the files in a folder and behind its links, but for folders that are left out.
+
+    Those are what the pipeline writes and, behind a link, a folder that the link is in.
+    """
     real = folder.resolve()
-    if real in above:  # a link to a folder that it is in
+    if real in left_out:
         return
     is_run = (folder / "config.json").is_file()
-    left_out = ("__pycache__", *(_OTHERS if is_run else ()))
+    names = ("__pycache__", *(_OTHERS if is_run else ()))
     for each in sorted(folder.iterdir()):
-        if each.name in left_out or each.resolve() == workdir.resolve():
-            continue
-        if each.is_dir():
-            yield from _walk(each, workdir, (*above, real))
-        elif each.is_file():
+        if each.name not in names and each.is_dir():
+            yield from _walk(each, (*left_out, real))
+        elif each.name not in names and each.is_file():
             yield each
 
 

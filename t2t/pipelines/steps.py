@@ -100,6 +100,19 @@ def _is_joined(flag: Flag) -> bool:
     return not flag.is_repeated and any(typing.get_origin(each) is tuple for each in kinds)
 
 
+def find_paths(text: str) -> list[Path]:
+    """The files and folders of a path, which may be a pattern; none if there is no such path."""
+    if not text:
+        return []
+    try:
+        path = Path(text).expanduser().absolute()
+        if path.exists():
+            return [path]
+        return [*map(Path, sorted(glob.glob(str(path))))]  # noqa: PTH207
+    except (OSError, RuntimeError, ValueError):  # too long; no such user; a zero byte
+        return []
+
+
 def list_texts(flags: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields flag and value of each text, or path; of a tuple each value."""
     for name, given in flags.items():
@@ -128,7 +141,7 @@ class Pipeline:
             if unknown := [name for name in step.needs if name not in named]:
                 raise ConfigError(
                     f"step {step.name} needs {{{unknown[0]}}}, which is no step; the steps are "
-                    f"{', '.join(named)}"
+                    f"{', '.join(named)}, and no other value can have braces"
                 )
         try:
             order = [*TopologicalSorter({s.name: s.needs for s in steps}).static_order()]
@@ -196,8 +209,7 @@ class Pipeline:
                     text = repr(value)  # the config reads each value of a tuple as Python
                 elif "," in text and name in known and _is_joined(known[name]):
                     # The name of a file is one value of a list, which commas would take apart.
-                    is_one = os.path.exists(text) or glob.glob(text)  # noqa: PTH110, PTH207
-                    text = '"{}"'.format(text.replace('"', '""')) if is_one else text
+                    text = '"{}"'.format(text.replace('"', '""')) if find_paths(text) else text
                 yield name, text
 
     def make_command(self, step: Step) -> list[str]:
@@ -235,9 +247,8 @@ def _check_braces(step: Step) -> None:
     """Refuses a path with braces, which would be taken for the output of a step."""
     for name, text in list_texts(step.flags):
         for found in PLACEHOLDER.finditer(text):
-            part, rest = text[: found.end()], text[found.end() :].partition("/")[0]
-            path = part + rest
-            if path != found[0] and any(map(os.path.exists, (path, path.partition("=")[2]))):
+            path = text[: found.end()] + text[found.end() :].partition("/")[0]
+            if path != found[0] and any(map(find_paths, (path, path.partition("=")[2]))):
                 raise ConfigError(
                     f"step {step.name}: --{name}={text}: {path} has braces, which stand for the "
                     "output of a step, and a path cannot have them; rename it, or link to it"
@@ -289,24 +300,20 @@ def _read_settings(signature: inspect.Signature, settings: Sequence[str]) -> dic
 
 def _read_setting(shown: str, text: str, hint: Any) -> Any:
     """Returns a setting with the type of its parameter; `shown` is how it was given."""
-    field = FieldType.of(hint)
-    try:
-        value = _read_plain(shown, text, field.plain)
-    except ValueError as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"{shown}: the value must be of type {field}") from None
-    for fault in field.list_faults(value):
-        raise ConfigError(f"{shown}: the value {fault}")
-    return value
-
-
-def _read_plain(shown: str, text: str, kind: Any) -> Any:
+    kind = FieldType.of(hint)
     for plain, read in _READERS.items():
-        if kind in (plain, plain | None):
-            return None if kind != plain and text == "None" else read(text)
-        if kind == GenericAlias(tuple, (plain, ...)):
-            return tuple(map(read, filter(None, text.split(","))))
+        try:
+            if kind.plain in (plain, plain | None):
+                value = None if kind.plain != plain and text == "None" else read(text)
+            elif kind.plain == GenericAlias(tuple, (plain, ...)):
+                value = tuple(map(read, filter(None, text.split(","))))
+            else:
+                continue
+        except ValueError:
+            raise ConfigError(f"{shown}: the value must be of type {kind}") from None
+        for fault in kind.list_faults(value):
+            raise ConfigError(f"{shown}: the value {fault}")
+        return value
     raise ConfigError(
         f"{shown}: the recipe gives this parameter no type that a setting can have; annotate it "
         f"with {', '.join(each.__name__ for each in _READERS)}, one of these with | None, or a "
