@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from t2t.config.field_types import REGISTERED, WRITTEN, InputPath, InputPaths
 from t2t.config.fields import ConfigError
+from t2t.config.languages import normalize_language
 from t2t.config.requests import DECODING, Flag, Plugins, Request, RunPath, RunPaths
 from t2t.config.variants import CHOICES
 
@@ -141,6 +142,15 @@ class TextRequest(Request):
     measures: Annotated[tuple[str, ...], Literal[CHOICES["evaluation.measure"]], REGISTERED] = (
         "default",
     )
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields what is no language."""
+        yield from super().list_problems()
+        if self.tgt_language and not normalize_language(self.tgt_language):
+            yield (
+                f"--tgt_language={self.tgt_language} is no language code; write one of ISO 639, "
+                "such as de, zh or zho_Hans"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

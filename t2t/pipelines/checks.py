@@ -175,11 +175,9 @@ def check_runs(
         members = [(request.workdir, request.checkpoint)]
     elif isinstance(request, ModelRequest) and request.workdirs:
         members = request.members
-    averages = [f"avg:{count}" for count in getattr(request, "average", ())]
     for path, which in members:
-        is_any = isinstance(request, EvaluationRequest) and not which  # as for --segment_scores
-        for each in averages or ([] if is_any else which.split(",")):
-            _check_checkpoint(pipeline, runs.get(path), each, configs)
+        if which or not isinstance(request, EvaluationRequest):  # else any, for --segment_scores
+            _check_checkpoint(pipeline, runs.get(path), which, configs)
     known = find_flags(step.program)
     for name, text in list_texts(pipeline.resolve(step)):
         notes = known[name].kind.notes if name in known else ()
