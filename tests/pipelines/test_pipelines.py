@@ -15,6 +15,7 @@ import pytest
 from t2t.api import run_pipeline
 from t2t.config import variants
 from t2t.config.fields import ConfigError
+from t2t.decoding.bulk import Bulk
 from t2t.pipeline import PipelineRequest, main
 from t2t.pipelines import checks
 from t2t.pipelines.pipeline_report import write_report
@@ -523,6 +524,30 @@ def test_a_wrong_recipe_is_refused_in_one_line(
         path = str(tmp_path / "recipe.py")
     with pytest.raises(ConfigError, match=re.escape(message)):
         read_steps(path, settings)
+
+
+@pytest.mark.parametrize("folder", ["t{0}x", "{a}t", "x/t{b.c}"])
+def test_a_path_with_braces_is_named_as_such(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    (text := tmp_path / folder / "text").touch()
+    step = Step("a", "translate", {"workdir": "run", "input": str(text)})
+    with pytest.raises(
+        ConfigError, match=f"a: --input=.*: {re.escape(f'{tmp_path}/{folder}')} has"
+    ):
+        Pipeline([step], tmp_path)
+    with pytest.raises(ConfigError, match="has braces, which stand for steps; choose another"):
+        run_pipeline.open_pipeline("configs/pipelines/distil.py", [], tmp_path / folder)
+
+
+@pytest.mark.parametrize("name", ["a,b", 'a,"b"', "a b", "{", "a=b", "a:b"])
+def test_the_name_of_a_file_is_one_value(tmp_path: Path, name: str) -> None:
+    (text := tmp_path / name).touch()
+    flags = {"workdir": "{a}", "input": str(text), "checkpoint": "last"}
+    pipeline = Pipeline([Step("a", "train", TRAIN), Step("b", "translate", flags)], tmp_path / "w")
+    request = checks.check_flags(pipeline, pipeline.steps["b"])
+    assert isinstance(request, Bulk)
+    assert request.input == (str(text),)
+    checks.check(pipeline, plan(pipeline))
 
 
 def test_a_full_disk_is_noticed_before_the_first_step(
