@@ -30,7 +30,7 @@ class _Module(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The path below that folder; of a file that is run by its path only the ending."""
+        """The path below `root`; of a file that is run by its path only the ending."""
         file = f"/{self.path.name}" if self.is_package else "".join(self.path.suffixes)
         return f"{self.name.replace('.', '/')}{file}"
 
@@ -49,8 +49,10 @@ def read_sources(plugins: Sequence[str]) -> dict[str, bytes]:
     """
     found = list[_Module]()
     for plugin in plugins:
-        for name in itertools.accumulate(plugin.split("."), "{}.{}".format):
-            if file := getattr(sys.modules.get(name), "__file__", None):
+        *packages, _ = itertools.accumulate(plugin.split("."), "{}.{}".format)
+        modules = {name: sys.modules.get(name) for name in packages} | {plugin: sys.modules[plugin]}
+        for name, module in modules.items():
+            if file := getattr(module, "__file__", None):
                 found.append(_Module(name, Path(file).absolute()))
         if found and found[-1].name == plugin and found[-1].is_package:
             found += _list_members(found[-1])
