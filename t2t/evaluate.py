@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated
 
-from t2t.config.field_types import NonNegativeFloat, NonNegativeInt
+from t2t.config.field_types import InputPaths, NonNegativeFloat, NonNegativeInt
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import METRICX
 from t2t.config.requests import Counts, Flag, Hosts, Measure, Plugins, RunPaths
@@ -35,7 +35,7 @@ class SelectionRequest(EvaluationRequest, MetricX, Hosts, Plugins):
 
     # NAME=FILE: add another program's scores of the hypotheses to their evaluation, one number a
     # line, or JSON lines with score, definition and higher_is_better; repeat for several
-    segment_scores: Annotated[tuple[str, ...], Flag(is_repeated=True)] = ()
+    segment_scores: Annotated[InputPaths, Flag(is_repeated=True)] = ()
     # score all checkpoints of the run, and new ones as they appear, until its last step
     watch: bool = False
     # with --watch: tell training to stop after this many checkpoints without a better score,

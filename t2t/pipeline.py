@@ -60,16 +60,19 @@ def main(request: PipelineRequest) -> int:
         own = [f"--recipe={request.recipe}", f"--workdir={request.workdir}"]
         api.submit(pipeline, request.submit, [*own, *(f"--set={x}" for x in request.settings)])
         return 0
-    status = 0
+    status, failures = 0, dict[str, str]()
     if not request.report:
         try:
             done = api.run_pipeline(pipeline, request.only, request.workers)
         except KeyboardInterrupt:
             _log.info("stopped and saved; the same command continues")
             raise
-        status = command_line.INTERRUPTED if done.was_stopped else int(bool(done.failures))
+        failures = {} if done.was_stopped else done.failures
+        status = command_line.INTERRUPTED if done.was_stopped else int(bool(failures))
     if not request.only:
-        print(api.report(pipeline))
+        print(api.report(pipeline), flush=True)
+        for name, reason in failures.items():  # again, below the report
+            _log.info("step %s failed: %s", name, reason)
     return status
 
 

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from t2t.config.field_types import Rule
+from t2t.config.field_types import InputPath, Rule
 from t2t.config.requests import Flag, Plugins
 from t2t.evaluation.requests import ModelRequest
 from t2t.runtime import command_line
@@ -31,9 +31,9 @@ from t2t.storage.paths import make_path
 class ScoreRequest(ModelRequest, Plugins):
     """A model and the texts, or the list, that it scores."""
 
-    src: str = ""  # the source sentences, one per line
-    tgt: str = ""  # their translations, line by line; or texts
-    n_best_list: str = ""  # translations with numbers and scores, to be reranked
+    src: InputPath = ""  # the source sentences, one per line
+    tgt: InputPath = ""  # their translations, line by line; or texts
+    n_best_list: InputPath = ""  # translations with numbers and scores, to be reranked
     tokens: bool = False  # also print the log-probability of each sub-word
     reverse: bool = False  # the model translates from the target to the source
     # share of this model in the new score

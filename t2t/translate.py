@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from t2t.api.line_program import Lines, process_lines
-from t2t.config.field_types import PositiveInt
+from t2t.config.field_types import InputPath, PositiveInt
 from t2t.config.measure_names import METRICX
 from t2t.config.requests import Flag, Plugins
 from t2t.config.variants import import_plugins
@@ -30,7 +30,8 @@ from t2t.runtime import command_line
 class TranslationRequest(ModelRequest, Backend, MetricX, Lines, Plugins):
     """A model, lines of text, and what is printed for each."""
 
-    prefixes: str = ""  # a file of prefixes: line n is the beginning of the translation of line n
+    # a file of prefixes: line n is the beginning of the translation of line n
+    prefixes: InputPath = ""
     # print a tab and the links of words after the text: 0-0 1-2 ...
     alignments: bool = False
     # with --alignments: decoder layer, from 1; default: last but one

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from t2t.config.field_types import PositiveInt, Rule
+from t2t.config.field_types import InputPaths, PositiveInt, Rule
 from t2t.config.flags import read_config
 from t2t.config.requests import Request
 from t2t.runtime import command_line
@@ -28,7 +28,7 @@ class PairsRequest(Request):
     config: str
     output: Path  # a new folder for the text
     # two files of scores, by models of both directions, by which the best pairs are kept
-    scores: tuple[str, ...] = ()
+    scores: InputPaths = ()
     # the share of pairs that is kept; the score of each is in origin.tsv
     keep: Annotated[float, Rule("lie in (0, 1]", lambda value: 0 < value <= 1)] = 1.0
     first: PositiveInt | None = None  # read only so many pairs of each corpus

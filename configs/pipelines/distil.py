@@ -12,6 +12,7 @@ settings.
 
 from typing import Any
 
+from t2t.config.field_types import Exponent, LanguagePair, PositiveInt, Seeds
 from t2t.pipelines.steps import Step
 
 KINDS = "teacher", "alone", "sequences", "words"
@@ -19,19 +20,19 @@ KINDS = "teacher", "alone", "sequences", "words"
 
 def get_steps(
     text: str = "",
-    languages: str = "en-de",
+    languages: LanguagePair = "en-de",
     directory: str = "",
     config: str = "configs/quickstart.py",
     dtype: str = "auto",
-    teacher_steps: int = 1000,
-    student_steps: int = 1000,
-    student_width: int = 64,
-    pairs: int = 40_000,
-    beam_size: int = 4,
-    samples: int = 1,
-    alpha: float | None = None,
+    teacher_steps: PositiveInt = 1000,
+    student_steps: PositiveInt = 1000,
+    student_width: PositiveInt = 64,
+    pairs: PositiveInt = 40_000,
+    beam_size: PositiveInt = 4,
+    samples: PositiveInt = 1,
+    alpha: Exponent | None = None,
     checkpoint: str = "last",
-    seeds: tuple[int, ...] = (0,),
+    seeds: Seeds = (0,),
 ) -> list[Step]:
     """Returns the steps.
 

@@ -15,6 +15,7 @@ another script ran.
 from typing import Any, NamedTuple
 
 from t2t.config import ConfigError
+from t2t.config.field_types import LanguagePair, PositiveInt, Seeds
 from t2t.pipelines.steps import Step
 
 SPLITS = "validation", "test"
@@ -40,12 +41,12 @@ class Direction(NamedTuple):
 
 
 def get_steps(
-    languages: str = "en-de",
+    languages: LanguagePair = "en-de",
     directory: str = "",
-    seeds: tuple[int, ...] = (0,),
-    teacher_steps: int = 7000,
-    student_steps: int = 10_000,
-    generations: int = 1,
+    seeds: Seeds = (0,),
+    teacher_steps: PositiveInt = 7000,
+    student_steps: PositiveInt = 10_000,
+    generations: PositiveInt = 1,
 ) -> list[Step]:
     """Returns the steps.
 

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from t2t.config.field_types import LanguagePair, NonNegativeInt, PositiveInt, Seeds
 from t2t.pipelines.steps import Step
 
 WIDTH, LAYERS = 512, 6  # of OPUS-MT, for a teacher that is still on the Hub
@@ -21,15 +22,15 @@ WIDTH, LAYERS = 512, 6  # of OPUS-MT, for a teacher that is still on the Hub
 def get_steps(
     teacher: str,
     text: str,
-    languages: str = "en-de",
+    languages: LanguagePair = "en-de",
     directions: str = "",
     config: str = "configs/text.py",
-    beam_size: int = 4,
-    samples: int = 1,
-    steps: int = 0,
-    seeds: tuple[int, ...] = (0,),
-    width: int = 0,
-    layers: int = 0,
+    beam_size: PositiveInt = 4,
+    samples: PositiveInt = 1,
+    steps: NonNegativeInt = 0,
+    seeds: Seeds = (0,),
+    width: NonNegativeInt = 0,
+    layers: NonNegativeInt = 0,
 ) -> list[Step]:
     """Returns the steps.
 

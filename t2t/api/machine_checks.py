@@ -24,7 +24,6 @@ from t2t.config.fields import Config, MeshConfig
 from t2t.config.recipes import PACKAGE
 from t2t.data.preparation import fill_tokenizer
 from t2t.model.kv_cache import KeyValue
-from t2t.ops.flops import count_parameters
 from t2t.ops.select_kernels import fast_attention
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.jax_settings import has_gpu, has_tpu
@@ -40,8 +39,8 @@ from t2t.storage.atomic_files import (
 )
 from t2t.storage.paths import describe_error, storage_errors
 from t2t.training.disk_space import (
-    count_bytes_per_parameter,
     describe_checkpoints,
+    estimate_checkpoint,
     find_missing_space,
 )
 from t2t.training.resume import trains_in_mixed
@@ -271,7 +270,7 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
     amount = "a bucket has no limit" if free == math.inf else f"{show_bytes(free, 3)} free"
     value, problem = f"{amount} in {workdir}", ""
     if config:
-        size = count_bytes_per_parameter(config) * _count(config)
+        size = estimate_checkpoint(config)
         missing = find_missing_space(workdir, config, size)
         fits = "does not fit" if missing else "fits"
         value += f"; --config keeps {describe_checkpoints(config, size)}: {fits}"
@@ -323,7 +322,7 @@ def find_bandwidth(workdir: Path, config: Config | None = None, size: int = 2**2
     writing, reading = (size / 1e6 / max(x, 1e-6) for x in (written - started, read - written))
     value = f"writes {writing:.0f} MB/s, reads {reading:.0f} MB/s in each process"
     if config:
-        needed = count_bytes_per_parameter(config) * _count(config)
+        needed = estimate_checkpoint(config)
         seconds = needed / 1e6 / writing / jax.process_count()
         value += (
             f": a checkpoint of {show_bytes(needed, 3)} takes {seconds:.1f} s, while training goes "
@@ -333,9 +332,3 @@ def find_bandwidth(workdir: Path, config: Config | None = None, size: int = 2**2
     if same and writing < _SLOW:
         problem = f"less than {_SLOW} MB/s: choose another disk, or raise checkpoints.every"
     return Finding("bandwidth", value, problem)
-
-
-def _count(config: Config) -> int:
-    """Counts the parameters of a recipe's model."""
-    vocab_size = config.tokenizer.vocab_size
-    return count_parameters(config.model, vocab_size, vocab_size)

@@ -1,6 +1,7 @@
 """`run_pipeline`: runs the steps of a recipe that are not finished, and reports on all."""
 
 import logging
+import re
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from t2t.pipelines.checks import check
 from t2t.pipelines.pipeline_report import write_report
 from t2t.pipelines.records import plan
 from t2t.pipelines.runner import Runner, lock
-from t2t.pipelines.steps import Pipeline, read_steps
+from t2t.pipelines.steps import PLACEHOLDER, Pipeline, read_steps
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors
 from t2t.storage.paths import check_new_run_path, make_local_path, make_run_path
@@ -24,6 +25,8 @@ def open_pipeline(recipe: str, settings: Sequence[str], workdir: Path) -> Pipeli
     local = make_local_path(workdir, "the folder of a pipeline is a local or shared one")
     make_run_path(local)
     check_new_run_path(local)
+    if PLACEHOLDER.search(str(local)):
+        raise ConfigError(f"--workdir={workdir} has braces, which stand for steps; choose another")
     return Pipeline(read_steps(recipe, settings), local)
 
 
@@ -92,11 +95,30 @@ def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> None:
         flags += [f"--dependency=afterok:{before}", "--kill-on-invalid-dep=yes"] if before else []
         line = [program, *flags, *rest, "t2t.pipeline", *arguments, f"--only={name}"]
         try:
-            done = subprocess.run(line, stdout=subprocess.PIPE, check=True, text=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            reason = getattr(error, "strerror", "see above")
+            jobs[name] = _submit_job(line)
+        except ConfigError as error:
             there = ", ".join(f"{job} ({step})" for step, job in jobs.items())
             remedy = f"; cancel the jobs that are submitted: {there}" if jobs else ""
-            raise ConfigError(f"--submit: {shlex.join(line)} failed ({reason}){remedy}") from None
-        jobs[name] = done.stdout.strip().partition(";")[0]
+            raise ConfigError(f"--submit: {shlex.join(line)} {error}{remedy}") from None
         _log.info("%s: job %s", name, jobs[name])
+
+
+def _submit_job(line: Sequence[str]) -> str:
+    """Runs a command that submits a job; returns its id, which `sbatch --parsable` prints last.
+
+    Raises:
+        ConfigError: the command failed, or printed no id, for which other jobs could wait.
+    """
+    try:
+        done = subprocess.run(
+            line, stdout=subprocess.PIPE, check=True, encoding="utf-8", errors="replace"
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ConfigError(f"failed ({getattr(error, 'strerror', 'see above')})") from None
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    if matched := re.fullmatch(r"(\d+)(;.*)?", last.strip()):  # ID, or ID;CLUSTER
+        return matched[1]
+    raise ConfigError(
+        f"printed {last!r} and no job id, so no other job can wait for this one, which may run; "
+        "use a command that prints what sbatch --parsable does"
+    )

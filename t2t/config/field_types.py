@@ -9,6 +9,7 @@ To type checkers these are int and str, so a recipe may compute them. `files.py`
 """
 
 import math
+import re
 import typing
 from collections.abc import Callable, Iterator
 from types import NoneType
@@ -37,6 +38,13 @@ PositiveInt32 = Annotated[PositiveInt, _BELOW]
 Size = Annotated[PositiveInt, _AT_MOST]  # of an array's dimension
 Probability = Annotated[float, Rule("lie in [0, 1)", lambda value: 0 <= value < 1)]
 
+# Metadata of texts: what depends on the field depends on the content of this file or folder.
+INPUT = "a file or folder that is read"
+LOCAL = "a file or folder that is read, if there is one, or a name elsewhere, such as on the Hub"
+WRITTEN = "a folder that is written"
+InputPath = Annotated[str, INPUT]
+InputPaths = Annotated[tuple[str, ...], INPUT]
+
 # Types of one field.
 Depth = Annotated[
     PositiveInt,
@@ -46,6 +54,7 @@ Sentinels = Annotated[NonNegativeInt, _AT_MOST]
 Folder = Annotated[
     str, Rule("not be empty", lambda value: value != "", "; '.' is the current folder")
 ]
+WrittenFolder = Annotated[Folder, WRITTEN]
 MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
 FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
 Exponent = Annotated[
@@ -82,6 +91,22 @@ Language = Annotated[
         "be a language",
         lambda value: value.lower() != "none",
         "; leave it empty if it is unknown",
+    ),
+]
+LanguagePair = Annotated[
+    str,
+    Rule(
+        "be SOURCE-TARGET",
+        lambda value: re.fullmatch(r"[^-<>{}\s]+-[^-<>{}\s]+", value) is not None,
+        ", such as en-de",
+    ),
+]
+Seeds = Annotated[
+    tuple[int, ...],
+    Rule(
+        "name one seed or more, each once",
+        lambda values: len({*values}) == len(values) > 0,
+        ", such as 0,1,2",
     ),
 ]
 Weights = Annotated[

@@ -11,13 +11,15 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from t2t.config.field_types import (
+    LOCAL,
     REGISTERED,
     Coverage,
     Depth,
     Exponent,
     FieldType,
     Filters,
-    Folder,
+    InputPath,
+    InputPaths,
     Int32,
     Language,
     NonNegativeFloat,
@@ -32,6 +34,7 @@ from t2t.config.field_types import (
     SpanLength,
     TopShare,
     Weights,
+    WrittenFolder,
 )
 
 
@@ -216,17 +219,17 @@ class DataConfig(Fields):
     tgt_language: Language = ""
     # source="multi30k": folder of its files (empty: download); source="tfds": data_dir (empty: the
     # default of TFDS)
-    directory: str = ""
+    directory: InputPath = ""
     tfds_name: str = "wmt14_translate/de-en"  # source="tfds": a TFDS translation dataset
     # source="tfds": the dataset of all splits but train, such as "wmt14_translate/de-en" for
     # training on "wmt17_translate/de-en"; empty: tfds_name
     tfds_held_out_name: str = ""
     # source="hf": a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with
     # "@REVISION" at its end, or a folder that save_to_disk wrote; empty: the files of hf_files
-    hf_name: str = ""
+    hf_name: Annotated[str, LOCAL] = ""
     # source="hf": files that hold both sides, each as "SPLIT=FILE": .parquet or .arrow, or .tsv,
     # .csv, .jsonl or .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
-    hf_files: tuple[str, ...] = ()
+    hf_files: InputPaths = ()
     # source="hf": read the Hub's files while they are copied; False: through the cache of
     # `datasets` on this machine
     hf_streaming: bool = True
@@ -237,8 +240,8 @@ class DataConfig(Fields):
     tgt_column: str = ""  # source="hf": column of their translations
     # source="text": files of source sentences for training, one sentence per line, plain or packed
     # by gzip, bzip2, xz or zstd
-    train_src: tuple[str, ...] = ()
-    train_tgt: tuple[str, ...] = ()  # source="text": their translations, line by line
+    train_src: InputPaths = ()
+    train_tgt: InputPaths = ()  # source="text": their translations, line by line
     # for each training corpus (each source is one, source="text" one for each file of train_src),
     # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
     # with subword_sampling); it must come to one pair or more; empty: once
@@ -251,10 +254,10 @@ class DataConfig(Fields):
     # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019); sizes
     # are those before max_length and max_length_ratio
     temperature: NonNegativeFloat = 0.0
-    validation_src: str = ""  # source="text": source sentences of the validation split
-    validation_tgt: str = ""  # source="text": their translations
-    test_src: str = ""  # source="text": source sentences of the test split
-    test_tgt: str = ""  # source="text": their translations
+    validation_src: InputPath = ""  # source="text": source sentences of the validation split
+    validation_tgt: InputPath = ""  # source="text": their translations
+    test_src: InputPath = ""  # source="text": source sentences of the test split
+    test_tgt: InputPath = ""  # source="text": their translations
     # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |
     # identical (both sides equal, apart from case) | script (most letters of a side are of another
     # script than usual) | overlap (a side is a sentence of another split of the same direction).
@@ -283,7 +286,8 @@ class DataConfig(Fields):
     # tags of a direction: target (the source begins with that of the target language) | both (each
     # side begins with that of its own language, as in NLLB)
     direction_tags: Annotated[str, Literal["target", "both"]] = "target"
-    cache_directory: Folder = "~/.cache/t2t"  # folder of tokenised corpora, shared between runs
+    # folder of tokenised corpora, shared between runs
+    cache_directory: WrittenFolder = "~/.cache/t2t"
     # training drops pairs with more sub-words than this on either side, EOS and a tag included
     max_length: PositiveInt = 256
     # training drops pairs whose longer side has more than this times the sub-words of the shorter;
@@ -319,7 +323,7 @@ class TokenizerConfig(Fields):
 
     # an existing vocabulary in place of a trained one, copied into the run: a SentencePiece model
     # for both languages, or the vocab/ of a run; all other fields then follow from it. Empty: train
-    path: str = ""
+    path: InputPath = ""
     # bpe | unigram | symbols (what stands between spaces is one piece, for sequences that are no
     # language; other symbols are unknown, neighbours together)
     kind: Annotated[str, Literal["bpe", "unigram", "symbols"]] = "bpe"
@@ -353,7 +357,7 @@ class TrainingConfig(Fields):
     learning_rate: PositiveFloat = 1.0
     # fine-tuning: run whose parameters a new run begins with, as RUN or RUN:CHECKPOINT; set by
     # `t2t.train --init_from`
-    init_from: str = ""
+    init_from: InputPath = ""
     # parameters without updates and without optimiser state, by patterns of their names, such as
     # "encoder.*"
     frozen: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import itertools
 import re
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,27 @@ _PARSERS: dict[Any, flags.ArgumentParser[Any]] = {
     tuple[float, ...]: _NumbersParser(),
     dict[str, Any]: _SectionParser("plugin.NAME"),
 }
+
+
+def parse_override(name: str, texts: Sequence[str], hint: Any) -> Any:
+    """Returns the value of a field with the type `hint`, as --config.NAME=TEXT for each text sets.
+
+    Raises:
+        ConfigError: it has another type.
+    """
+    plain = FieldType.of(hint).plain
+    options = [plain] if typing.get_origin(plain) is tuple else [plain, *typing.get_args(plain)]
+    parser: Any = next((_PARSERS[each] for each in options if each in _PARSERS), TupleParser())
+    parser = flags.BooleanParser() if bool in options else parser
+    try:
+        values = [parser.parse(text) for text in texts]
+    except ValueError as error:
+        raise ConfigError(f"--config.{name}={','.join(texts)}: {error}") from None
+    if isinstance(parser, TupleParser):
+        return tuple(itertools.chain.from_iterable(values))
+    if len({*values}) > 1:
+        raise ConfigError(f"--config.{name} is given as {' and as '.join(texts)}; give it once")
+    return values[0]
 
 
 def _register_parsers(section: type[Fields]) -> None:

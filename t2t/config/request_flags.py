@@ -14,8 +14,11 @@ from t2t.storage.paths import make_path
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
 
 
-def define_request(kind: type[Request], texts: Mapping[str, str]) -> None:
-    """Adds the flags of a request; `texts` are their help, as of `describe_flags`."""
+def define_request(
+    kind: type[Request], texts: Mapping[str, str], known: flags.FlagValues = flags.FLAGS
+) -> None:
+    """Adds the flags of a request to `known`; `texts` are their help, as of `describe_flags`."""
+    own: Any = {"flag_values": known}
     kinds: dict[Any, Any] = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer}
     kinds |= {float: flags.DEFINE_float}
     for flag in list_flags(kind):
@@ -26,33 +29,52 @@ def define_request(kind: type[Request], texts: Mapping[str, str]) -> None:
         types = [flag.kind.plain, *typing.get_args(flag.kind.plain)]  # such as int | None, int
         several = any(typing.get_origin(each) is tuple for each in types)
         text = texts.get(flag.name, "")
-        if flag.name == "config":
+        if flag.name == "config" and known is flags.FLAGS:
             from t2t.config.flags import define_config  # its import takes time
 
             define_config(required)
         elif flag.is_repeated:
-            flags.DEFINE_multi_string(flag.name, default, text)
+            flags.DEFINE_multi_string(flag.name, default, text, **own)
         elif several:
             values = None if default is None else [*default]
-            flags.DEFINE_list(flag.name, values, text, required=required)
+            flags.DEFINE_list(flag.name, values, text, required=required, **own)
         elif flag.kind.names and not flag.kind.takes_registered:
-            flags.DEFINE_enum(flag.name, default, flag.kind.names, text)
+            flags.DEFINE_enum(flag.name, default, flag.kind.names, text, **own)
         else:
             define = next((kinds[each] for each in kinds if each in types), flags.DEFINE_string)
-            define(flag.name, default, text, required=required)
+            define(flag.name, default, text, required=required, **own)
 
 
-def read_request(kind: type[Made], operands: Sequence[str] = ()) -> Made:
+def parse_request(kind: type[Made], arguments: Sequence[str]) -> Made:
+    """Makes the request that a program would make of its arguments; --config is only its name.
+
+    Raises:
+        ConfigError: the program would refuse them.
+        PathError: as `make_request`.
+    """
+    known = flags.FlagValues()
+    define_request(kind, {}, known)
+    try:
+        known(["", *arguments])
+    except flags.Error as error:
+        raise ConfigError(str(error)) from None
+    combine_repeated(["", *arguments], known)
+    return read_request(kind, known=known)
+
+
+def read_request(
+    kind: type[Made], operands: Sequence[str] = (), known: flags.FlagValues = flags.FLAGS
+) -> Made:
     """Makes a request of its flags and the arguments that are none; raises as `make_request`."""
     given: dict[str, Any] = {}
     for flag in list_flags(kind):
         value: Any = operands if flag.operands else None
-        if flag.name == "config":
+        if flag.name == "config" and known is flags.FLAGS:
             from t2t.config.flags import read_recipe
 
             value = read_recipe()[0] if flags.FLAGS["config"].present else None
         elif flag.name:
-            value = flags.FLAGS[flag.name].value
+            value = known[flag.name].value
         if flag.name == "workdir" and isinstance(value, list):
             joined = make_path(",".join(value))  # its name holds commas, of earlier versions
             is_one = len(value) > 1 and (joined / "config.json").exists()
@@ -62,16 +84,16 @@ def read_request(kind: type[Made], operands: Sequence[str] = ()) -> Made:
     return make_request(kind, given, "--")
 
 
-def combine_repeated(arguments: Sequence[str]) -> None:
+def combine_repeated(arguments: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> None:
     """Joins the values of list flags that are given several times.
 
-    Without this the last value would replace the others. `flags.FLAGS` has parsed the arguments.
+    Without this the last value would replace the others. `known` has parsed the arguments.
 
     Raises:
         ConfigError: another flag has several values.
     """
-    several = [flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].present > 1]
-    pairs = [*_read_values(arguments)] if several else []
+    several = [known[name] for name in known if known[name].present > 1]
+    pairs = [*_read_values(arguments, known)] if several else []
     for flag in several:
         values = [value for name, value in pairs if name == flag.name]
         if isinstance(flag, flags.MultiFlag):  # which adds up itself
@@ -83,9 +105,8 @@ def combine_repeated(arguments: Sequence[str]) -> None:
             raise ConfigError(f"--{flag.name} is given as {shown}; give it once")
 
 
-def _read_values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _read_values(arguments: Sequence[str], known: flags.FlagValues) -> Iterator[tuple[str, str]]:
     """Yields name and value of each flag, by the rules of absl."""
-    known = flags.FLAGS
     rest = iter(known.read_flags_from_files(list(arguments[1:]), force_gnu=False))
     for argument in rest:
         name, has_value, value = argument.lstrip("-").partition("=")

@@ -10,7 +10,7 @@ from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import call_variant
 from t2t.data.corpus import Corpus, DataError, TextCorpus
 from t2t.data.directions import choose_direction, find_tag
-from t2t.data.parts import Direction, Part, Source, resolve
+from t2t.data.parts import Direction, Part, Source, check_languages, resolve
 from t2t.runtime.distributed import process_0_first
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.open_text import PACKED_SUFFIXES
@@ -69,6 +69,17 @@ def check_paths(data: DataConfig) -> list[Direction]:
     with explain_write_errors(DataError, f"data.cache_directory={cache}"):
         check_bucket(cache)
     return directions
+
+
+def check_sources(data: DataConfig) -> None:
+    """Checks that sources are known and translate between the config's languages; opens none.
+
+    Raises:
+        ConfigError, DataError: one is not, or does not.
+    """
+    for each in resolve(data):
+        for part in each.parts:
+            check_languages(part, _find_source(part).languages)
 
 
 def open_training(data: DataConfig, tokenizer: TokenizerConfig = _CASED) -> list[Corpus]:
@@ -219,6 +230,7 @@ def open_part(part: Part, split: str) -> Corpus | None:
     source = _find_source(part)
     if source is not _REGISTERED and split not in source.list_splits(part):
         return None
+    check_languages(part, source.languages)
     corpus = source.open(part, split)
     if corpus is not None and is_text_alone(part.config):
         from t2t.data.derived_corpora import TargetsAlone

@@ -53,6 +53,7 @@ class Source(NamedTuple):
     find_text: Callable[[Part], Sequence[Path]] = lambda part: ()
     # bytes of the training text where these files do not exist, as far as they are known
     measure: Callable[[Part], int] = lambda part: 0
+    languages: tuple[str, ...] = ()  # between two of which it translates; empty: any
 
 
 class Direction(NamedTuple):
@@ -122,9 +123,9 @@ def _make_paths(*texts: str) -> tuple[Path, ...]:
 
 
 def check_languages(part: Part, known: tuple[str, ...]) -> None:
-    """Raises `DataError` unless a source knows both languages of a part, which differ."""
+    """Raises `DataError` unless both languages of a part are `known`, if any are, and differ."""
     src, tgt = part.languages
-    if not {src, tgt} <= set(known) or src == tgt:
+    if known and (not {src, tgt} <= set(known) or src == tgt):
         raise DataError(
             f"data.src_language={src!r} and data.tgt_language={tgt!r}: "
             f"data.source={part.config.source!r} translates between two of {', '.join(known)}"

@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from t2t.config.field_types import PositiveInt
+from t2t.config.field_types import InputPaths, PositiveInt
 from t2t.config.fields import ConfigError
 from t2t.config.requests import Flag, Request
 from t2t.storage.atomic_files import (
@@ -53,7 +53,7 @@ class Bulk(Request):
     """Files, which several processes may share."""
 
     # files, also .gz, .bz2, .xz, .zst; patterns such as 'in/*'
-    input: tuple[str, ...] | None = None
+    input: InputPaths | None = None
     output: Annotated[str, Flag(needs="input")] = ""  # with --input: the folder of the results
     # with --input: lines that are saved together. Default: 16 batches
     shard_lines: Annotated[PositiveInt, Flag(needs="input")] | None = None

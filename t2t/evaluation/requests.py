@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from t2t.config.field_types import REGISTERED
+from t2t.config.field_types import REGISTERED, WRITTEN, InputPath, InputPaths
 from t2t.config.fields import ConfigError
+from t2t.config.languages import normalize_language
 from t2t.config.requests import DECODING, Flag, Plugins, Request, RunPath, RunPaths
 from t2t.config.variants import CHOICES
 
@@ -89,6 +90,15 @@ class Backend(Request):
     # precision with --backend=ctranslate2: float32 (the default), int8, int16, ...
     compute_type: str | None = None
 
+    def list_problems(self) -> Iterator[str]:
+        """Yields what is for another engine."""
+        yield from super().list_problems()
+        if self.compute_type and self.backend == "jax":
+            yield (
+                f"--compute_type={self.compute_type} is for --backend=ctranslate2; with JAX, set "
+                "model.dtype instead"
+            )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetricX(Request):
@@ -109,20 +119,20 @@ class TextRequest(Request):
 
     # what another program translated, one line for each of --src or --testset: it is scored without
     # a run, and written to --output
-    hypotheses: str = ""
+    hypotheses: InputPath = ""
     # a text file to translate instead of a split; needs --ref. The scores are named after this file
     # and a hash of both texts
-    src: str = ""
+    src: InputPath = ""
     # the reference translations of --src, line by line; repeat the flag for several. BLEU, chrF,
     # TER and exact match use all of them, perplexity the first
-    ref: Annotated[tuple[str, ...], Flag(is_repeated=True)] = ()
+    ref: Annotated[InputPaths, Flag(is_repeated=True)] = ()
     # a standard test set of sacreBLEU instead of a split, such as wmt24:en-de; it is downloaded to
     # sacreBLEU's cache
     testset: str = ""
     # a file with the document of each sentence: its id, line by line, or the sentences with blank
     # lines between documents; testset: the documents of --testset. Intervals and verdicts then
     # resample whole documents
-    segments: str = ""
+    segments: InputPath = ""
     output: str = ""  # the scores file (.json); default: in RUN/evaluations/
     # language of the references, such as de, zh or zho_Hans, by which measures choose their
     # tokenisers; default: that of the run (data.tgt_language)
@@ -132,6 +142,15 @@ class TextRequest(Request):
     measures: Annotated[tuple[str, ...], Literal[CHOICES["evaluation.measure"]], REGISTERED] = (
         "default",
     )
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields what is no language."""
+        yield from super().list_problems()
+        if self.tgt_language and not normalize_language(self.tgt_language):
+            yield (
+                f"--tgt_language={self.tgt_language} is no language code; write one of ISO 639, "
+                "such as de, zh or zho_Hans"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +165,8 @@ class EvaluationRequest(TextRequest, Backend, ModelRequest):
     # --beam_sizes and --alphas, whose scores are for choosing among settings
     split: str = ""
     _: dataclasses.KW_ONLY
-    save_params: str = ""  # save the evaluated parameters as this new run directory (one process)
+    # save the evaluated parameters as this new run directory (one process)
+    save_params: Annotated[str, WRITTEN] = ""
 
     def __post_init__(self) -> None:
         """Sets the defaults that depend on other fields, after the checks."""

@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.languages import normalize_language
 from t2t.config.measure_names import (
     MEASURE_FIELD,
     METRICX,
@@ -191,17 +190,11 @@ def open_scores(
         ConfigError, DataError: a text is missing, or a measure means nothing for it.
         MeasureError: a tokeniser is not installed.
     """
-    named = request.tgt_language
-    if named and not normalize_language(named):
-        raise ConfigError(
-            f"--tgt_language={named} is no language code; write one of ISO 639, such as de, zh or "
-            "zho_Hans"
-        )
     test_set = open_texts(
         data, split, src=request.src, ref=request.ref, testset=request.testset,
         segments=request.segments, tokenizer=tokenizer,
     )  # fmt: skip
-    language = named or data.tgt_language or test_set.tgt_language
+    language = request.tgt_language or data.tgt_language or test_set.tgt_language
     references = test_set.references
     spaces = have_spaces(language, *references)
     possible = list_measures(

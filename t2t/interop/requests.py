@@ -1,8 +1,9 @@
 """The request of an import: the model of another library, and the run that is made of it."""
 
 import dataclasses
+from typing import Annotated
 
-from t2t.config.field_types import Folder
+from t2t.config.field_types import INPUT, Folder, InputPath
 from t2t.config.requests import Request, RunPath
 
 
@@ -10,11 +11,11 @@ from t2t.config.requests import Request, RunPath
 class ImportRequest(Request):
     """A model of transformers, and the run that is made of it."""
 
-    source: Folder  # a folder of transformers, or hf:OWNER/NAME[@REVISION]
+    source: Annotated[Folder, INPUT]  # a folder of transformers, or hf:OWNER/NAME[@REVISION]
     workdir: RunPath  # a new run directory; it appears when it is complete
     # a folder with the vocabulary, or hf:OWNER/NAME, for a model that has none beside it, such as
     # MetricX (hf:google/mt5-large); default: --source
-    tokenizer: str = ""
+    tokenizer: InputPath = ""
     src_language: str = ""  # language code of the source; default: that of tokenizer_config.json
     tgt_language: str = ""  # language code of the target; default: likewise
     # of a model of many languages: eng_Latn-deu_Latn, joined by commas

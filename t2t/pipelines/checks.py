@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import json
 import typing
@@ -9,24 +10,35 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from t2t.config.fields import Config, ConfigError, describe_unknown_field
-from t2t.config.files import build_config, override, read_saved_config
+from t2t.config.field_types import INPUT
+from t2t.config.fields import FIELD_TYPES, Config, ConfigError, describe_unknown_field, show
+from t2t.config.files import check_type, complete_options, override, read_saved_config
+from t2t.config.flags import parse_override
 from t2t.config.languages import fill_languages, normalize_language
+from t2t.config.measure_names import MEASURE_FIELD, METRICX, list_measures
 from t2t.config.new_run_rules import check_effect, check_new_run
+from t2t.config.objective_rules import is_text_alone
 from t2t.config.open_numbers import OpenConfig
-from t2t.config.recipes import load_recipe
-from t2t.config.requests import DECODING, find_request, list_flags, make_request
-from t2t.config.variants import import_plugins
+from t2t.config.request_flags import parse_request
+from t2t.config.requests import RUN, Plugins, Request
+from t2t.config.rules import check_fields
+from t2t.config.variants import CHOICES, choices, find_options, import_plugins
+from t2t.data.corpus_sources import check_sources, list_splits
+from t2t.data.directions import choose_direction
+from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
+from t2t.pipelines.inputs import read_step_recipe
 from t2t.pipelines.records import Work
-from t2t.pipelines.steps import Pipeline, Step, list_texts
+from t2t.pipelines.steps import Pipeline, Step, find_flags, find_program, list_texts
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import check_writable, explain_write_errors, measure_free_space
+from t2t.training.run_directory import is_regular
+from t2t.training.run_names import check_checkpoint, split_name
 
 Languages = tuple[str, str]  # source and target; empty if they are not known
 
 
 def check(pipeline: Pipeline, works: Mapping[str, Work], only: Collection[str] = ()) -> None:
-    """Checks flags, languages, packages and disk of the steps that are to run.
+    """Checks flags, checkpoints, languages, packages and disk of the steps that are to run.
 
     Raises:
         ConfigError: a step would fail; the message names it.
@@ -35,17 +47,23 @@ def check(pipeline: Pipeline, works: Mapping[str, Work], only: Collection[str] =
     waiting = [
         work for name, work in works.items() if work.action != "none" and name in (only or works)
     ]
-    for name in works.keys() - {work.step.name for work in waiting}:
+    finished = works.keys() - {work.step.name for work in waiting}
+    for name in finished:
         with contextlib.suppress(ConfigError):  # it is for the checks of others alone
             configs[name] = read_saved_config(pipeline.find_output(name) / "config.json")
+    requests = dict[str, Request]()
+    for work in waiting:
+        name = work.step.name
+        with _explain(work.step):
+            requests[name] = check_flags(pipeline, work.step)
+            ready = all(works[each].action == "none" for each in work.step.needs)
+            if config := check_config(pipeline, work.step, ready=ready):
+                configs[name] = config
     for work in waiting:
         with _explain(work.step):
-            if config := check_flags(pipeline, work.step):
-                configs[work.step.name] = config
-    for work in waiting:
-        with _explain(work.step):
+            check_runs(pipeline, work.step, requests[work.step.name], configs)
             check_languages(pipeline, work.step, configs)
-            check_engine(work.step, configs)
+            check_engine(work.step, requests[work.step.name], configs)
     check_disk(pipeline, [work for work in waiting if work.step.program == "train"], configs)
 
 
@@ -53,73 +71,189 @@ def check(pipeline: Pipeline, works: Mapping[str, Work], only: Collection[str] =
 def _explain(step: Step) -> Iterator[None]:
     try:
         yield
-    except ValueError as error:  # a ConfigError, or a PathError
+    except ValueError as error:  # a ConfigError, a DataError or a PathError
         raise ConfigError(f"step {step.name}: {str(error).splitlines()[0]}") from None
 
 
-def check_flags(pipeline: Pipeline, step: Step) -> Config | None:
-    """Checks a step's flags; returns its config, if it has one that is known by now."""
-    # By name, since programs are above this layer; they import the library when they run.
-    module = importlib.import_module(f"t2t.{step.program}")
-    kind, flags = find_request(module.main), pipeline.resolve(step)
-    assert kind is not None
-    known = {each.name: each for each in list_flags(kind) if each.name}
-    own = {name: value for name, value in flags.items() if not name.startswith("config.")}
-    for name in own:
-        if name not in known:
-            raise ConfigError(f"--{name}: {describe_unknown_field(name, [*known])}")
-    given = {}
-    for name, flag in known.items():
-        if flag.default is dataclasses.MISSING and name not in own:
+def check_flags(pipeline: Pipeline, step: Step) -> Request:
+    """Returns the request that a step's program will make of its flags."""
+    kind, known = find_program(step.program), find_flags(step.program)
+    own = [each for each in pipeline.list_arguments(step) if not each[0].startswith("config.")]
+    given, names = dict(own), [name for name in known if "." not in name]
+    for name in given:
+        if name not in names:
+            raise ConfigError(f"--{name}: {describe_unknown_field(name, names)}")
+    for name in names:
+        if known[name].default is dataclasses.MISSING and name not in given:
             raise ConfigError(f"--{name} is missing; add it to the flags of the step")
-        if name in own:
-            value = own[name]
-            is_list = typing.get_origin(flag.kind.plain) is tuple and not flag.is_repeated
-            given[flag.field] = value.split(",") if is_list and isinstance(value, str) else value
-    make_request(kind, given, "--")
-    plugins = flags.get("plugins", ())
-    import_plugins(plugins.split(",") if isinstance(plugins, str) else plugins)
-    build_config({"decoding": {name: flags[name] for name in DECODING if name in flags}})
-    overrides = {
-        name.removeprefix("config."): value
-        for name, value in flags.items()
-        if name.startswith("config.")
-    }
-    recipe = step.flags.get("config")
-    if recipe is None or "{" in recipe:
-        if overrides and recipe is None:
-            raise ConfigError(f"--config.{next(iter(overrides))} overrides a field of --config")
+    request = parse_request(kind, [f"--{name}={text}" for name, text in own])
+    if isinstance(request, Plugins):
+        import_plugins(request.plugins)
+    return request
+
+
+def check_config(pipeline: Pipeline, step: Step, *, ready: bool) -> Config | None:
+    """Checks and returns the config of a step, if it has one that is known by now.
+
+    `ready` is whether the steps that it needs are finished.
+    """
+    texts: dict[str, list[str]] = {}
+    for name, text in pipeline.list_arguments(step):
+        if name.startswith("config."):
+            texts.setdefault(name.removeprefix("config."), []).append(text)
+    if texts and "config" not in step.flags:
+        raise ConfigError(f"--config.{next(iter(texts))} overrides a field of --config")
+    recipe = read_step_recipe(pipeline, step, ready=ready)
+    given = _read_overrides(texts, recipe.plugins if recipe else ())
+    if recipe is None:
+        check_values(given)
         return None
-    config = _read_config(recipe, overrides)
+    config = _override(recipe, given)
+    check_sources(config.data)
     if step.program in ("prepare", "train") and not isinstance(config, OpenConfig):
         check_new_run(config)
-        if not flags.get("allow_unused"):
-            check_effect([config], overrides)
+        if not step.flags.get("allow_unused"):
+            check_effect([config], given)
     return config
 
 
-def _read_config(recipe: str, overrides: Mapping[str, Any]) -> Config:
-    config = load_recipe(recipe)
-    plugins = overrides.get("plugins", config.plugins)
-    import_plugins([plugins] if isinstance(plugins, str) else plugins)
-    values = {
-        name: (value,) if name == "plugins" and isinstance(value, str) else value
-        for name, value in overrides.items()
+def _read_overrides(texts: Mapping[str, list[str]], plugins: tuple[str, ...]) -> dict[str, Any]:
+    """Returns the values that flags set fields to; `plugins` are those of the recipe."""
+    if "plugins" in texts:
+        plugins = parse_override("plugins", texts["plugins"], FIELD_TYPES["plugins"])
+    import_plugins(plugins)
+    given: dict[str, Any] = {"plugins": plugins} if plugins else {}
+    for name, values in texts.items():
+        kind: Any = FIELD_TYPES.get(name)
+        if name.startswith("plugin."):
+            options = find_options(name.split(".")[1])
+            hints = typing.get_type_hints(options, include_extras=True) if options else {}
+            kind = hints.get(name.rpartition(".")[2])
+        given[name] = parse_override(name, values, kind) if kind else values[-1]
+    return given
+
+
+def _override(recipe: Config, given: Mapping[str, Any]) -> Config:
+    """Returns a recipe with other values of fields."""
+    if not isinstance(recipe, OpenConfig):
+        return override(recipe, given)
+    check_values(given)  # the rules between fields hold when its numbers are known
+    config = complete_options(dataclasses.replace(recipe, plugins=given.get("plugins", ())))
+    for name, value in given.items():
+        *outer, field = name.split(".")
+        setattr(functools.reduce(_find_part, outer, config), field, value)
+    return config
+
+
+def _find_part(whole: Any, name: str) -> Any:
+    """A section of a config, or of a dictionary of options."""
+    return whole[name] if isinstance(whole, dict) else getattr(whole, name)
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Checks fields of a config, each by itself."""
+    config = complete_options(dataclasses.replace(Config(), plugins=values.get("plugins", ())))
+    for name, value in values.items():
+        *outer, field = name.split(".")
+        try:
+            part = functools.reduce(_find_part, outer, config)
+            getattr(part, field)
+        except (KeyError, AttributeError):
+            raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name)}") from None
+        hint = FIELD_TYPES.get(name)
+        setattr(part, field, check_type(name, value, hint) if hint else value)
+    check_fields(config)
+
+
+def check_runs(
+    pipeline: Pipeline, step: Step, request: Request, configs: Mapping[str, Config]
+) -> None:
+    """Checks what a step asks of runs, as far as their configs are known: checkpoints, search."""
+    runs = {pipeline.find_output(name): name for name in pipeline.steps}
+    members = list[tuple[Path, str]]()
+    if isinstance(request, OneCheckpoint):
+        members = [(request.workdir, request.checkpoint)]
+    elif isinstance(request, ModelRequest) and request.workdirs:
+        members = request.members
+    for path, which in members:
+        if which or not isinstance(request, EvaluationRequest):  # else any, for --segment_scores
+            _check_checkpoint(pipeline, runs.get(path), which, configs)
+    known = find_flags(step.program)
+    for name, text in list_texts(pipeline.resolve(step)):
+        notes = known[name].kind.notes if name in known else ()
+        if name.startswith("config.plugin.") or {INPUT, RUN} & {*notes}:
+            run, colon, which = text.rpartition(":")
+            if colon and Path(run) in runs:  # RUN:CHECKPOINT
+                _check_checkpoint(pipeline, runs[Path(run)], which, configs)
+    first = runs.get(members[0][0], "") if members else ""
+    config = configs.get(first)
+    if isinstance(request, ModelRequest):
+        check_search(request, config)
+    if isinstance(request, EvaluationRequest):
+        check_evaluation(request, config)
+
+
+def _check_checkpoint(
+    pipeline: Pipeline, name: str | None, which: str, configs: Mapping[str, Config]
+) -> None:
+    """Checks the checkpoint of a step that trains or imports a model, or of another run."""
+    config = configs.get(name) if name else None
+    if name and pipeline.steps[name].program == "import_model":
+        if which != "last" and not which.isdecimal():
+            raise ConfigError(f"checkpoint {which!r}: the imported model {name} has only last")
+        return
+    if isinstance(config, OpenConfig) and not which.startswith("ema"):
+        config = None  # its numbers are chosen when its text is there
+    check_checkpoint(which, config)
+    # In a run that has begun an interruption may have written it.
+    if not config or not which.isdecimal() or (name and pipeline.find_output(name).exists()):
+        return
+    step, rules = int(which), config.checkpoints
+    if not (0 < step <= config.training.steps and is_regular(step, config)):
+        raise ConfigError(
+            f"checkpoint {which!r} is of a step without one: checkpoints.every={rules.every}, "
+            f"training.steps={config.training.steps}"
+        )
+
+
+def check_search(request: ModelRequest, config: Config | None) -> None:
+    """Checks fields of the search that a step sets, and the direction."""
+    has_metricx = getattr(request, "metricx", None) is not None  # which registers the measure
+    given = {
+        f"decoding.{name}": value
+        for name, value in request.decoding.items()
+        if value is not None and not (has_metricx and value == METRICX)
     }
-    if isinstance(config, OpenConfig):  # its rules hold when its numbers are known
-        for name, value in values.items():
-            section, _, field = name.rpartition(".")
-            if not hasattr(getattr(config, section) if section else config, field):
-                raise ConfigError(f"{name}: {describe_unknown_field(name)}")
-            setattr(getattr(config, section) if section else config, field, value)
-        return config
-    return override(config, values)
+    if given and config and not isinstance(config, OpenConfig):
+        override(config, given)
+    else:
+        check_values(given)
+    if config:
+        choose_direction(config.data, request.direction)
 
 
-def check_engine(step: Step, configs: Mapping[str, Config]) -> None:
+def check_evaluation(request: EvaluationRequest, config: Config | None) -> None:
+    """Checks the measures and the split of an evaluation."""
+    from t2t.evaluation.text_scores import choose_measures
+
+    data, possible = config and config.data, choices(MEASURE_FIELD)
+    if config and data and not is_text_alone(data):
+        data = choose_direction(data, request.direction)
+        language, sources = request.tgt_language or data.tgt_language, data.source.split("+")
+        possible = list_measures(language, sources, spaces=True, kind=config.tokenizer.kind)
+    has_metricx = getattr(request, "metricx", None) is not None
+    asked = [name for name in request.measures if name != METRICX or not has_metricx]
+    choose_measures(asked, possible, request.tgt_language)
+    if data and data.source == "text" and request.split not in ("", *list_splits(data)):
+        raise ConfigError(
+            f"--split={request.split}: its run names no files of this split; it has "
+            f"{', '.join(list_splits(data))}"
+        )
+
+
+def check_engine(step: Step, request: Request, configs: Mapping[str, Config]) -> None:
     """Checks that CTranslate2 is installed, and supports the model, if a step needs it."""
-    default = "ctranslate2" if step.program == "export" else ""
-    if step.flags.get("backend", step.flags.get("format", default)) != "ctranslate2":
+    if "ctranslate2" not in (getattr(request, "backend", ""), getattr(request, "format", "")):
         return
     if importlib.util.find_spec("ctranslate2") is None:
         raise ConfigError("CTranslate2 is not installed; pip install ctranslate2")
@@ -167,9 +301,8 @@ def check_languages(pipeline: Pipeline, step: Step, configs: Mapping[str, Config
     if step.name not in configs:
         return
     src, tgt = _read_languages(configs[step.name])
-    teacher = step.flags.get("config.plugin.distillation.teacher")
-    if teacher:
-        _compare(find_languages(pipeline, teacher.partition(":")[0], configs), (src, tgt), teacher)
+    for run in list_teachers(pipeline, configs[step.name]):
+        _compare(find_languages(pipeline, run, configs), (src, tgt), run)
     for name, text in list_texts(step.flags):
         maker = pipeline.steps.get(text.partition("}")[0].removeprefix("{"))
         if maker is None or maker.program != "translate":
@@ -179,6 +312,24 @@ def check_languages(pipeline: Pipeline, step: Step, configs: Mapping[str, Config
             wanted = (src, tgt) if name.endswith("tgt") else (tgt, src)
             direction = str(maker.flags.get("direction", ""))
             _compare(find_languages(pipeline, run, configs, direction), wanted, run)
+
+
+def list_teachers(pipeline: Pipeline, config: Config) -> Iterator[str]:
+    """Yields the runs that the loss reads, each as `{STEP}` or its path."""
+    if config.training.loss in CHOICES["training.loss"]:
+        return  # one of t2t's own, which has none
+    from t2t.training.losses import make_loss
+
+    try:
+        teachers = make_loss(config).teachers
+    except (ConfigError, OSError) as error:
+        if str(pipeline.workdir) in str(error):  # it asks for what a step will write
+            return
+        raise
+    runs = {pipeline.find_output(name): f"{{{name}}}" for name in pipeline.steps}
+    for name in teachers:
+        path, _ = split_name(name, "training.loss")
+        yield runs.get(path, str(path))
 
 
 def _compare(found: Languages, wanted: Languages, run: str) -> None:
@@ -205,17 +356,18 @@ def check_disk(pipeline: Pipeline, works: list[Work], configs: Mapping[str, Conf
     ]
     if not known:
         return
-    from t2t.ops.flops import count_parameters
-    from t2t.training.disk_space import count_bytes_per_parameter, count_kept
+    from t2t.training.disk_space import count_kept, estimate_checkpoint
     from t2t.training.run_directory import list_steps
 
-    needed = 0
+    needed, sizes = 0, dict[str, int]()  # by what a checkpoint's size depends on
     for work, config in known:
         run = pipeline.find_output(work.step.name)
         there = 0 if work.is_aside else len(list_steps(run))
-        size = count_bytes_per_parameter(config)
-        size *= count_parameters(config.model, *[config.tokenizer.vocab_size] * 2)
-        needed += max(count_kept(config) - there, 0) * size
+        parts = repr((config.model, config.training, config.tokenizer))
+        if parts not in sizes:
+            with _explain(work.step):
+                sizes[parts] = estimate_checkpoint(config)
+        needed += max(count_kept(config) - there, 0) * sizes[parts]
     if needed > (free := measure_free_space(place)):
         raise ConfigError(
             f"--workdir={workdir} has {show_bytes(free, 3)} free, and the checkpoints of the "

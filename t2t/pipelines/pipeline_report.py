@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from t2t.config.field_types import INPUT
+from t2t.config.fields import FIELD_TYPES
 from t2t.config.measure_names import choose_measure
 from t2t.evaluation.measures import Measure, format_interval, format_score
 from t2t.evaluation.plots import plot_by_speed
@@ -27,14 +29,11 @@ from t2t.evaluation.systems import (
 )
 from t2t.evaluation.verdict import describe_all, list_same
 from t2t.pipelines.records import Work, measure_files
-from t2t.pipelines.steps import Pipeline, Step
+from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, list_texts
 from t2t.runtime.text_tables import format_table, show_bytes
 from t2t.storage.atomic_files import write_file
 from t2t.training.provenance import read_ledger
 
-# Fields in which the seeds of a system may differ: each learns from its own teacher.
-_MAY_DIFFER = ("data.train_src", "data.train_tgt", "tokenizer.path", "training.init_from",
-               "plugin.distillation.teacher")  # fmt: skip
 ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of each pair
 
 
@@ -42,14 +41,11 @@ def write_report(pipeline: Pipeline, works: Mapping[str, Work]) -> str:
     """Writes report.md, report.json and quality.svg; returns the text of report.md."""
     finished = {name: work for name, work in works.items() if work.action == "none"}
     systems, scores, faults = dict[str, System](), dict[str, dict[str, Any]](), list[str]()
+    may_differ = list_fields_of_seeds(pipeline)
     for name, steps in list_systems(finished).items():
         try:
-            system = read_system(
-                ",".join(str(pipeline.find_output(each.name)) for each in steps),
-                "",
-                "",
-                _MAY_DIFFER,
-            )
+            outputs = ",".join(str(pipeline.find_output(each.name)) for each in steps)
+            system = read_system(outputs, "", "", may_differ)
             system = System(name, system.evaluations)
             scores[name] = describe_system(pipeline, finished, system, steps[0])
             systems[name] = system
@@ -81,6 +77,23 @@ def write_report(pipeline: Pipeline, works: Mapping[str, Work]) -> str:
     text = "\n\n".join(parts)
     write_file(pipeline.workdir / "report.md", text + "\n")
     return text
+
+
+def list_fields_of_seeds(pipeline: Pipeline) -> list[str]:
+    """The fields of the config in which seeds may differ: those that take the output of a step.
+
+    Each seed learns from its own teacher.
+    """
+    names = set[str]()
+    for step in pipeline.steps.values():
+        for name, text in list_texts(step.flags):
+            if not pipeline.steps.keys() & {*PLACEHOLDER.findall(text)}:
+                continue
+            if name == "config":  # whose recipe may set any of them
+                names |= {field for field, kind in FIELD_TYPES.items() if INPUT in kind.notes}
+            own = name.removeprefix("config.")  # or a flag that sets a field of its name
+            names |= {own, *(field for field in FIELD_TYPES if field.endswith(f".{own}"))}
+    return sorted(names)
 
 
 def list_systems(finished: Mapping[str, Work]) -> dict[str, list[Step]]:

@@ -1,7 +1,7 @@
 """Records of the steps of a pipeline, and the plan that follows from them.
 
-The key of a step is a hash of its program, flags, recipe and inputs; the input of another step
-counts by that one's key. A record with this key, and the output, mean that the step is finished.
+The key of a step is a hash of its program, flags, recipe and inputs, and of the keys of the steps
+that it needs. A record of the same, and the output, mean that the step is finished.
 """
 
 import dataclasses
@@ -9,24 +9,17 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from t2t.config.fields import ConfigError, flatten
-from t2t.config.recipes import load_recipe
-from t2t.config.variants import import_plugins
+from t2t.config.fields import Config, ConfigError, flatten
 from t2t.evaluation.load_models import identify_code
+from t2t.pipelines.inputs import describe_recipe, hash_inputs, read_step_recipe
 from t2t.pipelines.steps import PROGRAMS, Pipeline, Step
 from t2t.storage.atomic_files import list_files, write_file
-from t2t.storage.file_facts import recall, remember
-from t2t.storage.paths import find_version
-from t2t.training.provenance import hash_code
 
 RECORD = "record.json"
-_FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
-# Of a run that is an input: what changes when it is used, and not by training.
-_OTHERS = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl")
 
 
 @dataclasses.dataclass
@@ -39,6 +32,7 @@ class Record:
     # of each start: begun (date), seconds, core_seconds, status (None: it was cut off)
     starts: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     finished: str = ""  # date
+    failure: str = ""  # why the last start failed
     bytes: int = 0  # of the output
     # the code with which it began; it is no part of the key, which a new version does not change
     code: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -94,27 +88,41 @@ def plan(pipeline: Pipeline) -> dict[str, Work]:
     """
     found: dict[str, Work] = {}
     for step in pipeline.steps.values():
-        keys = {name: found[name].record.key for name in step.needs}
-        facts = _find_facts(pipeline, step, keys, read_record(pipeline.find_folder(step.name)))
-        key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        new = Record(key, facts, code=_find_code(step.program))
-        found[step.name] = find_work(pipeline, step, new)
+        needed = [found[name] for name in step.needs]
+        ready = all(work.action == "none" for work in needed)
+        keys = {work.step.name: work.record.key for work in needed}
+        found[step.name] = plan_step(pipeline, step, keys, ready=ready)
     return found
 
 
-def find_work(pipeline: Pipeline, step: Step, new: Record) -> Work:
-    """Compares the record of a step with the one that it would get now."""
+def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready: bool) -> Work:
+    """Compares the record of a step with the one that it would get now.
+
+    Args:
+        pipeline: the steps.
+        step: one of them.
+        keys: those of the steps that it needs.
+        ready: whether these are finished.
+
+    Raises:
+        ConfigError: as `plan`.
+    """
     old = read_record(pipeline.find_folder(step.name))
+    facts = _find_facts(pipeline, step, keys, old, ready=ready)
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    new = Record(key, facts, code=_find_code(step.program))
     if old is None:
         return Work(step, "run", "not begun", new)
-    if old.key != new.key:
-        return Work(step, "run", "; ".join(_list_changes(old.facts, new.facts)), new, is_aside=True)
+    if changes := [*_list_changes(old.facts, facts)]:
+        return Work(step, "run", "; ".join(changes), new, is_aside=True)
+    new.key = old.key  # what was made of it stays
     if not old.finished:
         resumes = PROGRAMS[step.program].resumes
         if resumes and step.program != "train" and old.code != new.code:  # training decides itself
             reason = "not finished, and t2t or a package has another version"
             return Work(step, "run", reason, new, is_aside=True)
-        return Work(step, "continue" if resumes else "run", "not finished", old)
+        reason = f"failed: {old.failure}" if old.failure else "not finished"
+        return Work(step, "continue" if resumes else "run", reason, old)
     if not (output := pipeline.find_output(step.name)).exists():
         reason = f"{output} is missing"
         return Work(step, "run", reason, dataclasses.replace(old, finished="", code=new.code))
@@ -127,65 +135,44 @@ def _find_code(program: str) -> dict[str, Any]:
 
 
 def _find_facts(
-    pipeline: Pipeline, step: Step, keys: Mapping[str, str], old: Record | None
+    pipeline: Pipeline, step: Step, keys: Mapping[str, str], old: Record | None, *, ready: bool
 ) -> dict[str, Any]:
     """Returns all that the output of a step depends on, as JSON reads it back."""
-    facts: dict[str, Any] = {"program": step.program, "flags": dict(step.flags), "steps": keys}
-    recipe = str(step.flags.get("config", ""))
-    known = recipe and "{" not in recipe  # else it may read a run that is not there yet
-    facts["recipe"] = flatten(load_recipe(recipe)) if known else {}
-    facts["inputs"] = {
-        f"{name}={path}": _hash_input(path, pipeline.workdir / _FACTS)
-        for name, path in step.list_inputs(facts["recipe"])
-    } | _hash_plugins(step.list_plugins(facts["recipe"]), old)
+    recipe = read_step_recipe(pipeline, step, ready=ready)
+    facts = {
+        "program": step.program,
+        "flags": dict(step.flags),
+        "steps": keys,
+        "recipe": describe_recipe(step, recipe),
+        "inputs": hash_inputs(pipeline, step, recipe, old.facts.get("inputs", {}) if old else {}),
+    }
     copied: dict[str, Any] = json.loads(json.dumps(facts, default=str))
     return copied
 
 
-def _hash_plugins(modules: Iterable[str], old: Record | None) -> dict[str, str]:
-    """The SHA-256 of each plugin's source; of one that is not here that of the record."""
-    found = {}
-    for name in modules:
-        try:
-            import_plugins([name])
-            found[f"plugins={name}"] = hash_code([name], ())
-        except ConfigError:  # the checks refuse it if the step has to run
-            found[f"plugins={name}"] = old.facts["inputs"].get(f"plugins={name}", "") if old else ""
-    return found
-
-
-def _hash_input(path: Path, facts: Path) -> str:
-    """The SHA-256 of a file, or of all files in a folder but those of `_OTHERS`."""
-    if path.is_dir():
-        inner = sorted(each for each in path.rglob("*") if each.is_file())
-        parts = [(each.relative_to(path), each) for each in inner]
-        lines = [
-            f"{name} {_hash_input(p, facts)}"
-            for name, p in parts
-            if name.parts[0] not in _OTHERS and "__pycache__" not in name.parts
-        ]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    if known := recall(facts, path):
-        return str(known["sha256"])
-    version = find_version(path)
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if facts.parent.exists():
-        remember(facts, path, {"sha256": digest}, version)
-    return digest
-
-
 def _list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a line for each fact that differs."""
-    if old["program"] != new["program"]:
-        yield f"program: {old['program']} -> {new['program']}"
-    for section, words in (("steps", "step {} changed"), ("inputs", "{} changed")):
-        before, after = old.get(section, {}), new.get(section, {})
-        names = [name for name in after if before.get(name) != after[name]]
-        yield from (words.format(name) for name in names)
-    for section in ("flags", "recipe"):
-        before, after = old.get(section, {}), new.get(section, {})
+    """Yields a line for each fact that differs.
+
+    A field of the config that is newer than the record had its default.
+    """
+    if old.get("program") != new["program"]:
+        yield f"program: {old.get('program')} -> {new['program']}"
+    for section, words in (("steps", "step {} {}"), ("inputs", "{} {}")):
+        before, after = old.get(section, {}), new[section]
+        for name in dict.fromkeys([*before, *after]):
+            if before.get(name) != after.get(name):
+                yield words.format(name, "changed" if name in after else "is no longer read")
+    defaults = _find_defaults() if old.get("recipe") else {}
+    for section, unset in (("flags", {}), ("recipe", defaults)):
+        before, after = unset | old.get(section, {}), new[section]
         for name in dict.fromkeys([*before, *after]):
             if before.get(name) != after.get(name):
                 shown = "--" * (section == "flags")
                 yield f"{shown}{name}: {before.get(name)} -> {after.get(name)}"
+
+
+@functools.cache
+def _find_defaults() -> dict[str, Any]:
+    """The defaults of the config's fields, as JSON reads them back."""
+    copied: dict[str, Any] = json.loads(json.dumps(flatten(Config())))
+    return copied

@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.pipelines.records import RECORD, Record, Work, find_work, measure_files
+from t2t.pipelines.records import RECORD, Record, Work, measure_files, plan_step
 from t2t.pipelines.steps import OLD, PROGRAMS, Pipeline
 from t2t.runtime.child_programs import find_reason, start_program, stop_programs
 from t2t.runtime.command_line import INTERRUPTED
@@ -55,7 +56,7 @@ class Runner:
     """Runs a number of workers, each with its share of the cores and GPUs."""
 
     def __init__(self, pipeline: Pipeline, works: Mapping[str, Work], workers: int):
-        self._pipeline, self._works, self._workers = pipeline, works, workers
+        self._pipeline, self._works, self._workers = pipeline, dict(works), workers
         self._running: list[subprocess.Popen[bytes]] = []
         self._finished = {name for name, work in works.items() if work.action == "none"}
         self.failures: dict[str, str] = {}  # why steps failed, by name
@@ -105,12 +106,23 @@ class Runner:
     def _run(self, name: str, worker: int) -> Iterator[None]:
         """Yields while the program of a step works; another process may have finished the step."""
         with lock(self._pipeline.workdir, name) as descriptor:
-            planned = self._works[name]
-            work = find_work(self._pipeline, planned.step, planned.record)
+            try:
+                work = self._plan(name)
+            except ConfigError as error:  # an input is gone
+                self.failures[name] = str(error)
+                _log.info("%s failed: %s", name, error)
+                return
             if work.action != "none":
                 yield from self._run_program(work, worker, descriptor)
         if name not in self.failures:
             self._finished.add(name)
+
+    def _plan(self, name: str) -> Work:
+        """Plans a step anew, whose recipe may now read what the steps before have written."""
+        step = self._pipeline.steps[name]
+        keys = {each: self._works[each].record.key for each in step.needs}
+        self._works[name] = plan_step(self._pipeline, step, keys, ready=True)
+        return self._works[name]
 
     def _run_program(self, work: Work, worker: int, lock: int) -> Iterator[None]:
         """Does the same; the program inherits the descriptor of the step's lock."""
@@ -123,6 +135,7 @@ class Runner:
         if not PROGRAMS[step.program].resumes:
             _empty(folder)
         record.command = self._pipeline.make_command(step)
+        record.failure = ""
         record.starts.append({"begun": _now(), "seconds": 0.0, "core_seconds": 0.0, "status": None})
         record.write(folder)
         _log.info("%s: t2t.%s (%s), log: %s", step.name, step.program, work.reason, folder / LOG)
@@ -145,6 +158,7 @@ class Runner:
             reason = find_reason(status, (folder / LOG).read_bytes()[offset:])
             self.was_stopped |= status == INTERRUPTED
             self.failures[step.name] = reason
+            record.failure = "" if status in (INTERRUPTED, -signal.SIGTERM) else reason
             ended = "was stopped" if status == INTERRUPTED else "failed"
             _log.info("%s %s: %s", step.name, ended, reason)
         else:

@@ -6,8 +6,11 @@ inputs from outside.
 """
 
 import dataclasses
+import functools
 import glob
+import importlib
 import inspect
+import os
 import re
 import runpy
 import sys
@@ -21,9 +24,10 @@ from typing import Any, NamedTuple
 from absl.flags import BooleanParser
 
 from t2t.config.field_types import FieldType
-from t2t.config.fields import ConfigError, Fields, explain_attribute, show
+from t2t.config.fields import FIELD_TYPES, ConfigError, Fields, explain_attribute, show
 from t2t.config.files import check_type
 from t2t.config.recipes import find_recipe
+from t2t.config.requests import Flag, Request, find_request, list_flags
 
 
 class Program(NamedTuple):
@@ -47,16 +51,7 @@ PROGRAMS = {
 OLD = "old"  # the folder of what changed steps had written
 _TAKEN = (OLD, "lock", "report.md", "report.json", "quality.svg")  # in the folder of the steps
 
-# Flags whose values are files, or folders, on whose content a step depends.
-_SPLITS = ("train", "validation", "test")
-_OF_CONFIG = [f"data.{split}_{side}" for split in _SPLITS for side in ("src", "tgt")]
-_OF_CONFIG += ["tokenizer.path", "training.init_from", "plugin.distillation.teacher"]
-_OF_CONFIG += ["data.hf_files", "data.hf_name", "data.directory"]
-_INPUTS = {f"config.{name}" for name in _OF_CONFIG}
-_INPUTS |= {"src", "tgt", "ref", "input", "prefixes", "n_best_list", "hypotheses", "segments"}
-_INPUTS |= {"workdir", "source", "tokenizer", "scores", "init_from", "metricx", "segment_scores"}
-_NAMED = ("config.data.hf_files", "segment_scores")  # whose values are NAME=FILE
-_PLACEHOLDER = re.compile(r"{(\w[^{}]*)}")
+PLACEHOLDER = re.compile(r"{(\w[^{}]*)}")
 _LANGUAGES = ("src", "tgt", "pair")  # placeholders of data.directions
 # How a text becomes a setting of a recipe, by its type.
 _READERS: dict[type, Callable[[str], Any]] = {
@@ -79,56 +74,51 @@ class Step(Fields):
     @property
     def needs(self) -> list[str]:
         """The names of the steps whose outputs this one reads."""
-        found = (name for _, text in list_texts(self.flags) for name in _PLACEHOLDER.findall(text))
+        found = (name for _, text in list_texts(self.flags) for name in PLACEHOLDER.findall(text))
         return [name for name in dict.fromkeys(found) if name not in _LANGUAGES]
 
-    def list_inputs(self, recipe: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
-        """Yields flag and path of each input from outside, also of those that its recipe names.
 
-        Raises:
-            ConfigError: there is no such file or folder.
-        """
-        fields = {f"config.{name}": value for name, value in recipe.items()} | dict(self.flags)
-        sources = str(fields.get("config.data.source"))
-        for name, given in list_texts(fields):
-            text = given.partition("=")[2] if name in _NAMED else given
-            if name not in _INPUTS or not text or _PLACEHOLDER.search(text):
-                continue
-            if name == "config.data.hf_name" and not Path(text).expanduser().exists():
-                continue  # it is on the Hub
-            if name == "config.data.directory" and "tfds" in sources:
-                continue  # TFDS writes there
-            for each in [text] if Path(text).exists() else text.split(","):
-                if not re.match("hf:|gs://", each):
-                    yield from ((name, path) for path in self._find_input(name, each))
+@functools.cache
+def find_program(name: str) -> type[Request]:
+    """The request of a program of t2t."""
+    # By name, since programs are above this layer; they import the library when they run.
+    kind = find_request(importlib.import_module(f"t2t.{name}").main)
+    assert kind is not None
+    return kind
 
-    def list_plugins(self, recipe: Mapping[str, Any]) -> Iterator[str]:
-        """Yields the modules of plugins of the config and of the program."""
-        for name, text in list_texts({"config.plugins": recipe.get("plugins"), **self.flags}):
-            if name in ("config.plugins", "plugins"):
-                yield from filter(None, text.split(","))
 
-    def _find_input(self, name: str, text: str) -> list[Path]:
+@functools.cache
+def find_flags(program: str) -> dict[str, Flag]:
+    """The flags of a program, and those that override fields of a config, by their names."""
+    own = {flag.name: flag for flag in list_flags(find_program(program)) if flag.name}
+    return {f"config.{name}": Flag(kind=kind) for name, kind in FIELD_TYPES.items()} | own
+
+
+def _is_joined(flag: Flag) -> bool:
+    """Returns whether a flag is a list with commas."""
+    kinds = flag.kind.plain, *typing.get_args(flag.kind.plain)  # such as a list, or None
+    return not flag.is_repeated and any(typing.get_origin(each) is tuple for each in kinds)
+
+
+def find_paths(text: str) -> list[Path]:
+    """The files and folders of a path, which may be a pattern; none if there is no such path."""
+    if not text:
+        return []
+    try:
         path = Path(text).expanduser().absolute()
-        found = [path]
-        if name == "input":  # which may be a pattern
-            found = [Path(each) for each in sorted(glob.glob(str(path)))]  # noqa: PTH207
-        elif not path.exists() and ":" in text:  # RUN:CHECKPOINT
-            found = [Path(str(path).rpartition(":")[0])]
-        if not found or not found[0].exists():
-            raise ConfigError(
-                f"step {self.name}: --{name}={text} does not exist; name a file or folder, or "
-                "the output of another step by {NAME}"
-            )
-        return found
+        if path.exists():
+            return [path]
+        return [*map(Path, sorted(glob.glob(str(path))))]  # noqa: PTH207
+    except (OSError, RuntimeError, ValueError):  # too long; no such user; a zero byte
+        return []
 
 
 def list_texts(flags: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields flag and value of each text; of a tuple each value."""
+    """Yields flag and value of each text, or path; of a tuple each value."""
     for name, given in flags.items():
         for value in given if isinstance(given, tuple | list) else (given,):
-            if isinstance(value, str):
-                yield name, value
+            if isinstance(value, str | os.PathLike):
+                yield name, os.fspath(value)
 
 
 class Pipeline:
@@ -147,10 +137,11 @@ class Pipeline:
             _check_step(step, named)
             named[step.name] = step
         for step in steps:
+            _check_braces(step)
             if unknown := [name for name in step.needs if name not in named]:
                 raise ConfigError(
                     f"step {step.name} needs {{{unknown[0]}}}, which is no step; the steps are "
-                    f"{', '.join(named)}"
+                    f"{', '.join(named)}, and no other value can have braces"
                 )
         try:
             order = [*TopologicalSorter({s.name: s.needs for s in steps}).static_order()]
@@ -195,11 +186,11 @@ class Pipeline:
         def replace(value: Any) -> Any:
             if isinstance(value, tuple | list):
                 return tuple(map(replace, value))
-            if not isinstance(value, str):
+            if not isinstance(value, str | os.PathLike):
                 return value
-            return _PLACEHOLDER.sub(
+            return PLACEHOLDER.sub(
                 lambda found: found[0] if found[1] in _LANGUAGES
-                else str(self.find_output(found[1])), value,
+                else str(self.find_output(found[1])), os.fspath(value),
             )  # fmt: skip
 
         flags = {name: replace(value) for name, value in step.flags.items()}
@@ -207,16 +198,23 @@ class Pipeline:
             flags[flag] = str(self.find_output(step.name))
         return flags
 
-    def make_command(self, step: Step) -> list[str]:
-        """Returns the command line of a step."""
-        flags = []
+    def list_arguments(self, step: Step) -> Iterator[tuple[str, str]]:
+        """Yields flag and text of each argument of a step's command."""
+        known = find_flags(step.program)
         for name, given in self.resolve(step).items():
             several = isinstance(given, tuple | list)
             for value in (given or ("",)) if several else (given,):
-                # The config reads each value of a tuple as Python.
-                is_python = given and several and name.startswith("config.")
-                shown = repr(value) if is_python else value
-                flags.append(f"--{name}={shown}")
+                text = str(value)
+                if several and given and name.startswith("config."):
+                    text = repr(value)  # the config reads each value of a tuple as Python
+                elif "," in text and name in known and _is_joined(known[name]):
+                    # The name of a file is one value of a list, which commas would take apart.
+                    text = '"{}"'.format(text.replace('"', '""')) if find_paths(text) else text
+                yield name, text
+
+    def make_command(self, step: Step) -> list[str]:
+        """Returns the command line of a step."""
+        flags = [f"--{name}={text}" for name, text in self.list_arguments(step)]
         return [sys.executable, "-m", f"t2t.{step.program}", *flags]
 
 
@@ -243,6 +241,18 @@ def _check_step(step: Step, known: Mapping[str, Step]) -> None:
             f"step {step.name}: leave out --{flag}, which the pipeline chooses; others read it as "
             f"{{{step.name}}}"
         )
+
+
+def _check_braces(step: Step) -> None:
+    """Refuses a path with braces, which would be taken for the output of a step."""
+    for name, text in list_texts(step.flags):
+        for found in PLACEHOLDER.finditer(text):
+            path = text[: found.end()] + text[found.end() :].partition("/")[0]
+            if path != found[0] and any(map(find_paths, (path, path.partition("=")[2]))):
+                raise ConfigError(
+                    f"step {step.name}: --{name}={text}: {path} has braces, which stand for the "
+                    "output of a step, and a path cannot have them; rename it, or link to it"
+                )
 
 
 def read_steps(recipe: str, settings: Sequence[str]) -> list[Step]:
@@ -288,16 +298,22 @@ def _read_settings(signature: inspect.Signature, settings: Sequence[str]) -> dic
     return given
 
 
-def _read_setting(shown: str, text: str, kind: Any) -> Any:
+def _read_setting(shown: str, text: str, hint: Any) -> Any:
     """Returns a setting with the type of its parameter; `shown` is how it was given."""
+    kind = FieldType.of(hint)
     for plain, read in _READERS.items():
         try:
-            if kind in (plain, plain | None):
-                return None if kind != plain and text == "None" else read(text)
-            if kind == GenericAlias(tuple, (plain, ...)):
-                return tuple(map(read, filter(None, text.split(","))))
+            if kind.plain in (plain, plain | None):
+                value = None if kind.plain != plain and text == "None" else read(text)
+            elif kind.plain == GenericAlias(tuple, (plain, ...)):
+                value = tuple(map(read, filter(None, text.split(","))))
+            else:
+                continue
         except ValueError:
-            raise ConfigError(f"{shown}: the value must be of type {FieldType.of(kind)}") from None
+            raise ConfigError(f"{shown}: the value must be of type {kind}") from None
+        for fault in kind.list_faults(value):
+            raise ConfigError(f"{shown}: the value {fault}")
+        return value
     raise ConfigError(
         f"{shown}: the recipe gives this parameter no type that a setting can have; annotate it "
         f"with {', '.join(each.__name__ for each in _READERS)}, one of these with | None, or a "

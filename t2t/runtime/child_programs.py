@@ -83,7 +83,8 @@ def stop_programs(processes: Collection[subprocess.Popen[bytes]]) -> None:
 def find_reason(status: int, output: bytes) -> str:
     """Returns the signal that killed a process, else its last exception or last line."""
     if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
+        names = {each.value: each.name for each in signal.Signals}
+        return f"killed by {names.get(-status, f'signal {-status}')}"  # real-time ones have no name
     text = output.decode(errors="replace")
     lines = [line.strip() for line in re.split(r"[\r\n]", text) if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]

@@ -28,6 +28,7 @@ from t2t.sweeps.sweep_directory import (
 )
 from t2t.sweeps.sweep_rows import SweepRun, count_flops
 from t2t.training.early_stopping import STOPPED_EARLY
+from t2t.training.provenance import list_changed
 from t2t.training.run_directory import RunError, read_metrics
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,13 @@ def sweep(
     chosen = runs if index is None else [runs[index]]
     with lock_sweep(workdir, shared=index is not None) as lock:
         open_sweep(workdir, runs, programs.protocol)
+        for run in chosen:
+            if run.score.exists() and (names := list_changed(run.workdir, run.config.plugins)):
+                _log.warning(
+                    "%s: its plugins have changed since it was trained (%s), so its score is of "
+                    "other code than those of new rows; to train it again, remove %s",
+                    run.name, ", ".join(names), run.workdir,
+                )  # fmt: skip
         _log.info("the output of each run is in %s/RUN/output.log", workdir)
         with explain_write_errors(RunError, workdir, "the same command continues"):
             Scheduler(programs, workers, lock).work(chosen)

@@ -11,7 +11,6 @@ any time.
 import contextlib
 import dataclasses
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -27,7 +26,7 @@ from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.locks import LockedError, lock_update
 from t2t.sweeps.sweep_rows import SweepRun
 from t2t.training.run_directory import RunError, lock
-from t2t.training.run_names import CHECKPOINT_NAMES, CHECKPOINT_PATTERN
+from t2t.training.run_names import check_checkpoint
 
 # Config fields that may change when a sweep continues: locations and devices.
 LOCATION_FIELDS = ("mesh.", "data.directory", "data.cache_directory")
@@ -53,15 +52,10 @@ def check_protocol(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> No
         _check_objective(protocol, run, runs[0])
         checkpoint = run.row.checkpoint or protocol.checkpoint
         for each in checkpoint.split(","):
-            if not re.fullmatch(CHECKPOINT_PATTERN, each):
-                raise ConfigError(
-                    f"{run.name}: checkpoint {each!r} is unknown; use {CHECKPOINT_NAMES}"
-                )
-            if each.startswith("ema") and not run.config.training.ema_decay:
-                raise ConfigError(
-                    f"{run.name}: checkpoint {each!r} needs training.ema_decay; set it, for "
-                    "example to 0.999, or score another checkpoint"
-                )
+            try:
+                check_checkpoint(each, run.config)
+            except ConfigError as error:
+                raise ConfigError(f"{run.name}: {error}") from None
         data = choose_direction(run.config.data, protocol.direction)
         if is_text_alone(data):
             continue

@@ -295,12 +295,16 @@ def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
     own = "".join(f" ({other}: {', '.join(names[other])})" for other in others)
     evaluations = [each for system in systems.values() for each in system.evaluations]
     dates = sorted(each.date[:10] for each in evaluations)
-    codes = {each.passport.code.get("t2t") for each in evaluations}
+    codes: dict[str, set[str]] = {}  # of t2t, and of the same plugins
+    for passport in (each.passport for each in evaluations):
+        codes.setdefault("t2t", set()).add(str(passport.code.get("t2t")))
+        codes.setdefault(str(passport.config.get("plugins")), set()).add(str(passport.code))
+    count = max(map(len, codes.values()))
     return [
         f"Scored on the {first.passport.data['split']} split, checkpoint {checkpoint}{own}, "
         f"{first.result['num_sentences']} sentences. {measure}: {definition}",
         f"Scores were saved from {dates[0]} to {dates[-1]}"
-        f"{f' by {len(codes)} versions of the code' * (len(codes) > 1)}.",
+        f"{f' by {count} versions of the code' * (count > 1)}.",
     ]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
@@ -16,6 +15,7 @@ from t2t.model.interface import Params, name_leaves
 from t2t.runtime.signals import hold_signals
 from t2t.storage.atomic_files import measure_free_space, require_space
 from t2t.training.checkpoint import rank_steps
+from t2t.training.disk_space import measure_checkpoint
 from t2t.training.old_checkpoints import find_layout, from_old, to_old
 from t2t.training.optimizer import Optimizer
 from t2t.training.run_directory import (
@@ -35,7 +35,7 @@ class Checkpoints:
         """Opens `workdir`/checkpoints; `list_scored_measures` has read their validation scores."""
         self.workdir = workdir
         self._config = config
-        self._evaluation_params = optimizer.evaluation_params
+        self._optimizer, self._evaluation_params = optimizer, optimizer.evaluation_params
         self._manager = ocp.CheckpointManager(
             workdir.absolute() / "checkpoints",
             options=ocp.CheckpointManagerOptions(
@@ -134,9 +134,7 @@ class Checkpoints:
 
     def check_space(self, state: TrainState) -> int:
         """Returns the bytes of a checkpoint; raises `RunError` if the disk has less space."""
-        evaluated = state.params if self._evaluation_params else None
-        held = state.params, evaluated, state.opt_state, state.ema
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
+        needed = measure_checkpoint(state, self._optimizer)
         if measure_free_space(self.workdir) < needed:
             self.finish()  # when the write under way ends, Orbax deletes old checkpoints
         try:

@@ -1,15 +1,20 @@
 """The disk space that the checkpoints of a run need."""
 
+import functools
 import logging
 import math
 from pathlib import Path
 
+import jax
+
 from t2t.config.fields import Config
+from t2t.ops.build_model import describe_model
 from t2t.runtime.distributed import is_first
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import measure_free_space
-from t2t.training.optimizer import make_optimizer
+from t2t.training.optimizer import Optimizer, make_optimizer
 from t2t.training.run_directory import list_steps
+from t2t.training.state import TrainState, init_training
 
 _log = logging.getLogger(__name__)
 
@@ -26,16 +31,23 @@ def describe_checkpoints(config: Config, size: int) -> str:
     return f"{count} checkpoints of {show_bytes(size, 3)}, {show_bytes(count * size, 3)}"
 
 
-def count_bytes_per_parameter(config: Config) -> int:
-    """Returns the bytes of a checkpoint for each parameter, all in float32.
+def estimate_checkpoint(config: Config) -> int:
+    """Returns the bytes of a checkpoint of a model with `tokenizer.vocab_size` sub-words a side.
 
-    They are the parameter, two values of the optimiser's state (as Adam's moments), the moving
-    average if it is on, and the evaluation parameter if the optimiser has one of its own. It is
-    more than a parameter in `training.frozen` has.
+    Raises:
+        ConfigError: a pattern of `training.frozen` or `training.rate_factors` has no effect.
     """
-    is_averaged = bool(config.training.ema_decay)
-    is_apart = make_optimizer(config).evaluation_params is not None
-    return 12 + 4 * is_averaged + 4 * is_apart
+    optimizer = make_optimizer(config)
+    _, params = describe_model(config.model, *[config.tokenizer.vocab_size] * 2)
+    state = jax.eval_shape(functools.partial(init_training, config, optimizer), params)
+    return measure_checkpoint(state, optimizer)
+
+
+def measure_checkpoint(state: TrainState, optimizer: Optimizer) -> int:
+    """Returns the bytes of a checkpoint; the arrays of the state may be `jax.ShapeDtypeStruct`."""
+    evaluated = state.params if optimizer.evaluation_params else None
+    held = state.params, evaluated, state.opt_state, state.ema
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(held))
 
 
 def warn_of_missing_space(workdir: Path, config: Config, size: int) -> None:

@@ -4,8 +4,8 @@ A line records what determines the results: the command, config fields that are 
 revision of the code, hashes of texts and vocabulary, versions of packages, and the devices.
 
 `RUN/plugins/` has the source of the run's plugins, which are modules of the user's that register
-variants (t2t/config/variants.py): those that the config names, and all modules of a package that it
-names; not what they import.
+variants (t2t/config/variants.py): those that the config names, all modules of a package that it
+names, and the user's own modules that these import.
 """
 
 import contextlib
@@ -37,6 +37,7 @@ from t2t.model.interface import Params
 from t2t.ops.select_kernels import choose_policy, describe_kernels
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import explain_write_errors, list_files, write_file
+from t2t.training.own_sources import hash_sources, read_sources
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -223,7 +224,7 @@ def find_commit() -> dict[str, Any]:
 
 
 def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
-    """Returns a SHA-256 of names and contents of modules of t2t, and of plugins.
+    """Returns a SHA-256 of names and contents of modules of t2t, and of `read_sources(plugins)`.
 
     It includes files that git does not track. It is the same in a checkout and in an installation
     of it. `parts` are files and folders of the checkout.
@@ -236,12 +237,7 @@ def hash_code(plugins: Sequence[str] = (), parts: Sequence[str] = _CODE) -> str:
         for place in places
         for path in ([place] if place.suffix == ".py" else place.rglob("*.py"))
     )
-    digest = hashlib.sha256()
-    sources = {name: path.read_bytes() for name, path in files} | read_sources(plugins)
-    for name, content in sources.items():
-        digest.update(f"{name} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
+    return hash_sources({name: path.read_bytes() for name, path in files} | read_sources(plugins))
 
 
 def hash_params(params: Params) -> str:
@@ -309,26 +305,6 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.rstrip("\n")
 
 
-def read_sources(plugins: Sequence[str]) -> dict[str, bytes]:
-    """Returns the source of the imported plugins by its path below a folder of PYTHONPATH.
-
-    A module without a file, such as one of a notebook, has none.
-    """
-    sources = {}
-    for name in plugins:
-        file = getattr(sys.modules[name], "__file__", None)
-        if not file:
-            continue
-        path, stem = Path(file), name.replace(".", "/")
-        if path.name == "__init__.py":
-            for each in sorted(path.parent.rglob("*.py")):
-                relative = each.relative_to(path.parent).as_posix()
-                sources[f"{stem}/{relative}"] = each.read_bytes()
-        else:
-            sources[f"{stem}.py"] = path.read_bytes()
-    return sources
-
-
 def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
     """Writes the plugins' source to the run directory, in place of an earlier one.
 
@@ -345,11 +321,18 @@ def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
 
 def check_plugins(workdir: Path, plugins: Sequence[str]) -> None:
     """Warns of plugins that differ from those that the run was last trained with."""
-    for name, content in read_sources(plugins).items():
-        path = workdir / COPIES / name
-        if path.exists() and path.read_bytes() != content:
-            _log.warning(
-                "plugins: %s is not the source that %s was trained with, so results may differ; to "
-                "use the run's own, leave --plugins out and add --trust_plugins",
-                name, workdir,
-            )  # fmt: skip
+    for name in list_changed(workdir, plugins):
+        _log.warning(
+            "plugins: %s is not the source that %s was trained with, so results may differ; to use "
+            "the run's own, leave --plugins out and add --trust_plugins",
+            name, workdir,
+        )  # fmt: skip
+
+
+def list_changed(workdir: Path, plugins: Sequence[str]) -> list[str]:
+    """Returns the files of plugins that differ from those that the run was last trained with."""
+    return [
+        name
+        for name, source in read_sources(plugins).items()
+        if (copy := workdir / COPIES / name).exists() and copy.read_bytes() != source
+    ]

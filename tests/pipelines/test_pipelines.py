@@ -1,21 +1,28 @@
 """What runs when, with programs that take no time, and what is refused before any runs."""
 
 import json
+import logging
 import os
 import re
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from t2t.api import run_pipeline
+from t2t.config import variants
 from t2t.config.fields import ConfigError
+from t2t.decoding.bulk import Bulk
+from t2t.pipeline import PipelineRequest, main
 from t2t.pipelines import checks
-from t2t.pipelines.records import RECORD, plan
+from t2t.pipelines.pipeline_report import write_report
+from t2t.pipelines.records import RECORD, Record, Work, plan
 from t2t.pipelines.runner import Runner, lock
 from t2t.pipelines.steps import Pipeline, Step, read_steps
+from t2t.runtime.child_programs import find_reason
 from t2t.storage import locks
 from tests.evaluation.saved_evaluations import (
     REFERENCES,
@@ -80,6 +87,13 @@ def test_a_changed_step_runs_again_with_what_depends_on_it(tmp_path: Path) -> No
     reasons = [planned[name].reason for name in ("teacher", "translated", "student")]
     assert reasons == ["finished", f"input={text} changed", "step translated changed"]
     assert run(make_steps(text, beam=1), work) == ("translated student ", {})
+    (tmp_path / "text.en").touch()
+    pattern = {"workdir": "{teacher}", "input": f"{text}*"}
+    steps = [Step("teacher", "train", TRAIN), Step("translated", "translate", pattern)]
+    run(steps, tmp_path / "pattern")
+    (tmp_path / "text.en").unlink()
+    planned = plan(ShortPrograms(steps, tmp_path / "pattern"))
+    assert planned["translated"].reason == f"input={text}.en is no longer read"
     (work / "student" / "model").unlink()
     planned = plan(ShortPrograms(make_steps(text, beam=1, steps=6), work))
     assert planned["teacher"].reason == "--config.training.steps: 5 -> 6"
@@ -93,6 +107,9 @@ def test_a_failed_step_keeps_only_its_dependants_from_running(tmp_path: Path) ->
     ran, failures = run(steps, tmp_path, workers=2)
     assert {*ran.split()} == {"other", "teacher", "translated"}
     assert failures == {"translated": "no space"}
+    report = run_pipeline.report(ShortPrograms(steps, tmp_path))
+    assert re.search(r"\| translated \| translate +\| failed: no space +\|", report)
+    assert re.search(r"\| student +\| export +\| not begun +\|", report)
     record = json.loads((tmp_path / "translated" / RECORD).read_text())
     assert (record["finished"], record["starts"][0]["status"]) == ("", 2)
     assert run(make_steps(text), tmp_path)[0] == "translated student "
@@ -125,6 +142,22 @@ def test_what_was_cut_off_continues_if_its_program_can(
     assert (tmp_path / "old" / "a.1" / "part").exists() == (updated and not is_kept)
 
 
+def test_the_reason_of_a_failure_stands_below_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    pipeline = ShortPrograms([Step("a", "train", TRAIN | {"fail": True})], tmp_path)
+    monkeypatch.setattr(run_pipeline, "open_pipeline", lambda *_: pipeline)
+    monkeypatch.setattr(run_pipeline, "check", lambda *_: None)
+    assert main(PipelineRequest(recipe="recipe.py", workdir=tmp_path)) == 1
+    assert caplog.messages[-1] == "step a failed: no space"
+
+
+@pytest.mark.parametrize(("signal", "name"), [(9, "SIGKILL"), (40, "signal 40")])
+def test_a_signal_that_killed_a_step_is_named(signal: int, name: str) -> None:
+    assert find_reason(-signal, b"") == f"killed by {name}"
+
+
 def test_a_stopped_step_keeps_its_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sleep = time.sleep
 
@@ -154,31 +187,134 @@ def test_a_step_is_run_by_one_pipeline_at_a_time(
     assert (tmp_path / "ran").read_text() == "a "
 
 
+RECIPE_OF_ITS_OWN = """
+from t2t.config import *
+import helper
+def get_config(run=''):
+    return Config()
+"""
+OPEN_RECIPE = """
+from t2t.config import *
+from t2t.config.open_numbers import OPEN, OpenConfig
+class Own(OpenConfig):
+    def fit(self, choices):
+        choices.choose("training.steps", {})
+def get_config():
+    return Own(training=TrainingConfig(steps=OPEN))
+"""
+OPTIONS = """
+import dataclasses
+from t2t.config import *
+from t2t.config.variants import register
+import helper
+@register("plugin", "mine")
+@dataclasses.dataclass
+class Options(PluginOptions):
+    teacher: str = option("TMP/default", "")
+    texts: tuple[str, ...] = option((), "")
+"""
+PLUGIN = {"config.plugins": "options"}
+
+
 @pytest.mark.parametrize(
-    ("flag", "value"),
+    ("flags", "file", "decides"),
     [
-        ("config.data.hf_files", "train={}/file"),
-        ("segment_scores", "mine={}/file"),
-        ("metricx", "{}"),
-        ("config.plugins", "file"),
+        ({"config": "TMP/recipe.py:{a}"}, "recipe.py", True),
+        ({"config": "TMP/recipe.py:{a}"}, "helper.py", True),
+        ({"config": "TMP/recipe.py"}, "helper.py", True),
+        ({"config": "TMP/open.py"}, "open.py", True),
+        ({"workdir": "{a},TMP/run"}, "run/config.json", True),
+        ({"workdir": "TMP/run"}, "run/evaluations/test.json", False),
+        ({"metricx": "TMP/run"}, "run/checkpoints/1/params", True),
+        ({"src": Path("TMP/file")}, "file", True),
+        ({"input": "TMP/fi*"}, "file", True),
+        ({"scores": ("{a}", "TMP/file")}, "file", True),
+        ({"segment_scores": ("mine=TMP/file",)}, "file", True),
+        ({"save_params": "TMP/run"}, "run/config.json", False),
+        ({"config.data.hf_files": "train=TMP/file"}, "file", True),
+        ({"config.data.hf_name": "TMP/corpus"}, "corpus/text", True),
+        ({"config.data.directory": "TMP/corpus"}, "linked/text", True),
+        ({"config.data.directory": "TMP/corpus"}, "corpus/evaluations/text", True),
+        ({"config.data.directory": "TMP/corpus"}, "corpus/__pycache__/text", False),
+        ({"config.data.directory": "TMP"}, "work/a/output.log", False),
+        ({"config.data.train_src": ("TMP/train.{src}",), "config.data.directions": ("en-de",)},
+         "train.en", True),
+        ({"config.data.cache_directory": "TMP/corpus"}, "corpus/text", False),
+        ({"config.plugins": "helper"}, "helper.py", True),
+        (PLUGIN, "helper.py", True),
+        (PLUGIN, "default", True),
+        (PLUGIN | {"config.plugin.mine.teacher": "TMP/run:ema"}, "run/config.json", True),
+        (PLUGIN | {"config.plugin.mine.texts": ("{a}/x", "TMP/file")}, "file", True),
     ],
-)
+)  # fmt: skip
 def test_a_step_depends_on_the_content_of_its_inputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, value: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: dict[str, Any],
+    file: str,
+    decides: bool,
 ) -> None:
+    texts = {
+        file: "", "recipe.py": RECIPE_OF_ITS_OWN, "open.py": OPEN_RECIPE, "options.py": OPTIONS,
+        "helper.py": "X = 1", "run/config.json": "{}", "run/checkpoints/1/params": "",
+        "linked/text": "", "corpus/text": "", "default": "", "file": "", "train.en": "",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text.replace("TMP", str(tmp_path)) or "X = 2\n")
+    (tmp_path / "corpus" / "part").symlink_to(tmp_path / "linked")
+    (tmp_path / "linked" / "again").symlink_to(tmp_path / "corpus")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "file", raising=False)
-    steps = [Step("a", "evaluate", {flag: value.format(tmp_path)})]
-    pipeline = Pipeline(steps, tmp_path / "work")
-    name = "file.py" if "plugins" in flag else "file"
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.setattr(variants, "_registered", {})
+
+    def place(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(place, value))
+        return type(value)(str(value).replace("TMP", str(tmp_path)))
+
+    step = Step("b", "evaluate", {name: place(value) for name, value in flags.items()})
+    pipeline = Pipeline([Step("a", "train", TRAIN), step], tmp_path / "work")
+    (tmp_path / "work").mkdir(exist_ok=True)
     keys = list[str]()
-    for number, text in enumerate("112"):
-        (tmp_path / name).write_text(text)
-        os.utime(tmp_path / name, (number, number))  # another time, however fast the machine is
-        (tmp_path / "__pycache__").mkdir(exist_ok=True)
-        (tmp_path / "__pycache__" / "file.pyc").write_text(str(len(keys)))
-        keys.append(plan(pipeline)["a"].record.key)
-    assert keys[0] == keys[1] != keys[2]
+    content = (tmp_path / file).read_text()
+    for number, text in enumerate((content, content, f"{content}\n# another text")):
+        (tmp_path / file).write_text(text)
+        os.utime(tmp_path / file, (number, number))  # another time, however fast the machine is
+        keys.append(plan(pipeline)["b"].record.key)
+    assert keys[0] == keys[1]
+    assert (keys[1] != keys[2]) == decides
+
+
+def test_files_that_a_recipe_reads_from_a_run_count_once_the_run_is_there(tmp_path: Path) -> None:
+    (text := tmp_path / "text").write_text("a\n")
+    (recipe := tmp_path / "recipe.py").write_text(
+        "from pathlib import Path\nfrom t2t.config import *\n"
+        "def get_config(run):\n"
+        f"    return Config(data=DataConfig(train_src=('{text}', Path(run).read_text() and run)))\n"
+    )
+    steps = [Step("a", "train", TRAIN), Step("b", "train", {"config": f"{recipe}:{{a}}"})]
+    work = tmp_path / "work"
+    assert run(steps, work)[0] == "a b "
+    assert run(steps, work)[0] == ""
+    (work / "a" / "run").unlink()
+    assert run(steps, work)[0] == "a "
+    text.write_text("b\n")
+    [a, b] = plan(ShortPrograms(steps, work)).values()
+    assert (a.reason, b.reason) == ("finished", f"config.data.train_src={text} changed")
+
+
+def test_what_is_finished_stays_so_when_the_config_gets_another_field(tmp_path: Path) -> None:
+    steps = [Step("a", "train", TRAIN), Step("b", "export", {"workdir": "{a}"})]
+    run(steps, tmp_path)
+    record = json.loads((path := tmp_path / "a" / RECORD).read_text())
+    default = record["facts"]["recipe"].pop("data.noise_density")
+    path.write_text(json.dumps(record))
+    assert run(steps, tmp_path) == ("", {})
+    record["facts"]["recipe"]["data.noise_density"] = 0.3  # the default of an earlier version
+    path.write_text(json.dumps(record))
+    planned = plan(Pipeline(steps, tmp_path))
+    assert planned["a"].reason == f"data.noise_density: 0.3 -> {default}"
 
 
 def test_a_report_needs_no_undamaged_files(tmp_path: Path) -> None:
@@ -207,11 +343,35 @@ def test_a_report_shows_scores_of_lower_cased_text_by_measures_of_it(tmp_path: P
     assert re.search(rf"\| b +\| +{bleu} +\| \[.*\] +\| +{chrf} \|", report)
 
 
+def test_seeds_of_a_system_may_differ_in_what_they_read_of_other_steps(tmp_path: Path) -> None:
+    steps = [Step("t", "train", TRAIN)]
+    for seed in (0, 1):
+        own = {"config.plugin.mine.teacher": "{t}"}
+        steps.append(Step(f"a{seed}", "train", TRAIN | own))
+        steps.append(Step(f"b{seed}", "evaluate", {"workdir": f"{{a{seed}}}"}, system="mine"))
+    pipeline = ShortPrograms(steps, tmp_path)
+    works = {step.name: Work(step, "none", "", Record("", {})) for step in steps}
+    for field, found in (("plugin.mine.teacher", "| mine"), ("model.d_ff", "No scores of mine")):
+        for seed in (0, 1):
+            config = {"seed": seed, field: seed}
+            saved = save(tmp_path / f"a{seed}", spoil(7 + seed), name="scores", config=config)
+            (tmp_path / f"b{seed}").mkdir(exist_ok=True)
+            for path in saved.path.parent.iterdir():
+                path.replace(tmp_path / f"b{seed}" / path.name)
+        assert found in write_report(pipeline, works)
+
+
 def check(steps: list[Step], workdir: Path, *only: str) -> None:
     pipeline = Pipeline(steps, workdir)
     checks.check(pipeline, plan(pipeline), only)
 
 
+def use(program: str, **flags: Any) -> list[Step]:
+    """A training, and a program that uses its run."""
+    return [Step("a", "train", TRAIN), Step("b", program, {"workdir": "{a}"} | flags)]
+
+
+TAUGHT = TRAIN | {"config.plugins": "examples.distillation", "config.training.loss": "distillation"}
 WRONG: dict[str, tuple[list[Step], str]] = {
     "itself": ([Step("a", "train", {"init_from": "{a}"})], "in a circle: a -> a; let one"),
     "types": ([Step("a", "evaluate", {}, against="b")], "a: against='b' is not of type"),  # type: ignore[arg-type]
@@ -251,6 +411,60 @@ WRONG: dict[str, tuple[list[Step], str]] = {
         "b: .*position='alibi'",
     ),
     "config": ([Step("a", "train", {"config": "no.py"})], "config=no.py is no file"),
+    "text_none": (use("export", quantization=None), "b: flag --quantization=None: value should"),
+    "text": (use("translate", tokens=True), "b: --tokens: no such field"),
+    "checkpoint": (use("export", checkpoint="emaa"), "b: checkpoint 'emaa' is unknown; use last"),
+    "no_checkpoint": (use("score", tgt="{a}/x", checkpoint=""), "b: checkpoint '' is unknown"),
+    "ema": (use("evaluate", checkpoint="last,ema"), "b: checkpoint 'ema' needs training.ema"),
+    "average": (use("evaluate", checkpoint="avg:9"), "b: checkpoint 'avg:9' needs as many .* 3: "),
+    "unwritten": (use("evaluate", checkpoint="333"), "b: checkpoint '333' is of a step without"),
+    "imported": (
+        [Step("a", "import_model", {"source": "hf:x/y"}), Step("b", "export", {"workdir": "{a}"})],
+        "b: checkpoint 'best': the imported model a has only last",
+    ),
+    "teacher": (
+        [Step("a", "train", TRAIN), Step("b", "train", TAUGHT | {
+            "config.plugin.distillation.teacher": "{a}:emaa"})],
+        "b: checkpoint 'emaa' is unknown",
+    ),
+    "no_teacher": ([Step("b", "train", TAUGHT)], "b: plugin.distillation.teacher is empty"),
+    "initial": (
+        [Step("a", "train", TRAIN), Step("b", "train", TRAIN | {"init_from": "{a}:ema"})],
+        "b: checkpoint 'ema' needs",
+    ),
+    "beam": (use("translate", input="{a}/x", beam_size=0), "b: decoding.beam_size=0 must be pos"),
+    "alpha": (use("evaluate", alpha=float("nan")), "b: decoding.alpha=nan must not be negative"),
+    "search": (use("evaluate", beam_size=1, mbr="chrf"), "b: decoding.mbr='chrf' chooses among"),
+    "search_of_import": (
+        [Step("a", "import_model", {"source": "hf:x/y"}),
+         Step("b", "translate", {"workdir": "{a}", "input": "{a}/x", "checkpoint": "last",
+                             "num_samples": -3})],
+        "b: decoding.num_samples=-3 must be positive",
+    ),
+    "rule": (use("evaluate", share=2), "b: --share: no such field"),
+    "share": (use("score", tgt="{a}/x", share=2.0), "b: --share=2.0 must lie in"),
+    "weights": (use("translate", input="{a}/x", weights=(1.0, 2.0)), "b: 2 weights for 1 models"),
+    "precision": (use("evaluate", compute_type="int8"), "b: --compute_type=int8 is for --backend"),
+    "direction": (use("evaluate", direction="en-fr"), "b: --direction=en-fr: this run translates"),
+    "measure": (use("evaluate", measures="blue"), "b: measure blue is unknown"),
+    "split": (
+        [Step("a", "train", TRAIN | {
+            "config.data.source": "text", "config.data.train_src": ("{c}/train.src",),
+            "config.data.train_tgt": ("{c}/train.tgt",)}),
+         Step("b", "evaluate", {"workdir": "{a}", "split": "test"}),
+         Step("c", "write_pairs", TRAIN)],
+        "b: --split=test: its run names no files of this split; it has train",
+    ),
+    "corpus": ([Step("a", "train", TRAIN | {"config.data.tgt_language": "xx"})], "between two of"),
+    "open": (
+        [Step("a", "train", {"config": "configs/text.py", "config.training.learning_rate": -1.0})],
+        "a: training.learning_rate=-1.0 must be positive",
+    ),
+    "unread": (
+        [Step("a", "train", TRAIN), Step("b", "train", {
+            "config": "configs/fine_tune.py:{a}", "config.model.d_mod": 1})],
+        "b: model.d_mod=.*: no such field",
+    ),
     "languages": (
         [
             Step("teacher", "train", TRAIN),
@@ -267,7 +481,11 @@ WRONG: dict[str, tuple[list[Step], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_pipeline_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+def test_a_wrong_pipeline_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # Another test may have imported it, and removed what it registered.
+    monkeypatch.delitem(sys.modules, "examples.distillation", raising=False)
     steps, message = WRONG[name]
     with pytest.raises(ConfigError, match=message) as error:
         check(steps, tmp_path)
@@ -283,6 +501,10 @@ def test_a_wrong_pipeline_is_refused_in_one_line(tmp_path: Path, name: str) -> N
     ("recipe", "settings", "message"),
     [
         ("", ["seeds=x"], "--set=seeds=x: the value must be of type"),
+        ("", ["seeds="], "--set=seeds=: the value must name one seed or more"),
+        ("", ["samples=0"], "--set=samples=0: the value must be positive"),
+        ("", ["alpha=nan"], "--set=alpha=nan: the value must not be negative"),
+        ("", ["languages=ende"], "--set=languages=ende: the value must be SOURCE-TARGET"),
         ("", ["seed=1"], "--set=seed=1: write NAME=VALUE; the recipe's names are text, languages"),
         ("no.py", [], "--recipe=no.py is no file; name one such as"),
         ("def get_steps(x: int): return 1", [], "the recipe asks for x; add --set=x=VALUE"),
@@ -302,6 +524,30 @@ def test_a_wrong_recipe_is_refused_in_one_line(
         path = str(tmp_path / "recipe.py")
     with pytest.raises(ConfigError, match=re.escape(message)):
         read_steps(path, settings)
+
+
+@pytest.mark.parametrize("folder", ["t{0}x", "{a}t", "x/t{b.c}"])
+def test_a_path_with_braces_is_named_as_such(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    (text := tmp_path / folder / "text").touch()
+    step = Step("a", "translate", {"workdir": "run", "input": str(text)})
+    with pytest.raises(
+        ConfigError, match=f"a: --input=.*: {re.escape(f'{tmp_path}/{folder}')} has"
+    ):
+        Pipeline([step], tmp_path)
+    with pytest.raises(ConfigError, match="has braces, which stand for steps; choose another"):
+        run_pipeline.open_pipeline("configs/pipelines/distil.py", [], tmp_path / folder)
+
+
+@pytest.mark.parametrize("name", ["a,b", 'a,"b"', "a b", "{", "a=b", "a:b"])
+def test_the_name_of_a_file_is_one_value(tmp_path: Path, name: str) -> None:
+    (text := tmp_path / name).touch()
+    flags = {"workdir": "{a}", "input": str(text), "checkpoint": "last"}
+    pipeline = Pipeline([Step("a", "train", TRAIN), Step("b", "translate", flags)], tmp_path / "w")
+    request = checks.check_flags(pipeline, pipeline.steps["b"])
+    assert isinstance(request, Bulk)
+    assert request.input == (str(text),)
+    checks.check(pipeline, plan(pipeline))
 
 
 def test_a_full_disk_is_noticed_before_the_first_step(
@@ -374,6 +620,10 @@ def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
     ):
         with pytest.raises(ConfigError, match=re.escape(message)):
             run_pipeline.submit(pipeline, command, [])
-    (tmp_path / "sbatch").write_text("#!/bin/sh\n[ $2 = --job-name=a ] && echo 7\n")
+    for printed in ("", "Submitted batch job", "7 8"):
+        (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{printed}'\n")
+        with pytest.raises(ConfigError, match=re.escape(f"printed {printed!r} and no job id")):
+            run_pipeline.submit(pipeline, "sbatch", [])
+    (tmp_path / "sbatch").write_text("#!/bin/sh\n[ $2 = --job-name=a ] && echo '7;cluster'\n")
     with pytest.raises(ConfigError, match=r"failed \(see above\); cancel .* submitted: 7 \(a\)"):
         run_pipeline.submit(pipeline, "sbatch", [])

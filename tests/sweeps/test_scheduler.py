@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from t2t.config.fields import Config, ConfigError
-from t2t.config.files import override, save_config
+from t2t.config.files import complete_options, override, save_config
 from t2t.runtime.child_programs import assign_resources, find_gpus, uses_tpu
 from t2t.storage.atomic_files import make_folder
 from t2t.sweeps.scheduler import Programs, RunProgress, sweep
 from t2t.sweeps.sweep_directory import EvaluationProtocol
 from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
 from t2t.training.early_stopping import STOPPED_EARLY
+from t2t.training.provenance import save_plugins
 from tests.evaluation.saved_evaluations import save, spoil
 
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("small", {"model.d_ff": 8})]
@@ -163,6 +164,27 @@ def test_finished_rows_are_skipped_and_failed_ones_tried_again(
     work(tmp_path, runs, base="exit('again')", small="exit('again')")
     assert all(run.score.exists() for run in runs)
     assert not any(run.failure.exists() for run in runs)
+
+
+def test_a_finished_row_whose_plugin_has_changed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    (tmp_path / "sweep_plugin.py").write_text("import sweep_helper\n")
+    (helper := tmp_path / "sweep_helper.py").write_text("x = 1\n")
+    save(tmp_path / "scored", spoil(8), name="sweep")
+    runs, _ = make_runs(complete_options(Config(plugins=("sweep_plugin",))), ROWS[:1], tmp_path)
+    make_folder(runs[0].workdir)
+    save_plugins(runs[0].workdir, ["sweep_plugin"])
+    assert work(tmp_path, runs)
+    work(tmp_path, runs)
+    assert caplog.text == ""
+    helper.write_text("x = 2\n")
+    work(tmp_path, runs)
+    assert (
+        "base-seed0: its plugins have changed since it was trained (sweep_helper.py)" in caplog.text
+    )
 
 
 @pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM] * 2], ids=["^C", "TERM"])

@@ -293,3 +293,42 @@ def test_source_of_plugins_is_kept_and_whoever_reads_the_run_notices_an_edit(
     assert after["versions"] == before["versions"]
     assert after["code"]["t2t"] == before["code"]["t2t"]
     assert after["code"]["plugins"] != before["code"]["plugins"]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "source", "helper"),
+    [
+        ("plugin", "import one", "one.py"),
+        ("plugin", "import parts.one as x", "parts/one.py"),  # without an __init__.py
+        ("plugin", "def later():\n    from parts.deep.one import x", "parts/deep/one.py"),
+        ("plugin", "from parts import *", "parts/one.py"),
+        ("plugin", "import importlib\nimportlib.import_module('one')", "one.py"),
+        ("own.plugin", "import importlib as i\ni.import_module('.one', __package__)", "own/one.py"),
+        ("plugin", "import second", "one.py"),  # which the second one imports
+        ("own.plugin", "from . import one", "own/one.py"),
+        ("own.inner.plugin", "from ..one import x", "own/one.py"),
+        ("own.plugin", "", "own/__init__.py"),
+        ("own", "", "own/any/one.py"),
+    ],
+)
+def test_the_code_of_a_plugin_includes_the_users_modules_that_it_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plugin: str, source: str, helper: str
+) -> None:
+    path = f"{plugin.replace('.', '/')}{'/__init__' * (plugin == 'own')}.py"
+    files = {path: f"{source}\n", "second.py": "import one\n", helper: "x = 1\n"}
+    site, other = "site-packages/installed.py", "no_import.py"
+    files[path] += "import json, installed, t2t.config.fields\n"
+    for name, text in (files | {site: "", other: ""}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    monkeypatch.syspath_prepend(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "modules", dict(sys.modules))
+        import_plugins([plugin])
+        code = hash_code([plugin])
+        for name in (site, other):
+            (tmp_path / name).write_text("y = 2\n")
+        assert hash_code([plugin]) == code
+        (tmp_path / helper).write_text("x = 2\n")
+        assert hash_code([plugin]) != code

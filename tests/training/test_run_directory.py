@@ -11,14 +11,20 @@ from typing import Any
 import jax
 import pytest
 
-from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
+from t2t.config.fields import CheckpointConfig, Config, ModelConfig, TrainingConfig
 from t2t.config.files import save_config
 from t2t.training.checkpoint import restore_params
 from t2t.training.checkpoint_manager import Checkpoints
-from t2t.training.disk_space import count_bytes_per_parameter, find_missing_space
+from t2t.training.disk_space import (
+    estimate_checkpoint,
+    find_missing_space,
+    measure_checkpoint,
+)
 from t2t.training.early_stopping import StopRequest, read_stop_request, record_stop, request_stop
+from t2t.training.optimizer import make_optimizer
 from t2t.training.resume import keep_source, open_run
 from t2t.training.run_directory import RunError, list_steps, lock_run
+from t2t.training.state import init_state
 from tests import tiny_training
 from tests.full_disk import full_disk
 from tests.training.toy_run import (
@@ -234,15 +240,28 @@ def test_space_is_missing_for_checkpoints_that_are_not_there(
     assert missing == (count * 12 * 10**6 - 1000 if count else 0)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.9])
-def test_checkpoint_holds_so_many_bytes_a_parameter(decay: float) -> None:
-    config = Config(training=TrainingConfig(ema_decay=decay))
-    state = make_state(10, averaged=bool(decay))
+@pytest.mark.parametrize(
+    ("training", "bytes_per_parameter"),
+    [
+        ({}, 12),
+        ({"ema_decay": 0.9}, 16),
+        ({"optimizer": "muon"}, 8),  # and little for what is no matrix
+        ({"optimizer": "schedule_free_adamw", "schedule": "constant"}, 16),
+    ],
+    ids=str,
+)
+def test_bytes_of_a_checkpoint_are_known_before_there_is_one(
+    training: dict[str, Any], bytes_per_parameter: int
+) -> None:
+    model = ModelConfig(num_layers=1, d_model=32, d_ff=64, num_heads=2)
+    config = Config(model=model, training=TrainingConfig(**training))
+    config.tokenizer.vocab_size = 40
+    estimated = estimate_checkpoint(config)
+    optimizer = make_optimizer(config)
+    _, state = init_state(config, optimizer, 40, 40)
+    assert measure_checkpoint(state, optimizer) == estimated
     count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-    held = state.params, state.opt_state, state.ema
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
-    wanted = count_bytes_per_parameter(config) * count
-    assert size == pytest.approx(wanted, abs=16)  # and counters
+    assert estimated / count == pytest.approx(bytes_per_parameter, rel=0.1)
 
 
 def test_empty_file_is_a_request(tmp_path: Path) -> None:

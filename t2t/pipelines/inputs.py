@@ -1,0 +1,202 @@
+"""What a step depends on from outside: files, folders and runs that it names, and the user's code.
+
+What a flag or a field of the config names is known by its type. Any other text that is the path of
+a file or folder counts, too, such as an option of a plugin.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from t2t.config.field_types import INPUT, LOCAL, WRITTEN
+from t2t.config.fields import Config, ConfigError, DataConfig, flatten
+from t2t.config.open_numbers import OpenConfig
+from t2t.config.recipes import RECIPES, find_recipe, load_recipe
+from t2t.config.requests import RUN
+from t2t.config.variants import find_options, import_plugins, list_options
+from t2t.data.directions import list_directions
+from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, find_flags, find_paths, list_texts
+from t2t.storage.file_facts import recall, remember
+from t2t.storage.paths import find_version
+from t2t.training.own_sources import hash_sources, read_imports, read_sources
+
+_FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
+# Of a run that is an input: what changes when it is used, and not by training.
+_OTHERS = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl", "stop.json")
+
+
+def read_step_recipe(pipeline: Pipeline, step: Step, *, ready: bool) -> Config | None:
+    """The recipe of a step; None if it has none, or one that asks for runs which are not `ready`.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    recipe = str(pipeline.resolve(step).get("config", ""))
+    if not recipe or (_asks_for_steps(step) and not ready):
+        return None
+    try:
+        return load_recipe(recipe)
+    except (OSError, LookupError, ArithmeticError) as error:  # of a run without what it looks for
+        raise ConfigError(f"config={recipe}: {type(error).__name__}: {error}") from None
+
+
+def _asks_for_steps(step: Step) -> bool:
+    return bool(PLACEHOLDER.search(str(step.flags.get("config", ""))))
+
+
+def describe_recipe(step: Step, recipe: Config | None) -> dict[str, Any]:
+    """The values of a recipe, as far as they do not follow from other steps."""
+    return {} if recipe is None or _asks_for_steps(step) else flatten(recipe)
+
+
+def hash_inputs(
+    pipeline: Pipeline, step: Step, recipe: Config | None, old: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns the SHA-256 of each input of a step, by "flag=path".
+
+    `old` are those of its record, which count for what cannot be read now: the inputs that a recipe
+    names whose runs are not there, and plugins.
+
+    Raises:
+        ConfigError: there is no such file or folder.
+    """
+    values = {f"config.{name}": value for name, value in flatten(recipe).items()} if recipe else {}
+    found = dict[str, str]() if recipe or not _asks_for_steps(step) else dict(old)
+    modules = [*_list_plugins(values | dict(step.flags))]
+    for name in modules:
+        key = f"plugins={name}"
+        try:
+            import_plugins([name])
+            found[key] = hash_sources(read_sources([name]))
+        except ConfigError:  # the checks refuse it if the step has to run
+            found[key] = old.get(key, "")
+    own = {
+        f"config.plugin.{name}.{option}": default
+        for name in list_options(modules)
+        if (kind := find_options(name))
+        for option, default in vars(kind()).items()
+    }
+    found |= _hash_recipe(step, recipe)
+    for name, path in list_inputs(pipeline, step, own | values | dict(step.flags)):
+        found[f"{name}={path}"] = _hash_path(path, pipeline.workdir)
+    return found
+
+
+def _list_plugins(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the modules of plugins of the config and of the program."""
+    for name, text in list_texts(fields):
+        if name in ("config.plugins", "plugins"):
+            yield from filter(None, text.split(","))
+
+
+def _hash_recipe(step: Step, recipe: Config | None) -> dict[str, str]:
+    """The hash of a recipe's source, as far as its values are not known, and of what it imports.
+
+    They are not if it is asked for a run of the pipeline, or chooses some when its text is there.
+    """
+    flag = str(step.flags.get("config", ""))
+    path = Path(find_recipe(flag).partition(":")[0])
+    if not path.is_file():
+        return {}
+    sources = {}
+    if _asks_for_steps(step) or isinstance(recipe, OpenConfig):
+        sources = {"": path.read_bytes()} | read_imports(path)
+    elif RECIPES not in path.parents:
+        sources = read_imports(path)
+    return {f"config={flag}": hash_sources(sources)} if sources else {}
+
+
+def list_inputs(
+    pipeline: Pipeline, step: Step, fields: Mapping[str, Any]
+) -> Iterator[tuple[str, Path]]:
+    """Yields flag and path of each file or folder from outside.
+
+    Raises:
+        ConfigError: there is no such file or folder.
+    """
+    known, texts = find_flags(step.program), [*list_texts(fields)]
+    directions = tuple(text for name, text in texts if name == "config.data.directions")
+    outputs = [pipeline.find_folder(name) for name in step.needs]  # which a recipe may name
+    for name, text in texts:
+        notes = known[name].kind.notes if name in known else ()
+        by_tfds = name == "config.data.directory" and "tfds" in str(
+            fields.get("config.data.source")
+        )
+        if WRITTEN in notes or by_tfds:
+            continue
+        required = INPUT in notes or RUN in notes
+        may_be = required or LOCAL in notes or name.startswith("config.plugin.") or "/" in text
+        # Of a recipe what it is asked for.
+        path_text = text.partition(":")[2] if name == "config" else text
+        for each in _fill_languages(path_text, directions) if may_be else ():
+            for path in _find_inputs(each):
+                if path is None and required:
+                    raise ConfigError(
+                        f"step {step.name}: --{name}={text} does not exist; name a file or folder, "
+                        "or the output of another step by {NAME}"
+                    )
+                if path and not any(map(path.is_relative_to, outputs)):
+                    yield name, path
+
+
+def _fill_languages(text: str, directions: tuple[str, ...]) -> list[str]:
+    """Returns a name of files once for each of data.directions."""
+    data = DataConfig(directions=directions, train_src=(text,))
+    return [name for each in list_directions(data) for name in each.train_src]
+
+
+def _find_inputs(text: str) -> Iterator[Path | None]:
+    """Yields the files and folders that a text names, or None for what is not there.
+
+    It may be a list with commas, in which outputs of steps and names on the Hub do not count.
+    """
+    for part in [text] if find_paths(text) else text.split(","):
+        if part and not (PLACEHOLDER.search(part) or re.match(r"hf:|\w+://", part)):
+            found: list[Path | None] = [*_match(part)]
+            yield from found or [None]
+
+
+def _match(text: str) -> list[Path]:
+    """The files and folders of a name: a path, a pattern, NAME=PATH or RUN:CHECKPOINT."""
+    inner = filter(None, (text.partition("=")[2], text.rpartition(":")[0]))
+    return find_paths(text) or next(filter(None, map(_match, inner)), [])
+
+
+def _hash_path(path: Path, workdir: Path) -> str:
+    """The SHA-256 of a file, or of all files in a folder, whose names count, too."""
+    if path.is_dir():
+        files = ((each.relative_to(path), each) for each in _walk(path, (workdir.resolve(),)))
+        lines = [f"{name} {_hash_file(each, workdir)}" for name, each in files]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return _hash_file(path, workdir)
+
+
+def _walk(folder: Path, left_out: tuple[Path, ...]) -> Iterator[Path]:
+    """Yields the files in a folder and behind its links, but for folders that are left out.
+
+    Those are what the pipeline writes and, behind a link, a folder that the link is in.
+    """
+    real = folder.resolve()
+    if real in left_out:
+        return
+    is_run = (folder / "config.json").is_file()
+    names = ("__pycache__", *(_OTHERS if is_run else ()))
+    for each in sorted(folder.iterdir()):
+        if each.name not in names and each.is_dir():
+            yield from _walk(each, (*left_out, real))
+        elif each.name not in names and each.is_file():
+            yield each
+
+
+def _hash_file(path: Path, workdir: Path) -> str:
+    real, facts = path.resolve(), workdir / _FACTS  # a link may lead elsewhere by now
+    if known := recall(facts, real):
+        return str(known["sha256"])
+    version = find_version(real)
+    with real.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if workdir.exists():
+        remember(facts, real, {"sha256": digest}, version)
+    return digest
