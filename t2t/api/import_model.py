@@ -19,7 +19,13 @@ from t2t.config.requests import make_request
 from t2t.config.rules import validate
 from t2t.interop.foreign_config import START_IDS
 from t2t.interop.foreign_model import ForeignModel, read_model
-from t2t.interop.foreign_search import ForeignSearch, list_unknown, read_search
+from t2t.interop.foreign_search import (
+    GENERATION,
+    ForeignSearch,
+    check_same_ids,
+    list_unknown,
+    read_search,
+)
 from t2t.interop.hugging_face_folder import find_folder, hash_file, open_tensors, read_json
 from t2t.interop.requests import ImportRequest
 from t2t.interop.t5_family import METRICX_ARCHITECTURES
@@ -40,7 +46,6 @@ from t2t.training.provenance import (
 )
 from t2t.training.run_directory import RunError
 
-_GENERATION = "generation_config.json"
 _LONGEST = 512  # sub-words of a source: a longer one is cut into pieces
 _log = logging.getLogger(__name__)
 
@@ -79,11 +84,15 @@ def import_model(source: str, workdir: str | os.PathLike[str], **options: Any) -
     if request.tokenizer:
         vocabulary = find_folder(request.tokenizer, "tokenizer", weights=False)
     model = read_model(vocabulary, values, tensors, request.ignore_fields)
-    has_file = (folder / _GENERATION).exists()
-    given = read_json(folder, _GENERATION) if has_file else values
+    has_file = (folder / GENERATION).exists()
+    given = read_json(folder, GENERATION) if has_file else values
+    if has_file:
+        check_same_ids(folder, values, given)
     rows = model.vocabulary.rows
     start = int(rows.row[START_IDS[model.config.decoder_start]])
-    search = read_search(given, rows, _LONGEST, start, _find_forced(model, request.directions))
+    forced = _find_forced(model, request.directions)
+    file = GENERATION if has_file else "config.json"
+    search = read_search(given, rows, _LONGEST, start, forced, file)
     config = _make_config(model, search, vocabulary)
     config.data.src_language = request.src_language or config.data.src_language
     config.data.tgt_language = request.tgt_language or config.data.tgt_language
@@ -112,9 +121,10 @@ def _list_warnings(
     return [
         *(
             f"{file}: {name}={value!r} is not known and is ignored"
-            for file, fields in (("config.json", model.unknown), (_GENERATION, unknown))
+            for file, fields in (("config.json", model.unknown), (GENERATION, unknown))
             for name, value in fields.items()
         ),
+        *model.warnings,
         *(f"the search of the source: {warning}" for warning in search.warnings),
     ]
 

@@ -21,11 +21,9 @@ from t2t.interop.hugging_face_vocabulary import (
     M2M100_LANGUAGES,
     MBART50_LANGUAGES,
     NO_ROW,
-    Kind,
-    ModelProto,
     Rows,
-    spm,
 )
+from t2t.interop.tokenizer_json import Kind, ModelProto, spm
 
 _RENAMED = re.compile(r"<original \d+: (.*)>", re.DOTALL)  # by earlier imports, from this name
 _TAG = re.compile("<2(.+)>")

@@ -80,6 +80,7 @@ def read_t5_config(given: ForeignConfig, *, own_output: bool) -> tuple[ModelConf
         num_decoder_layers=given.get("num_layers"),
         layer_norm_epsilon=1e-6,
         dropout_rate=0.1,
+        pad_token_id=0,
     )
     given.require("architectures", *_ARCHITECTURES, None)
     if given.get("architectures") == METRICX_ARCHITECTURES:

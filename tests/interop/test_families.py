@@ -15,11 +15,11 @@ from t2t.interop.bart_family import DERIVED
 from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json, write_safetensors
-from t2t.interop.hugging_face_vocabulary import NO_ROW, read_t5
+from t2t.interop.hugging_face_vocabulary import NO_ROW
 from t2t.interop.parameter_map import NEVER
 from t2t.model.interface import Params
 from t2t.model.position import encode_sinusoidal
-from tests.interop.foreign_folders import write_config, write_model, write_t5_model
+from tests.interop.foreign_folders import read_t5, write_config, write_model, write_t5_model
 
 
 def read(
