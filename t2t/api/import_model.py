@@ -23,6 +23,7 @@ from t2t.interop.foreign_search import (
     GENERATION,
     ForeignSearch,
     check_same_ids,
+    list_generation,
     list_unknown,
     read_search,
 )
@@ -101,6 +102,7 @@ def import_model(source: str, workdir: str | os.PathLike[str], **options: Any) -
     for warning in warnings:
         _log.warning("%s", warning)
     origin = _describe_source(request, folder, vocabulary, values)
+    origin["generation"] = given if has_file else list_generation(given)
     origin["warnings"] = warnings
     origin["understood"] = _describe_understood(config, model, search)
     # All devices together hold the parameters, if their number divides d_model.

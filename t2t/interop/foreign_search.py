@@ -5,7 +5,7 @@ the rest. `write_search` writes the search of a run, and names what has no count
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -239,8 +239,20 @@ def list_unknown(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in known and value not in OFF}
 
 
+def list_generation(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of config.json that are those of generation."""
+    names = {*FIELDS, "pad_token_id", "bos_token_id"}
+    return {name: value for name, value in given.items() if name in names and value is not None}
+
+
 def write_search(
-    config: Config, rows: Rows, ids: Mapping[str, Any]
+    config: Config,
+    rows: Rows,
+    ids: Mapping[str, Any],
+    *,
+    forced: Sequence[int] = (),
+    original: Mapping[str, Any] | None = None,
+    ends_forced: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
     """Returns the content of generation_config.json, and notes on what it cannot say.
 
@@ -248,12 +260,34 @@ def write_search(
         config: of the run.
         rows: the ids that are written.
         ids: of the special symbols: pad_token_id, eos_token_id and decoder_start_token_id.
+        forced: ids of the tags with which the outputs of each direction begin.
+        original: the fields from which the run was imported; they go out as they came in, unless
+            the run has another search by now.
+        ends_forced: whether `generate()` of the family ends an output at its limit with EOS.
     """
+    if original and read_search(original, rows, 0).decoding == config.decoding:
+        values, notes = {**ids, **original}, []
+    else:
+        values, notes = _write_strategy(config, rows)
+        values = {**ids, **values}
+        if ends_forced:
+            values["forced_eos_token_id"] = ids["eos_token_id"]
+    name = "forced_bos_token_id"
+    if len({*forced}) == 1:
+        values[name] = forced[0]
+    elif forced and values.get(name) not in forced:
+        notes.append(
+            f"{name} is not written, since the run has several target languages: give generate() "
+            f"the id of the one that you want ({', '.join(map(str, dict.fromkeys(forced)))})"
+        )
+    return values, notes
+
+
+def _write_strategy(config: Config, rows: Rows) -> tuple[dict[str, Any], list[str]]:
+    """The fields that follow from `decoding`."""
     decoding, notes = config.decoding, []
     barred = [int(row) for row in rows.row[[PAD_ID, BOS_ID]] if row != NO_ROW]
     values: dict[str, Any] = {
-        **ids,
-        "forced_eos_token_id": ids["eos_token_id"],
         "bad_words_ids": [[row] for row in barred],
         "max_length": config.data.max_length + decoding.max_extra_length + 1,
         "num_beams": 1 if decoding.strategy == "sampling" else decoding.beam_size,
