@@ -266,12 +266,12 @@ def write_search(
         ends_forced: whether `generate()` of the family ends an output at its limit with EOS.
     """
     if original and read_search(original, rows, 0).decoding == config.decoding:
-        values, notes = {**ids, **original}, []
+        values, notes = dict(original), list[str]()
     else:
         values, notes = _write_strategy(config, rows)
-        values = {**ids, **values}
         if ends_forced:
             values["forced_eos_token_id"] = ids["eos_token_id"]
+    values = {**ids, **values}
     name = "forced_bos_token_id"
     if len({*forced}) == 1:
         values[name] = forced[0]

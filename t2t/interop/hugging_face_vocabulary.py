@@ -193,6 +193,7 @@ def read_marian(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabul
         name: read_sentencepiece(name)
         for name in (settings.folder / "source.spm", settings.folder / "target.spm")
     }
+    check_same_rows(path, ids, settings.folder / "tokenizer.json")
     pad, eos, unk = (_find(ids, name, path) for name in ("<pad>", "</s>", "<unk>"))
     names = _Names(
         ids,
@@ -331,7 +332,7 @@ def read_t5(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
     Raises:
         SourceError: a file is missing or damaged, or does not fit the table.
     """
-    is_generic, file = settings.find_class("T5Tokenizer") in GENERIC, None
+    is_generic, file = settings.is_generic, None
     if (saved := settings.folder / "tokenizer.json").exists():
         file = read_tokenizer_json(saved, is_t5=not is_generic)
     settings.check_class("T5Tokenizer", "T5Tokenizer", "MT5Tokenizer", *GENERIC)
@@ -347,12 +348,14 @@ def read_t5(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
             f"{saved}: pre_tokenizer has Metaspace with prepend_scheme='first', which "
             "SentencePiece does not do after an added token; use this model in transformers"
         )
+    keeps_space = bool(file and is_generic and file.keeps_space)
+    if file and keeps_space and file.strips:
+        added = [each if each.normalized else each._replace(lstrip=True) for each in added]
     start = "<pad>" if "<pad>" in ids else "<s>"
     spare = {*range(vocab_size)} - {*ids.values(), *(each.id for each in added)}
     bos, eos, unk = (_find(ids, name, path) for name in (start, "</s>", "<unk>"))
     names = _Names(ids, (max(spare, default=NO_ROW), bos, eos, unk), added=added)
     several = 0.0 if any(map(_MADLAD_CODE.fullmatch, ids)) else None
-    keeps_space = bool(file and is_generic and file.keeps_space)
     return names.make({path: model}, path, vocab_size, several, keeps_space=keeps_space)
 
 

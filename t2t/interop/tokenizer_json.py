@@ -77,7 +77,8 @@ class TokenizerFile(NamedTuple):
     model: bytes  # of SentencePiece
     rows: dict[str, int]  # by piece
     scheme: str  # "first": only the first word of a text begins with a space
-    keeps_space: bool  # a space before an added token is a piece
+    keeps_space: bool  # a space before an added token is a piece ...
+    strips: bool  # ... unless the token is searched for in raw text
 
 
 class _Part(NamedTuple):
@@ -131,6 +132,8 @@ def read_tokenizer_json(
     try:
         charsmap, spaces = _read_splitting(path, values)
         model, rows = _read_model(path, values, charsmap, is_t5=is_t5)
+        if not (sets_template or is_t5):
+            _check_spaces(path, values["pre_tokenizer"], model)
         _check_decoder(path, values)
         if not sets_template:
             _check_template(path, values["post_processor"], rows)
@@ -141,7 +144,7 @@ def read_tokenizer_json(
     return TokenizerFile(path, model, rows, *spaces)
 
 
-def _read_splitting(path: Path, values: Mapping[str, Any]) -> tuple[bytes, tuple[str, bool]]:
+def _read_splitting(path: Path, values: Mapping[str, Any]) -> tuple[bytes, tuple[str, bool, bool]]:
     """Returns the rules of normalisation, and what the file does to spaces: see `TokenizerFile`."""
     part = _Part(path, "normalizer")
     normalizers = part.list(values["normalizer"], _NORMALIZERS, "normalizers")
@@ -155,14 +158,24 @@ def _read_splitting(path: Path, values: Mapping[str, Any]) -> tuple[bytes, tuple
         case ["WhitespaceSplit", "Metaspace"]:
             keeps_space = False
         case ["Metaspace"] if "Replace" in kinds:
-            keeps_space = not any(each.get("strip_right") for each in normalizers)
+            keeps_space = True
         case ["Metaspace"]:
             raise part.refuse("Metaspace, and normalizer no Replace of several spaces by one")
         case other:
             raise part.refuse(f"{' and '.join(other) or 'nothing'} instead of Metaspace")
-    space = splits[-1]
-    scheme = space.get("prepend_scheme", "always")
-    return base64.b64decode(charsmap or ""), (scheme, keeps_space)
+    scheme = splits[-1].get("prepend_scheme", "always")
+    strips = any(each.get("strip_right") for each in normalizers)
+    return base64.b64decode(charsmap or ""), (scheme, keeps_space, strips)
+
+
+def _check_spaces(path: Path, pre_tokenizer: Any, model: bytes) -> None:
+    """Checks that words end where SentencePiece ends them, also at other spaces than U+0020."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    is_split = "WhitespaceSplit" in str(pre_tokenizer)
+    if is_split and processor.normalize("a\tb\u00a0c\u3000d") != SPACE.join(("", *"abcd")):
+        raise _Part(path, "pre_tokenizer").refuse(
+            "WhitespaceSplit, and normalizer no rules that make spaces of tabs and other spaces"
+        )
 
 
 def _check_decoder(path: Path, values: Mapping[str, Any]) -> None:
@@ -330,8 +343,9 @@ def check_same_rows(path: Path, rows: Mapping[str, int], other: Path) -> None:
     """
     model = read_json(other.parent, other.name).get("model") if other.exists() else None
     vocab = model.get("vocab") if isinstance(model, dict) else None
-    found = vocab.items() if isinstance(vocab, dict) else ()
-    for name, row in found:
+    if isinstance(vocab, list):  # of a Unigram: pieces with their scores
+        vocab = {str(each[0]): row for row, each in enumerate(vocab) if isinstance(each, list)}
+    for name, row in (vocab or {}).items():
         if rows.get(name, row) != row:
             raise explain_difference(path, other, f"{name!r} is {rows[name]} and {row}")
 

@@ -35,7 +35,8 @@ _WITHOUT_EFFECT = """
     truncation truncation_side truncation_strategy stride return_tensors chat_template unk_id
     spaces_between_special_tokens num_madeup_words extra_ids language_codes legacy_behaviour
     src_lang tgt_lang source_lang target_lang added_tokens_decoder auto_map tokenizers_version
-    vocab_size
+    vocab_size source_spm target_spm target_vocab_file merges_file full_tokenizer_file bos_token_id
+    eos_token_id pad_token_id unk_token_id
 """.split()
 # Fields with the only values that change no sub-word.
 _ALLOWED: Mapping[str, tuple[Any, ...]] = {
@@ -89,6 +90,12 @@ class TokenizerSettings(ForeignFields):
         """Returns the name of the class, without "Fast"; `default` is that of `transformers`."""
         found = self._values.get("tokenizer_class") or self._config.get("tokenizer_class")
         return _shorten(found or default)
+
+    @property
+    def is_generic(self) -> bool:
+        """True if the class takes tokenizer.json as it is, which that of umT5 does."""
+        found = self.find_class("")
+        return found in GENERIC or self._config.get("model_type") == "umt5"
 
     def check_class(self, default: str, *allowed: str) -> str:
         """Returns `find_class`, after checking it and what may change the sub-words of any class.
@@ -162,9 +169,17 @@ class TokenizerSettings(ForeignFields):
         return warnings
 
     def count_sentinels(self) -> int:
-        """Returns the number of sentinels that the tokenizer adds to the pieces of its model."""
+        """Returns the number of sentinels that the tokenizer adds to the pieces of its model.
+
+        Raises:
+            SourceError: it is no number, or the list of special tokens has others.
+        """
         self.fill(extra_ids=100)
-        return self.take("extra_ids", int)
+        count = self.take("extra_ids", int)
+        listed = {text for text in self._list_special() if SENTINEL.fullmatch(text)}
+        if len(listed) not in (0, count):
+            raise self.refuse("extra_ids", f"but {len(listed)} are listed; correct it in a copy")
+        return count
 
     def read_added(
         self, known: Mapping[str, int], vocab_size: int, *, is_fast: bool
@@ -226,8 +241,10 @@ class TokenizerSettings(ForeignFields):
                     "normalized": not is_special,
                 },
             )
-        decoder = self._values.get("added_tokens_decoder")
-        for row, entry in (decoder if isinstance(decoder, dict) else {}).items():
+        decoder = self._values.get("added_tokens_decoder") or {}
+        if not isinstance(decoder, dict):
+            raise _damaged(self.folder / _SETTINGS, decoder)
+        for row, entry in decoder.items():
             if not (isinstance(entry, dict) and row.isdecimal()):
                 raise _damaged(self.folder / _SETTINGS, entry)
             yield _SETTINGS, {"id": int(row)} | entry

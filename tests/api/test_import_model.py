@@ -193,6 +193,7 @@ def test_fields_of_generation_go_out_as_they_came_in(
     write_json(source / "generation_config.json", given)
     directions = ["eng_Latn-deu_Latn", "deu_Latn-eng_Latn"]
     ids = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    codes = {}
     for count in (1, 2):
         run, out = tmp_path / f"run{count}", tmp_path / f"out{count}"
         import_model(str(source), run, directions=directions[:count])
