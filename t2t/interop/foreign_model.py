@@ -66,7 +66,7 @@ class ForeignModel(NamedTuple):
     check_derived: Callable[[Tensors], None]
     given: ForeignConfig
     unknown: dict[str, Any]  # fields of config.json that are not known, see `ForeignConfig.finish`
-    warnings: list[str]  # of the tokenizer's settings, see `TokenizerSettings.finish`
+    warnings: list[str]  # of the tokenizer's settings and the weights
     tags_both: bool = False  # each side begins with the tag of its language: data.direction_tags
 
     @property
@@ -155,6 +155,12 @@ def _read_t5(settings: TokenizerSettings, given: ForeignConfig, tensors: Tensors
     scaled = t5_family.scales_output(given)
     unknown = given.finish()
     vocabulary = read_t5(settings, vocab_size)
+    warnings = settings.finish()
+    if t5_family.lacks_output(tensors, given):
+        warnings.append(
+            "config.json: tie_word_embeddings=False, but the weights have no lm_head.weight: the "
+            "table of the embeddings stands for it, as in transformers 5 (4 took random numbers)"
+        )
     config = _fit(config, given, vocabulary, given.get("pad_token_id"))
     return ForeignModel(
         config,
@@ -165,7 +171,7 @@ def _read_t5(settings: TokenizerSettings, given: ForeignConfig, tensors: Tensors
         t5_family.check_derived,
         given,
         unknown,
-        settings.finish(),
+        warnings,
     )
 
 

@@ -167,6 +167,11 @@ def has_own_output(tensors: Tensors) -> bool:
     return not tensors.same(_OUTPUT, _TABLE)
 
 
+def lacks_output(tensors: Tensors, given: ForeignConfig) -> bool:
+    """Returns whether config.json has a table of the output that the weights do not have."""
+    return given.get("tie_word_embeddings") is False and _OUTPUT not in tensors.by_name
+
+
 def scales_output(given: ForeignConfig) -> bool:
     """Returns whether the decoder's output is multiplied by d_model^-0.5: in T5, not in mT5."""
     scales, is_tied = given.get("scale_decoder_outputs"), given.get("tie_word_embeddings")

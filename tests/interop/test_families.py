@@ -152,6 +152,7 @@ def test_one_table_of_t5_serves_all_if_the_output_is_scaled(tmp_path: Path) -> N
     ):
         model, _ = read(tmp_path, tensors | own, scale_decoder_outputs=scaled)
         assert model.config.tie_embeddings == tied
+        assert ["no lm_head.weight" in warning for warning in model.warnings] == [True] * (not own)
 
 
 def test_table_of_t5_has_any_of_its_names(tmp_path: Path) -> None:
