@@ -94,7 +94,7 @@ def import_model(source: str, workdir: str | os.PathLike[str], **options: Any) -
     forced = _find_forced(model, request.directions)
     file = GENERATION if has_file else "config.json"
     search = read_search(given, rows, _LONGEST, start, forced, file)
-    config = _make_config(model, search, vocabulary)
+    config = _make_config(model, search)
     config.data.src_language = request.src_language or config.data.src_language
     config.data.tgt_language = request.tgt_language or config.data.tgt_language
     _set_directions(config, model, request.directions)
@@ -164,8 +164,8 @@ def is_metricx(workdir: Path) -> bool:
     return bool(origin and origin["config"].get("architectures") == METRICX_ARCHITECTURES)
 
 
-def _make_config(model: ForeignModel, search: ForeignSearch, folder: Path) -> Config:
-    """The config of the run; `folder` is that of the tokenizer."""
+def _make_config(model: ForeignModel, search: ForeignSearch) -> Config:
+    """The config of the run."""
     vocabulary = model.vocabulary.vocabulary
     config = Config(model=model.config, decoding=search.decoding)
     config.tokenizer.kind = vocabulary.src.kind
@@ -174,10 +174,7 @@ def _make_config(model: ForeignModel, search: ForeignSearch, folder: Path) -> Co
     config.data.max_length = min(_LONGEST, model.config.position_limit or _LONGEST)
     if model.config.output_bias and not model.has_bias:
         config.training.frozen = ("output_bias",)  # a fine-tuned one could not be exported
-    settings = "tokenizer_config.json"
-    tokenizer = read_json(folder, settings) if (folder / settings).exists() else {}
-    config.data.src_language = str(tokenizer.get("source_lang") or "")
-    config.data.tgt_language = str(tokenizer.get("target_lang") or "")
+    config.data.src_language, config.data.tgt_language = model.own_languages
     return validate(config)
 
 

@@ -67,6 +67,7 @@ class ForeignModel(NamedTuple):
     given: ForeignConfig
     unknown: dict[str, Any]  # fields of config.json that are not known, see `ForeignConfig.finish`
     warnings: list[str]  # of the tokenizer's settings and the weights
+    own_languages: tuple[str, str] = ("", "")  # of source and target, if the tokenizer names them
     tags_both: bool = False  # each side begins with the tag of its language: data.direction_tags
 
     @property
@@ -145,6 +146,7 @@ def _read_bart(
         given,
         unknown,
         settings.finish(),
+        (settings.read_language("source_lang"), settings.read_language("target_lang")),
         tags_both=kind != "marian" and not begins_with_target(settings),
     )
 

@@ -88,7 +88,9 @@ def read_t5_config(given: ForeignConfig, *, own_output: bool) -> tuple[ModelConf
         given.allow("tie_word_embeddings", False)
     given.allow("relative_attention_num_buckets", Relative.buckets)
     given.allow("relative_attention_max_distance", Relative.max_distance)
-    given.ignore("n_positions", "tie_word_embeddings")
+    given.allow("tie_word_embeddings", True, False)
+    given.allow("scale_decoder_outputs", True, False, None)
+    given.ignore("n_positions")
     given.ignore("scalable_attention")  # of umT5, which transformers does not read
     kind = given.translate("feed_forward_proj", {name: name for name in _FEED_FORWARDS})
     activation = kind.rpartition("-")[2]

@@ -168,6 +168,17 @@ class TokenizerSettings(ForeignFields):
                 warnings.append(f"{self.file}: {name}={value!r} {effect}")
         return warnings
 
+    def read_language(self, name: str) -> str:
+        """Returns the code of a language; "" if there is none.
+
+        Raises:
+            SourceError: the field is no text.
+        """
+        code = self.get(name)
+        if not isinstance(code, str | None):
+            raise self.refuse(name, "is no code of a language; correct it in a copy of the file")
+        return code or ""
+
     def count_sentinels(self) -> int:
         """Returns the number of sentinels that the tokenizer adds to the pieces of its model.
 

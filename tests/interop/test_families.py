@@ -91,6 +91,10 @@ def test_tensors_that_are_missing_unknown_or_misshapen_are_named(tmp_path: Path)
         (write_model, "quantization_config", {"quant_method": "bitsandbytes"}),
         (write_model, "auto_map", {"AutoModelForSeq2SeqLM": "modeling_own.Own"}),
         (write_t5_model, "dense_act_fn", "gelu"),
+        (write_t5_model, "tie_word_embeddings", "false"),
+        (write_t5_model, "scale_decoder_outputs", 0),
+        (write_t5_model, "eos_token_id", 2),
+        (write_model, "decoder_start_token_id", True),
     ],
 )
 def test_config_that_is_not_understood_is_refused_by_field(

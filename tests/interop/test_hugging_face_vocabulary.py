@@ -499,3 +499,6 @@ def test_setting_that_nobody_knows_is_refused_if_it_may_change_sub_words(tmp_pat
     write_settings(tmp_path, keep_accents=False, byte_level=True)
     with pytest.raises(SourceError, match="byte_level=True is not understood"):
         TokenizerSettings(tmp_path, {}).finish()
+    write_settings(tmp_path, source_lang=["en"])
+    with pytest.raises(SourceError, match=r"source_lang=\['en'\] is no code of a language"):
+        TokenizerSettings(tmp_path, {}).read_language("source_lang")
