@@ -343,13 +343,13 @@ def read_t5(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
         ids |= {name: row for row, name in enumerate(sentinels, start=len(ids))}
     added += [AddedPiece(name, ids[name]) for name in defined]
     has_added = any(not _is_symbol(each.text) for each in added)
-    if file and file.scheme == "first" and is_generic and has_added:
+    if file and file.spaces.scheme == "first" and is_generic and has_added:
         raise SourceError(
             f"{saved}: pre_tokenizer has Metaspace with prepend_scheme='first', which "
             "SentencePiece does not do after an added token; use this model in transformers"
         )
-    keeps_space = bool(file and is_generic and file.keeps_space)
-    if file and keeps_space and file.strips:
+    keeps_space = bool(file and is_generic and file.spaces.keeps_space)
+    if file and keeps_space and file.spaces.strips:
         added = [each if each.normalized else each._replace(lstrip=True) for each in added]
     start = "<pad>" if "<pad>" in ids else "<s>"
     spare = {*range(vocab_size)} - {*ids.values(), *(each.id for each in added)}

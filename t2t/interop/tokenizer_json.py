@@ -64,10 +64,20 @@ _MODELS: _Known = {
         "end_of_word_suffix": [None, ""],
     },
 }
+# What reading a damaged file raises; SentencePiece raises a RuntimeError.
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
 # `transformers` truncates and pads where its caller asks for it, whatever the file says.
 _PARTS = """
     version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder model
 """.split()
+
+
+class Spaces(NamedTuple):
+    """The places where a `tokenizer.json` has a space, or none, besides those between words."""
+
+    scheme: str  # "first": only the first word of a text begins with one
+    keeps_space: bool  # one before an added token is a piece ...
+    strips: bool  # ... unless the token is searched for in raw text
 
 
 class TokenizerFile(NamedTuple):
@@ -76,9 +86,7 @@ class TokenizerFile(NamedTuple):
     path: Path
     model: bytes  # of SentencePiece
     rows: dict[str, int]  # by piece
-    scheme: str  # "first": only the first word of a text begins with a space
-    keeps_space: bool  # a space before an added token is a piece ...
-    strips: bool  # ... unless the token is searched for in raw text
+    spaces: Spaces
 
 
 class _Part(NamedTuple):
@@ -132,28 +140,29 @@ def read_tokenizer_json(
     try:
         charsmap, spaces = _read_splitting(path, values)
         model, rows = _read_model(path, values, charsmap, is_t5=is_t5)
-        if not (sets_template or is_t5):
-            _check_spaces(path, values["pre_tokenizer"], model)
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        if not (spaces.keeps_space or sets_template or is_t5):
+            _check_spaces(path, processor)
         _check_decoder(path, values)
         if not sets_template:
-            _check_template(path, values["post_processor"], rows)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            _check_template(path, values.get("post_processor"), rows)
+    except _DAMAGE as error:
         if isinstance(error, SourceError):
             raise
         raise SourceError(f"{path} is damaged: {error!r}; download it again") from None
-    return TokenizerFile(path, model, rows, *spaces)
+    return TokenizerFile(path, model, rows, spaces)
 
 
-def _read_splitting(path: Path, values: Mapping[str, Any]) -> tuple[bytes, tuple[str, bool, bool]]:
-    """Returns the rules of normalisation, and what the file does to spaces: see `TokenizerFile`."""
+def _read_splitting(path: Path, values: Mapping[str, Any]) -> tuple[bytes, Spaces]:
+    """Returns the rules of normalisation, and what the file does to spaces."""
     part = _Part(path, "normalizer")
-    normalizers = part.list(values["normalizer"], _NORMALIZERS, "normalizers")
+    normalizers = part.list(values.get("normalizer"), _NORMALIZERS, "normalizers")
     kinds = [each["type"] for each in normalizers]
     if "Precompiled" in kinds[1:]:
         raise part.refuse("Precompiled after another one")
     charsmap = normalizers[0]["precompiled_charsmap"] if kinds[:1] == ["Precompiled"] else ""
     part = _Part(path, "pre_tokenizer")
-    splits = part.list(values["pre_tokenizer"], _PRE_TOKENIZERS, "pretokenizers")
+    splits = part.list(values.get("pre_tokenizer"), _PRE_TOKENIZERS, "pretokenizers")
     match [each["type"] for each in splits]:
         case ["WhitespaceSplit", "Metaspace"]:
             keeps_space = False
@@ -165,14 +174,12 @@ def _read_splitting(path: Path, values: Mapping[str, Any]) -> tuple[bytes, tuple
             raise part.refuse(f"{' and '.join(other) or 'nothing'} instead of Metaspace")
     scheme = splits[-1].get("prepend_scheme", "always")
     strips = any(each.get("strip_right") for each in normalizers)
-    return base64.b64decode(charsmap or ""), (scheme, keeps_space, strips)
+    return base64.b64decode(charsmap or ""), Spaces(scheme, keeps_space, strips)
 
 
-def _check_spaces(path: Path, pre_tokenizer: Any, model: bytes) -> None:
-    """Checks that words end where SentencePiece ends them, also at other spaces than U+0020."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    is_split = "WhitespaceSplit" in str(pre_tokenizer)
-    if is_split and processor.normalize("a\tb\u00a0c\u3000d") != SPACE.join(("", *"abcd")):
+def _check_spaces(path: Path, processor: Any) -> None:
+    """Checks that SentencePiece ends words where WhitespaceSplit does: not at U+0020 alone."""
+    if processor.normalize("a\tb\u00a0c\u3000d") != SPACE.join(("", *"abcd")):
         raise _Part(path, "pre_tokenizer").refuse(
             "WhitespaceSplit, and normalizer no rules that make spaces of tabs and other spaces"
         )
@@ -181,7 +188,7 @@ def _check_spaces(path: Path, pre_tokenizer: Any, model: bytes) -> None:
 def _check_decoder(path: Path, values: Mapping[str, Any]) -> None:
     """Checks that pieces become text as in SentencePiece."""
     part = _Part(path, "decoder")
-    kinds = [each["type"] for each in part.list(values["decoder"], _DECODERS, "decoders")]
+    kinds = [each["type"] for each in part.list(values.get("decoder"), _DECODERS, "decoders")]
     has_bytes = "ByteFallback" in kinds
     found = [kind for kind in kinds if kind != "ByteFallback"]
     if found not in (["Metaspace"], ["Replace", "Fuse", "Strip"]):
@@ -223,7 +230,8 @@ def _read_model(
         unknown = scores[given["unk_id"]][0]
         if unknown != SPECIAL[UNK_ID] and not (is_t5 and given["unk_id"] == 2):
             raise part.refuse(f"unk_id={given['unk_id']!r}, {unknown!r}, not {SPECIAL[UNK_ID]},")
-        control = {token["content"] for token in values["added_tokens"] if token["special"]}
+        added = values.get("added_tokens") or ()
+        control = {token["content"] for token in added if token.get("special")}
     if not all(type(row) is int and row >= 0 for row in rows.values()):
         raise ValueError("an id is not a whole number")
     if not all(math.isfinite(score) for _, score in scores):

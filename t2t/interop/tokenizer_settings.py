@@ -19,6 +19,7 @@ SENTINEL = re.compile(r"<extra_id_\d+>")
 # Classes that take tokenizer.json as it is.
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 SMALL100 = "SMALL100Tokenizer"
+_T5 = {"T5Tokenizer", "MT5Tokenizer", *GENERIC}  # may stand for each other
 _SETTINGS, _SPECIAL, _ADDED = (
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -115,7 +116,7 @@ class TokenizerSettings(ForeignFields):
                 f"{file}: {given}: {f'{does}, ' * bool(does)}not supported; use transformers (the "
                 f"import reads {', '.join(allowed)})"
             )
-        if own and other and _shorten(other) not in allowed:
+        if own and other and _shorten(other) != found and not {found, _shorten(other)} <= _T5:
             raise SourceError(
                 f"{self.folder / _SETTINGS} and config.json disagree: tokenizer_class is {own!r} "
                 f"and {other!r}; correct one of them in a copy"

@@ -275,6 +275,7 @@ def test_t5_may_have_a_bpe_model(tmp_path: Path) -> None:
 
 SPACE: dict[str, Any] = {"type": "Metaspace", "replacement": "\u2581"}
 SPLIT = {"type": "WhitespaceSplit"}
+SEVERAL = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 
 
 def write_t5_json(folder: Path, changes: Mapping[str, Any] = {}, **parts: Any) -> int:
@@ -446,6 +447,28 @@ def test_files_that_disagree_are_refused_by_both_names(tmp_path: Path) -> None:
     settings = TokenizerSettings(tmp_path, {"tokenizer_class": "MBartTokenizer"})
     with pytest.raises(SourceError, match=r"disagree: .* 'T5TokenizerFast' and 'MBartTokenizer'"):
         settings.check_class("T5Tokenizer", "T5Tokenizer")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"normalizer": [{"type": "Precompiled", "precompiled_charsmap": "AAAA"}, SEVERAL]},
+        {"normalizer": [{"type": "Precompiled", "precompiled_charsmap": 5}, SEVERAL]},
+        {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", "high"]]}},
+        {"model": {"type": "Unigram", "unk_id": 9, "vocab": []}},
+        {"model": None},
+        {"added_tokens": [5]},
+        {"added_tokens": {"a": 5}},
+    ],
+)
+def test_damaged_tokenizer_json_is_named(tmp_path: Path, parts: dict[str, Any]) -> None:
+    size = write_t5_json(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    if normalizers := parts.get("normalizer"):
+        parts = {"normalizer": {"type": "Sequence", "normalizers": normalizers}}
+    write_json(path, **json.loads(path.read_text("utf-8")) | parts)
+    with pytest.raises(SourceError, match=r"tokenizer\.json.* is damaged"):
+        read_t5(tmp_path, size + 100)
 
 
 def test_tokenizer_json_beside_an_m2m100_must_have_its_ids(tmp_path: Path) -> None:
