@@ -34,10 +34,11 @@ _MAX_HEADER = 100 * 2**20  # bytes, the limit of the format
 # The first pickle of a file that torch wrote before 1.6.
 _OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _POINTER = b"version https://git-lfs.github.com/spec/"  # the first bytes of a pointer of Git LFS
-# Files of folders whose weights are not read, in the order of their search, with what they are and
-# the remedy.
-_SAVE = "download the original's model.safetensors, or load the model with transformers and use "
-_SAVE += "save_pretrained"
+_SAVE = (
+    "download the original's model.safetensors, or load the model with transformers and use "
+    "save_pretrained"
+)
+# Files with weights that are not read, in the order of the search, with their kind and a remedy.
 _OTHER_WEIGHTS = (
     (
         "adapter_config.json adapter_model.*",
