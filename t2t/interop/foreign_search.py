@@ -265,7 +265,7 @@ def write_search(
             the run has another search by now.
         ends_forced: whether `generate()` of the family ends an output at its limit with EOS.
     """
-    if original and read_search(original, rows, 0).decoding == config.decoding:
+    if original and _is_kept(original, config.decoding, rows):
         values, notes = dict(original), list[str]()
     else:
         values, notes = _write_strategy(config, rows)
@@ -281,6 +281,16 @@ def write_search(
             f"the id of the one that you want ({', '.join(map(str, dict.fromkeys(forced)))})"
         )
     return values, notes
+
+
+def _is_kept(original: Mapping[str, Any], decoding: DecodingConfig, rows: Rows) -> bool:
+    """Returns whether fields still say the search of a run, and `generate()` takes them.
+
+    It refuses to sample at temperature 0, which is greedy search here.
+    """
+    is_greedy = decoding.strategy == "beam" and decoding.beam_size == 1
+    is_taken = not (is_greedy and original.get("do_sample"))
+    return is_taken and read_search(original, rows, 0).decoding == decoding
 
 
 def _write_strategy(config: Config, rows: Rows) -> tuple[dict[str, Any], list[str]]:

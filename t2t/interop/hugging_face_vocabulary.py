@@ -30,6 +30,7 @@ from t2t.interop.tokenizer_json import (
     TokenizerFile,
     check_same_model,
     check_same_rows,
+    read_plain_sentencepiece,
     read_sentencepiece,
     read_tokenizer_json,
     spm,
@@ -298,7 +299,7 @@ def read_mbart(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabula
         model, ids = file.model, file.rows
     else:
         path = settings.folder / "sentencepiece.bpe.model"
-        model = read_sentencepiece(path)
+        model = read_plain_sentencepiece(path)
         pieces = [piece.piece for piece in spm.ModelProto.FromString(model).pieces]
         special = [SPECIAL[id_] for id_ in (BOS_ID, PAD_ID, EOS_ID, UNK_ID)]
         texts = [*special, *pieces[3:], *MBART50_LANGUAGES, "<mask>"]
@@ -365,7 +366,7 @@ def _read_t5_model(
     """Returns the path of the SentencePiece model, the model, rows, and user-defined pieces."""
     if file and not path.exists():
         return file.path, file.model, dict(file.rows), []
-    content = read_sentencepiece(path)
+    content = read_plain_sentencepiece(path)
     pieces = spm.ModelProto.FromString(content).pieces
     own = {piece.piece: row for row, piece in enumerate(pieces)}
     defined = [each.piece for each in pieces if each.type == Kind.USER_DEFINED]

@@ -317,6 +317,28 @@ def read_sentencepiece(path: Path) -> bytes:
     return content
 
 
+def read_plain_sentencepiece(path: Path) -> bytes:
+    """As `read_sentencepiece`, for a class that puts a space before a text, whatever the file says.
+
+    Raises:
+        SourceError: the file is missing or damaged, or does something else to spaces.
+    """
+    content = read_sentencepiece(path)
+    model = spm.ModelProto.FromString(content)
+    rules, suffix = model.normalizer_spec, model.trainer_spec.treat_whitespace_as_suffix
+    for name, value, wanted in (
+        ("add_dummy_prefix", rules.add_dummy_prefix, True),
+        ("remove_extra_whitespaces", rules.remove_extra_whitespaces, True),
+        ("treat_whitespace_as_suffix", suffix, False),
+    ):
+        if value != wanted:
+            raise SourceError(
+                f"{path}: {name}={value} is not supported, since transformers 5 ignores it; use "
+                "this model in transformers"
+            )
+    return content
+
+
 def check_same_model(file: TokenizerFile, other: Path) -> None:
     """Checks that a SentencePiece model has the pieces of a `tokenizer.json`, which may have more.
 

@@ -273,7 +273,8 @@ def _read_piece(path: Path, entry: Any, *, is_fast: bool) -> AddedPiece:
         raise _damaged(path, entry)
     row: Any = entry.get("id")
     text: Any = entry.get("content")
-    flags = [entry.get(flag, False) for flag in ("normalized", *_FLAGS)]
+    flags = [entry.get("normalized", not entry.get("special", False))]
+    flags += [entry.get(flag, False) for flag in _FLAGS]
     is_known = entry.keys() <= {"id", "content", "normalized", "__type", *_FLAGS}
     is_whole = type(row) is int and row >= 0 and isinstance(text, str)
     if not (is_whole and is_known and all(isinstance(flag, bool) for flag in flags)):

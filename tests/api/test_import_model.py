@@ -215,6 +215,14 @@ def test_fields_of_generation_go_out_as_they_came_in(
     assert "forced_eos_token_id" not in found
 
 
+def test_sampling_at_temperature_0_goes_out_as_greedy_search(source: Path, tmp_path: Path) -> None:
+    write_json(source / "generation_config.json", {"do_sample": True, "temperature": 0.0})
+    import_model(str(source), tmp_path / "run")
+    export(tmp_path / "run", "last", tmp_path / "out", engine="hf")
+    found = read_json(tmp_path / "out", "generation_config.json")
+    assert (found["num_beams"], found.get("do_sample"), found.get("temperature")) == (1, None, None)
+
+
 def test_files_that_begin_or_end_outputs_otherwise_are_refused(
     source: Path, tmp_path: Path
 ) -> None:

@@ -449,6 +449,14 @@ def test_files_that_disagree_are_refused_by_both_names(tmp_path: Path) -> None:
         settings.check_class("T5Tokenizer", "T5Tokenizer")
 
 
+def test_sentencepiece_model_without_a_space_before_a_text_is_refused(tmp_path: Path) -> None:
+    for name, value in (("add_dummy_prefix", False), ("treat_whitespace_as_suffix", True)):
+        options = {name: value, "pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+        (tmp_path / "spiece.model").write_bytes(train_model(0, **options))
+        with pytest.raises(SourceError, match=rf"spiece\.model: {name}={value} is not supported"):
+            read_t5(tmp_path, 300)
+
+
 @pytest.mark.parametrize(
     "parts",
     [
