@@ -57,7 +57,7 @@ class ForeignFields:
         if not is_number or not (least <= value <= limit and -math.inf < value < math.inf):
             what = "whole number" if kind is int else "number"
             bounds = f" of {least:g} or more" * (least > -math.inf)
-            bounds += f" and at most {limit:g}" * (limit < math.inf)
+            bounds += f" and at most {limit:,}" * (limit < math.inf)
             raise self.refuse(name, f"is not a {what}{bounds}; correct it in a copy of the file")
         return value
 
