@@ -27,6 +27,7 @@ import t2t
 from t2t.api.import_model import import_model
 from t2t.data.corpus import DataError
 from t2t.data.sentences import clean_sentence
+from t2t.interop.foreign_config import START_IDS
 from t2t.interop.foreign_model import read_model
 from t2t.interop.hugging_face_folder import open_tensors, read_json
 from t2t.interop.hugging_face_vocabulary import Rows
@@ -142,7 +143,7 @@ def check_logits(folder: Path, run: Any) -> tuple[float, float]:
     pairs = [("The house of São Paulo.", "Die Tür"), ("20 °C", "été, garçon!"), ("a", "мир 1")]
     for (src, tgt), log_p in zip(pairs, run.score_tokens(pairs), strict=True):
         [src_ids], [tgt_ids] = run.encode([src]), run.encode([tgt], "tgt")
-        start = original.config.decoder_start_token_id
+        start = row[START_IDS[run.config.model.decoder_start]]
         with torch.no_grad():
             logits = original.eval()(
                 input_ids=torch.tensor(row[None, src_ids]),

@@ -100,6 +100,22 @@ def test_folder_for_transformers_has_model_search_and_tokenizer(run: Path, tmp_p
     assert (settings["num_beams"], settings["length_penalty"]) == (4, 0.6)
 
 
+@pytest.mark.parametrize("tags", ["target", "both"])
+def test_user_of_the_other_engine_is_told_of_the_tags(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, tags: str
+) -> None:
+    config = load_config(run / "config.json")
+    config.data.directions, config.data.direction_tags = ("en-de",), tags
+    save_config(config, tmp_path / "config.json")
+    for name in ("vocab", "checkpoints"):
+        (tmp_path / name).symlink_to(run / name)
+    export(tmp_path, "last", tmp_path / "model")
+    source, target = ("'<2en>'", "<2de>") if tags == "both" else ("'<2de>'", "")
+    [message] = [each.message for each in caplog.records if "no tags" in each.message]
+    assert source in message
+    assert ("target_prefix=[['<2de>']]" in message) == bool(target)
+
+
 def test_program_takes_its_flags(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "model"
     flags = f"--output={output}", "--checkpoint=last", "--quantization=int8"

@@ -122,7 +122,7 @@ def main() -> None:
             result
             | {
                 "flops_per_second": flops * result["tokens_per_second"],
-                "padding_share": plan.padding_share(),
+                "padding_share": plan.padding_shares()[1],
                 "compile_seconds": compile_seconds,
                 "shapes": len(plan.shapes),
                 "parameters": count_parameters(config.model, *[size.vocab_size] * 2),

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from t2t.api.import_model import is_metricx
-from t2t.config.fields import ConfigError
+from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.files import load_config
+from t2t.data.directions import find_tag, list_directions
 from t2t.data.tokenizer import ORIGINAL_IDS, Vocabulary
 from t2t.evaluation.load_models import require_ctranslate2
 from t2t.interop.hugging_face_export import plan_export
@@ -15,6 +16,7 @@ from t2t.interop.hugging_face_export import write_model as write_hugging_face
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.storage.atomic_files import atomic_path, explain_write_errors
 from t2t.training.checkpoint import restore_params
+from t2t.training.provenance import read_import
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
@@ -55,11 +57,16 @@ def export(
     with _draft_new(output) as draft:
         vocabulary.save(draft / "vocab")
         write_model(config.model, params, pieces, draft, quantization)
-    if config.data.direction_tags == "both":
-        _log.warning(
-            "data.direction_tags='both': CTranslate2 needs the tag of each side, such as <2en> as "
-            "the first token of a source and target_prefix=[['<2de>']]"
-        )
+    for each in list_directions(config.data) if config.data.directions else ():
+        _log.warning("%s", _describe_tags(each))
+
+
+def _describe_tags(data: DataConfig) -> str:
+    """Describes what the user of CTranslate2 gives it with the texts of a direction."""
+    src, *tgt = find_tag(data).split()
+    text = f"CTranslate2 knows no tags: for {data.directions[0]} begin the tokens of each source "
+    text += f"with {src!r}"
+    return f"{text}, and give target_prefix=[{tgt}] for each" if tgt else text
 
 
 def _export_hugging_face(
@@ -78,8 +85,9 @@ def _export_hugging_face(
     rows = Rows.load(workdir / "vocab") if has_original else None
     planned = plan_export(config, vocabulary, rows)
     params, _ = restore_params(workdir, checkpoint, config)
+    search = (read_import(workdir) or {}).get("generation")
     with _draft_new(output) as draft:
-        notes = write_hugging_face(planned, config, params, vocabulary, draft)
+        notes = write_hugging_face(planned, config, params, vocabulary, draft, search)
     for note in notes:
         _log.warning("%s", note)
 

@@ -19,7 +19,14 @@ from t2t.config.requests import make_request
 from t2t.config.rules import validate
 from t2t.interop.foreign_config import START_IDS
 from t2t.interop.foreign_model import ForeignModel, read_model
-from t2t.interop.foreign_search import ForeignSearch, list_unknown, read_search
+from t2t.interop.foreign_search import (
+    GENERATION,
+    ForeignSearch,
+    check_same_ids,
+    list_generation,
+    list_unknown,
+    read_search,
+)
 from t2t.interop.hugging_face_folder import find_folder, hash_file, open_tensors, read_json
 from t2t.interop.requests import ImportRequest
 from t2t.interop.t5_family import METRICX_ARCHITECTURES
@@ -40,7 +47,6 @@ from t2t.training.provenance import (
 )
 from t2t.training.run_directory import RunError
 
-_GENERATION = "generation_config.json"
 _LONGEST = 512  # sub-words of a source: a longer one is cut into pieces
 _log = logging.getLogger(__name__)
 
@@ -79,12 +85,16 @@ def import_model(source: str, workdir: str | os.PathLike[str], **options: Any) -
     if request.tokenizer:
         vocabulary = find_folder(request.tokenizer, "tokenizer", weights=False)
     model = read_model(vocabulary, values, tensors, request.ignore_fields)
-    has_file = (folder / _GENERATION).exists()
-    given = read_json(folder, _GENERATION) if has_file else values
+    has_file = (folder / GENERATION).exists()
+    given = read_json(folder, GENERATION) if has_file else values
+    if has_file:
+        check_same_ids(folder, values, given)
     rows = model.vocabulary.rows
     start = int(rows.row[START_IDS[model.config.decoder_start]])
-    search = read_search(given, rows, _LONGEST, start, _find_forced(model, request.directions))
-    config = _make_config(model, search, vocabulary)
+    forced = _find_forced(model, request.directions)
+    file = GENERATION if has_file else "config.json"
+    search = read_search(given, rows, _LONGEST, start, forced, file)
+    config = _make_config(model, search)
     config.data.src_language = request.src_language or config.data.src_language
     config.data.tgt_language = request.tgt_language or config.data.tgt_language
     _set_directions(config, model, request.directions)
@@ -92,6 +102,7 @@ def import_model(source: str, workdir: str | os.PathLike[str], **options: Any) -
     for warning in warnings:
         _log.warning("%s", warning)
     origin = _describe_source(request, folder, vocabulary, values)
+    origin["generation"] = given if has_file else list_generation(given)
     origin["warnings"] = warnings
     origin["understood"] = _describe_understood(config, model, search)
     # All devices together hold the parameters, if their number divides d_model.
@@ -112,9 +123,10 @@ def _list_warnings(
     return [
         *(
             f"{file}: {name}={value!r} is not known and is ignored"
-            for file, fields in (("config.json", model.unknown), (_GENERATION, unknown))
+            for file, fields in (("config.json", model.unknown), (GENERATION, unknown))
             for name, value in fields.items()
         ),
+        *model.warnings,
         *(f"the search of the source: {warning}" for warning in search.warnings),
     ]
 
@@ -152,8 +164,8 @@ def is_metricx(workdir: Path) -> bool:
     return bool(origin and origin["config"].get("architectures") == METRICX_ARCHITECTURES)
 
 
-def _make_config(model: ForeignModel, search: ForeignSearch, folder: Path) -> Config:
-    """The config of the run; `folder` is that of the tokenizer."""
+def _make_config(model: ForeignModel, search: ForeignSearch) -> Config:
+    """The config of the run."""
     vocabulary = model.vocabulary.vocabulary
     config = Config(model=model.config, decoding=search.decoding)
     config.tokenizer.kind = vocabulary.src.kind
@@ -162,10 +174,7 @@ def _make_config(model: ForeignModel, search: ForeignSearch, folder: Path) -> Co
     config.data.max_length = min(_LONGEST, model.config.position_limit or _LONGEST)
     if model.config.output_bias and not model.has_bias:
         config.training.frozen = ("output_bias",)  # a fine-tuned one could not be exported
-    settings = "tokenizer_config.json"
-    tokenizer = read_json(folder, settings) if (folder / settings).exists() else {}
-    config.data.src_language = str(tokenizer.get("source_lang") or "")
-    config.data.tgt_language = str(tokenizer.get("target_lang") or "")
+    config.data.src_language, config.data.tgt_language = model.own_languages
     return validate(config)
 
 

@@ -63,7 +63,12 @@ def read_m2m100_config(given: ForeignConfig) -> tuple[ModelConfig, int]:
     Raises:
         SourceError: a field has a value that is not supported.
     """
-    given.fill(activation_function="relu", scale_embedding=True)
+    given.fill(
+        activation_function="relu",
+        scale_embedding=True,
+        attention_dropout=0.1,
+        decoder_start_token_id=2,
+    )
     given.require("scale_embedding", True)
     _check_legacy(given, before=True, embedding=False, static=True)
     return _read_config(
@@ -80,7 +85,7 @@ def read_marian_config(given: ForeignConfig) -> tuple[ModelConfig, int]:
     Raises:
         SourceError: a field has a value that is not supported.
     """
-    given.fill(activation_function="gelu", scale_embedding=False)
+    given.fill(activation_function="gelu", scale_embedding=False, decoder_start_token_id=58100)
     given.allow("share_encoder_decoder_embeddings", True)
     given.require("decoder_vocab_size", given.get("vocab_size"), None)
     given.require("scale_embedding", True)
@@ -113,6 +118,7 @@ def read_mbart_config(given: ForeignConfig) -> tuple[ModelConfig, int]:
         SourceError: a field has a value that is not supported.
     """
     given.fill(activation_function="gelu", scale_embedding=False, max_position_embeddings=1024)
+    given.fill(eos_token_id=2)
     _check_legacy(given, before=True, embedding=True, static=False)
     return _read_config(
         given,

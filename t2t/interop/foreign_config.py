@@ -6,14 +6,13 @@ name says that it is part of the computation and its value is not off; any other
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from t2t.data.batch import BOS_ID, EOS_ID, UNK_ID
+from t2t.interop.foreign_fields import OFF, ForeignFields
 from t2t.interop.foreign_search import FIELDS
 from t2t.interop.hugging_face_folder import SourceError, explain_quantized
 from t2t.interop.hugging_face_vocabulary import Rows
-
-Value = TypeVar("Value")
 
 # Fields that do not change what a model computes: records, options of training and saving, and
 # labels of classifiers. Those of generation are in `foreign_search.py`.
@@ -43,7 +42,6 @@ _OF_COMPUTATION = re.compile(
     "(?:^|_)(?:act|alibi|bias|block|cross|decoder|dim|embed|encoder|eps|ffn|gate|glu|head|hidden|"
     "kernel|layer|logit|mlp|position|relative|residual|scal|share|sliding|soft|tie|vocab|window)"
 )
-_OFF: tuple[Any, ...] = (None, False, 0, "", [], {})
 # The ids of `model.decoder_start`.
 START_IDS = {"bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
@@ -55,7 +53,7 @@ def name_depths(encoder: int, decoder: int) -> dict[str, Any]:
     return {"encoder_layers": encoder, "decoder_layers": decoder}
 
 
-class ForeignConfig:
+class ForeignConfig(ForeignFields):
     """The fields of a `config.json`; `finish` sorts those that nobody has read."""
 
     def __init__(self, values: Mapping[str, Any], ignored: Collection[str] = ()):
@@ -68,87 +66,33 @@ class ForeignConfig:
             raise SourceError(
                 f"--ignore_fields={missing[0]}: config.json has no such field; leave it out"
             )
-        self._values = {name: value for name, value in values.items() if name not in ignored}
-        self._given = frozenset(self._values)
-        self._read = {*_WITHOUT_EFFECT, *FIELDS}
+        taken = {name: value for name, value in values.items() if name not in ignored}
+        super().__init__("config.json", taken, {*_WITHOUT_EFFECT, *FIELDS})
         for name, value in _OF_ALL.items():
             self.allow(name, value, None)
 
-    def fill(self, **defaults: Any) -> None:
-        """Sets the values that `transformers` takes for fields that the file lacks."""
-        self._values = defaults | self._values
-
-    def get(self, name: str) -> Any:
-        """Returns the value of a field as it is; None: it is missing."""
-        self._read.add(name)
-        return self._values.get(name)
-
-    def take(self, name: str, kind: type[Value]) -> Value:
-        """Returns a number.
-
-        Raises:
-            SourceError: it is missing and has no default, or is none.
-        """
-        self._read.add(name)
-        value: Any = self._values.get(name)
-        if kind is float and type(value) is int:
-            value = float(value)
-        is_number = type(value) is kind
-        if not is_number or value < 0:
-            raise SourceError(
-                f"config.json: {name}={value!r} is not a non-negative {kind.__name__}; "
-                "use the config that was saved with the model"
-            )
-        return value
-
-    def translate(self, name: str, known: Mapping[Any, Value]) -> Value:
-        """Returns this project's name of a value.
-
-        Raises:
-            SourceError: the value has none.
-        """
-        self._read.add(name)
-        value: Any = self._values.get(name)
-        if not isinstance(value, str | bool) or value not in known:
-            raise SourceError(
-                f"config.json: {name}={value!r} is not supported; it can be "
-                f"{', '.join(map(str, known))}"
-            )
-        return known[value]
-
-    def require(self, name: str, *allowed: Any) -> None:
-        """Raises `SourceError` unless a field has one of these values; None: or is missing."""
-        self._read.add(name)
-        value = self._values.get(name)
-        if not any(value == each and type(value) is type(each) for each in allowed):
-            values = " or ".join(repr(each) for each in allowed if each is not None) or "null"
-            raise SourceError(f"config.json: {name}={value!r} is not supported; it can be {values}")
-
-    def allow(self, name: str, *values: Any) -> None:
-        """As `require`, if the field is there."""
-        self._read.add(name)
-        if name in self._values:
-            self.require(name, *values)
-
-    def ignore(self, *names: str) -> None:
-        """Marks fields as read that do not matter for this model."""
-        self._read.update(names)
-
-    def find_start(self, rows: Rows, default: int | None = None) -> str:
-        """Returns `model.decoder_start`; `default` is that of the family, in the original's ids.
+    def find_start(self, rows: Rows, default: Any = None) -> str:
+        """Returns `model.decoder_start`; `default` is the original's id if the file has none.
 
         Raises:
             SourceError: the decoder begins with none of its values.
         """
-        start = self._values.get("decoder_start_token_id")
+        start = self.get("decoder_start_token_id")
         start = default if start is None else start
         for name, id_ in START_IDS.items():
             if type(start) is int and rows.row[id_] == start:
                 return name
         ids = ", ".join(str(rows.row[id_]) for id_ in START_IDS.values() if rows.row[id_] >= 0)
-        raise SourceError(
-            f"config.json: decoder_start_token_id={start!r} is not supported; it can be {ids}"
-        )
+        raise self.refuse("decoder_start_token_id", f"is not supported; it can be {ids}")
+
+    def check_eos(self, rows: Rows) -> None:
+        """Checks that outputs end with the `</s>` of the tokenizer.
+
+        Raises:
+            SourceError: they end with another id.
+        """
+        eos = int(rows.row[EOS_ID])
+        self.require("eos_token_id", eos, [eos], None)
 
     def list_without_effect(self) -> list[str]:
         """Returns the fields of the file that are known not to change what the model computes."""
@@ -160,9 +104,9 @@ class ForeignConfig:
         Raises:
             SourceError: another field that nobody has read is part of the computation.
         """
-        unread = {name: self._values[name] for name in sorted(self._given - self._read)}
+        unread = self.list_unread()
         for name, value in unread.items():
-            if value in _OFF:
+            if value in OFF:
                 continue
             if name == "quantization_config":
                 raise explain_quantized(f"config.json: {name}={value!r}")

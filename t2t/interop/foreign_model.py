@@ -8,24 +8,51 @@ from typing import Any, NamedTuple
 from t2t.config.fields import ModelConfig
 from t2t.interop import bart_family, t5_family
 from t2t.interop.foreign_config import ForeignConfig
-from t2t.interop.hugging_face_folder import SourceError, Tensors
+from t2t.interop.hugging_face_folder import SourceError, Tensors, read_json
 from t2t.interop.hugging_face_vocabulary import (
     ImportedVocabulary,
     begins_with_target,
     read_m2m100,
     read_marian,
     read_mbart,
-    read_nllb,
     read_t5,
 )
 from t2t.interop.parameter_map import Link, check_tensors, find_shapes, read_params
+from t2t.interop.tokenizer_settings import TokenizerSettings
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 
 MODEL_TYPES = ("marian", "m2m_100", "mbart", "t5", "mt5", "umt5")
-_EOS_OF_FAIRSEQ = 2
-# Files of which a tokenizer has one.
-_TOKENIZERS = ("tokenizer.json", "vocab.json", "*.spm", "*.model")
+# What others are.
+_OTHERS = {
+    "bart": "its vocabulary is a BPE of bytes, which no SentencePiece model expresses",
+    **dict.fromkeys(
+        ("prophetnet", "xlm-prophetnet"), "ProphetNet predicts several sub-words at once"
+    ),
+    **dict.fromkeys(
+        ("pegasus", "pegasus_x", "bigbird_pegasus"), "Pegasus has a vocabulary of its own kind"
+    ),
+    **dict.fromkeys(("led", "longt5"), "its attention is local, for long documents"),
+    **dict.fromkeys(("switch_transformers", "nllb-moe"), "it is a mixture of experts"),
+    "fsmt": "fairseq's WMT19 models have a BPE after a tokenizer of words",
+    **dict.fromkeys(("blenderbot", "blenderbot-small", "plbart", "mvp"), "it is another BART"),
+    **dict.fromkeys(("encoder-decoder", "vision-encoder-decoder"), "it is a pair of other models"),
+    **dict.fromkeys(("t5gemma", "t5gemma2"), "its layers are those of Gemma"),
+    **dict.fromkeys(
+        ("seamless_m4t", "seamless_m4t_v2", "whisper", "speech_to_text"), "it is a model of speech"
+    ),
+    **dict.fromkeys(
+        (
+            *("gpt2", "gpt_neox", "llama", "mistral", "gemma", "gemma2", "gemma3", "qwen2"),
+            *("qwen3", "bloom", "xglm", "opt", "phi3"),
+        ),
+        "it is a decoder alone",
+    ),
+    **dict.fromkeys(
+        ("bert", "distilbert", "roberta", "xlm-roberta", "deberta-v2", "electra"),
+        "it is an encoder alone",
+    ),
+}
 
 
 class ForeignModel(NamedTuple):
@@ -39,6 +66,8 @@ class ForeignModel(NamedTuple):
     check_derived: Callable[[Tensors], None]
     given: ForeignConfig
     unknown: dict[str, Any]  # fields of config.json that are not known, see `ForeignConfig.finish`
+    warnings: list[str]  # of the tokenizer's settings and the weights
+    own_languages: tuple[str, str] = ("", "")  # of source and target, if the tokenizer names them
     tags_both: bool = False  # each side begins with the tag of its language: data.direction_tags
 
     @property
@@ -75,41 +104,37 @@ def read_model(
         SourceError: the model is not supported, or its files do not fit together.
     """
     given = ForeignConfig(values, ignored)
-    match given.get("model_type"):
-        case "marian" | "m2m_100" | "mbart" as kind:
-            return _read_bart(folder, given, tensors, kind)
-        case "t5" | "mt5" | "umt5":
-            return _read_t5(folder, given, tensors)
-        case "bart":
-            raise SourceError(
-                "config.json: model_type='bart' is not supported: its vocabulary is a BPE of "
-                f"bytes, which no SentencePiece model expresses; it can be {', '.join(MODEL_TYPES)}"
-            )
-        case other:
-            raise SourceError(
-                f"config.json: model_type={other!r} is not supported; "
-                f"it can be {', '.join(MODEL_TYPES)}"
-            )
+    kind = given.get("model_type")
+    if kind not in MODEL_TYPES:
+        reason = f": {_OTHERS[kind]}" if kind in _OTHERS else ""
+        raise SourceError(
+            f"config.json: model_type={kind!r} is not supported{reason}; it can be "
+            f"{', '.join(MODEL_TYPES)}"
+        )
+    own = read_json(folder, "config.json") if (folder / "config.json").exists() else values
+    settings = TokenizerSettings(folder, own)
+    if kind in ("marian", "m2m_100", "mbart"):
+        return _read_bart(settings, given, tensors, kind)
+    return _read_t5(settings, given, tensors)
 
 
-def _read_bart(folder: Path, given: ForeignConfig, tensors: Tensors, kind: str) -> ForeignModel:
+def _read_bart(
+    settings: TokenizerSettings, given: ForeignConfig, tensors: Tensors, kind: str
+) -> ForeignModel:
     match kind:
         case "marian":
             config, vocab_size = bart_family.read_marian_config(given)
             config = bart_family.read_positions(config, bart_family.complete(tensors))
-            read, start = read_marian, given.get("pad_token_id")
+            read, start = read_marian, None
         case "m2m_100":
             config, vocab_size = bart_family.read_m2m100_config(given)
-            # NLLB has pieces and ids in one file, M2M-100 in two.
-            has_one = (folder / "tokenizer.json").exists()
-            is_m2m100 = (folder / "vocab.json").exists() and not has_one
-            read, start = read_m2m100 if is_m2m100 else read_nllb, _EOS_OF_FAIRSEQ
+            read, start = read_m2m100, None
         case _:
             config, vocab_size = bart_family.read_mbart_config(given)
+            # As in training; `generate()` would begin with `<s>`.
             read, start = read_mbart, given.get("eos_token_id")
     unknown = given.finish()
-    _check_tokenizer(folder)
-    vocabulary = read(folder, vocab_size)
+    vocabulary = read(settings, vocab_size)
     config = _fit(config, given, vocabulary, start)
     return ForeignModel(
         config,
@@ -120,18 +145,25 @@ def _read_bart(folder: Path, given: ForeignConfig, tensors: Tensors, kind: str) 
         bart_family.check_derived,
         given,
         unknown,
-        tags_both=kind != "marian" and not begins_with_target(folder),
+        settings.finish(),
+        (settings.read_language("source_lang"), settings.read_language("target_lang")),
+        tags_both=kind != "marian" and not begins_with_target(settings),
     )
 
 
-def _read_t5(folder: Path, given: ForeignConfig, tensors: Tensors) -> ForeignModel:
+def _read_t5(settings: TokenizerSettings, given: ForeignConfig, tensors: Tensors) -> ForeignModel:
     own_output = t5_family.has_own_output(t5_family.complete(tensors, given))
     config, vocab_size = t5_family.read_t5_config(given, own_output=own_output)
     scaled = t5_family.scales_output(given)
     unknown = given.finish()
-    _check_tokenizer(folder)
-    vocabulary = read_t5(folder, vocab_size)
-    config = _fit(config, given, vocabulary, given.get("pad_token_id") or 0)
+    vocabulary = read_t5(settings, vocab_size)
+    warnings = settings.finish()
+    if t5_family.lacks_output(tensors, given):
+        warnings.append(
+            "config.json: tie_word_embeddings=False, but the weights have no lm_head.weight: the "
+            "table of the embeddings stands for it, as in transformers 5 (4 took random numbers)"
+        )
+    config = _fit(config, given, vocabulary, given.get("pad_token_id"))
     return ForeignModel(
         config,
         vocabulary,
@@ -141,17 +173,8 @@ def _read_t5(folder: Path, given: ForeignConfig, tensors: Tensors) -> ForeignMod
         t5_family.check_derived,
         given,
         unknown,
+        warnings,
     )
-
-
-def _check_tokenizer(folder: Path) -> None:
-    """Raises `SourceError` if a folder has no tokenizer at all."""
-    if not any(path for pattern in _TOKENIZERS for path in folder.glob(pattern)):
-        raise SourceError(
-            f"{folder} has no tokenizer: no file {', '.join(_TOKENIZERS)}; save it beside the "
-            "model with tokenizer.save_pretrained, or name the folder of its vocabulary by "
-            "--tokenizer (of MetricX: hf:google/mt5-large)"
-        )
 
 
 def _fit(
@@ -162,6 +185,7 @@ def _fit(
     The logits have a bias if an id is no output of the original.
     """
     rows = vocabulary.rows
+    given.check_eos(rows)
     return dataclasses.replace(
         config,
         decoder_start=given.find_start(rows, start),

@@ -4,14 +4,19 @@
 the rest. `write_search` writes the search of a run, and names what has no counterpart there.
 """
 
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t.config.field_types import MAX_ALPHA
 from t2t.config.fields import Config, DecodingConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
+from t2t.interop.foreign_fields import OFF, ForeignFields
 from t2t.interop.hugging_face_folder import SourceError
 from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
+
+GENERATION = "generation_config.json"
 
 # Fields that `read_search` takes.
 _TAKEN = """
@@ -66,8 +71,19 @@ _WITHOUT_EFFECT = """
 FIELDS = frozenset([*_TAKEN, *_WITHOUT_COUNTERPART, *_OF_SAMPLING]) | {
     "diversity_penalty", "output_scores", "return_dict_in_generate", "remove_invalid_values",
 }  # fmt: skip
-_DEFAULT_TOP_K = 50  # of `generate()`
-_DEFAULT_MAX_LENGTH = 20  # likewise
+# Of `generate()`.
+_DEFAULTS: Mapping[str, Any] = {
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "length_penalty": 1.0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "max_length": 20,
+}
+_LONGEST = 10_000  # sub-words of a shortest output, beyond which a number is a mistake
 
 
 class ForeignSearch(NamedTuple):
@@ -84,6 +100,7 @@ def read_search(
     longest: int,
     start: int | None = None,
     forced: Collection[int] = (),
+    file: str = GENERATION,
 ) -> ForeignSearch:
     """Returns what `generate()` does with these fields and no arguments.
 
@@ -93,28 +110,30 @@ def read_search(
         longest: sub-words of a source.
         start: the original's id with which the decoder begins here; None: any.
         forced: ids of the tags with which outputs may begin.
+        file: the name of the file, for messages.
 
     Raises:
-        SourceError: a number is none.
+        SourceError: a field has no value that `generate()` could take.
     """
     # A field that is null is missing.
     given = {name: value for name, value in given.items() if value is not None}
+    fields = ForeignFields(file, given)
+    fields.fill(**_DEFAULTS)
     warnings: list[str] = []
 
     def warn(name: str, text: str) -> None:
         warnings.append(f"{name}={given[name]!r} {text}")
 
-    decoding = _read_strategy(given, warn)
+    decoding = _read_strategy(fields, warn)
     is_sampling = decoding.strategy == "sampling"
     # The first input of the decoder counts in lengths, but not as a new token.
-    shortest = max(
-        _read_number(given, "min_length", 0) - 1, _read_number(given, "min_new_tokens", 0)
-    )
-    decoding.min_length = max(int(shortest), 0)
+    shortest = fields.take("min_length", int, most=_LONGEST) - 1
+    decoding.min_length = max(shortest, fields.take("min_new_tokens", int, most=_LONGEST))
     decoding.max_extra_length = max(decoding.max_extra_length, decoding.min_length)
-    limit = _read_number(given, "max_length", _DEFAULT_MAX_LENGTH) - 1
-    limit = int(_read_number(given, "max_new_tokens", limit))
-    name = next((each for each in ("max_new_tokens", "max_length") if each in given), "")
+    limit = fields.take("max_length", int, most=math.inf) - 1
+    name = "max_length" if "max_length" in given else ""
+    if "max_new_tokens" in given:
+        name, limit = "max_new_tokens", fields.take("max_new_tokens", int, most=math.inf)
     if name and limit + 1 < longest:  # OPUS-MT's 512 cuts next to nothing
         warn(
             name,
@@ -122,7 +141,7 @@ def read_search(
             "source (decoding.max_extra_length), whatever the source's length",
         )
     _check_ids(given, rows, start, forced, warn)
-    if given.get("renormalize_logits"):
+    if fields.flag("renormalize_logits"):
         warn(
             "renormalize_logits",
             "is not taken: probabilities are those of the model, with no share of the sub-words "
@@ -133,6 +152,22 @@ def read_search(
         if each in given and given[each] not in allowed:
             warn(each, "is not taken: the search has nothing like it")
     return ForeignSearch(decoding, warnings, limit)
+
+
+def check_same_ids(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Checks that generation_config.json begins and ends outputs as config.json does.
+
+    Raises:
+        SourceError: they disagree.
+    """
+    for name in ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id"):
+        own, other = (values.get(name) for values in (config, given))
+        allowed = other if isinstance(other, list) else [other]
+        if None not in (own, other) and own != other and own not in allowed:
+            raise SourceError(
+                f"{folder / GENERATION} and config.json disagree: {name} is {other!r} and {own!r}; "
+                "correct one of them in a copy"
+            )
 
 
 def _check_ids(
@@ -161,34 +196,36 @@ def _check_ids(
             warn(each, f"is not taken: outputs end with {eos} alone")
 
 
-def _read_strategy(given: Mapping[str, Any], warn: Callable[[str, str], None]) -> DecodingConfig:
+def _read_strategy(fields: ForeignFields, warn: Callable[[str, str], None]) -> DecodingConfig:
     """Returns the search without its lengths."""
-    beam_size = max(int(_read_number(given, "num_beams", 1)), 1)
+    beam_size = fields.take("num_beams", int, 1)
+    num_samples = fields.take("num_return_sequences", int, 1)
+    temperature, top_p = fields.take("temperature", float), fields.take("top_p", float)
+    top_k, alpha = fields.take("top_k", int), fields.take("length_penalty", float, -math.inf)
+    fields.allow("early_stopping", True, False, "never")
     decoding = DecodingConfig(length_penalty="length", alpha=1.0, beam_size=beam_size)
-    if given.get("do_sample") is True and beam_size == 1:
-        decoding.strategy = "sampling"
-        decoding.num_samples = max(int(_read_number(given, "num_return_sequences", 1)), 1)
-        decoding.temperature = _read_number(given, "temperature", 1.0) or 1.0
-        decoding.top_k = int(_read_number(given, "top_k", _DEFAULT_TOP_K))
-        decoding.top_p = _read_number(given, "top_p", 1.0)
-        if not 0 < decoding.top_p <= 1:
-            warn("top_p", "is not taken: it must be above 0 and at most 1")
-            decoding.top_p = 1.0
-        return decoding
-    if given.get("do_sample") is True:
+    is_sampling = fields.flag("do_sample")
+    if is_sampling and beam_size > 1:
         warn("do_sample", "is not taken: a beam of several hypotheses is not drawn at random here")
-    if given.get("num_return_sequences", 1) != 1:
+    elif is_sampling and temperature and top_p:
+        decoding.strategy = "sampling"
+        decoding.num_samples, decoding.temperature = num_samples, temperature
+        decoding.top_k, decoding.top_p = top_k, min(top_p, 1.0)  # more restricts nothing, either
+        return decoding
+    elif is_sampling:
+        name = "top_p" if temperature else "temperature"
+        warn(name, "becomes greedy search (a beam of one): it leaves the likeliest sub-word alone")
+    if num_samples != 1:
         warn("num_return_sequences", "is not taken: use --n_best of t2t.translate")
     if beam_size == 1:
         return decoding
-    alpha = _read_number(given, "length_penalty", 1.0)
     decoding.alpha = min(max(alpha, 0.0), MAX_ALPHA)
     if decoding.alpha != alpha:
         warn(
             "length_penalty",
             f"becomes decoding.alpha={decoding.alpha:g}, the nearest that the search has",
         )
-    if given.get("early_stopping") is True:
+    if fields.get("early_stopping") is True:
         warn(
             "early_stopping",
             "is not taken: the search ends when no better output is possible",
@@ -196,25 +233,26 @@ def _read_strategy(given: Mapping[str, Any], warn: Callable[[str, str], None]) -
     return decoding
 
 
-def _read_number(given: Mapping[str, Any], name: str, default: float) -> float:
-    value = given.get(name, default)
-    if type(value) not in (int, float):
-        raise SourceError(f"{name}={value!r} is not a number; correct it in the source's config")
-    return float(value)
-
-
 def list_unknown(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of generation_config.json that are not known here, unless they are off."""
     known = {*FIELDS, *_WITHOUT_EFFECT}
-    return {
-        name: value
-        for name, value in given.items()
-        if name not in known and value not in (None, False, 0, "", [], {})
-    }
+    return {name: value for name, value in given.items() if name not in known and value not in OFF}
+
+
+def list_generation(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of config.json that are those of generation."""
+    names = {*FIELDS, "pad_token_id", "bos_token_id"}
+    return {name: value for name, value in given.items() if name in names and value is not None}
 
 
 def write_search(
-    config: Config, rows: Rows, ids: Mapping[str, Any]
+    config: Config,
+    rows: Rows,
+    ids: Mapping[str, Any],
+    *,
+    forced: Sequence[int] = (),
+    original: Mapping[str, Any] | None = None,
+    ends_forced: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
     """Returns the content of generation_config.json, and notes on what it cannot say.
 
@@ -222,12 +260,44 @@ def write_search(
         config: of the run.
         rows: the ids that are written.
         ids: of the special symbols: pad_token_id, eos_token_id and decoder_start_token_id.
+        forced: ids of the tags with which the outputs of each direction begin.
+        original: the fields from which the run was imported; they go out as they came in, unless
+            the run has another search by now.
+        ends_forced: whether `generate()` of the family ends an output at its limit with EOS.
     """
+    if original and _is_kept(original, config.decoding, rows):
+        values, notes = dict(original), list[str]()
+    else:
+        values, notes = _write_strategy(config, rows)
+        if ends_forced:
+            values["forced_eos_token_id"] = ids["eos_token_id"]
+    values = {**ids, **values}
+    name = "forced_bos_token_id"
+    if len({*forced}) == 1:
+        values[name] = forced[0]
+    elif forced and values.get(name) not in forced:
+        notes.append(
+            f"{name} is not written, since the run has several target languages: give generate() "
+            f"the id of the one that you want ({', '.join(map(str, dict.fromkeys(forced)))})"
+        )
+    return values, notes
+
+
+def _is_kept(original: Mapping[str, Any], decoding: DecodingConfig, rows: Rows) -> bool:
+    """Returns whether fields still say the search of a run, and `generate()` takes them.
+
+    It refuses to sample at temperature 0, which is greedy search here.
+    """
+    is_greedy = decoding.strategy == "beam" and decoding.beam_size == 1
+    is_taken = not (is_greedy and original.get("do_sample"))
+    return is_taken and read_search(original, rows, 0).decoding == decoding
+
+
+def _write_strategy(config: Config, rows: Rows) -> tuple[dict[str, Any], list[str]]:
+    """The fields that follow from `decoding`."""
     decoding, notes = config.decoding, []
     barred = [int(row) for row in rows.row[[PAD_ID, BOS_ID]] if row != NO_ROW]
     values: dict[str, Any] = {
-        **ids,
-        "forced_eos_token_id": ids["eos_token_id"],
         "bad_words_ids": [[row] for row in barred],
         "max_length": config.data.max_length + decoding.max_extra_length + 1,
         "num_beams": 1 if decoding.strategy == "sampling" else decoding.beam_size,

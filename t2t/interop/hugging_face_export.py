@@ -14,6 +14,7 @@ import numpy as np
 
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.data.batch import BOS_ID
+from t2t.data.directions import find_tag, list_directions
 from t2t.data.tokenizer import Vocabulary
 from t2t.interop import bart_family, t5_family
 from t2t.interop.foreign_config import ForeignConfig
@@ -174,7 +175,12 @@ def _check_model(
 
 
 def write_model(
-    export: Export, config: Config, params: Params, vocabulary: Vocabulary, folder: Path
+    export: Export,
+    config: Config,
+    params: Params,
+    vocabulary: Vocabulary,
+    folder: Path,
+    search: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Writes the files.
 
@@ -184,6 +190,7 @@ def write_model(
         params: of the run.
         vocabulary: of the run.
         folder: an existing folder.
+        search: fields of generation from which the run was imported.
 
     Returns:
         What the user should know.
@@ -200,7 +207,12 @@ def write_model(
     write_json(folder / "config.json", {**export.values, **settings})
     names = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
     generation, notes = write_search(
-        config, export.rows, {name: export.values[name] for name in names}
+        config,
+        export.rows,
+        {name: export.values[name] for name in names},
+        forced=_find_forced(config, vocabulary, export.rows),
+        original=search,
+        ends_forced=export.family in ("marian", "mbart"),
     )
     write_json(folder / "generation_config.json", generation)
     write_tokenizer(
@@ -217,6 +229,14 @@ def write_model(
             "converter takes it; for that engine use --format=ctranslate2"
         )
     return [*export.notes, *notes]
+
+
+def _find_forced(config: Config, vocabulary: Vocabulary, rows: Rows) -> list[int]:
+    """Returns the ids of the tags with which the targets of each direction begin, if they do."""
+    if not config.data.directions or config.data.direction_tags != "both":
+        return []
+    tagged = (vocabulary.with_tag(find_tag(each)).tgt for each in list_directions(config.data))
+    return [int(rows.row[tgt.tag_ids[0]]) for tgt in tagged]
 
 
 def _add_zeros(params: Params, described: Params) -> Params:

@@ -34,15 +34,38 @@ _MAX_HEADER = 100 * 2**20  # bytes, the limit of the format
 # The first pickle of a file that torch wrote before 1.6.
 _OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _POINTER = b"version https://git-lfs.github.com/spec/"  # the first bytes of a pointer of Git LFS
-# Weights in other formats than the two that are read.
-_OTHER_WEIGHTS = {
-    "*.gguf": "in GGUF's format, mostly quantised",
-    "*.h5": "of TensorFlow",
-    "*.msgpack": "of Flax",
-    "*.onnx": "of ONNX",
-    "*.ot": "of Rust",
-    "model.npz": "of Marian's own format",
-}
+_SAVE = (
+    "download the original's model.safetensors, or load the model with transformers and use "
+    "save_pretrained"
+)
+# Files with weights that are not read, in the order of the search, with their kind and a remedy.
+_OTHER_WEIGHTS = (
+    (
+        "adapter_config.json adapter_model.*",
+        "an adapter (PEFT) of another model",
+        "load both with peft, and use merge_and_unload() and save_pretrained",
+    ),
+    (
+        "model-?????-of-?????.safetensors pytorch_model-?????-of-?????.bin",
+        "a shard without an index",
+        "download the whole folder with its *.index.json",
+    ),
+    (
+        "model.*.safetensors model.*-of-*.safetensors model.safetensors.index.*.json "
+        "pytorch_model.*.bin pytorch_model.bin.index.*.json",
+        "a variant of the weights",
+        "load it with transformers, from_pretrained(FOLDER, variant=...), and use save_pretrained",
+    ),
+    ("*.gguf", "weights in GGUF's format, mostly quantised", _SAVE),
+    ("*.h5", "weights of TensorFlow", _SAVE),
+    ("*.msgpack", "weights of Flax", _SAVE),
+    ("*.onnx onnx/*.onnx", "weights of ONNX", _SAVE),
+    ("openvino_*.xml openvino/*.xml", "weights of OpenVINO", _SAVE),
+    ("model.bin", "a model of CTranslate2", _SAVE),
+    ("*.ot", "weights of Rust", _SAVE),
+    ("*.npz", "weights of Marian's own format", _SAVE),
+    ("*.safetensors *.bin *.pt *.pth *.ckpt", "weights under another name", _SAVE),
+)
 # Ends of the names of tensors that quantised models have beside, or in place of, weights.
 _OF_QUANTIZED = (
     ".qweight", ".qzeros", ".scales", ".g_idx", ".SCB", ".absmax", ".quant_map", ".weight_format",
@@ -79,7 +102,10 @@ class Tensor(NamedTuple):
 
 def explain_quantized(found: str) -> SourceError:
     """Returns the error of a quantised model; `found` says where it is seen."""
-    return SourceError(f"{found}: quantised models are not imported; use the original")
+    return SourceError(
+        f"{found}: quantised models (of bitsandbytes, GPTQ, AWQ, in FP8, ...) are not imported; "
+        "use the original"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,6 +249,8 @@ def open_tensors(folder: Path) -> Tensors:
     Raises:
         SourceError: there are no weights, a file is missing, cut or damaged, or holds code.
     """
+    if (folder / "adapter_config.json").exists():  # transformers would load it beside a model
+        raise _find_other_weights(folder)
     for name in (*_WEIGHTS, *_PICKLED_WEIGHTS):
         if not (folder / name).exists():
             continue
@@ -244,13 +272,16 @@ def open_tensors(folder: Path) -> Tensors:
             if own.endswith(_OF_QUANTIZED) or (is_integer and own.endswith("weight")):
                 raise explain_quantized(f"{path} has the tensor {own} of type {tensor.dtype}")
         return Tensors(by_name)
-    for pattern, kind in _OTHER_WEIGHTS.items():
-        for path in sorted(folder.glob(pattern)):
-            raise SourceError(
-                f"{path} holds weights {kind}, which are not read; download the original's "
-                "model.safetensors, or load the model with transformers and use save_pretrained"
-            )
-    raise SourceError(
+    raise _find_other_weights(folder)
+
+
+def _find_other_weights(folder: Path) -> SourceError:
+    """Returns the error of a folder without weights that are read, which names those it has."""
+    for patterns, kind, remedy in _OTHER_WEIGHTS:
+        for pattern in patterns.split():
+            for path in sorted(folder.glob(pattern)):
+                return SourceError(f"{path} is not read: it is, or holds, {kind}; {remedy}")
+    return SourceError(
         f"{folder} holds no weights: neither {' nor '.join((*_WEIGHTS, *_PICKLED_WEIGHTS))}; "
         "save the model with save_pretrained"
     )

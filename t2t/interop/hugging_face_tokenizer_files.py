@@ -21,11 +21,9 @@ from t2t.interop.hugging_face_vocabulary import (
     M2M100_LANGUAGES,
     MBART50_LANGUAGES,
     NO_ROW,
-    Kind,
-    ModelProto,
     Rows,
-    spm,
 )
+from t2t.interop.tokenizer_json import Kind, ModelProto, spm
 
 _RENAMED = re.compile(r"<original \d+: (.*)>", re.DOTALL)  # by earlier imports, from this name
 _TAG = re.compile("<2(.+)>")
@@ -238,6 +236,14 @@ def _describe_backend(
     ending = {"SpecialToken": {"id": eos, "type_id": 0}}
     text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
     charsmap = base64.b64encode(original.normalizer_spec.precompiled_charsmap).decode("ascii")
+    # Without rules a tab is no space, at which WhitespaceSplit would cut.
+    splits = [{"type": "WhitespaceSplit"}] if charsmap else []
+    rules: list[dict[str, Any]] = [
+        {"type": "Strip", "strip_left": True, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+    ]
+    if charsmap:
+        rules = [{"type": "Precompiled", "precompiled_charsmap": charsmap}]
     return {
         "version": "1.0",
         "truncation": None,
@@ -253,13 +259,8 @@ def _describe_backend(
                 if piece and piece.added
             ),
         ],
-        "normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap}
-        if charsmap
-        else None,
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "WhitespaceSplit"}, space],
-        },
+        "normalizer": {"type": "Sequence", "normalizers": rules},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, space]},
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [text, ending],

@@ -5,17 +5,14 @@ ids (`t2t.data.piece_table`), in which PAD, BOS, EOS and UNK are 0 to 3. `Rows` 
 the original's embedding tables each id has.
 """
 
-import base64
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import sentencepiece
 from jaxtyping import Bool, Int
-from sentencepiece import sentencepiece_model_pb2
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.piece_table import SPECIAL, AddedPiece, PieceTable
@@ -27,9 +24,19 @@ from t2t.data.tokenizer import (
     VocabularyError,
     read_share,
 )
-from t2t.interop.hugging_face_folder import SourceError, check_pointer, read_json
+from t2t.interop.hugging_face_folder import SourceError, read_json
+from t2t.interop.tokenizer_json import (
+    Kind,
+    TokenizerFile,
+    check_same_model,
+    check_same_rows,
+    read_plain_sentencepiece,
+    read_sentencepiece,
+    read_tokenizer_json,
+    spm,
+)
+from t2t.interop.tokenizer_settings import GENERIC, SENTINEL, SMALL100, TokenizerSettings
 from t2t.storage.atomic_files import write_file
-from t2t.storage.paths import describe_error
 
 NO_ROW = -1
 # The languages of M2M100Tokenizer, in the order of their ids, by `language_codes` of its settings.
@@ -51,15 +58,7 @@ MBART50_LANGUAGES = """
 _MARIAN_CODE = re.compile(r">>([^-<>{}\s]+)<<")  # of a target language
 _NLLB_CODE = re.compile(r"[a-z]{2,3}(_[A-Za-z0-9]{2,8})+")
 _MADLAD_CODE = re.compile(r"<2[A-Za-z_]+>")
-_SENTINEL = re.compile(r"<extra_id_\d+>")
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
-_SMALL100 = "SMALL100Tokenizer"
-_TOKEN = ("_token", "_tokens")  # ends of the fields of special tokens
-# Of a tokenizer.json: what SentencePiece does as well, to spaces and by the precompiled rules.
-_NORMALIZERS = {"Precompiled", "Strip", "Replace"}
-spm: Any = sentencepiece_model_pb2  # whose classes are made when it is imported
-ModelProto: TypeAlias = Any
-Kind = spm.ModelProto.SentencePiece.Type
+_NLLB = "NllbTokenizer"
 
 
 class Rows(NamedTuple):
@@ -182,10 +181,10 @@ class _Names(NamedTuple):
 
 def _is_symbol(name: str) -> bool:
     """Returns whether a name is that of a special symbol, which no text is segmented to."""
-    return name in (*SPECIAL.values(), "<mask>") or bool(_SENTINEL.fullmatch(name))
+    return name in (*SPECIAL.values(), "<mask>") or bool(SENTINEL.fullmatch(name))
 
 
-def read_marian(folder: Path, vocab_size: int) -> ImportedVocabulary:
+def read_marian(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
     """Reads `source.spm`, `target.spm` and `vocab.json`, which numbers the pieces of both.
 
     BOS is the original's `<pad>`, with which its decoder begins. PAD has no row: it is never seen.
@@ -194,33 +193,50 @@ def read_marian(folder: Path, vocab_size: int) -> ImportedVocabulary:
     Raises:
         SourceError: a file is missing or damaged, or they do not fit together.
     """
-    path = folder / "vocab.json"
+    settings.check_class("MarianTokenizer", "MarianTokenizer")
+    path = settings.folder / "vocab.json"
     ids = _read_ids(path)
-    models = {folder / name: _read_model(folder / name) for name in ("source.spm", "target.spm")}
+    models = {
+        name: read_sentencepiece(name)
+        for name in (settings.folder / "source.spm", settings.folder / "target.spm")
+    }
+    check_same_rows(path, ids, settings.folder / "tokenizer.json")
     pad, eos, unk = (_find(ids, name, path) for name in ("<pad>", "</s>", "<unk>"))
     names = _Names(
         ids,
         (NO_ROW, pad, eos, unk),
         {name: code[1] for name in ids if (code := _MARIAN_CODE.fullmatch(name))},
-        added=_read_added(folder, ids, vocab_size, is_fast=False),
+        added=settings.read_added(ids, vocab_size, is_fast=False),
     )
     return names.make(models, path, vocab_size, 0.0)
 
 
-def read_m2m100(folder: Path, vocab_size: int) -> ImportedVocabulary:
-    """Reads `vocab.json` and `sentencepiece.bpe.model`; the codes of languages follow the pieces.
+def read_m2m100(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
+    """Reads the files of M2M100Tokenizer, or those of NllbTokenizer.
 
     Raises:
         SourceError: a file is missing or damaged, or does not fit the table.
     """
+    kind = settings.check_class("M2M100Tokenizer", "M2M100Tokenizer", _NLLB, SMALL100)
+    read = _read_nllb if kind == _NLLB else _read_m2m100
+    return read(settings, vocab_size)
+
+
+def _read_m2m100(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
+    """Reads `vocab.json` and `sentencepiece.bpe.model`; the codes of languages follow the pieces.
+
+    A `tokenizer.json` beside them, which this class does not read, must have the same ids.
+    """
+    folder = settings.folder
     path, model = folder / "vocab.json", folder / "sentencepiece.bpe.model"
-    ids = _read_ids(path)
-    kind = _read_settings(folder).get("language_codes", "m2m100")
-    if kind not in M2M100_LANGUAGES:
+    if not path.exists() and (folder / "tokenizer.json").exists():
         raise SourceError(
-            f"{folder / 'tokenizer_config.json'}: language_codes={kind!r} is not supported; it can "
-            f"be {', '.join(M2M100_LANGUAGES)}"
+            f"{path} is missing, which M2M100Tokenizer reads; an NLLB has tokenizer_class="
+            f"{_NLLB!r} in its tokenizer_config.json: copy that file from the original"
         )
+    ids = _read_ids(path)
+    settings.fill(language_codes="m2m100")
+    kind = settings.translate("language_codes", {name: name for name in M2M100_LANGUAGES})
     codes = {f"__{code}__": code for code in M2M100_LANGUAGES[kind]}
     ids |= {name: row for row, name in enumerate(codes, start=len(ids))}
     if len(ids) > vocab_size:
@@ -229,54 +245,50 @@ def read_m2m100(folder: Path, vocab_size: int) -> ImportedVocabulary:
             f"language_codes={kind!r} (tokenizer_config.json), but config.json has "
             f"vocab_size={vocab_size}; use the files of one model"
         )
-    added = _read_added(folder, ids, vocab_size, is_fast=False)
+    check_same_rows(path, ids, folder / "tokenizer.json")
+    added = settings.read_added(ids, vocab_size, is_fast=False)
     names = _Names(ids, _find_special(ids, path), codes, added)
-    return names.make({model: _read_model(model)}, path, vocab_size, 0.0)
+    return names.make({model: read_sentencepiece(model)}, path, vocab_size, 0.0)
 
 
-def begins_with_target(folder: Path) -> bool:
+def begins_with_target(settings: TokenizerSettings) -> bool:
     """Returns whether the sources of an M2M-100 begin with the code of the target, as SMaLL-100's.
 
     Its targets begin with no code.
     """
-    return _read_settings(folder).get("tokenizer_class") == _SMALL100
+    return settings.find_class("") == SMALL100
 
 
-def read_nllb(folder: Path, vocab_size: int) -> ImportedVocabulary:
-    """Reads `tokenizer.json`; an older `sentencepiece.bpe.model` beside it is not used.
+def _read_nllb(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
+    """Reads `tokenizer.json`; a `sentencepiece.bpe.model` beside it may have fewer pieces.
 
     Language codes become tags, "<2eng_Latn>".
-
-    Raises:
-        SourceError: a file is missing or damaged, or does not fit the table.
     """
-    path = folder / "tokenizer.json"
+    path = settings.folder / "tokenizer.json"
     if not path.exists():
         raise SourceError(
             f"{path} is missing, which has the language codes: load the tokenizer with "
             "transformers, and save it again"
         )
-    if _read_settings(folder).get("legacy_behaviour"):
+    if settings.flag("legacy_behaviour"):
         raise SourceError(
-            f"{folder / 'tokenizer_config.json'}: legacy_behaviour=True puts codes at the end, "
+            f"{settings.folder / settings.file}: legacy_behaviour=True puts codes at the end, "
             "which is not supported; NLLB was trained with codes at the beginning: set it to false "
             "in a copy"
         )
-    values = read_json(folder, path.name)
-    try:
-        ids = {name: int(row) for name, row in values["model"]["vocab"].items()}
-        model = _make_bpe(ids, values["model"]["merges"], _read_charsmap(path, values))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(f"{path} is no BPE vocabulary of NLLB ({error!r})") from None
-    added = _read_added(folder, ids, vocab_size, is_fast=True)
+    file = _read_fairseq(path)
+    added = settings.read_added(file.rows, vocab_size, is_fast=True)
     codes = {a.text: a.text for a in added if a.special and _NLLB_CODE.fullmatch(a.text)}
-    names = _Names(ids, _find_special(ids, path), codes, added)
-    return names.make({path: model}, path, vocab_size, 0.0, keeps_space=True)
+    if not codes:
+        raise SourceError(
+            f"{path} has no codes of languages, such as eng_Latn, among its special tokens; copy "
+            "the file from the original"
+        )
+    names = _Names(file.rows, _find_special(file.rows, path), codes, added)
+    return names.make({path: file.model}, path, vocab_size, 0.0, keeps_space=True)
 
 
-def read_mbart(folder: Path, vocab_size: int) -> ImportedVocabulary:
+def read_mbart(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
     """Reads `tokenizer.json`, or else `sentencepiece.bpe.model`, of mBART-50.
 
     The ids are fairseq's: four special symbols, the pieces from the fourth on, the codes of
@@ -286,32 +298,40 @@ def read_mbart(folder: Path, vocab_size: int) -> ImportedVocabulary:
         SourceError: a file is missing or damaged, does not fit the table, or is of an mBART whose
             codes follow the text.
     """
-    kind = _read_settings(folder).get("tokenizer_class")
-    if str(kind).removesuffix("Fast") not in ("MBart50Tokenizer", "None"):
-        raise SourceError(
-            f"{folder / 'tokenizer_config.json'}: tokenizer_class={kind!r} is not supported; it "
-            "can be MBart50Tokenizer, which puts the code of a language before its text"
-        )
-    path = folder / "tokenizer.json"
+    settings.check_class("MBartTokenizer", "MBart50Tokenizer")
+    path = settings.folder / "tokenizer.json"
     if path.exists():
-        model, texts = _read_pieces(path)
+        file = _read_fairseq(path)
+        model, ids = file.model, file.rows
     else:
-        path = folder / "sentencepiece.bpe.model"
-        model = _read_model(path)
+        path = settings.folder / "sentencepiece.bpe.model"
+        model = read_plain_sentencepiece(path)
         pieces = [piece.piece for piece in spm.ModelProto.FromString(model).pieces]
         special = [SPECIAL[id_] for id_ in (BOS_ID, PAD_ID, EOS_ID, UNK_ID)]
         texts = [*special, *pieces[3:], *MBART50_LANGUAGES, "<mask>"]
-    ids = {name: row for row, name in enumerate(texts)}
+        ids = {name: row for row, name in enumerate(texts)}
     codes = {name: name for name in MBART50_LANGUAGES if name in ids}
-    added = _read_added(folder, ids, vocab_size, is_fast=True)
+    if not codes:
+        raise SourceError(
+            f"{path} has no codes of languages, such as en_XX; copy it from the original"
+        )
+    added = settings.read_added(ids, vocab_size, is_fast=True)
     names = _Names(ids, _find_special(ids, path), codes, added)
     return names.make({path: model}, path, vocab_size, 0.0, keeps_space=True)
 
 
-def read_t5(folder: Path, vocab_size: int) -> ImportedVocabulary:
+def _read_fairseq(path: Path) -> TokenizerFile:
+    """Reads a `tokenizer.json` whose class puts the code of a language before a text."""
+    file, other = read_tokenizer_json(path, sets_template=True), "sentencepiece.bpe.model"
+    if path.with_name(other).exists():
+        check_same_model(file, path.with_name(other))
+    return file
+
+
+def read_t5(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
     """Reads `tokenizer.json` and `spiece.model`, or one of them; sentinels follow the pieces.
 
-    The first one has the ids. The second one segments text, unless the first one has other pieces.
+    The first one has the ids. The second one segments text, unless the first one has more pieces.
     BOS is the original's `<pad>`, with which its decoder begins, or `<s>`. PAD is the last of the
     rows that fill the table up, which stays a possible output, or has no row. Sentinels are control
     symbols.
@@ -319,208 +339,57 @@ def read_t5(folder: Path, vocab_size: int) -> ImportedVocabulary:
     Raises:
         SourceError: a file is missing or damaged, or does not fit the table.
     """
-    path, saved = folder / "spiece.model", folder / "tokenizer.json"
-    model, texts = _read_pieces(saved) if saved.exists() else (b"", [])
-    defined: list[str] = []
-    if path.exists() or not texts:
-        content = _read_model(path)
-        own = {p.piece: p.type for p in spm.ModelProto.FromString(content).pieces}
-        if {name for name in texts if not _SENTINEL.fullmatch(name)} <= own.keys():
-            model, texts = content, texts or [*own]
-            defined = [name for name, kind in own.items() if kind == Kind.USER_DEFINED]
-    added = _read_added(folder, texts, vocab_size, is_fast=True)
-    if not any(map(_SENTINEL.fullmatch, (*texts, *(each.text for each in added)))):
-        count = _count_sentinels(folder)
-        texts = [*texts, *(f"<extra_id_{number}>" for number in reversed(range(count)))]
-    ids = {name: row for row, name in enumerate(texts)}
+    is_generic, file = settings.is_generic, None
+    if (saved := settings.folder / "tokenizer.json").exists():
+        file = read_tokenizer_json(saved, is_t5=not is_generic)
+    settings.check_class("T5Tokenizer", "T5Tokenizer", "MT5Tokenizer", *GENERIC)
+    path, model, ids, defined = _read_t5_model(settings.folder / "spiece.model", file)
+    added = settings.read_added(ids, vocab_size, is_fast=True)
+    if not any(map(SENTINEL.fullmatch, (*ids, *(each.text for each in added)))):
+        sentinels = (f"<extra_id_{n}>" for n in reversed(range(settings.count_sentinels())))
+        ids |= {name: row for row, name in enumerate(sentinels, start=len(ids))}
     added += [AddedPiece(name, ids[name]) for name in defined]
-    path = path if path.exists() else saved
+    has_added = any(not _is_symbol(each.text) for each in added)
+    if file and file.spaces.scheme == "first" and is_generic and has_added:
+        raise SourceError(
+            f"{saved}: pre_tokenizer has Metaspace with prepend_scheme='first', which "
+            "SentencePiece does not do after an added token; use this model in transformers"
+        )
+    keeps_space = bool(file and is_generic and file.spaces.keeps_space)
+    if file and keeps_space and file.spaces.strips:
+        added = [each if each.normalized else each._replace(lstrip=True) for each in added]
     start = "<pad>" if "<pad>" in ids else "<s>"
     spare = {*range(vocab_size)} - {*ids.values(), *(each.id for each in added)}
     bos, eos, unk = (_find(ids, name, path) for name in (start, "</s>", "<unk>"))
     names = _Names(ids, (max(spare, default=NO_ROW), bos, eos, unk), added=added)
-    is_madlad = any(map(_MADLAD_CODE.fullmatch, ids))
-    several = 0.0 if is_madlad else None
-    return names.make({path: model}, path, vocab_size, several, has_tasks=True)
+    several = 0.0 if any(map(_MADLAD_CODE.fullmatch, ids)) else None
+    return names.make(
+        {path: model}, path, vocab_size, several, keeps_space=keeps_space, has_tasks=True
+    )
 
 
-def _read_pieces(path: Path) -> tuple[bytes, list[str]]:
-    """Reads a model of `tokenizers`: as one of SentencePiece, and its pieces by row."""
-    values = read_json(path.parent, path.name)
-    try:
-        unigram = values["model"]
-        kind = unigram.get("type", "BPE" if "merges" in unigram else "Unigram")
-        if kind == "BPE":
-            ids = {str(name): int(row) for name, row in unigram["vocab"].items()}
-            model = _make_bpe(ids, unigram["merges"], _read_charsmap(path, values))
-            return model, sorted(ids, key=ids.__getitem__)
-        if kind != "Unigram":
-            raise SourceError(f"{path} holds a model {kind!r}; it can be 'Unigram' or 'BPE'")
-        vocab = [(str(name), float(score)) for name, score in unigram["vocab"]]
-        model = _make_model(
-            "UNIGRAM",
-            vocab,
-            vocab[unigram["unk_id"]][0],
-            {token["content"] for token in values["added_tokens"] if token["special"]},
-            _read_charsmap(path, values),
-            has_bytes=bool(unigram.get("byte_fallback")),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(f"{path} is damaged: {error!r}; download it again") from None
-    return model, [name for name, _ in vocab]
-
-
-def _make_bpe(ids: Iterable[str], merges: Sequence[Any], charsmap: bytes) -> bytes:
-    """Makes a BPE model, in which the score of a piece is its place among the merges."""
-    ranks: dict[str, int] = {}
-    for rank, merge in enumerate(merges):
-        left, right = merge.split(" ") if isinstance(merge, str) else merge
-        ranks.setdefault(left + right, rank)
-    # A longer piece without a merge is none that text is segmented to.
-    names = [name for name in ids if len(name) == 1 or name in ranks or name in SPECIAL.values()]
-    scores = [(name, -float(ranks.get(name, len(merges)))) for name in names]
-    return _make_model("BPE", scores, SPECIAL[UNK_ID], {*SPECIAL.values(), "<mask>"}, charsmap)
-
-
-def _make_model(
-    kind: str,
-    scores: Iterable[tuple[str, float]],
-    unknown: str,
-    control: Collection[str],
-    charsmap: bytes,
-    *,
-    has_bytes: bool = False,
-) -> bytes:
-    """Makes a SentencePiece model, without the pieces that none can hold, which are only looked up.
-
-    Args:
-        kind: BPE or UNIGRAM.
-        scores: of the pieces.
-        unknown: the piece of what has none.
-        control: pieces that no text is segmented to.
-        charsmap: the precompiled rules of normalisation.
-        has_bytes: whether characters without a piece are spelled in bytes.
-    """
-    model = spm.ModelProto()
-    settings = model.trainer_spec
-    settings.model_type = spm.TrainerSpec.ModelType.Value(kind)
-    settings.byte_fallback = has_bytes
-    settings.unk_piece, settings.bos_id, settings.eos_id, settings.pad_id = unknown, -1, -1, -1
-    model.normalizer_spec.name = "from tokenizer.json"
-    model.normalizer_spec.precompiled_charsmap = charsmap
-    for name, score in dict(scores).items():
-        if not name or "\0" in name:
-            continue
-        type_ = Kind.CONTROL if name in control else Kind.NORMAL
-        if has_bytes and _BYTE.fullmatch(name):
-            type_ = Kind.BYTE
-        if name == unknown:
-            type_, settings.unk_id = Kind.UNKNOWN, len(model.pieces)
-        model.pieces.add(piece=name, score=score, type=type_)
-    settings.vocab_size = len(model.pieces)
-    content: bytes = model.SerializeToString()
-    return content
-
-
-def _read_charsmap(path: Path, values: Mapping[str, Any]) -> bytes:
-    """Returns the rules of normalisation in a `tokenizer.json`; empty if there are none.
-
-    Raises:
-        SourceError: it has others than SentencePiece.
-    """
-    normalizer = values["normalizer"] or {"normalizers": []}
-    parts = normalizer.get("normalizers", [normalizer])
-    if others := [part["type"] for part in parts if part["type"] not in _NORMALIZERS]:
-        raise SourceError(
-            f"{path}: its normaliser ({', '.join(part['type'] for part in parts)}) is not "
-            f"supported, because of {', '.join(others)}; a SentencePiece model has one with "
-            "precompiled rules"
-        )
-    return b"".join(base64.b64decode(part.get("precompiled_charsmap") or "") for part in parts)
-
-
-def _read_added(
-    folder: Path, known: Collection[str], vocab_size: int, *, is_fast: bool
-) -> list[AddedPiece]:
-    """Reads the added tokens of all files, with their rows for ids.
-
-    Special ones without a row get the next ones, if the table has them.
-
-    Args:
-        folder: of the tokenizer.
-        known: the pieces of its model.
-        vocab_size: rows of the table.
-        is_fast: whether `tokenizers` finds them, which may search normalised text.
-
-    Raises:
-        SourceError: a file is damaged.
-    """
-    files = {
-        name: read_json(folder, name) if (folder / name).exists() else {}
-        for name in (
-            *("added_tokens.json", "special_tokens_map.json"),
-            *("tokenizer_config.json", "tokenizer.json"),
-        )
-    }
-    older, names, settings, saved = files.values()
-    tokens = [*names.values(), *(value for key, value in settings.items() if key.endswith(_TOKEN))]
-    nested = (token if isinstance(token, list) else [token] for token in tokens)
-    special = [text for own in nested for token in own if (text := _find_text(token))]
-    try:
-        given = [
-            *(
-                {"id": row, "content": text, "special": text in special}
-                | {"normalized": text not in special}
-                for text, row in older.items()
-            ),
-            *({"id": row} | own for row, own in settings.get("added_tokens_decoder", {}).items()),
-            *saved.get("added_tokens", ()),
-        ]
-        found = {
-            token["content"]: AddedPiece(
-                str(token["content"]),
-                int(token["id"]),
-                is_fast and bool(token.get("normalized")),
-                *(bool(token.get(flag)) for flag in ("single_word", "lstrip", "rstrip", "special")),
-            )
-            for token in given
-        }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SourceError(f"{folder}: the list of added tokens is damaged: {error!r}") from None
-    row = max([len(known), *(each.id + 1 for each in found.values())])
-    for text in dict.fromkeys(special):
-        is_new = text not in found and text not in known and not _SENTINEL.fullmatch(text)
-        if is_new and row < vocab_size:
-            found[text] = AddedPiece(text, row, special=True)
-            row += 1
-    return [*found.values()]
-
-
-def _find_text(token: Any) -> str:
-    """Returns the text of a special token, which may be a dictionary; "" if it is none."""
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else ""
-
-
-def _count_sentinels(folder: Path) -> int:
-    """The sentinels that the tokenizer adds to the pieces of its model."""
-    count: Any = _read_settings(folder).get("extra_ids", 100)
-    if type(count) is not int or count < 0:
-        raise SourceError(f"{folder / 'tokenizer_config.json'}: extra_ids={count!r} is no number")
-    return count
-
-
-def _read_settings(folder: Path) -> dict[str, Any]:
-    name = "tokenizer_config.json"
-    return read_json(folder, name) if (folder / name).exists() else {}
+def _read_t5_model(
+    path: Path, file: TokenizerFile | None
+) -> tuple[Path, bytes, dict[str, int], list[str]]:
+    """Returns the path of the SentencePiece model, the model, rows, and user-defined pieces."""
+    if file and not path.exists():
+        return file.path, file.model, dict(file.rows), []
+    content = read_plain_sentencepiece(path)
+    pieces = spm.ModelProto.FromString(content).pieces
+    own = {piece.piece: row for row, piece in enumerate(pieces)}
+    defined = [each.piece for each in pieces if each.type == Kind.USER_DEFINED]
+    if not file:
+        return path, content, own, defined
+    check_same_model(file, path)
+    if {name for name in file.rows if not SENTINEL.fullmatch(name)} <= own.keys():
+        return path, content, dict(file.rows), defined
+    return path, file.model, dict(file.rows), []
 
 
 def _read_ids(path: Path) -> dict[str, int]:
     """Reads {piece: id}; the ids must be 0, 1, 2, ..."""
     ids = read_json(path.parent, path.name)
-    if {*ids.values()} != {*range(len(ids))}:
+    if not all(type(row) is int for row in ids.values()) or {*ids.values()} != {*range(len(ids))}:
         raise SourceError(f"{path}: the ids are not 0 to {len(ids) - 1}, each once")
     return ids
 
@@ -535,21 +404,3 @@ def _find(ids: Mapping[str, int], name: str, path: Path) -> int:
     if name not in ids:
         raise SourceError(f"{path} has no {name}; use the files of one model")
     return ids[name]
-
-
-def _read_model(path: Path) -> bytes:
-    """Reads a SentencePiece model."""
-    try:
-        check_pointer(path)
-        content = path.read_bytes()
-        sentencepiece.SentencePieceProcessor(model_proto=content)
-    except FileNotFoundError:
-        raise SourceError(
-            f"{path} is missing; copy it from the original model, or name the folder of its "
-            "vocabulary by --tokenizer (of MetricX: hf:google/mt5-large)"
-        ) from None
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {describe_error(error)}") from None
-    except RuntimeError:
-        raise SourceError(f"{path} is no SentencePiece model; download it again") from None
-    return content

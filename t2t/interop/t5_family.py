@@ -80,6 +80,7 @@ def read_t5_config(given: ForeignConfig, *, own_output: bool) -> tuple[ModelConf
         num_decoder_layers=given.get("num_layers"),
         layer_norm_epsilon=1e-6,
         dropout_rate=0.1,
+        pad_token_id=0,
     )
     given.require("architectures", *_ARCHITECTURES, None)
     if given.get("architectures") == METRICX_ARCHITECTURES:
@@ -87,7 +88,9 @@ def read_t5_config(given: ForeignConfig, *, own_output: bool) -> tuple[ModelConf
         given.allow("tie_word_embeddings", False)
     given.allow("relative_attention_num_buckets", Relative.buckets)
     given.allow("relative_attention_max_distance", Relative.max_distance)
-    given.ignore("n_positions", "tie_word_embeddings")
+    given.allow("tie_word_embeddings", True, False)
+    given.allow("scale_decoder_outputs", True, False, None)
+    given.ignore("n_positions")
     given.ignore("scalable_attention")  # of umT5, which transformers does not read
     kind = given.translate("feed_forward_proj", {name: name for name in _FEED_FORWARDS})
     activation = kind.rpartition("-")[2]
@@ -164,6 +167,11 @@ def has_own_output(tensors: Tensors) -> bool:
     if _OUTPUT not in tensors.by_name or _TABLE not in tensors.by_name:
         return _OUTPUT in tensors.by_name
     return not tensors.same(_OUTPUT, _TABLE)
+
+
+def lacks_output(tensors: Tensors, given: ForeignConfig) -> bool:
+    """Returns whether config.json has a table of the output that the weights do not have."""
+    return given.get("tie_word_embeddings") is False and _OUTPUT not in tensors.by_name
 
 
 def scales_output(given: ForeignConfig) -> bool:

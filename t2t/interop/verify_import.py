@@ -24,6 +24,7 @@ from t2t.data.batch import BOS_ID, PAD_ID, pad_sentences
 from t2t.data.directions import find_tag
 from t2t.data.sentences import clean_sentence
 from t2t.data.tokenizer import Tokenizer, Vocabulary
+from t2t.interop.foreign_config import START_IDS
 from t2t.interop.foreign_model import ForeignModel
 from t2t.interop.hugging_face_folder import SourceError
 from t2t.model.interface import Params, merge
@@ -211,7 +212,7 @@ def _compare_logits(
         found = np.asarray(run(params, *jax.device_put((src, tgt_in), spec("batch"))))
     src, tgt, tgt_in, found = (each[: len(pairs)] for each in (src, tgt, tgt_in, found))
     original = _load("AutoModelForSeq2SeqLM", folder, dtype=torch.float32).eval()
-    start = original.config.decoder_start_token_id
+    start = row[START_IDS[model.config.decoder_start]]
     theirs = np.where(tgt_in == BOS_ID, start, np.maximum(row[tgt_in], 0))
     with torch.no_grad():
         wanted = original(

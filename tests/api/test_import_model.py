@@ -11,15 +11,16 @@ from configs import fine_tune
 from t2t.api.export_run import export
 from t2t.api.import_model import import_model
 from t2t.api.run_summary import describe_run
-from t2t.config.fields import ConfigError, TokenizerConfig
-from t2t.config.files import load_config
+from t2t.config.fields import ConfigError, DecodingConfig, TokenizerConfig
+from t2t.config.files import load_config, save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.preparation import fill_tokenizer, make_vocabulary
 from t2t.data.tokenizer import Vocabulary
 from t2t.interop.hugging_face_export import plan_export
 from t2t.interop.hugging_face_export import write_model as write_model_of_transformers
-from t2t.interop.hugging_face_folder import SourceError, open_tensors
+from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json
 from t2t.interop.hugging_face_vocabulary import Rows
+from t2t.interop.tokenizer_json import NAME
 from t2t.storage.atomic_files import write_file
 from t2t.training.checkpoint import restore_params
 from tests.interop.foreign_folders import (
@@ -115,6 +116,11 @@ def refuse(source: Path, tmp_path: Path, match: str) -> None:
     [
         ({"model_type": "bert"}, "it can be marian, m2m_100, mbart, t5, mt5, umt5"),
         ({"model_type": "bart"}, "is not supported: .* no SentencePiece model"),
+        ({"model_type": "prophetnet"}, "is not supported: ProphetNet predicts several sub-words"),
+        ({"model_type": "llama"}, "is not supported: it is a decoder alone"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config=.* GPTQ, AWQ"),
+        ({"eos_token_id": 7}, "eos_token_id=7 is not supported; it can be 0"),
+        ({"num_beams": "4"}, "config.json: num_beams='4' is not a whole number"),
         ({"decoder_layers": 3}, r"weights lack model\.decoder\.layers\.2\..* and \d+ more"),
         ({}, r"has no tokenizer: .*tokenizer\.save_pretrained.* --tokenizer"),
     ],
@@ -169,6 +175,64 @@ def test_directions_of_a_model_of_many_languages_are_asked_for_and_checked(
     run = t2t.load(tmp_path / "run", checkpoint="last", direction="deu_Latn-eng_Latn")
     tags = [run.vocabulary.src.tag_ids, run.vocabulary.tgt.tag_ids]
     assert [run.vocabulary.src.pieces(ids) for ids in tags] == [["<2deu_Latn>"], ["<2eng_Latn>"]]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_beams": 4, "max_length": 200, "no_repeat_ngram_size": 3, "early_stopping": True},
+        {"do_sample": True, "temperature": 0.5, "eos_token_id": 2, "decoder_start_token_id": 2},
+    ],
+)
+def test_fields_of_generation_go_out_as_they_came_in(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, given: dict[str, Any]
+) -> None:
+    for path in source.iterdir():
+        path.unlink()
+    write_nllb_model(source)
+    write_json(source / "generation_config.json", given)
+    directions = ["eng_Latn-deu_Latn", "deu_Latn-eng_Latn"]
+    ids = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    codes = {}
+    for count in (1, 2):
+        run, out = tmp_path / f"run{count}", tmp_path / f"out{count}"
+        import_model(str(source), run, directions=directions[:count])
+        caplog.clear()
+        export(run, "last", out, engine="hf")
+        found = read_json(out, "generation_config.json")
+        forced = found.pop("forced_bos_token_id", None)
+        assert found == ids | given
+        codes = {each["content"]: each["id"] for each in read_json(out, NAME)["added_tokens"]}
+        assert forced == (codes["deu_Latn"] if count == 1 else None)
+        warnings = [each.message.partition(" ")[0] for each in caplog.records]
+        assert warnings == ["forced_bos_token_id"] * (count == 2)
+    config = load_config(tmp_path / "run1" / "config.json")
+    config.decoding = DecodingConfig(beam_size=5, length_penalty="length", alpha=1.0)
+    save_config(config, tmp_path / "run1" / "config.json")
+    export(tmp_path / "run1", "last", tmp_path / "changed", engine="hf")
+    found = read_json(tmp_path / "changed", "generation_config.json")
+    assert (found["num_beams"], found["forced_bos_token_id"]) == (5, codes["deu_Latn"])
+    assert "forced_eos_token_id" not in found
+
+
+def test_sampling_at_temperature_0_goes_out_as_greedy_search(source: Path, tmp_path: Path) -> None:
+    write_json(source / "generation_config.json", {"do_sample": True, "temperature": 0.0})
+    import_model(str(source), tmp_path / "run")
+    export(tmp_path / "run", "last", tmp_path / "out", engine="hf")
+    found = read_json(tmp_path / "out", "generation_config.json")
+    assert (found["num_beams"], found.get("do_sample"), found.get("temperature")) == (1, None, None)
+
+
+def test_files_that_begin_or_end_outputs_otherwise_are_refused(
+    source: Path, tmp_path: Path
+) -> None:
+    for name in ("eos_token_id", "decoder_start_token_id"):
+        write_json(source / "generation_config.json", {name: 7})
+        refuse(source, tmp_path, rf"generation_config\.json and config\.json disagree: {name} is 7")
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values), "utf-8")
 
 
 def test_sources_of_small100_begin_with_the_tag_of_the_target(tmp_path: Path) -> None:

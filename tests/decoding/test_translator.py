@@ -14,11 +14,11 @@ from t2t.data.batch import EOS_ID, group_by_length
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translation import SourcePiece, Translation
 from t2t.decoding.translator import Translator
-from t2t.interop.hugging_face_vocabulary import read_t5
 from t2t.model.interface import Params
 from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh
 from tests.decoding.small_translator import SENTENCES, assert_same, make_config, make_params
+from tests.interop.foreign_folders import read_t5
 from tests.interop.small_vocabularies import list_pieces, train_model
 
 pytestmark = pytest.mark.usefixtures("shared_programs")

@@ -2,18 +2,22 @@
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from t2t.data.piece_table import SPECIAL
+from t2t.interop import hugging_face_vocabulary
 from t2t.interop.foreign_model import read_model
 from t2t.interop.hugging_face_folder import Tensor, Tensors, write_safetensors
+from t2t.interop.hugging_face_vocabulary import ImportedVocabulary
 from t2t.interop.parameter_map import find_shapes
+from t2t.interop.tokenizer_settings import TokenizerSettings
 from t2t.ops.build_model import describe_model
 from tests.interop.model_folders import write_random_tensors
-from tests.interop.small_vocabularies import list_pieces, train_model
+from tests.interop.small_vocabularies import find_charsmap, list_pieces, train_model
 
 CODES = ("deu_Latn", "eng_Latn", "fra_Latn")
 ADDED = {"<name>": False, "<term>": True, "ouse": False}  # tokens, and whether they are special
@@ -82,13 +86,12 @@ def write_config(folder: Path, values: dict[str, Any]) -> None:
 def write_model(folder: Path, missing: int = 0, codes: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Writes a whole folder; returns the tensors."""
     values = make_config(write_vocabulary(folder, missing=missing, codes=codes))
-    languages = json.dumps({"source_lang": "en", "target_lang": "de"})
-    (folder / "tokenizer_config.json").write_text(languages, "utf-8")
+    write_settings(folder, source_lang="en", target_lang="de")
     return _write(folder, values)
 
 
 def write_nllb_vocabulary(folder: Path, codes: Sequence[str] = CODES) -> int:
-    """Writes tokenizer.json as transformers 5 does, with the merges of a small BPE model."""
+    """Writes tokenizer.json with the merges of a small BPE model; without codes it is a T5's."""
     pieces = list_pieces(train_model(0, kind="bpe"))[3:]
     names = ["<s>", "<pad>", "</s>", "<unk>", *pieces]
     known, merges = {*pieces}, []
@@ -97,13 +100,75 @@ def write_nllb_vocabulary(folder: Path, codes: Sequence[str] = CODES) -> int:
         merges += [parts for parts in splits if known.issuperset(parts)]
     special = [*names[:4], *codes, "<mask>"]
     ids = {name: number for number, name in enumerate([*names, *codes, "<mask>"])}
-    values = {
-        "added_tokens": [{"id": ids[name], "content": name, "special": True} for name in special],
-        "normalizer": None,
-        "model": {"type": "BPE", "vocab": {name: ids[name] for name in names}, "merges": merges},
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": "<unk>",
+        "fuse_unk": True,
+        "byte_fallback": False,
+        "vocab": {name: ids[name] for name in names},
+        "merges": merges,
     }
-    (folder / "tokenizer.json").write_text(json.dumps(values), "utf-8")
+    added = {name: ids[name] for name in special}
+    code = [*added][len(SPECIAL)] if codes else ""
+    write_tokenizer_json(folder, model, added, [code, "A", "</s>"] if code else ["A", "</s>"])
+    if codes:
+        write_settings(folder, tokenizer_class="NllbTokenizer")
     return len(ids) + 2
+
+
+def write_settings(folder: Path, **settings: Any) -> None:
+    """Sets fields of tokenizer_config.json."""
+    path = folder / "tokenizer_config.json"
+    values = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    path.write_text(json.dumps(values | settings), "utf-8")
+
+
+def write_tokenizer_json(
+    folder: Path,
+    model: dict[str, Any],
+    added: Mapping[str, int],
+    template: Sequence[str] = ("A", "</s>"),
+    **parts: Any,
+) -> None:
+    """Writes tokenizer.json as transformers 5 does for NLLB.
+
+    The normaliser is that of `train_model`.
+    """
+    space = {
+        "type": "Metaspace",
+        "replacement": "\u2581",
+        "prepend_scheme": "always",
+        "split": True,
+    }
+    charsmap = find_charsmap(train_model(0, kind="bpe"))
+    several = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    special = {name: row for name, row in added.items() if name in template}
+    values = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": row, "content": name, "special": True, **flags} for name, row in added.items()
+        ],
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [{"type": "Precompiled", "precompiled_charsmap": charsmap}, several],
+        },
+        "pre_tokenizer": space,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [
+                {"Sequence" if name == "A" else "SpecialToken": {"id": name, "type_id": 0}}
+                for name in template
+            ],
+            "special_tokens": {n: {"id": n, "ids": [i], "tokens": [n]} for n, i in special.items()},
+        },
+        "decoder": space,
+        "model": model,
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(values | parts), "utf-8")
 
 
 def add_tokens(folder: Path, size: int) -> int:
@@ -117,9 +182,10 @@ def add_tokens(folder: Path, size: int) -> int:
         values = json.loads(path.read_text("utf-8"))
         values["added_tokens"] += tokens
     else:
-        path = folder / "tokenizer_config.json"
-        values = json.loads(path.read_text("utf-8")) if path.exists() else {}
-        values["added_tokens_decoder"] = {str(token.pop("id")): token for token in tokens}
+        write_settings(
+            folder, added_tokens_decoder={str(token.pop("id")): token for token in tokens}
+        )
+        return size + len(ADDED)
     path.write_text(json.dumps(values), "utf-8")
     return size + len(ADDED)
 
@@ -138,8 +204,7 @@ def write_mbart_vocabulary(folder: Path) -> int:
     """Writes the model of mBART-50, whose codes and `<mask>` follow the pieces."""
     model = train_model(0)
     (folder / "sentencepiece.bpe.model").write_bytes(model)
-    settings = json.dumps({"tokenizer_class": "MBart50Tokenizer"})
-    (folder / "tokenizer_config.json").write_text(settings, "utf-8")
+    write_settings(folder, tokenizer_class="MBart50Tokenizer")
     return 4 + len(list_pieces(model)[3:]) + 52 + 1
 
 
@@ -209,8 +274,7 @@ def write_madlad_vocabulary(folder: Path) -> int:
     """Writes a model with SentencePiece's own special symbols, without sentinels and spare rows."""
     model = train_model(0, user_defined_symbols="<2de>")
     (folder / "spiece.model").write_bytes(model)
-    settings = json.dumps({"tokenizer_class": "T5Tokenizer", "extra_ids": 0})
-    (folder / "tokenizer_config.json").write_text(settings, "utf-8")
+    write_settings(folder, tokenizer_class="T5Tokenizer", extra_ids=0)
     return len(list_pieces(model))
 
 
@@ -229,3 +293,19 @@ def _write(folder: Path, values: dict[str, Any], *names: str) -> dict[str, np.nd
     size = len(model.vocabulary.rows.row)
     shapes = find_shapes(model.links, describe_model(model.config, size, size)[1])
     return write_random_tensors(folder / "model.safetensors", shapes)
+
+
+def _read_vocabulary(read: Any, folder: Path, size: int) -> ImportedVocabulary:
+    return read(TokenizerSettings(folder, {}), size)
+
+
+# Readers of vocabularies in a folder without a config.json.
+read_marian, read_m2m100, read_mbart, read_t5 = (
+    functools.partial(_read_vocabulary, read)
+    for read in (
+        hugging_face_vocabulary.read_marian,
+        hugging_face_vocabulary.read_m2m100,
+        hugging_face_vocabulary.read_mbart,
+        hugging_face_vocabulary.read_t5,
+    )
+)

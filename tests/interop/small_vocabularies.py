@@ -1,5 +1,6 @@
 """Small SentencePiece models, and odd lines of text to segment with them."""
 
+import base64
 import functools
 import io
 import random
@@ -7,6 +8,8 @@ import unicodedata
 from typing import Any
 
 import sentencepiece
+
+from t2t.interop.tokenizer_json import spm
 
 _WORDS = """
     the a of and to in was he she it said king queen house garden little white rabbit watch time
@@ -37,6 +40,12 @@ def train_model(seed: int = 0, size: int = 120, kind: str = "unigram", **options
         **options,
     )
     return model.getvalue()
+
+
+def find_charsmap(model: bytes) -> str:
+    """Returns the rules of normalisation as tokenizer.json has them."""
+    rules = spm.ModelProto.FromString(model).normalizer_spec.precompiled_charsmap
+    return base64.b64encode(rules).decode()
 
 
 def list_pieces(model: bytes) -> list[str]:

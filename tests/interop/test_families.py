@@ -15,11 +15,11 @@ from t2t.interop.bart_family import DERIVED
 from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json, write_safetensors
-from t2t.interop.hugging_face_vocabulary import NO_ROW, read_t5
+from t2t.interop.hugging_face_vocabulary import NO_ROW
 from t2t.interop.parameter_map import NEVER
 from t2t.model.interface import Params
 from t2t.model.position import encode_sinusoidal
-from tests.interop.foreign_folders import write_config, write_model, write_t5_model
+from tests.interop.foreign_folders import read_t5, write_config, write_model, write_t5_model
 
 
 def read(
@@ -91,6 +91,10 @@ def test_tensors_that_are_missing_unknown_or_misshapen_are_named(tmp_path: Path)
         (write_model, "quantization_config", {"quant_method": "bitsandbytes"}),
         (write_model, "auto_map", {"AutoModelForSeq2SeqLM": "modeling_own.Own"}),
         (write_t5_model, "dense_act_fn", "gelu"),
+        (write_t5_model, "tie_word_embeddings", "false"),
+        (write_t5_model, "scale_decoder_outputs", 0),
+        (write_t5_model, "eos_token_id", 2),
+        (write_model, "decoder_start_token_id", True),
     ],
 )
 def test_config_that_is_not_understood_is_refused_by_field(
@@ -152,6 +156,7 @@ def test_one_table_of_t5_serves_all_if_the_output_is_scaled(tmp_path: Path) -> N
     ):
         model, _ = read(tmp_path, tensors | own, scale_decoder_outputs=scaled)
         assert model.config.tie_embeddings == tied
+        assert ["no lm_head.weight" in warning for warning in model.warnings] == [True] * (not own)
 
 
 def test_table_of_t5_has_any_of_its_names(tmp_path: Path) -> None:

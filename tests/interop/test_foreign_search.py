@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import numpy as np
@@ -66,11 +67,35 @@ def test_field_without_counterpart_is_named_in_a_warning(name: str, value: Any) 
     assert [warning.partition(" ")[0] for warning in warnings] == [f"{name}={value!r}".split()[0]]
 
 
-def test_fields_of_sampling_that_are_not_taken_are_named_or_refused() -> None:
-    _, warnings = read(do_sample=True, min_p=0.1, top_p=2.0)
-    assert [warning.partition("=")[0] for warning in warnings] == ["top_p", "min_p"]
-    with pytest.raises(SourceError, match=r"temperature='4' is not a number"):
-        read(do_sample=True, temperature="4")
+@pytest.mark.parametrize("name", ["temperature", "top_p"])
+def test_sampling_without_choice_is_greedy_and_named(name: str) -> None:
+    decoding, warnings = read(**{"do_sample": True, "top_k": 0, name: 0.0})
+    assert (decoding.strategy, decoding.beam_size) == ("beam", 1)
+    assert warnings == [f"{name}=0.0 " + warnings[0].partition(" ")[2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in ("temperature", "num_beams") for value in ("4", True, [1], -1)),
+        *(("length_penalty", value) for value in (math.nan, math.inf, "1")),
+        ("num_beams", 2.7), ("num_beams", 0), ("num_beams", 10**12), ("top_k", 0.5), ("top_k", -1),
+        ("top_p", -0.5), ("min_length", 2.5), ("min_length", 10**6), ("max_length", "20"),
+        ("max_new_tokens", -1), ("num_return_sequences", 0), ("temperature", 10**400),
+        ("do_sample", "true"), ("do_sample", 1), ("early_stopping", "always"),
+        ("renormalize_logits", "yes"),
+    ],
+)  # fmt: skip
+def test_value_that_generate_could_not_take_is_refused_by_file_and_field(
+    name: str, value: Any
+) -> None:
+    with pytest.raises(SourceError, match=rf"^generation_config\.json: {name}="):
+        read(**{"do_sample": True} | {name: value})
+
+
+def test_fields_of_sampling_that_are_not_taken_are_named() -> None:
+    _, warnings = read(do_sample=True, min_p=0.1, max_length=10**30)
+    assert [warning.partition("=")[0] for warning in warnings] == ["min_p"]
 
 
 def test_field_that_is_not_known_is_returned_unless_it_is_off() -> None:

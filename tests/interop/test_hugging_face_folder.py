@@ -118,11 +118,22 @@ def test_cut_pickle_is_refused(tmp_path: Path, old: bool) -> None:
         open_tensors(tmp_path)
 
 
+def write_safetensors_header(folder: Path, dtype: str) -> Path:
+    """Writes a file with one number of one byte."""
+    header = json.dumps({"a": {"dtype": dtype, "shape": [1], "data_offsets": [0, 1]}}).encode()
+    path = folder / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
+    return path
+
+
 def test_quantised_weights_are_refused_by_name(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "model.safetensors", {"a.SCB": np.zeros((2, 2), np.int8)})
     with pytest.raises(SourceError, match=r"tensor a\.SCB of type int8: quantised .*original"):
         open_tensors(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
+    path = write_safetensors_header(tmp_path, "F8_E4M3")
+    with pytest.raises(SourceError, match=r"numbers of type F8_E4M3: quantised .* FP8"):
+        open_tensors(tmp_path)
+    path.unlink()
     code = call("torch._utils", "_rebuild_qtensor", "")
     write_pickle(tmp_path / "pytorch_model.bin", TENSORS, code)
     with pytest.raises(SourceError, match=r"_rebuild_qtensor\): quantised .*original"):
@@ -147,7 +158,7 @@ def test_missing_files_and_files_of_other_formats_are_named(tmp_path: Path) -> N
     with pytest.raises(SourceError, match=r"no file of torch\.save; .*save_pretrained"):
         open_tensors(tmp_path)
     (tmp_path / "pytorch_model.bin").unlink()
-    with pytest.raises(SourceError, match=r"q4\.gguf holds weights .*GGUF.*save_pretrained"):
+    with pytest.raises(SourceError, match=r"q4\.gguf is not read: .*GGUF.*save_pretrained"):
         open_tensors(tmp_path)
     write_shards(tmp_path, {"1.safetensors": {"b": TENSORS["b"]}, "2.safetensors": {}})
     (tmp_path / "1.safetensors").unlink()
@@ -155,6 +166,37 @@ def test_missing_files_and_files_of_other_formats_are_named(tmp_path: Path) -> N
         open_tensors(tmp_path)
     with pytest.raises(SourceError, match=r"is no folder; .*hf:OWNER/NAME"):
         find_folder(str(tmp_path / "absent"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("adapter_model.safetensors", r"an adapter \(PEFT\) .* merge_and_unload"),
+        ("model-00001-of-00002.safetensors", r"a shard without an index; .*\.index\.json"),
+        ("model.fp16.safetensors", r"a variant of the weights; .*variant="),
+        ("model.safetensors.index.fp16.json", "a variant of the weights"),
+        ("pytorch_model.fp16.bin", "a variant of the weights"),
+        ("onnx/encoder_model.onnx", "weights of ONNX"),
+        ("model.bin", "a model of CTranslate2"),
+        ("tf_model.h5", "weights of TensorFlow"),
+        ("best.safetensors", "weights under another name"),
+    ],
+)
+def test_weights_that_are_not_read_are_named_with_a_remedy(
+    tmp_path: Path, name: str, message: str
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(SourceError, match=rf"{name} is not read: it is, or holds, {message}"):
+        open_tensors(tmp_path)
+
+
+def test_adapter_beside_a_model_is_refused(tmp_path: Path) -> None:
+    """`transformers` would add it to the model."""
+    write_safetensors(tmp_path / "model.safetensors", TENSORS)
+    (tmp_path / "adapter_config.json").write_text("{}", "utf-8")
+    with pytest.raises(SourceError, match=r"adapter_config\.json is not read"):
+        open_tensors(tmp_path)
 
 
 def test_index_that_does_not_fit_the_shards_is_refused(tmp_path: Path) -> None:

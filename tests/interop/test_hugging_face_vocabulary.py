@@ -1,7 +1,9 @@
+import ast
 import json
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,19 +19,23 @@ from t2t.interop.hugging_face_vocabulary import (
     NO_ROW,
     ImportedVocabulary,
     Rows,
-    read_m2m100,
-    read_marian,
-    read_nllb,
-    read_t5,
 )
+from t2t.interop.tokenizer_json import spm
+from t2t.interop.tokenizer_settings import TokenizerSettings
 from tests.interop.foreign_folders import (
     ADDED,
     CODES,
     add_tokens,
+    read_m2m100,
+    read_marian,
+    read_mbart,
+    read_t5,
     write_m2m100_vocabulary,
     write_madlad_vocabulary,
     write_nllb_vocabulary,
+    write_settings,
     write_t5_vocabulary,
+    write_tokenizer_json,
     write_vocabulary,
 )
 from tests.interop.small_vocabularies import list_pieces, make_odd_lines, make_text, train_model
@@ -41,7 +47,7 @@ NEW_LINES = ["theŋqueen ŋ", "a\0b \0\0 ŋ\0", "ŋŋ"]
 READERS: dict[str, tuple[Callable[[Path], int], Callable[[Path, int], ImportedVocabulary]]] = {
     "Marian": (write_vocabulary, read_marian),
     "M2M-100": (write_m2m100_vocabulary, read_m2m100),
-    "NLLB": (write_nllb_vocabulary, read_nllb),
+    "NLLB": (write_nllb_vocabulary, read_m2m100),
     "T5": (write_t5_vocabulary, read_t5),
     "T5, full table": (lambda folder: write_t5_vocabulary(folder, spare=0), read_t5),
 }
@@ -116,24 +122,24 @@ def test_pieces_that_only_tokenizer_json_has_are_used(tmp_path: Path) -> None:
     values["model"]["vocab"] |= {"ŋ": size, "ŋa": size + 1, "\u2581ŋa": size + 2}
     values["model"]["merges"] += ["ŋ a", "\u2581 ŋa"]
     path.write_text(json.dumps(values), "utf-8")
-    vocabulary, rows, _ = read_nllb(tmp_path, size + 3)
+    vocabulary, rows, _ = read_m2m100(tmp_path, size + 3)
     [ids] = vocabulary.src.encode(["ŋaŋaŋ ŋa"])
     assert (rows.row[ids] - size).tolist() == [2, 1, 0, 2, rows.row[EOS_ID] - size]
 
 
 def test_vocabulary_of_nllb_has_all_rows_and_its_codes(tmp_path: Path) -> None:
     size = write_nllb_vocabulary(tmp_path)
-    vocabulary, rows, languages = read_nllb(tmp_path, size)
+    vocabulary, rows, languages = read_m2m100(tmp_path, size)
     assert (languages, sorted(rows.row)) == (CODES, [*range(size)])
     [[first, *_, last]] = vocabulary.with_tag("<2deu_Latn>").src.encode(
         ["the eng_Latn <2fra_Latn>"]
     )
     assert (vocabulary.src.pieces([first]), last) == (["<2deu_Latn>"], EOS_ID)
     with pytest.raises(SourceError, match=r"tokenizer\.json has ids up to \d+, but .*vocab_size=9"):
-        read_nllb(tmp_path, 9)
-    (tmp_path / "tokenizer.json").unlink()
+        read_m2m100(tmp_path, 9)
+    (tmp_path / "tokenizer.json").rename(tmp_path / "vocab.json")
     with pytest.raises(SourceError, match=r"tokenizer\.json is missing.*save it again"):
-        read_nllb(tmp_path, size)
+        read_m2m100(tmp_path, size)
 
 
 def test_languages_of_m2m100_are_those_of_its_settings(tmp_path: Path) -> None:
@@ -293,18 +299,263 @@ def test_t5_may_have_a_bpe_model(tmp_path: Path) -> None:
         assert tokenizer.pieces(ids) == [*original.encode(line, out_type=str), "</s>"], line
 
 
-def test_normaliser_that_is_not_sentencepieces_is_refused(tmp_path: Path) -> None:
-    pieces = [["<pad>", 0], ["</s>", 0], ["<unk>", 0]]
+SPACE: dict[str, Any] = {"type": "Metaspace", "replacement": "\u2581"}
+SPLIT = {"type": "WhitespaceSplit"}
+SEVERAL = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 
-    def write(*kinds: str) -> None:
-        parts = {"type": "Sequence", "normalizers": [{"type": kind} for kind in kinds]}
-        model = {"type": "Unigram", "unk_id": 2, "vocab": pieces}
-        values = {"model": model, "normalizer": parts, "added_tokens": []}
-        (tmp_path / "tokenizer.json").write_text(json.dumps(values), "utf-8")
 
-    for kinds in (["Nmt", "NFKC", "Replace"], ["Lowercase", "Precompiled"]):
-        write(*kinds)
-        with pytest.raises(SourceError, match=rf"its normaliser \({', '.join(kinds)}\) is not "):
-            read_t5(tmp_path, 9)
-    write("Precompiled", "Strip", "Replace")
-    assert read_t5(tmp_path, 104).count_pieces()["unused"] == 0
+def write_t5_json(folder: Path, changes: Mapping[str, Any] = {}, **parts: Any) -> int:
+    """Writes tokenizer.json of a T5, with changes of its model and other parts."""
+    pieces = spm.ModelProto.FromString(train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1))
+    vocab = [[piece.piece, piece.score] for piece in pieces.pieces]
+    model = {"type": "Unigram", "unk_id": 2, "byte_fallback": False, "vocab": vocab}
+    special = {"<pad>": 0, "</s>": 1, "<unk>": 2}
+    write_tokenizer_json(folder, model | dict(changes), special, **parts)
+    return len(vocab)
+
+
+@pytest.mark.parametrize(
+    ("message", "changes", "parts"),
+    [
+        ("normalizer has Lowercase", {}, {"normalizer": {"type": "Lowercase"}}),
+        (
+            "normalizer has Replace with pattern=.'String': 'a'",
+            {},
+            {"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "e"}},
+        ),
+        ("pre_tokenizer has Metaspace, and normalizer no Replace", {}, {"normalizer": None}),
+        ("pre_tokenizer has nothing instead of Metaspace", {}, {"pre_tokenizer": None}),
+        ("pre_tokenizer has ByteLevel", {}, {"pre_tokenizer": {"type": "ByteLevel"}}),
+        (
+            "pre_tokenizer has Digits",
+            {},
+            {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, SPACE]}},
+        ),
+        (
+            "Metaspace with prepend_scheme='never'",
+            {},
+            {"pre_tokenizer": SPACE | {"prepend_scheme": "never"}},
+        ),
+        (
+            "Metaspace with add_prefix_space=False",
+            {},
+            {"pre_tokenizer": SPACE | {"add_prefix_space": False}},
+        ),
+        ("Metaspace with replacement='_'", {}, {"pre_tokenizer": SPACE | {"replacement": "_"}}),
+        ("Metaspace with split=False", {}, {"pre_tokenizer": SPACE | {"split": False}}),
+        ("post_processor has the template 'nothing'", {}, {"post_processor": None}),
+        (
+            "post_processor has the template '<pad> A </s>'",
+            {},
+            {"template": ("<pad>", "A", "</s>")},
+        ),
+        ("post_processor has the template 'A'", {}, {"template": ("A",)}),
+        ("post_processor has RobertaP", {}, {"post_processor": {"type": "RobertaProcessing"}}),
+        ("decoder has ByteLevel", {}, {"decoder": {"type": "ByteLevel"}}),
+        ("decoder has nothing", {}, {"decoder": None}),
+        ("model has WordPiece", {"type": "WordPiece"}, {}),
+        ("model has unk_id=1, '</s>'", {"unk_id": 1}, {}),
+        ("model has byte_fallback=True without pieces", {"byte_fallback": True}, {}),
+        ("model has Unigram with dropout=0.1", {"dropout": 0.1}, {}),
+        ("later_part has", {}, {"later_part": {"type": "X"}}),
+    ],
+)  # fmt: skip
+def test_tokenizer_json_that_does_what_sentencepiece_does_not_is_refused_by_part(
+    tmp_path: Path, message: str, changes: dict[str, Any], parts: dict[str, Any]
+) -> None:
+    size = write_t5_json(tmp_path, changes, **parts)
+    with pytest.raises(SourceError, match=rf"tokenizer\.json: .*{message}.* use .* transformers"):
+        read_t5(tmp_path, size + 100)
+
+
+@pytest.mark.parametrize(
+    "option", ["dropout=0.1", "fuse_unk=False", "ignore_merges=True", "unk_token=None"]
+)
+def test_option_of_a_bpe_that_sentencepiece_lacks_is_refused(tmp_path: Path, option: str) -> None:
+    write_nllb_vocabulary(tmp_path, codes=())
+    path = tmp_path / "tokenizer.json"
+    values = json.loads(path.read_text("utf-8"))
+    name, _, value = option.partition("=")
+    values["model"][name] = ast.literal_eval(value)
+    path.write_text(json.dumps(values), "utf-8")
+    with pytest.raises(SourceError, match=rf"model has BPE with {option}"):
+        read_t5(tmp_path, 300)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},  # as transformers 4.3 to 4.32 wrote them
+        {  # before
+            "normalizer": {"type": "Precompiled", "precompiled_charsmap": ""},
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [SPLIT, SPACE | {"str_rep": "\u2581", "add_prefix_space": True}],
+            },
+            "decoder": SPACE | {"add_prefix_space": True},
+        },
+        {  # after
+            "normalizer": {
+                "type": "Sequence",
+                "normalizers": [
+                    {"type": "Strip", "strip_left": False, "strip_right": True},
+                    {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"},
+                ],
+            },
+            "pre_tokenizer": SPACE | {"prepend_scheme": "first", "split": True},
+            "truncation": {"direction": "Right", "max_length": 4},
+        },
+    ],
+    ids=["4.3", "4.0", "4.33"],
+)
+def test_forms_of_tokenizer_json_that_transformers_wrote_are_read(
+    tmp_path: Path, parts: dict[str, Any]
+) -> None:
+    size = write_t5_json(tmp_path, **parts)
+    vocabulary, rows, _ = read_t5(tmp_path, size + 100)
+    original = Processor(model_proto=train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1))
+    line = "the old  king running walked"
+    [ids] = vocabulary.src.encode([line])
+    assert rows.row[ids].tolist() == [*original.encode(line), 1]
+
+
+def test_bytes_of_a_bpe_are_spelled(tmp_path: Path) -> None:
+    size = write_nllb_vocabulary(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    values = json.loads(path.read_text("utf-8"))
+    values["model"]["byte_fallback"] = True
+    values["model"]["vocab"] |= {f"<0x{n:02X}>": size + n for n in range(256)}
+    path.write_text(json.dumps(values), "utf-8")
+    with pytest.raises(SourceError, match="decoder has no ByteFallback"):
+        read_m2m100(tmp_path, size + 256)
+    decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, values["decoder"]]}
+    path.write_text(json.dumps(values | {"decoder": decoder}), "utf-8")
+    vocabulary, rows, _ = read_m2m100(tmp_path, size + 256)
+    [ids] = vocabulary.src.encode(["\u732b"])
+    assert rows.row[ids[-4:]].tolist() == [*(size + n for n in "\u732b".encode()), 2]
+
+
+def write_json(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(values), "utf-8")
+
+
+def test_files_that_disagree_are_refused_by_both_names(tmp_path: Path) -> None:
+    size = write_t5_json(tmp_path)
+
+    def refuse(message: str) -> None:
+        with pytest.raises(SourceError, match=message):
+            read_t5(tmp_path, size + 100)
+
+    path = tmp_path / "spiece.model"
+    path.write_bytes(train_model(1, pad_id=0, eos_id=1, unk_id=2, bos_id=-1))
+    refuse(r"tokenizer\.json and spiece\.model disagree: only one has the piece .* its ids differ")
+    model = spm.ModelProto.FromString(train_model(0, pad_id=0, eos_id=1, unk_id=2, bos_id=-1))
+    path.write_bytes(model.SerializeToString())
+    read_t5(tmp_path, size + 100)
+    model.pieces[9].score -= 1
+    path.write_bytes(model.SerializeToString())
+    refuse("disagree: they have other scores of")
+    model.pieces[9].score += 1
+    model.normalizer_spec.precompiled_charsmap = b""
+    path.write_bytes(model.SerializeToString())
+    refuse("disagree: they have other rules of normalisation")
+    path.unlink()
+    write_json(tmp_path / "added_tokens.json", **{"<name>": size})
+    write_settings(tmp_path, added_tokens_decoder={str(size + 1): {"content": "<name>"}})
+    refuse(rf"tokenizer_config\.json and added_tokens\.json disagree: '<name>' is {size + 1} and")
+    (tmp_path / "added_tokens.json").unlink()
+    write_settings(tmp_path, added_tokens_decoder={"1": {"content": model.pieces[9].piece}})
+    refuse(r"tokenizer_config\.json: '.*' has the id 1, but 9 in the vocabulary")
+    write_settings(tmp_path, added_tokens_decoder={}, pad_token="<pad>")
+    write_json(tmp_path / "special_tokens_map.json", pad_token={"content": "<s>"})
+    refuse(r"special_tokens_map\.json and tokenizer_config\.json disagree: pad_token is '<s>' and")
+    write_settings(tmp_path, tokenizer_class="T5TokenizerFast")
+    settings = TokenizerSettings(tmp_path, {"tokenizer_class": "MBartTokenizer"})
+    with pytest.raises(SourceError, match=r"disagree: .* 'T5TokenizerFast' and 'MBartTokenizer'"):
+        settings.check_class("T5Tokenizer", "T5Tokenizer")
+
+
+def test_sentencepiece_model_without_a_space_before_a_text_is_refused(tmp_path: Path) -> None:
+    for name, value in (("add_dummy_prefix", False), ("treat_whitespace_as_suffix", True)):
+        options = {name: value, "pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+        (tmp_path / "spiece.model").write_bytes(train_model(0, **options))
+        with pytest.raises(SourceError, match=rf"spiece\.model: {name}={value} is not supported"):
+            read_t5(tmp_path, 300)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"normalizer": [{"type": "Precompiled", "precompiled_charsmap": "AAAA"}, SEVERAL]},
+        {"normalizer": [{"type": "Precompiled", "precompiled_charsmap": 5}, SEVERAL]},
+        {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", "high"]]}},
+        {"model": {"type": "Unigram", "unk_id": 9, "vocab": []}},
+        {"model": None},
+        {"added_tokens": [5]},
+        {"added_tokens": {"a": 5}},
+    ],
+)
+def test_damaged_tokenizer_json_is_named(tmp_path: Path, parts: dict[str, Any]) -> None:
+    size = write_t5_json(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    if normalizers := parts.get("normalizer"):
+        parts = {"normalizer": {"type": "Sequence", "normalizers": normalizers}}
+    write_json(path, **json.loads(path.read_text("utf-8")) | parts)
+    with pytest.raises(SourceError, match=r"tokenizer\.json.* is damaged"):
+        read_t5(tmp_path, size + 100)
+
+
+def test_tokenizer_json_beside_an_m2m100_must_have_its_ids(tmp_path: Path) -> None:
+    size = write_m2m100_vocabulary(tmp_path)
+    rows = json.loads((tmp_path / "vocab.json").read_text("utf-8"))
+    path = tmp_path / "tokenizer.json"
+    write_json(path, model={"vocab": rows}, added_tokens=[{"id": len(rows), "content": "__af__"}])
+    assert len(read_m2m100(tmp_path, size).languages) == 100
+    write_json(path, model={"vocab": rows | {[*rows][9]: 1}})
+    with pytest.raises(
+        SourceError, match=r"vocab\.json and tokenizer\.json disagree: '.*' is 9 and 1"
+    ):
+        read_m2m100(tmp_path, size)
+    (tmp_path / "vocab.json").unlink()
+    with pytest.raises(SourceError, match=r"vocab\.json is missing, .* tokenizer_class='Nllb"):
+        read_m2m100(tmp_path, size)
+
+
+@pytest.mark.parametrize(
+    ("read", "settings", "message"),
+    [
+        (read_t5, {"tokenizer_class": "ByT5Tokenizer"}, "'ByT5Tokenizer': bytes, not supported"),
+        (read_t5, {"tokenizer_class": "OwnTokenizer"}, "'OwnTokenizer': not supported; use tr"),
+        (read_t5, {"add_eos_token": False}, "add_eos_token=False is not supported; it can be True"),
+        (read_t5, {"add_prefix_space": False}, "add_prefix_space=False"),
+        (read_t5, {"eos_token": "<eos>"}, "eos_token='<eos>' is not supported; it can be '</s>'"),
+        (read_t5, {"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs=.*sampling"),
+        (read_t5, {"extra_ids": 9.5}, r"extra_ids=9\.5 is not a whole number"),
+        (read_t5, {"auto_map": {"AutoTokenizer": ["a.B", None]}}, "auto_map=.* code"),
+        (read_mbart, {}, "without a tokenizer_class .* MBartTokenizer: .* mBART-25"),
+        (read_mbart, {"tokenizer_class": "BarthezTokenizer"}, "'BarthezTokenizer': not supported"),
+        (read_m2m100, {"tokenizer_class": "PreTrainedTokenizerFast"}, "for one direction, not"),
+        (read_marian, {"separate_vocabs": True}, "separate_vocabs=True"),
+    ],
+)  # fmt: skip
+def test_tokenizer_that_is_not_understood_is_refused_by_class_or_setting(
+    tmp_path: Path, read: Any, settings: dict[str, Any], message: str
+) -> None:
+    write_t5_vocabulary(tmp_path)
+    write_settings(tmp_path, **settings)
+    with pytest.raises(SourceError, match=rf"tokenizer_config\.json: .*{message}"):
+        read(tmp_path, 300)
+
+
+def test_setting_that_nobody_knows_is_refused_if_it_may_change_sub_words(tmp_path: Path) -> None:
+    write_settings(tmp_path, later=1, clean_up_tokenization_spaces=True, model_max_length=10**30)
+    warnings = TokenizerSettings(tmp_path, {}).finish()
+    assert [each.partition("=")[0] for each in warnings] == [
+        "tokenizer_config.json: clean_up_tokenization_spaces", "tokenizer_config.json: later",
+    ]  # fmt: skip
+    write_settings(tmp_path, keep_accents=False, byte_level=True)
+    with pytest.raises(SourceError, match="byte_level=True is not understood"):
+        TokenizerSettings(tmp_path, {}).finish()
+    write_settings(tmp_path, source_lang=["en"])
+    with pytest.raises(SourceError, match=r"source_lang=\['en'\] is no code of a language"):
+        TokenizerSettings(tmp_path, {}).read_language("source_lang")
