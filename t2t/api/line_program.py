@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # imported in `process_lines`, so that --help is quick
 class Lines(Bulk):
     """Lines of standard input, or of files, and what is printed for each."""
 
-    n_best: int = 1  # outputs per line; above 1 each is preceded by the line's number
+    n_best: PositiveInt = 1  # outputs per line; above 1 each is preceded by the line's number
     scores: bool = False  # print log-probability divided by length penalty before the text
     # lines that are read before they are processed together; 1: each line from a pipe is answered
     # at once. Default: 16 batches, or 1 on a terminal

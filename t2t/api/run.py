@@ -496,10 +496,10 @@ class Run:
 def _read_n_best(n_best: int, decoding: Mapping[str, object]) -> int:
     """Returns the number of outputs, which is that of the samples, too."""
     count: int = read_argument("n_best", n_best, PositiveInt)
-    if (samples := decoding.get("num_samples")) is not None:
+    if (samples := decoding.get("num_samples")) not in (None, count):
         raise ConfigError(
-            f"num_samples={samples} has no effect beside n_best={count}, the number of outputs; "
-            "leave it out"
+            f"num_samples={samples} has no effect beside n_best={count}, which says how many "
+            "samples are drawn; leave it out"
         )
     return count
 

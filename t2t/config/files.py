@@ -218,18 +218,18 @@ def override_decoding(config: Config, given: Mapping[str, Any]) -> Config:
             setattr(decoding, name, check_type(whole, value, FIELD_TYPES[whole]))
             names.add(whole)
     changed = dataclasses.replace(config, decoding=decoding)
-    values = flatten(changed)
-    if problems := [
-        f"{name}={values[name]!r} has no effect with {cause}={values[cause]!r}; leave it out"
-        for name, cause in list_unused(changed).items()
-        if name in names
-    ]:
-        raise ConfigError("\n".join(problems))
     for name in list_unused(changed, refused=True).keys() - names:
         section, _, field = name.partition(".")
         if section == "decoding":
             setattr(decoding, field, getattr(DecodingConfig(), field))
-    return validate(changed)
+    values = flatten(validate(changed))
+    if problems := [
+        f"{name}={values[name]!r} is not used by {cause}={values[cause]!r}; leave it out"
+        for name, cause in list_unused(changed).items()
+        if name in names
+    ]:
+        raise ConfigError("\n".join(problems))
+    return changed
 
 
 def load_config(path: Path, decoding: Mapping[str, Any] | None = None) -> Config:

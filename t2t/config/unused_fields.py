@@ -5,10 +5,11 @@
 else are left out.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from t2t.config.fields import Config, flatten
+from t2t.config.fields import Config, DecodingConfig, flatten
 from t2t.config.variants import CHOICES
 
 
@@ -167,6 +168,7 @@ _UNUSED = (
     _Rule("data.source", _lacks("data.source", "multi30k", "tfds"), "data.directory"),
     _Rule("data.source", _lacks("data.source", "tfds"), "data.tfds_name"),
     _Rule("data.source", _lacks("data.source", "hf"), "data.hf_streaming"),
+    _Rule("data.hf_files", lambda value: value != (), "data.hf_streaming"),
     _Rule(
         "data.objective",
         _lacks("data.objective", "span_corruption", "masked_lm"),
@@ -183,6 +185,16 @@ _UNUSED = (
         "tokenizer.byte_fallback tokenizer.lowercase tokenizer.sentinels",
     ),
     _Rule("decoding.length_penalty", _is("none"), "decoding.alpha"),
+    _Rule("data.objective", _is("lm"), "decoding.max_source_length decoding.split_sentences"),
+    _Rule(  # whose masks are filled without a search
+        "data.objective",
+        _is("masked_lm"),
+        " ".join(
+            f"decoding.{each.name}"
+            for each in dataclasses.fields(DecodingConfig)
+            if each.name != "batch_size"
+        ),
+    ),
     _Rule(
         "decoding.strategy",
         _is("sampling"),
