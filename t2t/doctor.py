@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from t2t.config.flags import read_config
 from t2t.config.requests import Hosts, RunPath
 from t2t.runtime import command_line
 
@@ -35,10 +34,12 @@ def examine(request: DoctorRequest) -> Iterator["Finding"]:
 
     yield from examine_packages()
     try:
-        config = read_config(workdir=request.workdir) if request.config else None
         from t2t.api import machine_checks
+        from t2t.config.flags import read_config
         from t2t.runtime.distributed import join
         from t2t.runtime.jax_settings import enable_compilation_cache
+
+        config = read_config(workdir=request.workdir) if request.config else None
     except Exception as error:  # of any package
         yield Finding("machine", "not checked", describe(error))
         return
@@ -53,7 +54,7 @@ def main(request: DoctorRequest) -> int:
     for finding in examine(request):
         healthy &= not finding.problem
         wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
-        print(f"{finding.name}: {finding.value}{wrong}")
+        print(f"{finding.name}: {finding.value}{wrong}", flush=True)
     return 0 if healthy else 1
 
 

@@ -27,9 +27,12 @@ def define_request(kind: type[Request], texts: Mapping[str, str]) -> None:
         several = any(typing.get_origin(each) is tuple for each in types)
         text = texts.get(flag.name, "")
         if flag.name == "config":
-            from t2t.config.flags import define_config  # its import takes time
-
-            define_config(required)
+            try:
+                from t2t.config.flags import define_config  # its import takes time
+            except Exception:  # of ml_collections: raised again where the recipe is read
+                flags.DEFINE_string("config", None, "A recipe, a Python file.", required=required)
+            else:
+                define_config(required)
         elif flag.is_repeated:
             flags.DEFINE_multi_string(flag.name, default, text)
         elif several:
@@ -47,10 +50,12 @@ def read_request(kind: type[Made], operands: Sequence[str] = ()) -> Made:
     given: dict[str, Any] = {}
     for flag in list_flags(kind):
         value: Any = operands if flag.operands else None
-        if flag.name == "config":
+        if flag.name == "config" and not flags.FLAGS["config"].present:
+            value = None
+        elif flag.name == "config":
             from t2t.config.flags import read_recipe
 
-            value = read_recipe()[0] if flags.FLAGS["config"].present else None
+            value = read_recipe()[0]
         elif flag.name:
             value = flags.FLAGS[flag.name].value
         if flag.name == "workdir" and isinstance(value, list):
