@@ -34,9 +34,11 @@ _UNSPACED_END = "。！？｡"  # noqa: RUF001  # end a sentence whatever follow
 _CLOSING = "[\"'”’»›)\\]}」』）】》〉]*"  # noqa: RUF001  # brackets and quotes after the mark
 _OPENING = "[\"'“‘„‚«‹(\\[{¿¡–—-]*"  # noqa: RUF001  # those, and dashes, before a sentence
 _SENTENCE_END = re.compile(
-    rf"(?<!\.)(?P<stop>\.){_CLOSING}(?=\s)|[{_END}]+{_CLOSING}(?=\s)|[{_UNSPACED_END}]+{_CLOSING}"
+    # A run of marks is tried from its first one alone, else a long one would take quadratic time.
+    rf"(?<!\.)(?P<stop>\.){_CLOSING}(?=\s)|(?<![{_END}])[{_END}]+{_CLOSING}(?=\s)"
+    rf"|[{_UNSPACED_END}]+{_CLOSING}"
     # Beside an unspaced character, ! and ? need no space. A full stop does: numbers contain it.
-    rf"|(?<=[{UNSPACED}])[!?]+{_CLOSING}|[!?]+{_CLOSING}(?=[{UNSPACED}])"
+    rf"|(?<=[{UNSPACED}])[!?]+{_CLOSING}|(?<![!?])[!?]+{_CLOSING}(?=[{UNSPACED}])"
     # In Greek, a semicolon is a question mark.
     rf"|(?<=[\u0370-\u03ff\u1f00-\u1fff]);{_CLOSING}(?=\s)"
 )
@@ -102,7 +104,7 @@ def find_sentence_ends(text: str) -> list[int]:
     stop does not after an initial ("J. S. Bach"), a number of one or two digits (in German, "am 3.
     Oktober") or a common abbreviation before names and numbers ("Dr. Who").
     """
-    has_case = text != text.lower()
+    has_case, length = text != text.lower(), len(text.rstrip())
     ends = []
     for match in _SENTENCE_END.finditer(text):
         start = _SENTENCE_START.match(text, match.end())
@@ -110,7 +112,7 @@ def find_sentence_ends(text: str) -> list[int]:
             continue
         if match["stop"] and _ends_no_sentence(text, match.start(), has_case):
             continue
-        if match.end() < len(text.rstrip()):
+        if match.end() < length:
             ends.append(match.end())
     return ends
 
@@ -131,12 +133,14 @@ def split_sentences(text: str) -> list[str]:
     """
     ends = [0, *find_sentence_ends(text), len(text)]
     parts = [text[start:stop] for start, stop in itertools.pairwise(ends)]
-    sentences: list[str] = []
+    sentences: list[list[str]] = []  # the parts of each
+    has_words = False  # whether the last one has a letter or a digit
     for part in parts:
-        if sentences and not (
-            _LETTER_OR_DIGIT.search(part) and _LETTER_OR_DIGIT.search(sentences[-1])
-        ):
-            sentences[-1] += part
+        is_words = _LETTER_OR_DIGIT.search(part) is not None
+        if sentences and not (is_words and has_words):
+            sentences[-1].append(part)
+            has_words |= is_words
         else:
-            sentences.append(part)
-    return [cleaned for sentence in sentences if (cleaned := clean_sentence(sentence))]
+            sentences.append([part])
+            has_words = is_words
+    return [cleaned for each in sentences if (cleaned := clean_sentence("".join(each)))]

@@ -3,6 +3,7 @@
 import math
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,8 @@ def test_options_of_decoding_are_keywords(run: Run) -> None:
 
 def test_numbers_of_numpy_and_jax_are_numbers(run: Run) -> None:
     expected = run.translate_n_best(["A girl climbs."], 1, beam_size=2, alpha=0.5)
-    for number in (np.array, jnp.asarray):
+    numbers: tuple[Callable[[float], Any], ...] = (np.array, jnp.asarray)
+    for number in numbers:
         beam_size, alpha, n_best = map(number, (2, 0.5, 1))
         found = run.translate_n_best(["A girl climbs."], n_best, beam_size=beam_size, alpha=alpha)
         assert found == expected
