@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
-from t2t.api.package_checks import Finding, attempt, describe
+from t2t.api.package_checks import Finding, attempt
 from t2t.config.fields import Config, MeshConfig
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.jax_settings import has_gpu, has_tpu
@@ -44,19 +44,7 @@ _SLOW = 10  # MB/s of one process
 
 
 def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:
-    """Runs the checks of this process one by one; the disk has to hold the config's checkpoints.
-
-    Raises:
-        ConfigError: the vocabulary of `tokenizer.path` cannot be used for the config.
-    """
-    if config:
-        try:
-            from t2t.data.preparation import fill_tokenizer
-        except Exception as error:  # of any package
-            yield Finding("recipe", "unknown", describe(error))
-            config = None
-        else:
-            config = fill_tokenizer(config, workdir)
+    """Runs the checks of this process one by one; the disk has to hold the config's checkpoints."""
     yield attempt("process", find_process)
     yield attempt("devices", find_devices)
     yield attempt("devices per process", find_shares)

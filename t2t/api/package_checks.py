@@ -38,13 +38,13 @@ def attempt(name: str, check: Callable[..., Finding], *arguments: Any) -> Findin
     try:
         return check(*arguments)
     except Exception as error:
+        if explain(error) is not None:
+            raise
         return Finding(name, "unknown", describe(error))
 
 
 def describe(error: Exception) -> str:
-    """Describes an error of a package in one line; raises another that has a message of its own."""
-    if explain(error) is not None:
-        raise error
+    """Describes an error of a package in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
@@ -83,16 +83,12 @@ def find_unfit_versions() -> Finding:
     problems = []
     for line in list_requirements():
         requirement = line.partition("#")[0].strip()
-        name, bounds = (
-            re.match(r"[\w.-]+", requirement),
-            re.findall(r"([<>]=?)([\d.]+)", requirement),
-        )
-        assert name
-        found = _find_version(name[0])
+        name = re.split(r"[^\w.-]", requirement)[0]
+        found, bounds = _find_version(name), re.findall(r"([<>]=?)([\d.]+)", requirement)
         if not found:
-            problems.append(f"{name[0]} is not installed")
+            problems.append(f"{name} is not installed")
         elif not all(_fits(found, sign, bound) for sign, bound in bounds):
-            problems.append(f"{name[0]} {found} is none of {requirement}")
+            problems.append(f"{name} {found} is none of {requirement}")
     problem = f"{', '.join(problems)}: {_INSTALL}" if problems else ""
     return Finding("requirements", "packages and ranges of requirements.txt", problem)
 

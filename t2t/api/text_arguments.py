@@ -26,7 +26,7 @@ def read_text(name: str, text: Any) -> str:
         if isinstance(found, bytes):
             remedy = "decode it"
         elif columns := list_columns(found):
-            remedy = f"give one of its values, such as {columns[0]!r}"
+            remedy = f"give one value of each row, such as row[{columns[0]!r}]"
         raise DataError(f"{name} is {_describe(text)}, not a string; {remedy}")
     try:
         found.encode()

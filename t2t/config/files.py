@@ -199,11 +199,12 @@ def save_config(config: Config, path: Path) -> None:
     write_file(path, json.dumps(dataclasses.asdict(config), indent=2) + "\n")
 
 
-def override_decoding(config: Config, given: Mapping[str, Any]) -> Config:
+def override_decoding(config: Config, given: Mapping[str, Any], *, searches: bool = True) -> Config:
     """Returns the config with the fields of `config.decoding` that a user gives; None is not given.
 
     What else the config has is not the user's choice: a field of it that rules refuse beside those
-    that are given, such as the temperature of samples for a beam, gets its default.
+    that are given, such as the temperature of samples for a beam, gets its default. Without a
+    search, as in reranking, each field may have an effect.
 
     Raises:
         ConfigError: a field does not exist or has no effect, or its value has the wrong type or
@@ -218,24 +219,27 @@ def override_decoding(config: Config, given: Mapping[str, Any]) -> Config:
             setattr(decoding, name, check_type(whole, value, FIELD_TYPES[whole]))
             names.add(whole)
     changed = dataclasses.replace(config, decoding=decoding)
-    for name in list_unused(changed, refused=True).keys() - names:
-        section, _, field = name.partition(".")
-        if section == "decoding":
+    for name, cause in list_unused(changed, refused=True).items():
+        if cause in names and name not in names:
+            field = name.removeprefix("decoding.")
             setattr(decoding, field, getattr(DecodingConfig(), field))
     values = flatten(validate(changed))
     if problems := [
         f"{name}={values[name]!r} is not used by {cause}={values[cause]!r}; leave it out"
         for name, cause in list_unused(changed).items()
-        if name in names
+        if searches and name in names
     ]:
         raise ConfigError("\n".join(problems))
     return changed
 
 
-def load_config(path: Path, decoding: Mapping[str, Any] | None = None) -> Config:
+def load_config(
+    path: Path, decoding: Mapping[str, Any] | None = None, *, searches: bool = True
+) -> Config:
     """Reads the config of a run, which `save_config` wrote, and imports its plugins if allowed.
 
-    `decoding` are other values, as of `override_decoding`.
+    `decoding` has other values of a user, for a program that `searches` or not, as in
+    `override_decoding`.
 
     Raises:
         ConfigError: the file is missing or no JSON, a field is unknown or breaks a rule, or the
@@ -243,7 +247,7 @@ def load_config(path: Path, decoding: Mapping[str, Any] | None = None) -> Config
     """
     config = read_saved_config(path)
     open_plugins(config.plugins, path.parent)
-    return override_decoding(complete_options(config), decoding or {})
+    return override_decoding(complete_options(config), decoding or {}, searches=searches)
 
 
 def load_run_config(run: str) -> Config:

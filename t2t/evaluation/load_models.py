@@ -71,7 +71,8 @@ class RunModel:
         """
         self.request = request
         folders = [workdir for workdir, _ in request.members]
-        config = load_config(folders[0] / "config.json", request.decoding)
+        own = request.decoding
+        config = load_config(folders[0] / "config.json", own, searches=request.searches)
         configs = [config, *(load_config(folder / "config.json") for folder in folders[1:])]
         for folder, each in zip(folders, configs, strict=True):
             check_plugins(folder, each.plugins)
