@@ -135,7 +135,7 @@ def test_wrong_files_and_flags_are_refused(
 
 def test_length_penalty_of_a_list_is_none_of_the_model_s_search(tmp_path: Path) -> None:
     """It reranks by models that fill masks, or whose run samples, too."""
-    given = {"alpha": 1.0, "length_penalty": "length"}
+    given: dict[str, float | str] = {"alpha": 1.0, "length_penalty": "length"}
     kinds = {"masked_lm": {"model": {"kind": "encoder_only"}}}
     kinds["translation"] = {"decoding": {"strategy": "sampling"}}
     for objective, changes in kinds.items():
