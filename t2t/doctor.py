@@ -6,10 +6,16 @@ status is 1 if there is a problem.
 """
 
 import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from t2t.config.flags import read_config
 from t2t.config.requests import Hosts, RunPath
 from t2t.runtime import command_line
+from t2t.runtime.error_messages import explain
+
+if TYPE_CHECKING:
+    from t2t.api.package_checks import Finding
+    from t2t.config.fields import Config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,21 +26,49 @@ class DoctorRequest(Hosts):
     config: str | None = None
 
 
-def main(request: DoctorRequest) -> int:
-    """Prints the findings of this process; returns the exit status."""
-    config = read_config(workdir=request.workdir) if request.config else None
+def examine(request: DoctorRequest) -> Iterator["Finding"]:
+    """Runs all checks; those of the machine need JAX, and the recipe the packages that it uses.
 
-    from t2t.api.machine_checks import examine
-    from t2t.runtime.distributed import join
-    from t2t.runtime.jax_settings import enable_compilation_cache
+    Raises:
+        ConfigError: the recipe is not valid, or the vocabulary of its `tokenizer.path`.
+    """
+    from t2t.api.package_checks import Finding, describe, examine_packages
 
+    yield from examine_packages()
+    try:
+        from t2t.api import machine_checks
+        from t2t.runtime.distributed import join
+        from t2t.runtime.jax_settings import enable_compilation_cache
+    except Exception as error:  # of any package
+        yield Finding("machine", "not checked", describe(error))
+        return
     enable_compilation_cache()
     join(**request.hosts)
+    config = None
+    try:
+        config = read_recipe(request) if request.config else None
+    except Exception as error:
+        if explain(error) is not None:
+            raise
+        yield Finding("recipe", "not checked", describe(error))
+    yield from machine_checks.examine(request.workdir, config)
+
+
+def read_recipe(request: DoctorRequest) -> "Config":
+    """Returns the config of the recipe, with the facts of the vocabulary that it names."""
+    from t2t.config.flags import read_config
+    from t2t.data.preparation import fill_tokenizer
+
+    return fill_tokenizer(read_config(workdir=request.workdir), request.workdir)
+
+
+def main(request: DoctorRequest) -> int:
+    """Prints the findings of this process; returns the exit status."""
     healthy = True
-    for finding in examine(request.workdir, config):
+    for finding in examine(request):
         healthy &= not finding.problem
         wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
-        print(f"{finding.name}: {finding.value}{wrong}")
+        print(f"{finding.name}: {finding.value}{wrong}", flush=True)
     return 0 if healthy else 1
 
 

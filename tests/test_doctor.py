@@ -17,6 +17,7 @@ from jax.experimental import multihost_utils
 
 from configs import base
 from t2t.api import machine_checks as checks
+from t2t.api import package_checks
 from t2t.config.fields import Config
 from t2t.training import resume
 from tests import programs
@@ -32,6 +33,41 @@ def test_healthy_machine_has_no_problem(tmp_path: Path) -> None:
     assert list((tmp_path / "run").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("module", "last"),
+    [("flax", "clocks"), pytest.param("jax", "machine", marks=pytest.mark.slow)],
+)
+def test_package_that_cannot_be_imported_is_a_finding(
+    tmp_path: Path, module: str, last: str
+) -> None:
+    """As a version for another JAX, or another package of this name."""
+    (tmp_path / module).mkdir()
+    (tmp_path / module / "__init__.py").write_text(
+        'raise AttributeError("module jax\\nhas no attribute foo")\n'
+    )
+    done = programs.run_python("-m", "t2t.doctor", folder=tmp_path)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1, done.stderr
+    found = f"{module} cannot be imported (AttributeError: module jax has no attribute foo)"
+    assert found in next(line for line in lines if line.startswith("imports: "))
+    assert lines[-1].startswith(f"{last}: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_packages_that_are_missing_or_of_a_foreign_version_are_findings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions = {"jax": "0.11.3.dev1+local", "flax": "0.8", "optax": "0.3.0", "numpy": "2.1"}
+    monkeypatch.setattr(package_checks, "_find_version", lambda name: versions.get(name, ""))
+    required = ["jax>=0.10.2,<0.12  # a", "flax>=0.12.8,<0.13", "optax>=0.2,<0.3", "etils[x]>=1"]
+    monkeypatch.setattr(package_checks, "list_requirements", lambda: [*required, "numpy>=2.1.0"])
+    assert package_checks.find_unfit_versions().problem == (
+        "flax 0.8 is none of flax>=0.12.8,<0.13, optax 0.3.0 is none of optax>=0.2,<0.3, "
+        "etils is not installed: pip install -e ."
+    )
+    assert "jax 0.11.3.dev1+local, jaxlib (not installed)" in package_checks.find_versions().value
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_attention_that_fails_or_has_no_finite_gradients_is_noticed(
     fails: bool, monkeypatch: pytest.MonkeyPatch
@@ -41,7 +77,7 @@ def test_attention_that_fails_or_has_no_finite_gradients_is_noticed(
             raise RuntimeError("no cuDNN\nat all")
         return query * jnp.nan
 
-    monkeypatch.setattr(checks, "fast_attention", attend)
+    monkeypatch.setattr("t2t.ops.select_kernels.fast_attention", attend)
     found = "no cuDNN" if fails else "they are not finite"
     assert checks.find_attention().problem.startswith(f"{found}: train with --config.model.kernels")
 
@@ -103,9 +139,9 @@ def test_accelerator_that_jax_does_not_use_is_noticed(
 def test_versions_that_were_not_tested_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert list(checks.CONSTRAINTS.glob("python*.txt"))
-    monkeypatch.setattr(checks, "CONSTRAINTS", tmp_path)
-    assert checks.find_untested_versions().value.startswith(
+    assert list(package_checks.CONSTRAINTS.glob("python*.txt"))
+    monkeypatch.setattr(package_checks, "CONSTRAINTS", tmp_path)
+    assert package_checks.find_untested_versions().value.startswith(
         "all: scripts/constraints/ has no file for p"
     )
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -114,14 +150,16 @@ def test_versions_that_were_not_tested_are_named(
         "# dated\njax==0.1\nnot-installed==1.0\nsetuptools==0.1\npytest==0.1\n"  # two are not t2t's
     )
     (tmp_path / f"{python}.txt").write_text(pins)
-    value = checks.find_untested_versions().value
+    value = package_checks.find_untested_versions().value
     before, _, command = value.partition("; to install tested ones: ")
     assert before == f"jax {installed} instead of 0.1"
     assert command.replace(python, "python3.13") in (programs.ROOT / "README.md").read_text("utf-8")
     (tmp_path / f"{python}-oldest.txt").write_text(f"jax=={installed}\n")
-    assert checks.find_untested_versions().value == "none"
-    monkeypatch.setattr(checks, "CONSTRAINTS", tmp_path / "nowhere")  # as after `pip install .`
-    assert checks.find_untested_versions().value.startswith("unknown: scripts/constraints/")
+    assert package_checks.find_untested_versions().value == "none"
+    monkeypatch.setattr(
+        package_checks, "CONSTRAINTS", tmp_path / "nowhere"
+    )  # as after `pip install .`
+    assert package_checks.find_untested_versions().value.startswith("unknown: scripts/constraints/")
 
 
 @pytest.mark.parametrize(

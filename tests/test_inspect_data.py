@@ -106,6 +106,37 @@ def test_forms_of_text_and_missing_characters_are_counted(tmp_path: Path, folder
     assert " U+2028 (1)" in last
 
 
+def test_blank_pairs_are_no_repeated_nor_equal_ones(tmp_path: Path, folder: Path) -> None:
+    """They stand between documents; the vocabulary sees no text in the last one, either."""
+    pairs = [("a", "b"), ("", ""), ("c", "d"), (" ", "\t"), ("", "e"), ("\u200b", "")]
+    config = make_config(tmp_path, train=pairs, test=[("x", "y"), ("", "")])
+    config.data.filters = "duplicates", "identical", "overlap"
+    report = report_data(config, Vocabulary.load(folder))
+    train, test = report.splits["train"], report.splits["test"]
+    assert (train.blank, test.blank) == (3, 1)
+    assert train.repeated == {"src": 0, "tgt": 0, "pair": 0}
+    assert (train.equal_sides, test.in_training["pair"]) == (0, 0)
+    assert {name: count for name, count in train.dropped.items() if count} == {"empty": 4}
+    assert "blank pairs of train, as between documents: 3; " in format_report(report)
+
+
+def test_markup_and_quotes_of_tables_are_counted(tmp_path: Path, folder: Path) -> None:
+    pairs = [
+        ('<seg id="1">Tea</seg>', "Tee &amp; mehr"),
+        ("it&#39;s tea", '"Sie sagte: ""Tee""."'),
+        ("a < b and c > d; AT&T", '"Tee", "Tee"'),
+        ("</doc>", '"Tee, bitte."'),  # as it may stand in a book
+    ]
+    config = make_config(tmp_path, train=pairs, test=[('"tea"', "Tee"), ('"two"', "zwei")])
+    report = report_data(config, Vocabulary.load(folder))
+    assert report.splits["train"].markup == {"src": 3, "tgt": 1}
+    assert report.splits["train"].quoted == {"src": 0, "tgt": 1}
+    assert report.splits["test"].quoted == {"src": 2, "tgt": 0}  # each cell, as QUOTE_ALL does it
+    *_, last = format_report(report).splitlines()
+    assert "sentences of train with tags such as <b>, or entities such as &amp;: 4; " in last
+    assert "put them: 1 (write it as .csv: csv.writer(new).writerows(csv.reader(old" in last
+
+
 def test_report_is_printed_and_written(
     config: Config, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

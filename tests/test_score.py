@@ -11,10 +11,12 @@ import t2t
 from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.api.run import Run
 from t2t.api.text_scorer import TextScorer, rerank
+from t2t.config.fields import ConfigError
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.translation import format_lines
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
+from t2t.score import ScoreRequest
 from tests import programs
 from tests.tiny_run import PAIRS, make_run
 
@@ -177,3 +179,17 @@ def test_wrong_files_and_flags_are_refused(
         flags = [flag.replace(f"={name}", f"={tmp_path}/{name}") for flag in flags]
     command = "t2t.score", f"--workdir={run}", f"--src={run}/toy.en"
     assert message in programs.refuse(*command, *flags)
+
+
+def test_length_penalty_of_a_list_is_none_of_the_model_s_search(tmp_path: Path) -> None:
+    """It reranks by models that fill masks, or whose run samples, too."""
+    given: dict[str, float | str] = {"alpha": 1.0, "length_penalty": "length"}
+    kinds = {"masked_lm": {"model": {"kind": "encoder_only"}}}
+    kinds["translation"] = {"decoding": {"strategy": "sampling"}}
+    for objective, changes in kinds.items():
+        run = make_run(tmp_path / objective, objective, **changes)
+        request = ScoreRequest(workdirs=(run,), src="a", n_best_list="b", decoding=given)
+        scorer = TextScorer(RunModel(request))
+        assert float(scorer.penalty(7)) == 7
+        with pytest.raises(ConfigError, match=r"decoding\.alpha=1\.0 is not used by "):
+            RunModel(ModelRequest((run,), decoding=given))

@@ -68,9 +68,10 @@ def get_steps(
         "config.model.d_model": student_width,
         "config.model.d_ff": 4 * student_width,
     }
-    search = {"beam_size": beam_size, "checkpoint": checkpoint}
+    search: dict[str, Any] = {"beam_size": beam_size}
     if samples > 1:
-        search |= {"beam_size": 1, "strategy": "sampling", "num_samples": samples, "mbr": "chrf"}
+        search = {"strategy": "sampling", "num_samples": samples, "mbr": "chrf"}
+    search["checkpoint"] = checkpoint
     steps = [Step("pairs", "write_pairs", source | {"first": pairs})]
     for seed in seeds:
         own = data | {"config.seed": seed}

@@ -51,9 +51,10 @@ def get_steps(
     src, _, tgt = languages.partition("-")
     source = {"source": teacher, "src_language": src, "tgt_language": tgt}
     source |= {"directions": directions} if directions else {}
-    search = {"workdir": "{teacher}", "checkpoint": "last", "beam_size": beam_size}
+    search: dict[str, Any] = {"beam_size": beam_size}
     if samples > 1:
-        search |= {"beam_size": 1, "strategy": "sampling", "num_samples": samples, "mbr": "chrf"}
+        search = {"strategy": "sampling", "num_samples": samples, "mbr": "chrf"}
+    search |= {"workdir": "{teacher}", "checkpoint": "last"}
     student: dict[str, Any] = {"config": config} | find_size(teacher, width, layers)
     student |= {"config.data.source": "text"} if "text.py" not in config else {}
     for side, language in (("src", src), ("tgt", tgt)):

@@ -12,8 +12,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.api.line_translator import decode_lines
+from t2t.config.field_types import NonNegativeInt
 from t2t.config.fields import ConfigError
-from t2t.config.files import override
+from t2t.config.files import override, read_argument
 from t2t.data.batch import find_limit, group_by_length, pad_sentences
 from t2t.data.corpus import DataError
 from t2t.data.unknown_characters import UnknownCharacters
@@ -60,8 +61,10 @@ class EncoderStates:
             length: S; None: that of the longest sentence.
 
         Raises:
+            ConfigError: `length` is no number of sub-words.
             DataError: a sentence is longer.
         """
+        length = read_argument("length", length, NonNegativeInt | None)
         lengths = np.diff(self.offsets)
         longest = int(lengths.max(initial=0))
         if length is not None and length < longest:

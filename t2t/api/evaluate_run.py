@@ -244,7 +244,8 @@ def scan_search(
     Raises:
         ConfigError, RunError: as in `Evaluator`, before the first search.
     """
-    config = load_config(request.workdir / "config.json", request.decoding)
+    given = {**request.decoding, **({"alpha": alphas[0]} if alphas else {})}
+    config = load_config(request.workdir / "config.json", given)
     if config.decoding.strategy != "beam":
         raise ConfigError("--beam_sizes and --alphas are for beam search; add --strategy=beam")
     alphas = sorted(set(alphas)) or [config.decoding.alpha]

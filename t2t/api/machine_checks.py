@@ -1,18 +1,18 @@
-"""The checks of `t2t.doctor`: packages, processes, devices, network and disk."""
+"""The checks of `t2t.doctor`: processes, devices, network and disk.
+
+Modules that need more packages than JAX are imported where they are used, so that one that cannot
+be imported is a finding of its check alone.
+"""
 
 import contextlib
-import importlib.metadata
 import math
 import os
 import platform
-import re
 import secrets
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
+from t2t.api.package_checks import Finding, attempt
 from t2t.config.fields import Config, MeshConfig
-from t2t.config.recipes import PACKAGE
-from t2t.data.preparation import fill_tokenizer
-from t2t.model.kv_cache import KeyValue
-from t2t.ops.select_kernels import fast_attention
 from t2t.runtime.distributed import broadcast_from_process_0, is_first, process_0_first
 from t2t.runtime.jax_settings import has_gpu, has_tpu
 from t2t.runtime.mesh import make_mesh, split_into_slices
@@ -38,98 +35,30 @@ from t2t.storage.atomic_files import (
     write_file,
 )
 from t2t.storage.paths import describe_error, storage_errors
-from t2t.training.disk_space import (
-    describe_checkpoints,
-    estimate_checkpoint,
-    find_missing_space,
-)
-from t2t.training.resume import trains_in_mixed
 from t2t.training.run_directory import RunError
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
-CONSTRAINTS = PACKAGE.parent / "scripts" / "constraints"  # tested package versions
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container, in microseconds per period
 _CORES = 4  # per process with an accelerator: the input pipeline, the compiler, checkpoints
 _SKEW = 5  # seconds
 _SLOW = 10  # MB/s of one process
 
 
-class Finding(NamedTuple):
-    """The result of one check."""
-
-    name: str
-    value: str
-    problem: str = ""  # with its remedy; empty: none
-
-
 def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:
-    """Runs the checks of this process one by one; the disk has to hold the config's checkpoints.
-
-    Raises:
-        ConfigError: the vocabulary of `tokenizer.path` cannot be used for the config.
-    """
-    config = config and fill_tokenizer(config, workdir)
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
-    yield Finding("versions", f"Python {platform.python_version()}, {versions}")
-    yield find_untested_versions()
-    yield find_process()
-    yield find_devices()
-    yield find_shares()
-    yield find_slices()
-    yield find_cores()
-    yield find_dtype()
-    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
-    device = f"{limit / 1e9:.1f} GB per device, " if limit is not None else ""
-    yield Finding("memory", f"{device}{host:.1f} GB and {os.cpu_count()} cores on the host")
-    yield find_collective()
-    yield find_attention()
-    yield find_clocks()
+    """Runs the checks of this process one by one; the disk has to hold the config's checkpoints."""
+    yield attempt("process", find_process)
+    yield attempt("devices", find_devices)
+    yield attempt("devices per process", find_shares)
+    yield attempt("slices", find_slices)
+    yield attempt("cores", find_cores)
+    yield attempt("model.dtype=auto", find_dtype)
+    yield attempt("memory", find_memory)
+    yield attempt("collective", find_collective)
+    yield attempt("attention", find_attention)
+    yield attempt("clocks", find_clocks)
     if workdir:
-        yield find_disk(workdir, config)
-        yield find_shared_directory(workdir)
-        yield find_bandwidth(workdir, config)
-
-
-def find_untested_versions() -> Finding:
-    """Lists packages of t2t that the tests did not run with; requirements.txt allows them."""
-    title, python = "untested versions", f"python{sys.version_info.major}.{sys.version_info.minor}"
-    if not CONSTRAINTS.is_dir():
-        return Finding(title, "unknown: scripts/constraints/ exists only in the checkout")
-    text = "\n".join(path.read_text("utf-8") for path in CONSTRAINTS.glob(f"{python}*.txt"))
-    tested: dict[str, set[str]] = {}
-    for name, version in re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE):
-        tested.setdefault(name, set()).add(version)
-    if not tested:
-        return Finding(title, f"all: scripts/constraints/ has no file for {python}")
-    untested = []
-    for name, installed in sorted(find_packages().items()):
-        versions = tested.get(name, {installed})
-        if installed not in versions:
-            untested.append(f"{name} {installed} instead of {' or '.join(sorted(versions))}")
-    remedy = f"pip install -e . -c scripts/constraints/{python}.txt"
-    value = f"{', '.join(untested)}; to install tested ones: {remedy}" if untested else "none"
-    return Finding(title, value)
-
-
-def find_packages() -> dict[str, str]:
-    """Finds the installed packages that t2t requires, and what these require, with their versions.
-
-    Others in the environment, such as setuptools, are not t2t's, and the command of the README does
-    not change them.
-    """
-    found: dict[str, str] = {}
-    left = (PACKAGE.parent / "requirements.txt").read_text("utf-8").splitlines()
-    while left:
-        if not (match := re.match(r"[\w.-]+", left.pop())):
-            continue
-        name = re.sub(r"[-_.]+", "-", match[0]).lower()
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            if name not in found:
-                found[name] = importlib.metadata.version(name)
-                required = importlib.metadata.requires(name) or ()
-                left += [each for each in required if not re.search(r";.*\bextra\b", each)]
-    return found
+        yield attempt("disk", find_disk, workdir, config)
+        yield attempt("run directory", find_shared_directory, workdir)
+        yield attempt("bandwidth", find_bandwidth, workdir, config)
 
 
 def find_process() -> Finding:
@@ -204,7 +133,17 @@ def find_dtype() -> Finding:
     """Names the dtype with which `model.dtype=auto` trains a new run."""
     if jax.default_backend() != "cpu":
         return Finding("model.dtype=auto", "bfloat16")
+    from t2t.training.resume import trains_in_mixed
+
     return Finding("model.dtype=auto", "mixed" if trains_in_mixed() else "float32")
+
+
+def find_memory() -> Finding:
+    """Measures the memory of a device and of the host."""
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    device = f"{limit / 1e9:.1f} GB per device, " if limit is not None else ""
+    return Finding("memory", f"{device}{host:.1f} GB and {os.cpu_count()} cores on the host")
 
 
 def find_collective() -> Finding:
@@ -228,12 +167,15 @@ def find_attention() -> Finding:
 
     Logits are -128: such gradients were not finite on an H100 (t2t/ops/cudnn_attention.py).
     """
+    from t2t.model.kv_cache import KeyValue
+    from t2t.ops import select_kernels
+
     ones = jnp.ones((1, 64, 1, 64), jnp.bfloat16)
     real = jnp.arange(64) < 32
     mask = (real[:, None] & real)[None, None]
 
     def attend(query: jax.Array, memory: KeyValue) -> jax.Array:
-        return fast_attention(query, memory, mask)[:, :32].astype(jnp.float32).sum()
+        return select_kernels.fast_attention(query, memory, mask)[:, :32].astype(jnp.float32).sum()
 
     problem = ""
     try:
@@ -270,6 +212,12 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
     amount = "a bucket has no limit" if free == math.inf else f"{show_bytes(free, 3)} free"
     value, problem = f"{amount} in {workdir}", ""
     if config:
+        from t2t.training.disk_space import (
+            describe_checkpoints,
+            estimate_checkpoint,
+            find_missing_space,
+        )
+
         size = estimate_checkpoint(config)
         missing = find_missing_space(workdir, config, size)
         fits = "does not fit" if missing else "fits"
@@ -322,6 +270,8 @@ def find_bandwidth(workdir: Path, config: Config | None = None, size: int = 2**2
     writing, reading = (size / 1e6 / max(x, 1e-6) for x in (written - started, read - written))
     value = f"writes {writing:.0f} MB/s, reads {reading:.0f} MB/s in each process"
     if config:
+        from t2t.training.disk_space import estimate_checkpoint
+
         needed = estimate_checkpoint(config)
         seconds = needed / 1e6 / writing / jax.process_count()
         value += (

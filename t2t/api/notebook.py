@@ -3,7 +3,7 @@
 Imports of JAX are inside the functions, because every program imports `t2t`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,9 @@ _MODELS = ("checkpoint", "weights", "mean", "others")  # options that choose par
 
 
 def load(
-    workdir: str | PathLike[str] | Sequence[str | PathLike[str]],
+    workdir: str | PathLike[str] | Iterable[str | PathLike[str]],
     checkpoint: str | int = "best",
-    weights: Sequence[float] = (),
+    weights: Iterable[float] = (),
     mean: str = "probabilities",
     direction: str = "",
 ) -> "Run":
@@ -47,7 +47,7 @@ def load(
     from t2t.api.run import Run, check_process
     from t2t.config.fields import ConfigError
     from t2t.config.files import read_argument
-    from t2t.config.requests import make_request
+    from t2t.config.requests import make_request, name_as
     from t2t.evaluation.load_models import RunModel
     from t2t.evaluation.requests import ModelRequest
     from t2t.runtime.jax_settings import check_precision
@@ -59,7 +59,8 @@ def load(
     if not request.workdirs:
         raise ConfigError("workdir is empty; name a run directory, or several for an ensemble")
     check_precision(jax.config.values["jax_enable_x64"])
-    return Run(RunModel(request))
+    with name_as(ModelRequest):
+        return Run(RunModel(request))
 
 
 def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[str] = ()) -> "Run":
@@ -133,7 +134,7 @@ def evaluate(
     from t2t.api.run import Run, check_process
     from t2t.config.fields import ConfigError
     from t2t.config.files import read_argument
-    from t2t.config.requests import make_request
+    from t2t.config.requests import make_request, name_as
     from t2t.evaluation.outputs import evaluate_output
     from t2t.evaluation.requests import EvaluationRequest, TextRequest
     from t2t.runtime.jax_settings import enable_compilation_cache
@@ -150,7 +151,9 @@ def evaluate(
                 f"hypotheses={hypotheses} is what another program translated, without a run; leave "
                 f"out {', '.join(ignored)}"
             )
-        return evaluate_output(make_request(TextRequest, {"hypotheses": hypotheses, **given}))
+        texts = make_request(TextRequest, {"hypotheses": hypotheses, **given})
+        with name_as(TextRequest):
+            return evaluate_output(texts)
     if run is None:
         raise ConfigError("run is missing; name a run directory, or give hypotheses, src and ref")
     for name in ("workdir", "workdirs"):
@@ -170,7 +173,8 @@ def evaluate(
     given["checkpoint"] = str(given.get("checkpoint", ""))
     request = make_request(EvaluationRequest, given)
     enable_compilation_cache()
-    return evaluate_run.evaluate(request, run.held if isinstance(run, Run) else None)
+    with name_as(EvaluationRequest):
+        return evaluate_run.evaluate(request, run.held if isinstance(run, Run) else None)
 
 
 def compare(
@@ -197,6 +201,7 @@ def compare(
     from t2t.api.run import Run
     from t2t.config.fields import ConfigError, show
     from t2t.config.files import read_argument
+    from t2t.config.requests import name_as
     from t2t.evaluation.saved_evaluations import Evaluation
 
     split = read_argument("split", split, str)
@@ -219,4 +224,5 @@ def compare(
                 "each as an argument of its own"
             )
         operands.append(str(path))
-    return compare_runs.compare(operands, measure, split, "", None, checkpoint=chosen)
+    with name_as(("measure", "split", "checkpoint")):
+        return compare_runs.compare(operands, measure, split, "", None, checkpoint=chosen)

@@ -15,7 +15,10 @@ from numpy.typing import ArrayLike
 from t2t.analysis.attention_map import AttentionMap, map_attention
 from t2t.api.encoder_states import EncoderStates, StateEncoder, warn_of_long_sentences
 from t2t.api.fill_gaps import check_given, make_filler
+from t2t.api.text_arguments import read_ids, read_pairs, read_text, read_texts
+from t2t.config.field_types import PositiveInt
 from t2t.config.fields import Config, ConfigError
+from t2t.config.files import override_decoding, read_argument
 from t2t.config.objective_rules import TEXT_MODELS, check_scores
 from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.data.corpus import DataError
@@ -25,7 +28,7 @@ from t2t.decoding.continuation import Continuer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import MaskedScorer, PairScorer, count_several, warn_of_whole_pairs
-from t2t.evaluation.load_models import RunModel, override_decoding
+from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.plots import draw_by_step, embed_figure
 from t2t.evaluation.requests import ModelRequest
@@ -172,14 +175,10 @@ class Run:
 
         Raises:
             ConfigError: there is no side of this name; it is src or tgt.
-            DataError: an id is none of the vocabulary's.
+            DataError: `ids` are no rows of integers, or one is none of the vocabulary's.
         """
         tokenizer = self._find_tokenizer(side)
-        rows = [[int(token) for token in row] for row in ids]
-        size = tokenizer.vocab_size
-        if wrong := [token for row in rows for token in row if not 0 <= token < size]:
-            raise DataError(f"ids hold {wrong[0]}; use ids of run.encode, 0 to {size - 1}")
-        return tokenizer.decode(rows)
+        return tokenizer.decode(read_ids("ids", ids, tokenizer.vocab_size))
 
     def translate(
         self,
@@ -224,8 +223,8 @@ class Run:
         other arguments and errors see `translate`; `mbr`, which chooses one, and another
         `num_samples` are refused.
         """
-        _check_count(n_best, decoding)
-        return self._find_n_best(n_best, *self._prepare(sentences, prefixes, decoding))
+        count = _read_n_best(n_best, decoding)
+        return self._find_n_best(count, *self._prepare(sentences, prefixes, decoding))
 
     def generate(
         self, prompts: Iterable[str], *, stop: Iterable[str] = (), **decoding: float | str | None
@@ -257,8 +256,8 @@ class Run:
         Scores, lengths and ids are those of what follows the prompt. For the arguments and errors
         see `generate` and `translate_n_best`.
         """
-        _check_count(n_best, decoding)
-        return self._find_n_best(n_best, *self._prepare_prompts(prompts, stop, decoding))
+        count = _read_n_best(n_best, decoding)
+        return self._find_n_best(count, *self._prepare_prompts(prompts, stop, decoding))
 
     def fill(self, text: str, n_best: int = 1, **decoding: float | str | None) -> list[Translation]:
         """Fills the gaps of a text, like `t2t.generate --fill`; returns the `n_best`, best first.
@@ -277,12 +276,11 @@ class Run:
             ConfigError: as in `translate`, or the run's model fills no gaps.
             DataError: the text has no gaps or others, or is too long.
         """
-        texts = read_texts("text", [text])
-        _check_count(n_best, decoding)
+        texts, count = [read_text("text", text)], _read_n_best(n_best, decoding)
         check_given(self.config.data.objective, decoding)
         make = functools.partial(make_filler, self._model)
         translator = self._find_translator(override_decoding(self.config, decoding), make, "fill")
-        [found] = self._find_n_best(n_best, texts, None, translator)
+        [found] = self._find_n_best(count, texts, None, translator)
         return found
 
     def _find_best(
@@ -353,11 +351,10 @@ class Run:
         Raises:
             DataError: as in `score`.
         """
-        is_text = self.config.data.objective in TEXT_MODELS
-        given: Any = pairs
-        if is_text and isinstance(given, Iterable) and not isinstance(given, str | bytes):
-            given = [("", each) if isinstance(each, str) else each for each in given]
-        texts = read_pairs(given)
+        if self.config.data.objective in TEXT_MODELS:
+            texts = [("", text) for text in read_texts("texts", pairs)]
+        else:
+            texts = read_pairs("pairs", pairs)
         encoded = self._encode_pairs(texts, "split the sentence")
         longest = self.config.data.max_length
         longer = sum(max(map(len, both)) > longest for both in encoded)
@@ -420,7 +417,8 @@ class Run:
                 f"run.attention shows one model of model.kind='transformer', but {self!r} has "
                 f"{len(self._model.members.configs)} of model.kind={self.config.model.kind!r}"
             )
-        [pair] = read_pairs([(src, self.translate([src])[0] if tgt is None else tgt)])
+        src = read_text("src", src)
+        pair = src, self.translate([src])[0] if tgt is None else read_text("tgt", tgt)
         self._encode_pairs([pair], "give a shorter sentence")
         return map_attention(self._find_translator(self.config), self.params, pair, stack)
 
@@ -442,7 +440,8 @@ class Run:
         """
         check_scores(self.config)
         if isinstance(src, str) or isinstance(tgt, str):
-            [(src_ids, tgt_ids)] = self.vocabulary.encode_pairs(read_pairs([(src, tgt)]))
+            pair = read_text("src", src), read_text("tgt", tgt)
+            [(src_ids, tgt_ids)] = self.vocabulary.encode_pairs([pair])
             src, tgt = [src_ids], [[BOS_ID, *tgt_ids[:-1]]]
         sources = self._check_ids("src", src, self.vocabulary.src)
         targets = self._check_ids("tgt", tgt, self.vocabulary.tgt)
@@ -507,50 +506,15 @@ class Run:
         return array.astype(np.int32)
 
 
-def read_texts(name: str, texts: object) -> list[str]:
-    """Returns the texts of an argument as a list.
-
-    Raises:
-        DataError: it cannot be iterated over, is a single string, or has no order of texts (a set,
-            or a dictionary), or an element is no text; the message has the name of the argument
-            and the element's index.
-    """
-    is_list = not isinstance(texts, str | bytes | Mapping | set | frozenset)
-    if not is_list or not isinstance(texts, Iterable):
-        raise DataError(f"{name} is {_describe(texts)}; give a list of strings")
-    found = list(texts)
-    for index, text in enumerate(found):
-        _check_text(f"{name}[{index}]", text)
-    return found
-
-
-def read_pairs(pairs: object) -> list[tuple[str, str]]:
-    """Returns pairs (source, target) as a list; raises as `read_texts`."""
-    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
-        raise DataError(f"pairs is {_describe(pairs)}; give a list of pairs (source, target)")
-    found = []
-    for index, pair in enumerate(pairs):
-        if isinstance(pair, str | bytes) or not isinstance(pair, Iterable):
-            sides = []
-        else:
-            sides = list(pair)
-        if len(sides) != 2:
-            raise DataError(
-                f"pairs[{index}] is {_describe(pair)}, not a pair (source, target) of sentences"
-            )
-        for side, text in enumerate(sides):
-            _check_text(f"pairs[{index}][{side}]", text)
-        found.append((sides[0], sides[1]))
-    return found
-
-
-def _check_count(n_best: int, decoding: Mapping[str, float | str | None]) -> None:
-    """Raises ConfigError if `num_samples` asks for another number of outputs than `n_best`."""
-    if (count := decoding.get("num_samples")) is not None and count != n_best:
+def _read_n_best(n_best: int, decoding: Mapping[str, object]) -> int:
+    """Returns the number of outputs, which is that of the samples, too."""
+    count: int = read_argument("n_best", n_best, PositiveInt)
+    if (samples := decoding.get("num_samples")) not in (None, count):
         raise ConfigError(
-            f"num_samples={count}, but n_best={n_best} says how many are returned; leave out "
-            "num_samples"
+            f"num_samples={samples} has no effect beside n_best={count}, which says how many "
+            "samples are drawn; leave it out"
         )
+    return count
 
 
 def _check_length(sentence: str, ids: list[int], limit: int, remedy: str) -> None:
@@ -559,23 +523,3 @@ def _check_length(sentence: str, ids: list[int], limit: int, remedy: str) -> Non
             f"{sentence[:40]!r}... has {len(ids)} sub-words with EOS, but the model has "
             f"model.max_positions={limit}; {remedy}"
         )
-
-
-def _check_text(place: str, text: object) -> None:
-    if not isinstance(text, str):
-        remedy = "decode it" if isinstance(text, bytes) else 'leave it out, or give ""'
-        raise DataError(f"{place} is {_describe(text)}, not a string; {remedy}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"{place} holds the lone surrogate U+{ord(text[error.start]):04X} at character "
-            f"{error.start}, which is half of a character; decode the text again, for example with "
-            "errors='replace'"
-        ) from None
-
-
-def _describe(value: object) -> str:
-    """The type of a value and its beginning, for an error message."""
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -1,6 +1,5 @@
 """Builds a config from plain values, saves and loads it as JSON, and compares two configs."""
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -15,13 +14,16 @@ from t2t.config.fields import (
     FIELD_TYPES,
     Config,
     ConfigError,
+    DecodingConfig,
     Fields,
     describe_unknown_field,
     flatten,
     show,
 )
 from t2t.config.languages import fill_languages
+from t2t.config.plain_values import is_ordered, simplify
 from t2t.config.rules import validate
+from t2t.config.unused_fields import list_unused
 from t2t.config.variants import (
     describe_options,
     find_options,
@@ -101,43 +103,47 @@ def complete_options(config: Config) -> Config:
 def read_argument(name: str, value: Any, hint: Any) -> Any:
     """Returns an argument of a Python function with the type of a config's field, `hint`.
 
-    Paths become text, and numbers of NumPy those of Python. One text or number is a tuple of one.
+    One text or number is a tuple of one.
 
     Raises:
-        ConfigError: the value has the wrong type; the message has the argument's `name`.
+        ConfigError: the value has the wrong type or breaks a rule of it; the message has the
+            argument's `name`.
     """
-    plain = _simplify(value)
-    if typing.get_origin(hint) is tuple and not isinstance(plain, list):
-        with contextlib.suppress(TypeError):
-            return _convert((plain,), hint)
-    return check_type(name, plain, hint)
+    kind, plain = FieldType.of(hint), _simplify(value)
+    is_one = typing.get_origin(kind.plain) is tuple and isinstance(plain, str | float | int)
+    found = check_type(name, (plain,) if is_one else value, kind, shown=value)
+    for fault in kind.list_faults(found):
+        text = ",".join(map(str, found)) if isinstance(found, tuple) else repr(found)
+        raise ConfigError(f"{name}={text} {fault}")
+    return found
 
 
-def _simplify(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_simplify(each) for each in value]
-    if hasattr(value, "tolist"):  # an array or a number of NumPy
-        return value.tolist()
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-def check_type(name: str, value: Any, hint: Any) -> Any:
+def check_type(name: str, value: Any, hint: Any, *, shown: Any = None) -> Any:
     """Returns the value of a field with the type `hint`, for example a list as a tuple.
 
+    Paths become text; arrays, columns and numbers of other libraries are those of Python.
+
     Raises:
-        ConfigError: it has another type; the message has the field's `name`.
+        ConfigError: it has another type; the message has the field's `name`, and shows `shown`,
+            or else the value.
     """
     kind = FieldType.of(hint)
     try:
         return _convert(value, kind.plain)
-    except (TypeError, OverflowError):
-        raise ConfigError(f"{name}={show(value)} is not of type {kind}") from None
+    except (TypeError, ValueError, OverflowError):
+        given = value if shown is None else shown
+        raise ConfigError(f"{name}={show(given)} is not of type {kind}") from None
+
+
+def _simplify(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else simplify(value)
 
 
 def _convert(value: Any, hint: Any) -> Any:
+    value = _simplify(value)
     origin, options = typing.get_origin(hint), typing.get_args(hint) or (hint,)
     if origin in (tuple, Sequence):
-        if isinstance(value, list | tuple | range):
+        if is_ordered(value):
             return tuple(_convert(item, options[0]) for item in value)
     elif origin in (Mapping, dict):
         if isinstance(value, Mapping) and all(type(key) is options[0] for key in value):
@@ -193,10 +199,47 @@ def save_config(config: Config, path: Path) -> None:
     write_file(path, json.dumps(dataclasses.asdict(config), indent=2) + "\n")
 
 
-def load_config(path: Path, decoding: Mapping[str, Any] | None = None) -> Config:
+def override_decoding(config: Config, given: Mapping[str, Any], *, searches: bool = True) -> Config:
+    """Returns the config with the fields of `config.decoding` that a user gives; None is not given.
+
+    What else the config has is not the user's choice: a field of it that rules refuse beside those
+    that are given, such as the temperature of samples for a beam, gets its default. Without a
+    search, as in reranking, each field may have an effect.
+
+    Raises:
+        ConfigError: a field does not exist or has no effect, or its value has the wrong type or
+            breaks a rule.
+    """
+    decoding, names = dataclasses.replace(config.decoding), set[str]()
+    for name, value in given.items():
+        whole = f"decoding.{name}"
+        if whole not in FIELD_TYPES:
+            raise ConfigError(f"{whole}={show(value)}: {describe_unknown_field(whole)}")
+        if value is not None:
+            setattr(decoding, name, check_type(whole, value, FIELD_TYPES[whole]))
+            names.add(whole)
+    changed = dataclasses.replace(config, decoding=decoding)
+    for name, cause in list_unused(changed, refused=True).items():
+        if cause in names and name not in names:
+            field = name.removeprefix("decoding.")
+            setattr(decoding, field, getattr(DecodingConfig(), field))
+    values = flatten(validate(changed))
+    if problems := [
+        f"{name}={values[name]!r} is not used by {cause}={values[cause]!r}; leave it out"
+        for name, cause in list_unused(changed).items()
+        if searches and name in names
+    ]:
+        raise ConfigError("\n".join(problems))
+    return changed
+
+
+def load_config(
+    path: Path, decoding: Mapping[str, Any] | None = None, *, searches: bool = True
+) -> Config:
     """Reads the config of a run, which `save_config` wrote, and imports its plugins if allowed.
 
-    `decoding` has other values for fields of `config.decoding`; None keeps the config's value.
+    `decoding` has other values of a user, for a program that `searches` or not, as in
+    `override_decoding`.
 
     Raises:
         ConfigError: the file is missing or no JSON, a field is unknown or breaks a rule, or the
@@ -204,14 +247,7 @@ def load_config(path: Path, decoding: Mapping[str, Any] | None = None) -> Config
     """
     config = read_saved_config(path)
     open_plugins(config.plugins, path.parent)
-    config = complete_options(config)
-    for name, value in (decoding or {}).items():
-        whole = f"decoding.{name}"
-        if whole not in FIELD_TYPES:
-            raise ConfigError(f"{whole}={show(value)}: {describe_unknown_field(whole)}")
-        if value is not None:
-            setattr(config.decoding, name, check_type(whole, value, FIELD_TYPES[whole]))
-    return validate(config)
+    return override_decoding(complete_options(config), decoding or {}, searches=searches)
 
 
 def load_run_config(run: str) -> Config:

@@ -30,9 +30,12 @@ def define_request(
         several = any(typing.get_origin(each) is tuple for each in types)
         text = texts.get(flag.name, "")
         if flag.name == "config" and known is flags.FLAGS:
-            from t2t.config.flags import define_config  # its import takes time
-
-            define_config(required)
+            try:
+                from t2t.config.flags import define_config  # its import takes time
+            except Exception:  # of ml_collections: raised again where the recipe is read
+                flags.DEFINE_string("config", None, "A recipe, a Python file.", required=required)
+            else:
+                define_config(required)
         elif flag.is_repeated:
             flags.DEFINE_multi_string(flag.name, default, text, **own)
         elif several:
@@ -70,9 +73,10 @@ def read_request(
     for flag in list_flags(kind):
         value: Any = operands if flag.operands else None
         if flag.name == "config" and known is flags.FLAGS:
-            from t2t.config.flags import read_recipe
+            if known["config"].present:
+                from t2t.config.flags import read_recipe
 
-            value = read_recipe()[0] if flags.FLAGS["config"].present else None
+                value = read_recipe()[0]
         elif flag.name:
             value = known[flag.name].value
         if flag.name == "workdir" and isinstance(value, list):

@@ -11,12 +11,13 @@ fields are in `list_problems`. `command_line.run` makes a program's request of i
 of the public API makes one of its arguments by `make_request`, and both refuse the same.
 """
 
+import contextlib
 import dataclasses
 import functools
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -120,12 +121,25 @@ def make_request(kind: type[Made], given: Mapping[str, Any], dashes: str = "") -
             values[flag.holder] = {**values.get(flag.holder, {}), flag.field: value}
         else:
             values[flag.field] = _read_value(flag, value, dashes)
-    try:
+    with name_as(kind, dashes):
         return kind(**values)
-    except ConfigError as error:
-        if dashes:
-            raise
-        raise ConfigError(re.sub(r"(?<!\w)--(?=\w)", "", str(error))) from None
+
+
+@contextlib.contextmanager
+def name_as(kind: type[Request] | Collection[str], dashes: str = "") -> Iterator[None]:
+    """Names the fields of a request in errors as they were given: in Python without dashes.
+
+    Errors have dashes, since most users give flags. `kind` may also be the names of the fields.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        if not dashes and type(error).__module__.startswith("t2t."):
+            flags = [flag.name for flag in list_flags(kind)] if isinstance(kind, type) else kind
+            # Commands are shown as they are typed.
+            pattern = rf"`[^`]*`|python -m .*|(?<![\w-])--({'|'.join(filter(None, flags))})\b(?!\.)"
+            error.args = (re.sub(pattern, lambda found: found[1] or found[0], str(error)),)
+        raise
 
 
 def _read_value(flag: Flag, value: Any, dashes: str) -> Any:
@@ -144,15 +158,11 @@ def _read_value(flag: Flag, value: Any, dashes: str) -> Any:
         return make_run_path(text, name) if is_run else make_path(text)
     if plain == tuple[Path, ...]:
         return tuple(make_run_path(each, name) for each in read_argument(name, value, _TEXTS))
-    if plain in (tuple[int, ...], tuple[float, ...]) and isinstance(value, list):
+    if dashes and plain in (tuple[int, ...], tuple[float, ...]):
         value = _read_numbers(name, value, typing.get_args(plain)[0])
     if flag.operands and plain is str and isinstance(value, list):
         value = " ".join(value)
-    value = read_argument(name, value, plain)
-    for fault in kind.list_faults(value):
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else repr(value)
-        raise ConfigError(f"{name}={text} {fault}")
-    return value
+    return read_argument(name, value, kind._replace(plain=plain))
 
 
 def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:

@@ -1,12 +1,15 @@
 """The fields that have no effect beside some value of another field.
 
-`rules.py` refuses some of them in every config, and `new_run_rules.py` all of them in a new run.
+`rules.py` refuses some of them in every config, `new_run_rules.py` all of them in a new run, and
+`files.override_decoding` all that a user gives of a search. Rows of a sweep that change nothing
+else are left out.
 """
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from t2t.config.fields import Config, flatten
+from t2t.config.fields import Config, DecodingConfig, flatten
 from t2t.config.variants import CHOICES
 
 
@@ -16,24 +19,25 @@ class _Rule(NamedTuple):
     cause: str  # the other field
     is_cause: Callable[[Any], bool]  # of its value
     fields: str  # their names, separated by spaces
-    # The end of the message of `unused_problems`; "": only a new run is refused (new_run_rules.py).
+    # The end of the message of `unused_problems`; "": only a new run and a request are refused.
     remedy: str = ""
+    holds: Callable[[Mapping[str, Any]], bool] = lambda values: True  # of all values of a config
 
 
-def list_unused(config: Config) -> dict[str, str]:
-    """Returns the fields that have no effect, each with the field that is the cause."""
-    values = flatten(config)
-    rules = [rule for rule in _UNUSED if rule.is_cause(values[rule.cause])]
-    unused = {name: rule.cause for rule in rules for name in rule.fields.split()}
-    if None not in (config.model.encoder_layers, config.model.decoder_layers):
-        unused["model.num_layers"] = "model.encoder_layers"
-    return unused
+def list_unused(config: Config, *, refused: bool = False) -> dict[str, str]:
+    """Returns the fields that have no effect, each with the field that is the cause.
+
+    `refused`: only those that `unused_problems` refuses in every config.
+    """
+    values, rules = flatten(config), _REFUSED if refused else _UNUSED
+    acting = [each for each in rules if each.is_cause(values[each.cause]) and each.holds(values)]
+    return {name: rule.cause for rule in acting for name in rule.fields.split()}
 
 
 def unused_problems(values: dict[str, Any]) -> Iterator[str]:
     """Yields one line for each changed field that is refused in every config."""
     defaults = flatten(Config())
-    for cause, is_cause, fields, remedy in _REFUSED:
+    for cause, is_cause, fields, remedy, _ in _REFUSED:
         for name in fields.split() if is_cause(values[cause]) else ():
             if values[name] != defaults[name]:
                 end = remedy.format(default=defaults[name])
@@ -51,6 +55,10 @@ def _lacks(field: str, *names: str) -> Callable[[str], bool]:
     A registered variant may use any field.
     """
     return lambda value: {*value.split("+")} <= {*CHOICES[field]} - {*names}
+
+
+def _is_given(value: object) -> bool:
+    return value is not None
 
 
 _LEAVE = "leave it at {default!r}"
@@ -130,7 +138,22 @@ _REFUSED = (
 _UNUSED = (
     *_REFUSED,
     _Rule("model.position", _lacks("model.position", "learned"), "model.max_positions"),
-    _Rule("model.norm", _is("none"), "model.norm_position"),
+    _Rule(
+        "model.decoder_layers",
+        _is_given,
+        "model.num_layers",
+        holds=lambda values: values["model.kind"] == "decoder_only",
+    ),
+    _Rule(
+        "model.encoder_layers",
+        _is_given,
+        "model.num_layers",
+        holds=lambda values: (
+            values["model.kind"] == "encoder_only" or values["model.decoder_layers"] is not None
+        ),
+    ),
+    _Rule("model.kind", _is("encoder_only"), "model.decoder_start"),
+    _Rule("model.norm", _is("none"), "model.norm_position model.norm_epsilon model.embedding_norm"),
     _Rule("model.feed_forward", _is("none"), "model.d_ff"),
     _Rule(
         "model.feed_forward",
@@ -145,6 +168,7 @@ _UNUSED = (
     _Rule("data.source", _lacks("data.source", "multi30k", "tfds"), "data.directory"),
     _Rule("data.source", _lacks("data.source", "tfds"), "data.tfds_name"),
     _Rule("data.source", _lacks("data.source", "hf"), "data.hf_streaming"),
+    _Rule("data.hf_files", lambda value: value != (), "data.hf_streaming"),
     _Rule(
         "data.objective",
         _lacks("data.objective", "span_corruption", "masked_lm"),
@@ -160,5 +184,19 @@ _UNUSED = (
         "tokenizer.byte_fallback tokenizer.lowercase tokenizer.sentinels",
     ),
     _Rule("decoding.length_penalty", _is("none"), "decoding.alpha"),
-    _Rule("decoding.strategy", _is("sampling"), "decoding.beam_size"),
+    _Rule("data.objective", _is("lm"), "decoding.max_source_length decoding.split_sentences"),
+    _Rule(  # whose masks are filled without a search
+        "data.objective",
+        _is("masked_lm"),
+        " ".join(
+            f"decoding.{each.name}"
+            for each in dataclasses.fields(DecodingConfig)
+            if each.name != "batch_size"
+        ),
+    ),
+    _Rule(
+        "decoding.strategy",
+        _is("sampling"),
+        "decoding.beam_size decoding.alpha decoding.length_penalty",
+    ),
 )

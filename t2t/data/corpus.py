@@ -20,6 +20,7 @@ from typing import IO
 import numpy as np
 from jaxtyping import Int
 
+from t2t.data.file_formats import describe_format
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.open_text import (
     HEAD,
@@ -149,6 +150,8 @@ class TextFile:
 
     def _check_encoding(self) -> None:
         text, _, bounds = self._lines
+        if found := describe_format(self.path, text[:HEAD]):
+            raise DataError(f"{self.path} {found}")
         with _explain_read_errors(self.path):
             check_encoding(text[:HEAD], str(self.path))
         for start in range(0, len(bounds) - 1, _LINES):

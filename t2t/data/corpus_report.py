@@ -20,6 +20,7 @@ from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.directions import list_directions
 from t2t.data.filters import FILTERS, FilteredCorpus, is_identical
 from t2t.data.objectives import make_objective
+from t2t.data.row_files import UNQUOTE, has_doubled_quotes, is_in_quotes
 from t2t.data.spelling import SpelledCorpus, Spelling
 from t2t.data.stages import format_stage, list_stages, measure_stages
 from t2t.data.token_cache import tokenize_corpus
@@ -38,15 +39,25 @@ EXAMPLE_WIDTH = 60  # characters shown of each side
 NUM_CHARACTERS = 10  # shown of those that the vocabulary lacks
 # Control characters without the tab, and Unicode's separators of lines and paragraphs.
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+# Tags, such as <seg id="1"> and </b>, and entities, such as &amp; and &#39;.
+MARKUP = re.compile(
+    r"</?[A-Za-z][\w:.-]*(\s+[\w:.-]+\s*=[^<>]*)?\s*/?>|&(#\d+|#x[\da-fA-F]+|[A-Za-z]\w{1,7});"
+)
 NOTHING_UNUSUAL = (
     "nothing unusual: no pair is repeated, in train and another split, left out of training or "
-    "equal on both sides; all sentences are in NFC, without control characters; and the "
-    "vocabulary has all characters"
+    "equal on both sides; all sentences are in NFC, without control characters, markup and quotes "
+    "of a table; and the vocabulary has all characters"
 )
-
-_SENTENCE = np.dtype(
-    [("words", np.int32), ("hash", np.uint64), ("not_nfc", bool), ("control", bool)]
-)
+# What is counted of sentences, with the end of its line in the report.
+FORMS = {
+    "not_nfc": "that are not in Unicode's NFC",
+    "control": "with control characters or line separators",
+    "markup": "with tags such as <b>, or entities such as &amp;",
+    "quoted": "in quotes of CSV, as pandas and csv.writer put them",
+}
+_REMEDIES = {"quoted": f" ({UNQUOTE})"}
+_FLAGS = "blank", "enclosed", *FORMS
+_SENTENCE = np.dtype([("words", np.int32), ("hash", np.uint64), *((name, bool) for name in _FLAGS)])
 _PAIR = np.dtype([("hash", np.uint64), ("identical", bool)])
 
 
@@ -73,7 +84,9 @@ class SplitReport:
     words: dict[str, Histogram]  # separated by white space
     subwords: dict[str, Histogram]  # with EOS
     ratio: Histogram | None  # target sub-words / source sub-words
-    # Sentences and pairs are equal if the vocabulary spells them alike (`spelling`).
+    blank: int  # pairs without text on any side, such as lines between documents
+    # Sentences and pairs are equal if the vocabulary spells them alike (`spelling`). Blank ones are
+    # not counted.
     repeated: dict[str, int]  # equal to an earlier sentence or pair of the split
     in_training: dict[str, int]  # equal to one of the training split; empty for "train" itself
     unknown: dict[str, float]  # fraction of the sub-words that are UNK
@@ -82,6 +95,8 @@ class SplitReport:
     equal_sides: int  # pairs whose target is their source, apart from case
     not_nfc: dict[str, int]  # sentences with characters in parts, such as "a" and a diaeresis
     control: dict[str, int]  # sentences with control characters or line separators
+    markup: dict[str, int]  # sentences with tags or entities, as of XML and HTML
+    quoted: dict[str, int]  # sentences that are quoted as pandas and csv.writer do it
     dropped: dict[str, int]  # filter -> pairs that it drops; empty except for "train"
     examples: dict[str, list[Pair]]  # filter -> the first pairs that it drops
 
@@ -162,23 +177,27 @@ def _describe_split(
             for character, count in characters.most_common()
             if any(i == UNK_ID or is_byte[i] for i in tokenizer.encode_words([character])[0])
         }
-    hashes = {side: facts[side]["hash"] for side in sides}
     described = ((_hash_text("\0".join(pair)), is_identical(pair)) for pair in spelled)
     pairs = np.fromiter(described, _PAIR, len(corpus))
-    hashes["pair"] = pairs["hash"]
+    is_blank = np.logical_and.reduce([facts[side]["blank"] for side in sides])
+    for each in facts.values():  # all in quotes, by a writer that quotes each cell
+        if 2 * each["enclosed"].sum() > len(each):
+            each["quoted"] = each["enclosed"]
+    hashes = {side: facts[side]["hash"][~facts[side]["blank"]] for side in sides}
+    hashes["pair"] = pairs["hash"][~is_blank]
     report = SplitReport(
         pairs=len(corpus),
         words={side: make_histogram(facts[side]["words"], LENGTH_EDGES) for side in sides},
         subwords={side: make_histogram(lengths[side], LENGTH_EDGES) for side in sides},
         ratio=None if len(sides) == 1 else make_histogram(both[1] / both[0], RATIO_EDGES),
+        blank=int(is_blank.sum()),
         repeated={key: len(values) - len(np.unique(values)) for key, values in hashes.items()},
         in_training={key: int(np.isin(hashes[key], own).sum()) for key, own in training.items()},
         unknown=unknown,
         bytes=byte_pieces,
         lacking=lacking,
-        equal_sides=int(pairs["identical"].sum()) if len(sides) > 1 else 0,
-        not_nfc={side: int(facts[side]["not_nfc"].sum()) for side in sides},
-        control={side: int(facts[side]["control"].sum()) for side in sides},
+        equal_sides=int(pairs["identical"][~is_blank].sum()) if len(sides) > 1 else 0,
+        **{form: {side: int(facts[side][form].sum()) for side in sides} for form in FORMS},
         dropped=dropped,
         examples=examples,
     )
@@ -189,11 +208,17 @@ def _describe_split(
 
 def _describe_sentence(
     text: str, seen: str, divide: Callable[[str], Iterable[str]], characters: Counter[str]
-) -> tuple[int, int, bool, bool]:
+) -> tuple[int | bool, ...]:
     """The fields of `_SENTENCE`, of a text and its spelling; counts the characters."""
     characters.update(divide(seen))
-    is_nfc, control = unicodedata.is_normalized("NFC", text), CONTROL.search(text)
-    return len(seen.split()), _hash_text(seen), not is_nfc, control is not None
+    forms = (
+        not unicodedata.is_normalized("NFC", text),
+        CONTROL.search(text) is not None,
+        divide is not str.split and MARKUP.search(text) is not None,  # a symbol may look like it
+        has_doubled_quotes(text.strip()),
+    )
+    is_blank, is_enclosed = not seen.strip(), is_in_quotes(text.strip())
+    return len(seen.split()), _hash_text(seen), is_blank, is_enclosed, *forms
 
 
 def _hash_text(text: str) -> int:
@@ -244,6 +269,8 @@ def format_report(report: DataReport) -> str:
         if split.ratio:
             lines += ["", _format_histogram("tgt / src, sub-words", split.ratio)]
         lines += [""]
+        if split.blank:
+            lines += [f"blank pairs, as between documents: {split.blank:,}"]
         lines += _format_counts("repeated within the split", split.repeated, split.pairs)
         lines += _format_counts("also in train", split.in_training, split.pairs)
         total = split.pairs + sum(split.dropped.get(name, 0) for name in FILTERS)
@@ -262,9 +289,8 @@ def format_report(report: DataReport) -> str:
             if counts
         ]
         lines += [f"pairs with equal sides: {split.equal_sides:,}"]
-        title = "sentences that are not in Unicode's NFC"
-        lines += _format_counts(title, split.not_nfc, split.pairs)
-        lines += _format_counts("sentences with control characters", split.control, split.pairs)
+        for form, end in FORMS.items():
+            lines += _format_counts(f"sentences {end}", getattr(split, form), split.pairs)
     for stage in report.stages:
         lines += ["", f"== train, {format_stage(stage)}"]
     return "\n".join([*lines, "", summarize(report)])
@@ -275,16 +301,18 @@ def summarize(report: DataReport) -> str:
     found = []
     for name, split in report.splits.items():
         counts = {
+            f"blank pairs of {name}, as between documents": split.blank,
             f"pairs of {name} repeated": split.repeated["pair"],
             f"pairs of {name} also in train": split.in_training.get("pair", 0),
             f"pairs of {name} left out of training": sum(split.dropped.values()),
             f"pairs of {name} with equal sides": split.equal_sides,
-            f"sentences of {name} that are not in Unicode's NFC": sum(split.not_nfc.values()),
-            f"sentences of {name} with control characters or line separators": sum(
-                split.control.values()
-            ),
         }
         found += [f"{what}: {count:,}" for what, count in counts.items() if count]
+        found += [
+            f"sentences of {name} {end}: {count:,}{_REMEDIES.get(form, '')}"
+            for form, end in FORMS.items()
+            if (count := sum(getattr(split, form).values()))
+        ]
         if lacking := sum(map(Counter, split.lacking.values()), Counter[str]()):
             characters = _format_characters(lacking)
             found.append(f"{name} has {report.unit} that the vocabulary lacks: {characters}")

@@ -94,6 +94,8 @@ def drop_overlap(_: Sequence[Corpus], held_out: Sequence[Corpus]) -> Filter:
     for pair in itertools.chain.from_iterable(held_out):
         for side, texts in known.items():
             texts.add(pair[side])
+    for texts in known.values():
+        texts.discard("")  # a blank line is no sentence
     return lambda pair: any(pair[side] in texts for side, texts in known.items())
 
 
@@ -105,10 +107,10 @@ def _find_sides(corpora: Sequence[Corpus]) -> tuple[int, ...]:
 # By name; a pair counts for the first of `data.filters` that drops it. Increase the number of a
 # filter when it drops other pairs than before: caches keep what it drops.
 FILTERS: Mapping[str, tuple[int, Callable[[Sequence[Corpus], Sequence[Corpus]], Filter]]] = {
-    "duplicates": (2, drop_duplicates),
-    "identical": (2, drop_identical),
+    "duplicates": (3, drop_duplicates),
+    "identical": (3, drop_identical),
     "script": (3, drop_foreign_scripts),
-    "overlap": (2, drop_overlap),
+    "overlap": (3, drop_overlap),
 }
 
 
@@ -229,13 +231,13 @@ def _read_marks(path: Path, length: int) -> UInt8[np.ndarray, "pairs"] | None:
 def _mark(
     corpora: Sequence[Corpus], held_out: Sequence[Corpus], names: Sequence[str]
 ) -> Iterator[UInt8[np.ndarray, "pairs"]]:
-    """Yields the marks of each corpus's pairs."""
+    """Yields the marks of each corpus's pairs; blank ones are left to the filter of lengths."""
     filters = [FILTERS[name][1](corpora, held_out) for name in names]
     with show_progress("filtering", sum(map(len, corpora))) as bar:
         for corpus in corpora:
             marks = np.zeros(len(corpus), np.uint8)
             for index, pair in enumerate(corpus):
                 drops = (n for n, is_dropped in enumerate(filters, start=1) if is_dropped(pair))
-                marks[index] = next(drops, 0)
+                marks[index] = next(drops, 0) if "".join(pair).strip() else 0
                 bar.update()
             yield marks

@@ -15,9 +15,18 @@ from typing import Any
 
 from t2t.data.cache_folders import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.data.corpus import Corpus, DataError, TextCorpus, hash_strings
+from t2t.data.file_formats import describe_format
 from t2t.data.parts import Part, Source
-from t2t.data.row_files import SUFFIXES, TableRow, describe_columns, find_suffix, read_rows, shorten
-from t2t.storage.open_text import PACKED_SUFFIXES, TextError, check_regular
+from t2t.data.row_files import (
+    JSON_SUFFIXES,
+    SUFFIXES,
+    TableRow,
+    describe_columns,
+    find_suffix,
+    read_rows,
+    shorten,
+)
+from t2t.storage.open_text import HEAD, PACKED_SUFFIXES, TextError, check_regular, open_text
 from t2t.storage.paths import describe_error, find_version, measure_size
 
 # Increase one when rows are read differently: caches keep copies.
@@ -209,18 +218,29 @@ def _read_file(part: Part, path: Path) -> Iterator[TableRow]:
         )
     if not measure_size(path):
         raise DataError(f"{path} is empty; remove it from data.hf_files")
-    match find_suffix(path):
-        case ".parquet" | ".arrow" as suffix:
-            files = [glob.escape(str(path))]  # else "[1]" in a name is a pattern
-            return _load_rows(str(path), True, path=suffix[1:], data_files=files, split="train")
-        case suffix if suffix in SUFFIXES:
-            names = zip(_name_columns(part), part.languages, strict=True)
-            return read_rows(path, [column or language for column, language in names])
-        case _:
-            raise DataError(
-                f"{path}: data.hf_files takes .parquet, .arrow and {', '.join(SUFFIXES)}, these "
-                f"also with {', '.join(PACKED_SUFFIXES)}; rename the file by its format"
-            )
+    suffix = find_suffix(path)
+    if suffix in (".parquet", ".arrow"):
+        files = [glob.escape(str(path))]  # else "[1]" in a name is a pattern
+        return _load_rows(str(path), True, path=suffix[1:], data_files=files, split="train")
+    if found := _describe_format(path, suffix):
+        raise DataError(f"{path} {found}")
+    if suffix not in SUFFIXES:
+        raise DataError(
+            f"{path}: data.hf_files takes .parquet, .arrow and {', '.join(SUFFIXES)}, these "
+            f"also with {', '.join(PACKED_SUFFIXES)}; rename the file by its format"
+        )
+    names = zip(_name_columns(part), part.languages, strict=True)
+    return read_rows(path, [column or language for column, language in names])
+
+
+def _describe_format(path: Path, suffix: str) -> str:
+    """Says what a file is that has no rows; "" for one that may have them."""
+    try:
+        with open_text(path) as file:
+            found = describe_format(path, file.read(HEAD), by_name=suffix not in SUFFIXES)
+    except TextError as error:
+        raise DataError(str(error)) from None
+    return "" if suffix in JSON_SUFFIXES and found.startswith("is JSON") else found
 
 
 def _read_pairs(part: Part, origin: str, rows: Iterable[TableRow]) -> Iterator[tuple[str, str]]:
@@ -255,7 +275,7 @@ def _read_side(
         found = describe_columns("" if part.dataset else origin, list(columns))
         raise DataError(f"{origin} has no column {name!r}; {found}; set {field}")
     place = f"{row.place}, column {column!r}"
-    value = _find_value(row.cells.get(name), keys, place, field)
+    value = _find_value(row.cells, [name, *keys], place, field)
     if isinstance(value, list):
         raise DataError(
             f"{place}: {shorten(repr(value))} is a list; set {field} with the number of an item, "
@@ -273,18 +293,21 @@ def _read_side(
 
 
 def _find_value(value: Any, keys: Sequence[str], place: str, field: str) -> Any:
-    """Goes from the value of a column to one within it, by keys of objects and numbers of items."""
-    others = ""
-    for key in keys:
+    """Goes from a row to a value within it, by keys of objects and numbers of items."""
+    others, remedy = "", "correct the row or remove it"
+    for number, key in enumerate(keys):
         if isinstance(value, list) and key.isdecimal():
             value = value[int(key)] if int(key) < len(value) else None
         elif isinstance(value, Mapping):
-            others = f" (but of {shorten(', '.join(value))})" if value and key not in value else ""
+            if value and key not in value:
+                known = shorten(", ".join(value))
+                others = f" (but of {known})" if number else ""
+                remedy += f", or set {field}" if number else f", or set {field}: it has {known}"
             value = value.get(key)
         elif value is not None and not isinstance(value, list):
             raise DataError(f"{place}: {shorten(repr(value))} has no keys; set {field}")
     if value is None:
-        raise DataError(f"{place}: there is no value{others}; correct the row or remove it")
+        raise DataError(f"{place}: there is no value{others}; {remedy}")
     return value
 
 

@@ -20,7 +20,10 @@ _log = logging.getLogger(__name__)
 
 MANY_BREAKS = 10  # line breaks of a row, from which on a quote of it may not be closed
 _SEPARATORS = {".tsv": "\t", ".csv": ","}
-SUFFIXES = (*_SEPARATORS, ".jsonl", ".json")
+JSON_SUFFIXES = (".jsonl", ".json")
+SUFFIXES = (*_SEPARATORS, *JSON_SUFFIXES)
+# What to do about a TSV file with the quotes of CSV.
+UNQUOTE = "write it as .csv: csv.writer(new).writerows(csv.reader(old, delimiter='\\t'))"
 _WIDTH = 40  # characters shown of a column's name, which may be a sentence, and of a value
 _KINDS = {list: "a list", str: "text", bool: "true or false", type(None): "null"}  # of JSON
 
@@ -38,6 +41,20 @@ def find_suffix(path: Path) -> str:
     for suffix in PACKED_SUFFIXES:
         stem = stem.removesuffix(suffix)
     return Path(stem).suffix
+
+
+def is_in_quotes(cell: str) -> bool:
+    """Returns whether a text stands in quotes, as a writer of CSV would put it."""
+    is_enclosed = len(cell) > 1 and cell[0] == cell[-1] == '"'
+    return is_enclosed and '"' not in cell[1:-1].replace('""', "")
+
+
+def has_doubled_quotes(cell: str) -> bool:
+    """Returns whether a writer of CSV has put a text in quotes because it has quotes.
+
+    Within they are doubled, which they hardly ever are in text that merely stands in quotes.
+    """
+    return '""' in cell[1:-1] and is_in_quotes(cell)
 
 
 def read_rows(path: Path, names: Sequence[str]) -> Iterator[TableRow]:
@@ -68,6 +85,8 @@ def describe_columns(file: str, names: Sequence[str]) -> str:
         return found
     if len(names) == 1 and (hint := _find_separator(names[0])):
         return f"{found}; {hint}"
+    if all(name[:1] == name[-1:] == '"' for name in names):
+        return f"{found}; their quotes are part of a TSV file's text: {UNQUOTE}"
     return f"{found}; if that is no line of names, number the columns: data.src_column=0"
 
 
@@ -95,6 +114,7 @@ def _read_delimited(
     csv.field_size_limit(sys.maxsize)  # by default 128 KiB
     start = 1  # line in which the next row begins
     long = []  # lines in which rows of many lines begin
+    quoted = []  # lines in which rows with a cell in quotes begin, of a TSV file
     try:
         names = next(reader, [""]) if has_names else []
         if has_names and not names:
@@ -108,22 +128,38 @@ def _read_delimited(
             names = names or [str(number) for number in range(max(len(row), 1))]
             if row and len(row) != len(names):
                 hint = _find_separator(names[0]) if len(names) == 1 else ""
+                if separator == "\t" and any(cell.count('"') % 2 for cell in row):
+                    hint = f"if a cell in quotes holds the separator or a line end, {UNQUOTE}"
                 raise DataError(
                     f"{path}, line {start} has {len(row)} fields instead of {len(names)}; "
                     + (hint or "correct the line or remove it")
                 )
             if reader.line_num - start >= MANY_BREAKS:
                 long.append(start)
+            if separator == "\t" and any(map(has_doubled_quotes, row)):
+                quoted.append(start)
             cells = row or [""] * len(names)
             yield TableRow(f"{path}, line {start}", dict(zip(names, cells, strict=True)))
             start = reader.line_num + 1
     except csv.Error as error:
         raise DataError(_describe_csv_error(path, start, reader.line_num, str(error))) from None
+    _warn_of_quotes(path, long, quoted)
+
+
+def _warn_of_quotes(path: Path, long: list[int], quoted: list[int]) -> None:
+    """Warns of rows of many lines, and of cells in quotes, by the lines in which rows begin."""
     if long:
         _log.warning(
             "%s: rows with %d line breaks or more: %d, the first begins in line %d; if a quote "
             "is not closed there, the rows up to the next quote are one pair",
             path, MANY_BREAKS, len(long), long[0],
+        )  # fmt: skip
+    if quoted:
+        _log.warning(
+            "%s: rows with a cell in quotes, in which quotes are doubled: %d, the first begins in "
+            "line %d; quotes of a TSV file are part of the text: if pandas or csv.writer wrote "
+            "it, %s",
+            path, len(quoted), quoted[0], UNQUOTE,
         )  # fmt: skip
 
 

@@ -13,16 +13,11 @@ from typing import Any
 import jax
 
 from t2t.config.fields import Config, ConfigError, ModelConfig
-from t2t.config.files import overrides
+from t2t.config.files import override, overrides
 from t2t.data.batch import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.likelihood import PairScorer, ReferencePerplexity
-from t2t.evaluation.load_models import (
-    RunModel,
-    describe_search,
-    identify_running_code,
-    override_decoding,
-)
+from t2t.evaluation.load_models import RunModel, describe_search, identify_running_code
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, list_evaluations
@@ -104,7 +99,7 @@ class Evaluator:
             ConfigError, RunError: the parameters do not fit the config, or the scores cannot be
                 written.
         """
-        configs = [override_decoding(self.config, {"alpha": alpha}) for alpha in alphas]
+        configs = [override(self.config, {"decoding.alpha": alpha}) for alpha in alphas]
         configs = configs or [self.config]
         paths = [self.prepare_output(label, config.decoding.alpha) for config in configs]
         digest = hash_params(params)
@@ -131,7 +126,8 @@ class Evaluator:
         Their passports agree with that of an evaluation by this evaluator, and have all of its
         measures as they are defined here.
         """
-        config = override_decoding(self.config, {"alpha": alpha})
+        given = {} if alpha is None else {"decoding.alpha": alpha}
+        config = override(self.config, given)
         make_passport = functools.cache(lambda label: self.make_passport(label, config))
         names = *_REUSED, *(f"measures.{name}" for name in self.scores.measures)
 

@@ -7,7 +7,7 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from jaxtyping import Float
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig, ModelConfig
+from t2t.config.fields import ConfigError, DecodingConfig, MeshConfig, ModelConfig
 from t2t.config.files import load_config, override
 from t2t.config.measure_names import MEASURES
 from t2t.config.objective_rules import check_scores
@@ -75,7 +75,8 @@ class RunModel:
         """
         self.request = request
         folders = [workdir for workdir, _ in request.members]
-        config = load_config(folders[0] / "config.json", request.decoding)
+        own = request.decoding
+        config = load_config(folders[0] / "config.json", own, searches=request.searches)
         configs = [config, *(load_config(folder / "config.json") for folder in folders[1:])]
         for folder, each in zip(folders, configs, strict=True):
             check_plugins(folder, each.plugins)
@@ -95,7 +96,7 @@ class RunModel:
         config = dataclasses.replace(config, data=data[0])
         shortest = min(each.max_length for each in data)
         if shortest < config.data.max_length and not config.decoding.max_source_length:
-            config = override_decoding(config, {"max_source_length": shortest})
+            config = override(config, {"decoding.max_source_length": shortest})
         weights = request.weights or (1.0,) * len(folders)
         shares = tuple(weight / sum(weights) for weight in weights)
         self.config, self.vocabulary = config, vocabulary.with_tag(tags[0])
@@ -278,12 +279,6 @@ def make_utility(
         return sign * found.reshape(count, count)
 
     return compute
-
-
-def override_decoding(config: Config, values: Mapping[str, float | str | None]) -> Config:
-    """Returns the config with new values of `config.decoding`; None keeps the config's value."""
-    given = {f"decoding.{name}": value for name, value in values.items() if value is not None}
-    return override(config, given) if given else config
 
 
 def require_ctranslate2() -> None:

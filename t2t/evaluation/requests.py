@@ -9,7 +9,15 @@ from typing import Annotated, Literal
 from t2t.config.field_types import REGISTERED, WRITTEN, InputPath, InputPaths
 from t2t.config.fields import ConfigError
 from t2t.config.languages import normalize_language
-from t2t.config.requests import DECODING, Flag, Plugins, Request, RunPath, RunPaths
+from t2t.config.requests import (
+    DECODING,
+    Flag,
+    Plugins,
+    Request,
+    RunPath,
+    RunPaths,
+    list_flags,
+)
 from t2t.config.variants import CHOICES
 
 
@@ -55,6 +63,11 @@ class ModelRequest(OneDirection):
     def workdir(self) -> Path:
         """The first run directory, in which evaluations are kept."""
         return self.workdirs[0]
+
+    @property
+    def searches(self) -> bool:
+        """True if it may choose a search; others use fields of decoding without one."""
+        return any(flag.field == "strategy" for flag in list_flags(type(self)))
 
     @property
     def members(self) -> list[tuple[Path, str]]:

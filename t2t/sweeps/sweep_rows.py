@@ -12,7 +12,7 @@ import runpy
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -60,6 +60,9 @@ class Row(Fields):
     def group(self) -> str:
         """The name up to the first hyphen: A for A-h1."""
         return self.name.split("-")[0]
+
+
+Checked = TypeVar("Checked", Row, Paper)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,6 +198,7 @@ def _call_get_rows(path: Path, base: Config) -> list[Row]:
         raise explain_attribute(error) or error from None
     if given != base:
         raise ConfigError("get_rows(base) changes the base; name the changes of a row in Row")
+    checked = []
     for row in rows:
         if not isinstance(row, Row):
             raise ConfigError(
@@ -202,18 +206,23 @@ def _call_get_rows(path: Path, base: Config) -> list[Row]:
                 f"[Row('base'), Row('one_head', {{'model.num_heads': 1}})], and not {show(row)}"
             )
         try:
-            _check_types(row)
+            checked.append(_check_types(row))
         except ConfigError as error:
             raise ConfigError(f"row {row.name}: {error}") from None
-    return rows
+    return checked
 
 
-def _check_types(part: Row | Paper) -> None:
-    """Raises `ConfigError` if a field of a row, or of its paper's results, has another type."""
-    for name, hint in typing.get_type_hints(type(part)).items():
-        value = check_type(name, getattr(part, name), hint)
-        if isinstance(value, Paper):
-            _check_types(value)
+def _check_types(part: Checked) -> Checked:
+    """Returns a row, or its paper's results, with the types of the fields.
+
+    Raises:
+        ConfigError: a field has another type.
+    """
+    hints = typing.get_type_hints(type(part))
+    values = {name: check_type(name, getattr(part, name), hint) for name, hint in hints.items()}
+    if paper := values.get("paper"):
+        values["paper"] = _check_types(paper)
+    return dataclasses.replace(part, **values)
 
 
 def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:

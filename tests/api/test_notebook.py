@@ -103,6 +103,15 @@ def test_contradictions_and_wrong_types_are_refused(run: Path) -> None:
             lambda: evaluate(testset="wmt14", split="test"),
             "testset replaces the split: leave out split",
         ),
+        # Of errors behind the checks of the arguments, too.
+        (lambda: notebook.load([run, run], weights=[0, 1]), r"^weights=0\.0,1\.0 must be positive"),
+        (lambda: notebook.load(run, mean="log_probs"), "^weights and mean are for an ensemble"),
+        (lambda: evaluate(src="a"), "^src='a' and ref='' go together; give both"),
+        (lambda: evaluate(output="a.txt"), r"^output=a\.txt must end in \.json"),
+        (
+            lambda: notebook.evaluate(hypotheses="a", src="b", ref="c"),
+            "^hypotheses=a needs output, the .json file",
+        ),
         (lambda: evaluate(measures=3), r"measures=3 is not of type tuple\[str, ...\]"),
         (lambda: evaluate(decoding="beam_size=1"), "decoding='beam_size=1' is not of type .*Map"),
         (lambda: evaluate(decoding={"beams": 1}), "decoding.beams=1: no such field; perhaps dec"),

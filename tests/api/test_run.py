@@ -3,6 +3,7 @@
 import math
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import pytest
 import t2t
 from t2t.api import notebook  # programs that other tests import hide t2t.train
 from t2t.api.line_translator import LineTranslator, translate_lines
-from t2t.api.run import Run, read_pairs, read_texts
+from t2t.api.run import Run
+from t2t.api.text_arguments import read_ids, read_pairs, read_texts
 from t2t.api.text_scorer import TextScorer
 from t2t.config.fields import ConfigError
-from t2t.config.files import override
+from t2t.config.files import override, override_decoding
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
 from t2t.evaluation.load_models import RunModel
@@ -168,6 +170,42 @@ def test_options_of_decoding_are_keywords(run: Run) -> None:
         run.translate_n_best(sentences, 2, mbr="chrf")
 
 
+def test_numbers_of_numpy_and_jax_are_numbers(run: Run) -> None:
+    expected = run.translate_n_best(["A girl climbs."], 1, beam_size=2, alpha=0.5)
+    numbers: tuple[Callable[[float], Any], ...] = (np.array, jnp.asarray)
+    for number in numbers:
+        beam_size, alpha, n_best = map(number, (2, 0.5, 1))
+        found = run.translate_n_best(["A girl climbs."], n_best, beam_size=beam_size, alpha=alpha)
+        assert found == expected
+
+
+@pytest.mark.parametrize("n_best", [0, -1, 2.0, "2", None, True, [1]])
+def test_number_of_outputs_is_a_positive_integer(run: Run, n_best: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^n_best=.* (must be positive|is not of type int)$"):
+        run.translate_n_best(["A girl climbs."], n_best)
+
+
+def test_options_without_effect_are_refused_if_the_user_gives_them(run: Run) -> None:
+    sampling: dict[str, Any] = {"strategy": "sampling"}
+    for given, cause in (
+        ({"beam_size": 4, **sampling}, "decoding.strategy='sampling'"),  # even at its default
+        ({"alpha": 2.0, **sampling}, "decoding.strategy='sampling'"),
+        ({"temperature": 1.0}, "decoding.strategy='beam'"),
+        ({"length_penalty": "none", "alpha": 0.6}, "decoding.length_penalty='none'"),
+    ):
+        [name, *_] = {*given} - {"strategy", "length_penalty"}
+        message = f"^decoding.{name}={given[name]} is not used by {cause}; leave it out$"
+        with pytest.raises(ConfigError, match=message):
+            run.translate(["A girl climbs."], **given)
+    with pytest.raises(ConfigError, match="num_samples=5 has no effect beside n_best=2"):
+        run.translate_n_best(["A girl climbs."], 2, num_samples=5, **sampling)
+    # The run's own config may have them.
+    own = override(
+        run.config, {f"decoding.{name}": each for name, each in {**sampling, "top_k": 3}.items()}
+    )
+    assert override_decoding(own, {"strategy": "beam"}) == run.config
+
+
 def test_sentences_of_known_lengths_compile_nothing(
     run: Run, shared_programs: dict[Any, Any]
 ) -> None:
@@ -196,7 +234,7 @@ def test_ids_that_are_no_pairs_are_refused(run: Run) -> None:
     given: list[tuple[Any, Any, str]] = [
         ([[5, 2]], [[1], [1]], "src has 1 rows and tgt 2"),
         ([5, 2], [[1]], r"src is int64\[2\]; give integer ids, one row for each"),
-        ("a dog", [[1]], r"pairs\[0\]\[1\] is list \[\[1\]\], not a string"),
+        ("a dog", [[1]], r"^tgt is list \[\[1\]\], not a string"),
         ([[5, 2], [2]], [[1], [1]], "src has rows of different lengths; pad them with 0"),
         ([[5, 2]], [[1, 400]], r"tgt holds the id 400; use ids of run\.vocabulary\.tgt, 0 to 399"),
     ]
@@ -256,9 +294,64 @@ def test_a_pair_that_is_no_pair_of_text_is_named() -> None:
         (["AB"], r"pairs\[0\] is str 'AB', not a pair \(source, target\)"),
         ([("a", "b"), ("a",)], r"pairs\[1\] is tuple \('a',\), not a pair"),
         ([("\udc80", "b")], r"pairs\[0\]\[0\] holds the lone surrogate U\+DC80 at character 0"),
+        ([{"en": "a", "de": "b"}], r"give \(row\['en'\], row\['de'\]\) of each row"),
+        ([{"a", "b"}], r"pairs\[0\] is set .*, not a pair"),
+        ({("a", "b"): 1}, r"pairs is dict \{\('a', 'b'\): 1\}; give a list of pairs"),
+        ({("a", "b")}, "pairs is set .*; give a list of pairs"),
     ):
         with pytest.raises(DataError, match=message):
-            read_pairs(pairs)
+            read_pairs("pairs", pairs)
+
+
+def test_columns_of_all_libraries_are_texts_and_tables_are_refused() -> None:
+    """A table is refused with the columns that could be meant, as what it iterates over differs."""
+    pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    datasets = pytest.importorskip("datasets")
+    columns: dict[str, list[str]] = {"en": ["a", "b"], "de": ["x", "y"]}
+    frame, table = pandas.DataFrame(columns, index=[5, 3]), arrow.table(columns)
+    hub = datasets.Dataset.from_dict(columns)
+    for column in (
+        frame["en"], frame["en"].array, frame.en.astype("category"), table["en"], iter(table["en"]),
+        table["en"].combine_chunks(), hub["en"], np.array(["a", "b"]), np.array(["a", "b"], object),
+        (row["en"] for row in hub), dict.fromkeys(["a", "b"]).keys(),
+    ):  # fmt: skip
+        assert read_texts("lines", column) == ["a", "b"]
+    for pairs in (
+        frame.values,
+        frame.itertuples(index=False),
+        [row for _, row in frame.iterrows()],
+    ):
+        assert read_pairs("pairs", pairs) == [("a", "x"), ("b", "y")]
+    for whole in (frame, table, table.to_batches()[0], hub, hub.to_iterable_dataset(), columns):
+        with pytest.raises(DataError, match=r" .*en.*de.*; give one of .* as lines\['en'\]$"):
+            read_texts("lines", whole)
+        with pytest.raises(DataError, match=r"; give pairs .* zip\(p\['en'\], p\['de'\]\)$"):
+            read_pairs("p", whole)
+    for rows in (hub.to_list(), map(dict, hub), frame.to_dict("records")):
+        with pytest.raises(DataError, match=r"\[0\] is dict .* give one value .* row\['en'\]"):
+            read_texts("lines", rows)
+    for one in (np.array("a"), arrow.scalar("a"), frame["en"].iloc[0]):
+        with pytest.raises(DataError, match=r"lines is .*a.*; give a list of strings"):
+            read_texts("lines", one)
+
+
+def test_ids_are_integers_in_rows() -> None:
+    for rows in (
+        np.array([[5, 6]]),
+        jnp.array([[5, 6]]),
+        [np.array([5, 6])],
+        iter([(5, np.int8(6))]),
+    ):
+        assert read_ids("ids", rows, 7) == [[5, 6]]
+    for given, message in (
+        ([5, 6], r"ids\[0\] is int 5; give rows of ids, such as those of run\.encode"),
+        ([[5.0]], r"ids\[0\]\[0\] is float 5\.0; give integers"),
+        ([[True]], r"ids\[0\]\[0\] is bool True"),
+        (["56"], r"ids\[0\] is str '56'; give rows"),
+        ([{5: 6}], r"ids\[0\] is dict \{5: 6\}"),
+    ):
+        with pytest.raises(DataError, match=message):
+            read_ids("ids", given, 7)
 
 
 @pytest.mark.parametrize("name", ["translate", "score", "score_tokens", "encode_states"])

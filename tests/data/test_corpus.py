@@ -72,6 +72,47 @@ def test_what_is_no_text_is_named(
         TextFile(tmp_path / "a")
 
 
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b'<refset setid="x" srclang="en" trglang="de">\n<doc docid="a">\n', "SGML of WMT"),
+        (b"<!DOCTYPE srcset SYSTEM 'x'>\n", "SGML of WMT"),
+        (b'<doc id="1">\nText\n', "SGML of WMT"),
+        (b'\xef\xbb\xbf<?xml version="1.0"?>\n<!-- a -->\n<!DOCTYPE tmx>\n<tmx>', "TMX"),
+        (b'<?xml version="1.0"?>\n<dataset id="a">\n', "XML or HTML"),
+        (b"<!doctype html>\n", "XML or HTML"),
+        (b'\n#, fuzzy\nmsgid ""\nmsgstr ""\n', "PO of gettext"),
+        (b"PK\x03\x04..[Content_Types].xml", "an Office file"),
+        (b"PK\x03\x04..a.txt", "a zip archive"),
+        (b"a.txt".ljust(257, b"\0") + b"ustar", "a tar archive"),
+        (b"%PDF-1.4\n", "PDF"),
+        (b"PAR1\0\0", "Parquet"),
+        (b'[\n  {"en": "a",\n   "de": "b"}\n]', "JSON"),
+        (b'[{"en": "a"}, {"en": "b"}]\n', "JSON"),
+        (b'[["a", "b"],\n["c", "d"]]', "JSON"),
+        (b'{\n "data": []}', "JSON"),
+    ],
+)
+def test_file_of_another_format_is_named_whatever_its_name(
+    tmp_path: Path, content: bytes, name: str
+) -> None:
+    for packed in (content, gzip.compress(content)):
+        (tmp_path / "a.en").write_bytes(packed)
+        with pytest.raises(DataError, match=f"a.en is {name}, no lines of text; [a-z]"):
+            TextFile(tmp_path / "a.en")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[[Category: dogs]]", '{"intent": "play"}', '[{"a": 1}]', "<b>Hello</b>", "<2de> Hello",
+        "<document>", '<seg id="1">a</seg>', "PK", "# heading", '[laughs] "Yes"', "{",
+    ],
+)  # fmt: skip
+def test_lines_that_look_like_another_format_are_text(tmp_path: Path, line: str) -> None:
+    assert TextFile(write(tmp_path / "a.en", f"{line}\n{line}\n")).read(0, 2) == [line, line]
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst", ""])
 def test_packed_text_is_known_by_its_first_bytes(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "text.en.gz"

@@ -104,12 +104,24 @@ BAD_FILES = [  # name, content, what the message says after the name
     ("a.jsonl", to_json([GOOD, {"en": ["a"] * 99, "de": "b"}]),
      r", line 2, column 'en': \['a', .*\.\.\. is a list; set data\.src_column .* as en\.0"),
     ("a.jsonl", to_json([GOOD, {"translation": {"language": ["en", "de"]}}]),
-     r", line 2, column 'translation\.en': there is no value \(but of language\); correct"),
+     r", line 2, column 'translation\.en': there is no value \(but of language\); correct "
+     r"the row or remove it, or set data\.src_column"),
     ("a.tsv", b"\nen\tde\na\tb\n", ", line 1 is blank; it has to name the columns"),
     ("a.jsonl", to_json([GOOD] * 1500 + [{"en": "a"}]),
-     ", line 1501, column 'de': there is no value; correct the row or remove it"),
+     r", line 1501, column 'de': there is no value; correct the row or remove it, or set "
+     r"data\.tgt_column: it has en"),
     ("a.jsonl", to_json([{"en": 1, "de": "b"}]),
      r", line 1, column 'en': 1 is no text but int; set data\.src_column"),
+    ("a.tsv", b'"en"\t"de"\n"a"\t"b"\n',
+     r"has no column 'en'; it has \"en\", \"de\"; their quotes are part .* write it as \.csv"),
+    ("a.tsv", b'en\tde\n"a ""b""\n', r", line 2 has 1 fields .*; if a cell in quotes holds the"),
+    ("a.tsv", b"PAR1", r"is Parquet, .* name it in data\.hf_files, with \.parquet at its end"),
+    ("a.txt", b'[\n{"en": "a"}]', r"is JSON, .* with \.json at its end"),
+    ("a.tmx", b'<?xml version="1.0"?>\n<tmx version="1.4">', r"is TMX, .* each side as text: tm"),
+    ("a.po.gz", b'# German\nmsgid ""\n', r"is PO of gettext, .*; write it as CSV: po2csv"),
+    ("a.xlsx", b"PK\x03\x04 docProps/app.xml", r"is an Office file, .* --convert-to csv"),
+    ("a.ods", b"", r"is empty"),
+    ("a.doc", b"?", r"is an Office file"),  # by its name
     ("a.tsv", b"", r"is empty; remove it from data\.hf_files"),
     ("a.xml", b"<x/>", r": data\.hf_files takes \.parquet, .* rename"),
     ("a.parquet", b"PAR1", "cannot be read: "),
@@ -148,3 +160,13 @@ def test_rows_of_many_lines_are_warned_of(tmp_path: Path, caplog: pytest.LogCapt
     path = write_bytes(tmp_path / "a.csv", ("en,de\n" + "".join(lines)).encode())
     assert len(open_train(tmp_path, path)) == 40
     assert "the first begins in line 22" in caplog.text
+
+
+def test_cells_that_a_writer_of_csv_put_in_quotes_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ["en\tde", '"a", she said\t"b"', '"say ""a"""\tb', 'c\t"sag ""c"""', "d\te"]
+    path = write_bytes(tmp_path / "a.tsv", "\n".join(lines).encode())
+    assert open_train(tmp_path, path)[1] == ('"say ""a"""', "b")  # as it stands
+    assert "in which quotes are doubled: 2, the first begins in line 3; " in caplog.text
+    assert "write it as .csv: csv.writer(new)" in caplog.text

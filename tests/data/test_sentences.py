@@ -92,4 +92,4 @@ def test_long_lines_of_marks_are_split_in_linear_time(unit: str) -> None:
     for start, stop in (("", ""), ("", "x"), ("字", "x"), ("a!", ")")):
         began = time.perf_counter()
         split_sentences(start + 50_000 * unit + stop)
-        assert time.perf_counter() - began < 3
+        assert time.perf_counter() - began < 20

@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Bool, Float, Int
 
-from t2t.config.fields import ModelConfig
-from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
+from t2t.config.rules import validate
+from t2t.config.unused_fields import list_unused
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID, DeviceBatch
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import init_model
 from tests import reference, reference_rnn
@@ -38,9 +41,9 @@ TRANSFORM = {
 }
 
 
-def alone(*names: str) -> list[Any]:
+def alone(*variants: Any) -> list[Any]:
     """Variants that differ from the paper in one way: in the slow tests, since they are many."""
-    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
+    return [pytest.param(each, marks=pytest.mark.slow) for each in variants]
 
 
 # The ways in which a model knows the order of words.
@@ -152,6 +155,62 @@ def test_every_variant_is_another_model(name: str) -> None:
         drops = any("dropout" in field for field in VARIANTS[name])
         found, paper = (run_with_dropout(x, 0) if drops else run(x).logits for x in (name, "paper"))
         assert float(np.abs(found - paper).max()) > 1e-3
+
+
+# One other value of each field, except of those that change how numbers are computed.
+CHANGES = {field: value for each in reversed(VARIANTS.values()) for field, value in each.items()}
+CHANGES = {"decoder_start": "eos"} | {
+    field: value
+    for field, value in CHANGES.items()
+    if field not in ("kind", "dtype", "scan_layers")
+}
+
+
+def trace_model(model: ModelConfig) -> str:
+    """The program that draws the parameters and predicts under dropout, without addresses."""
+
+    def predict(key: jax.Array) -> Any:
+        structure, params = init_model(model, *SIZES, key)
+        weights = jnp.ones(TGT_OUT.shape, jnp.float32)
+        return merge(structure, params).predict(DeviceBatch(SRC, TGT_IN, TGT_OUT, weights), key)
+
+    return re.sub("0x[0-9a-f]+", "", str(jax.make_jaxpr(predict)(jax.random.key(0))))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "decoder_only", "decoder_layers": 1, "norm": "none", "feed_forward": "moe"},
+        {"kind": "encoder_only", "encoder_layers": 1, "norm": "none", "feed_forward": "none"},
+        *alone(
+            {},
+            {"encoder_layers": 2, "decoder_layers": 1, "norm": "none"},
+            {"decoder_layers": 2, "feed_forward": "moe", "num_experts": 3, "residual": False},
+            {"kind": "decoder_only", "position": "learned", "feed_forward": "none"},
+            {"kind": "encoder_only", "position": "relative", "norm_position": "pre"},
+            {"kind": "rnn", "decoder_layers": 2, "tie_embeddings": "none"},
+        ),
+    ],
+    ids=str,
+)
+def test_field_that_changes_no_program_is_known_to_have_no_effect(changes: dict[str, Any]) -> None:
+    objective = "masked_lm" if changes.get("kind") == "encoder_only" else "translation"
+    data = DataConfig(objective=objective, max_length=8)
+    tokenizer = TokenizerConfig(sentinels=1)
+    start = ModelConfig() if changes.get("kind") == "rnn" else SMALL  # whose fields it lacks
+    base = Config(dataclasses.replace(start, **changes, dropout=0.1), data, tokenizer)
+    base.model.d_model = SMALL.d_model
+    program = trace_model(validate(base).model)
+    for field, value in CHANGES.items():
+        model = dataclasses.replace(base.model, **{field: value})
+        config = dataclasses.replace(base, model=model)
+        try:
+            validate(config)
+        except ConfigError:
+            continue
+        if model != base.model:
+            is_unused = f"model.{field}" in list_unused(config)
+            assert (trace_model(model) == program) == is_unused, field
 
 
 @pytest.mark.parametrize("name", [*COMBINED, *alone("bfloat16", "mixed", "LSTM in bfloat16")])
