@@ -2,13 +2,12 @@
 
 import functools
 import os
-import re
 import time
 from pathlib import Path
 
 import numpy as np
 
-from t2t.runtime.jax_settings import has_gpu
+from t2t.runtime.jax_settings import find_xla_flag, has_gpu
 
 # Share of the speed of a large float32 product by NumPy that steps of small models reach: 50 of 170
 # GFLOP/s on a core with AVX-512, and less on two.
@@ -17,7 +16,6 @@ _SHARE_MIXED = 0.4  # of the same product, on CPUs whose new runs compute in `mi
 _GPU = 250e12, 0.005  # an H100 (docs/gpu.md)
 _CPU = Path("/proc/cpuinfo")
 _BFLOAT16 = {"avx512_bf16", "amx_bf16"}  # instructions that multiply in bfloat16
-_MOST = re.compile(r"--xla_cpu_max_isa=(\w+)")  # the newest instructions that XLA may use
 
 
 @functools.cache
@@ -43,6 +41,6 @@ def read_cpu(field: str) -> str:
 
 def multiplies_bfloat16() -> bool:
     """Returns whether this CPU has instructions for products of bfloat16, and XLA may use them."""
-    most = _MOST.search(os.environ.get("XLA_FLAGS", ""))
-    is_allowed = most is None or most[1].startswith(("AVX512_BF16", "AMX"))
+    most = find_xla_flag("xla_cpu_max_isa")  # the newest instructions that XLA may use
+    is_allowed = most is None or most.upper().startswith(("AVX512_BF16", "AMX"))
     return is_allowed and not _BFLOAT16.isdisjoint(read_cpu("flags").split())
