@@ -173,7 +173,8 @@ def _differentiate(chunk: Chunks, table: Float[Array, "V E"], smoothing: float) 
     normalizer = largest + jnp.log(sums[..., -1:])
     target_logit = pick_targets(logits, chunk.targets)
     # The mean logit is `hidden` times the mean row of the table, without a pass over the logits.
-    mean_logit = jnp.sum(hidden.astype(jnp.float32) * average_rows(rows), axis=-1)
+    mean_row = rows.astype(jnp.float32).mean(axis=0)
+    mean_logit = jnp.sum(hidden.astype(jnp.float32) * mean_row, axis=-1)
     expected_logit = (1 - smoothing) * target_logit + smoothing * mean_logit
     losses = jnp.sum((normalizer[..., 0] - expected_logit) * chunk.weights, axis=-1)
     weights = chunk.weights[..., None]
@@ -213,11 +214,8 @@ def expect_rows(
 ) -> Float[Array, "B t D"]:
     """Returns the expected row of the table under each target's smoothed distribution."""
     target_rows = rows.at[targets].get(out_sharding=spec("batch", None, None))
-    return (1 - smoothing) * target_rows.astype(jnp.float32) + smoothing * average_rows(rows)
-
-
-def average_rows(rows: Float[Array, "V D"]) -> Float[Array, "D"]:
-    return rows.astype(jnp.float32).mean(axis=0)
+    mean_row = rows.astype(jnp.float32).mean(axis=0)
+    return (1 - smoothing) * target_rows.astype(jnp.float32) + smoothing * mean_row
 
 
 def pick_targets(logits: Float[Array, "B T V"], targets: Int[Array, "B T"]) -> Float[Array, "B T"]:

@@ -64,9 +64,9 @@ def list_sums(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
                 for both in ((equation.invars, body.invars), (equation.outvars, body.outvars))
             )  # without those that have a part for each turn
             for inner in body.eqns:
-                is_sum = inner.primitive.name in ("add", "add_any")
-                if is_sum and inner.outvars[0] in results and not arguments.isdisjoint(inner.invars):
-                    yield str(inner.outvars[0].aval.dtype), (equation.params["length"],)
+                [result, *_], is_sum = inner.outvars, inner.primitive.name in ("add", "add_any")
+                if is_sum and result in results and not arguments.isdisjoint(inner.invars):
+                    yield str(result.aval.dtype), (equation.params["length"],)
         if equation.primitive.name in ("reduce_sum", "scatter-add"):
             operand = equation.invars[0].aval
             axes = equation.params.get("axes", range(operand.ndim))

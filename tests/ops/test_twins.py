@@ -439,7 +439,7 @@ def test_errors_of_bfloat16_do_not_add_up_over_blocks(name: str, case: Case) -> 
     """Of a single block or chunk they are 0.5%."""
     arrays = [each.astype(BFLOAT16) for each in draw(case, "bfloat16")]
     wide = [each.astype(jnp.float32) for each in arrays]
-    names = case.arrays.values()
+    names = MANY[name].arrays.values()
     given = [x if own[0] == "batch" else y for own, x, y in zip(names, arrays, wide, strict=True)]
     wanted = jax.device_get(jax.jit(functools.partial(differentiate, case.formula, case))(wide))
     for pair in zip(
