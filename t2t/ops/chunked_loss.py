@@ -1,7 +1,7 @@
-"""Label-smoothed cross-entropy that never holds all logits, which would be a step's largest array.
+"""Label-smoothed cross-entropy that holds the logits of one chunk of target positions at a time.
 
-One scan over chunks of target positions computes the loss and its gradients together. R-Drop's
-loss, of two forward passes, uses the same scan (`chunked_r_drop.py`).
+All logits would be a step's largest array. One scan computes the loss and its gradients together.
+R-Drop's loss, of two forward passes, uses the same scan (`chunked_r_drop.py`).
 """
 
 import functools

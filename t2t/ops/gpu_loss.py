@@ -1,6 +1,7 @@
 """Label-smoothed cross-entropy for GPUs: exp(logits) is stored once, for loss and gradients.
 
-For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). The last
+For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). The
+logits have the dtype of `hidden`, the target's as well, so that no likelihood exceeds 1. The last
 part needs no logits: it is `hidden` times the mean row of the table, and JAX differentiates it.
 """
 
