@@ -331,7 +331,7 @@ MANY = {
     ),
     "smoothed loss in 256 chunks": long_loss(CASES["smoothed loss"]),
     "smoothed loss on TPUs in 256 chunks": long_loss(CASES["smoothed loss on TPUs"]),
-    "smoothed loss on GPUs": long_loss(CASES["smoothed loss on GPUs"]),
+    "smoothed loss on GPUs, 2,048 positions": long_loss(CASES["smoothed loss on GPUs"]),
     "R-Drop's loss in 256 chunks": long_loss(CASES["R-Drop's loss"], [2]),
 }
 
