@@ -5,7 +5,7 @@ one line. Each is a ratio of t2t to a peer that is installed, or to --before=CHE
 revision of t2t, in turns. The table compares these ratios with the last recorded run. A ratio that
 fell by more than its noise is red: the noise is how far the ratios of single rounds lie apart, in
 this run or in the recorded one. --record replaces the recorded run. It takes twelve minutes, with
---before twenty.
+--before twenty. A CPU without instructions for bfloat16 trains in float32 alone.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contest import LARGE_PAGES, ROOT, Contestant, take_turns, write
+from t2t.runtime.machine_speed import multiplies_bfloat16
 from t2t.runtime.text_tables import format_table
 from t2t.training.provenance import find_revision, find_versions, now
 
@@ -48,12 +49,18 @@ def list_subjects(run: Path, seconds: float, peer_python: str) -> list[Subject]:
     subjects = []
     for size in SENTENCES:
         turn = [f"--size={size}", f"--seconds={seconds:g}"]
-        pytorch = []  # its fastest programs: which one is depends on the machine
-        for program, precision in (("hand", "float32"), ("nn", "bfloat16")):
+        # PyTorch's fastest programs: which one is depends on the machine.
+        programs, dtypes = [("hand", "float32")], ["float32"]
+        if multiplies_bfloat16():  # else bfloat16 takes many times as long
+            programs.append(("nn", "bfloat16"))
+            dtypes.insert(0, "mixed")
+        pytorch = []
+        for program, precision in programs:
             peer = [peer_python, "-m", "benchmarks.contestants.train_pytorch", *turn]
             peer += [f"--program={program}", f"--precision={precision}"]
             pytorch.append(Contestant(f"PyTorch {program} {precision}", peer, LARGE_PAGES))
-        for dtype, peers in (("mixed", pytorch), ("float32", pytorch[:1])):
+        for dtype in dtypes:
+            peers = pytorch if dtype == "mixed" else pytorch[:1]
             command = [*own, "benchmarks.contestants.train_t2t", *turn, f"--dtype={dtype}"]
             subjects.append(
                 Subject(

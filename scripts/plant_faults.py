@@ -163,7 +163,8 @@ def plant(source: str, fault: Fault) -> tuple[str, int] | None:
 def record_lines(output: str) -> None:
     """Writes each line of t2t/ that a test executes in this process or in a fork of it."""
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    monitor, prefix = sys.monitoring, len(f"{ROOT}/")
+    monitor: Any = getattr(sys, "monitoring", None)  # Python 3.11 has none
+    prefix = len(f"{ROOT}/")
 
     def write(code: CodeType, line: int) -> Any:
         if not code.co_filename.startswith(f"{ROOT}/t2t/"):
@@ -287,6 +288,8 @@ def main() -> None:
         "which tests are killed; the fault counts as caught (default 600)",
     )  # fmt: skip
     flags = parser.parse_args()
+    if not hasattr(sys, "monitoring"):
+        parser.error("this needs Python 3.12 or newer, which says what lines are executed")
     paths = sorted((ROOT / "t2t").rglob("*.py"))
     sources = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in paths}
     with tempfile.TemporaryDirectory() as folder:

@@ -475,8 +475,7 @@ class Run:
         """The translator, or what `make` creates and `named` tells apart, with these fields."""
         key = make and named, dataclasses.astuple(config.decoding)
         if key not in self._translators:
-            members = self._model.members
-            own = make(config) if make else Translator(config, self.vocabulary, members)
+            own = make(config) if make else self._model.make_translator(config=config)
             self._translators[key] = own
         return self._translators[key]
 

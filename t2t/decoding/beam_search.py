@@ -10,6 +10,7 @@ drop sentences whose search has ended (`take_rows`).
 Dimensions besides those in `data/batch.py`: R finished hypotheses kept, C candidates of one step.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -26,11 +27,16 @@ from t2t.runtime.mesh import reshard, spec
 _GROUP_COUNTS = range(192, 384)
 
 
-class LengthPenalty(NamedTuple):
-    """A penalty that does not fall with the length, since alpha is at least 0."""
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LengthPenalty:
+    """A penalty that does not fall with the length, since alpha is at least 0.
 
-    kind: str  # gnmt | length | none
-    alpha: float
+    Alpha is an argument of compiled programs, so that another value needs no other program.
+    """
+
+    kind: str = dataclasses.field(metadata={"static": True})  # gnmt | length | none
+    alpha: Any  # a number, or a scalar of a compiled program
 
     def __call__(self, length: Int[Array, "..."] | int) -> Float[Array, "..."] | float:
         """Computes lp(Y) from |Y|, which counts EOS."""

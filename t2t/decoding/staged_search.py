@@ -150,8 +150,8 @@ class BatchSearch:
         until = np.int32(_WATCHED_STEPS) if watch else None  # the length at which a stage pauses
         with self.clock.count(searching=1):
             search, *outputs = self._run(
-                self._start, params, placed, smaller, until,
-                n_best=n_best, penalties=penalties, capacity=capacity,
+                self._start, params, placed, smaller, penalties, until,
+                n_best=n_best, capacity=capacity,
             )  # fmt: skip
             while True:
                 unfinished, finished = jax.device_get(outputs)
@@ -172,8 +172,7 @@ class BatchSearch:
                 if until is not None:
                     until = np.int32(min(until + _WATCHED_STEPS, capacity))
                 search, *outputs = self._run(
-                    self._resume, params, search, smaller, until,
-                    penalties=penalties, capacity=capacity,
+                    self._resume, params, search, smaller, penalties, until, capacity=capacity
                 )  # fmt: skip
 
     def _run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -191,10 +190,10 @@ class BatchSearch:
         params: Params,
         sources: Sources,
         pause_at: Int[Array, ""],
+        penalties: tuple[LengthPenalty, ...],
         until: Int[Array, ""] | None = None,
         *,
         n_best: int,
-        penalties: tuple[LengthPenalty, ...],
         capacity: int,
     ) -> StageResult:
         """Encodes the sources and runs the first stage."""
@@ -219,9 +218,9 @@ class BatchSearch:
         params: Params,
         search: Search,
         pause_at: Int[Array, ""],
+        penalties: tuple[LengthPenalty, ...],
         until: Int[Array, ""] | None = None,
         *,
-        penalties: tuple[LengthPenalty, ...],
         capacity: int,
     ) -> StageResult:
         """Extends the capacity to `capacity`, unless it is that already, and runs another stage."""

@@ -107,7 +107,7 @@ class PairScorer:
         started = []
         for chosen, batch in batch_pairs(pairs, self.limit, self._batch_size):
             placed = (jax.device_put(x, spec("batch", None)) for x in batch)
-            started.append((chosen, self._programs.run(self._score, params, *placed)))
+            started.append((chosen, self._programs.run(self._score, params, *placed, closure=())))
 
         def wait() -> list[Float[np.ndarray, "_"]]:
             scores = [np.full(len(tgt), np.nan, np.float32) for _, tgt in pairs]

@@ -154,8 +154,15 @@ class RunModel:
             placed: Params = put_like(params, declared)
         return placed
 
-    def make_translator(self, backend: str = "jax", compute_type: str | None = None) -> Translator:
+    def make_translator(
+        self,
+        backend: str = "jax",
+        compute_type: str | None = None,
+        config: Config | None = None,
+    ) -> Translator:
         """Creates the translator for `backend`: jax or ctranslate2.
+
+        `config` may have other fields of `config.decoding`; None: the model's own.
 
         Raises:
             ConfigError: the backend is unknown or not installed, or does not support the model or
@@ -169,8 +176,9 @@ class RunModel:
                         "with JAX, set model.dtype instead"
                     )
                 return Translator(
-                    self.config, self.vocabulary, self.members, self._described, self._programs
-                )
+                    config or self.config, self.vocabulary, self.members, self._described,
+                    self._programs,
+                )  # fmt: skip
             case "ctranslate2":
                 require_ctranslate2()
                 if len(self.members.configs) > 1:
@@ -182,7 +190,7 @@ class RunModel:
                 from t2t.decoding.ctranslate2_engine import CTranslate2Translator
 
                 return CTranslate2Translator(
-                    self.config, self.vocabulary, compute_type or "float32"
+                    config or self.config, self.vocabulary, compute_type or "float32"
                 )
             case _:
                 raise ConfigError(f"--backend={backend!r} is unknown; use jax or ctranslate2")

@@ -23,8 +23,8 @@ class Policy:
     """The dtypes and operations of a model, shared by the modules that depend on them.
 
     An operation is the formula named here, or a faster twin in `t2t/ops`. A twin has the signature
-    of its formula and returns the same values up to rounding. Operations with a `dtype` of their
-    operands have it bound here to `product_dtype`.
+    of its formula and returns the same values up to rounding to `dtype`, of logits as well in
+    training. Operations with a `dtype` of their operands have it bound here to `product_dtype`.
     """
 
     dtype: jnp.dtype  # of activations

@@ -29,7 +29,10 @@ from t2t.runtime.mesh import spec
 
 
 class EncodedSource(NamedTuple):
-    """The encoder's output as the decoder attends to it, the same at each step."""
+    """The encoder's output as the decoder attends to it, the same at each step.
+
+    It is float32, so that the gradients of all steps are summed in it.
+    """
 
     keys: Float[Array, "B S D"]  # projections of the memory
     memory: Float[Array, "B S D"]
@@ -57,7 +60,7 @@ class AdditiveAttention(nnx.Module):
         self.score = init_glorot(score_key, (d_model,), d_model, 1, None)
 
     def compute_keys(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-        """Computes U h, once for each sentence; as float32, so that gradients are summed in it."""
+        """Computes U h, once for each sentence."""
         return self.policy.multiply("BSD,DK->BSK", memory, self.key[...]).astype(jnp.float32)
 
     def __call__(
@@ -73,7 +76,8 @@ class AdditiveAttention(nnx.Module):
             preferred_element_type=jnp.float32,
         )
         weights = masked_softmax(scores, source.mask[:, None])
-        return einsum("BWS,BSD->BWD", weights.astype(state.dtype), source.memory)
+        memory = source.memory.astype(state.dtype)
+        return einsum("BWS,BSD->BWD", weights.astype(state.dtype), memory)
 
 
 class AttentiveLayer(nnx.Module):
@@ -239,7 +243,8 @@ class RNN(Model):
     def _prepare_source(
         self, memory: Float[Array, "B S D"], src: Int[Array, "B S"]
     ) -> EncodedSource:
-        return EncodedSource(self.attentive.attention.compute_keys(memory), memory, src != PAD_ID)
+        keys = self.attentive.attention.compute_keys(memory)
+        return EncodedSource(keys, memory.astype(jnp.float32), src != PAD_ID)
 
     def _connect(
         self, x: Float[Array, "B T D"], after: Float[Array, "B T D"]

@@ -1,7 +1,9 @@
 """Fast implementations ("twins") of the formulas in `t2t/model`.
 
 A twin has the same parameters as its formula and returns the same values up to rounding, but is
-faster or needs less memory on some hardware. Some twins do not support every case, for example a
+faster or needs less memory on some hardware. What it rounds is in its docstring: on GPUs and TPUs
+the loss of training is that of logits in bfloat16. Sums over blocks, chunks and positions are
+float32. Some twins do not support every case, for example a
 bias of attention, and check that by assertions. `select_kernels.py` selects the implementation of
 each operation, and `build_model.py` builds a model with them. `tests/ops/test_twins.py` compares
 values and gradients of each twin with its formula, except for cuDNN's attention, which needs a GPU

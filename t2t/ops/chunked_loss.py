@@ -1,7 +1,7 @@
-"""Label-smoothed cross-entropy that never holds all logits, which would be a step's largest array.
+"""Label-smoothed cross-entropy that holds the logits of one chunk of target positions at a time.
 
-One scan over chunks of target positions computes the loss and its gradients together. R-Drop's
-loss, of two forward passes, uses the same scan (`chunked_r_drop.py`).
+All logits would be a step's largest array. One scan computes the loss and its gradients together.
+R-Drop's loss, of two forward passes, uses the same scan (`chunked_r_drop.py`).
 """
 
 import functools
@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t2t.model import loss
 from t2t.model.linear import einsum
-from t2t.runtime.mesh import platform, reshard, spec
+from t2t.runtime.mesh import RULES, platform, reshard, spec
 
 # Target positions of one chunk, summed over the rows on one device. On CPUs the logits of a chunk
 # should fit into the processor's cache; accelerators are faster with large products.
@@ -121,11 +122,12 @@ def sentence_losses(
     targets: Int[Array, "B T"],
     weights: Float[Array, "B T"],
 ) -> Float[Array, "B"]:
-    """As `t2t.model.loss.sentence_losses`."""
-    extended = _append_ones(table.astype(hidden.dtype))
+    """As `t2t.model.loss.sentence_losses`: the formula, chunk by chunk."""
+    table = reshard(table.astype(hidden.dtype), "vocabulary", None)
 
     def add(totals: Float[Array, "B"], chunk: Chunks) -> tuple[Float[Array, "B"], None]:
-        return totals + _differentiate(chunk, extended, 0.0).losses, None
+        losses = loss.sentence_losses(chunk.hiddens[0], table, chunk.targets, chunk.weights)
+        return totals + losses, None
 
     start = jnp.zeros_like(weights[:, 0])
     return jax.lax.scan(add, start, _split((hidden,), targets, weights))[0]
@@ -144,10 +146,11 @@ def _differentiate(chunk: Chunks, table: Float[Array, "V E"], smoothing: float) 
     """Returns a chunk's smoothed cross-entropy in each row, and the gradients.
 
     The logits have the dtype of `hidden`, but on CPUs they are float32, because CPUs multiply
-    bfloat16 fast only if the result is float32. Sums are float32. The product of exp(logits) with
-    the table and its column of ones has E = D + 1 columns. The last one is the softmax's
-    denominator, which the loss needs. The other D columns, divided by it, are the product
-    softmax(logits) @ table, which the gradient with respect to `hidden` needs.
+    bfloat16 fast only if the result is float32. Sums are float32. The target's logit is one of the
+    rounded logits whose logsumexp is taken, so that no negative log-likelihood is negative. The
+    product of exp(logits) with the table and its column of ones has E = D + 1 columns. The last one
+    is the softmax's denominator, which the loss needs. The other D columns, divided by it, are the
+    product softmax(logits) @ table, which the gradient with respect to `hidden` needs.
     """
     [hidden] = chunk.hiddens
     rows = table[:, :-1]
@@ -168,17 +171,19 @@ def _differentiate(chunk: Chunks, table: Float[Array, "V E"], smoothing: float) 
         out_sharding=spec("batch", None, None),
     )
     normalizer = largest + jnp.log(sums[..., -1:])
-    # The expected logit under the smoothed target distribution is `hidden` times the expected row
-    # of the table. This is cheaper than two more passes over the logits.
-    expected_row = expect_rows(rows, chunk.targets, smoothing)
-    expected_logit = jnp.sum(hidden.astype(jnp.float32) * expected_row, axis=-1)
-    loss = jnp.sum((normalizer[..., 0] - expected_logit) * chunk.weights, axis=-1)
+    target_logit = pick_targets(logits, chunk.targets)
+    # The mean logit is `hidden` times the mean row of the table, without a pass over the logits.
+    mean_row = rows.astype(jnp.float32).mean(axis=0)
+    mean_logit = jnp.sum(hidden.astype(jnp.float32) * mean_row, axis=-1)
+    expected_logit = (1 - smoothing) * target_logit + smoothing * mean_logit
+    losses = jnp.sum((normalizer[..., 0] - expected_logit) * chunk.weights, axis=-1)
     weights = chunk.weights[..., None]
+    expected_row = expect_rows(rows, chunk.targets, smoothing)
     hidden_gradient = (sums[..., :-1] / sums[..., -1:] - expected_row) * weights
     is_target = jnp.arange(len(table)) == chunk.targets[..., None]
     target_probs = smoothing / len(table) + jnp.where(is_target, 1 - smoothing, 0)
     logits_gradient = (jnp.exp(logits.astype(jnp.float32) - normalizer) - target_probs) * weights
-    return ChunkLoss(loss, (logits_gradient.astype(dtype),), (hidden_gradient.astype(dtype),))
+    return ChunkLoss(losses, (logits_gradient.astype(dtype),), (hidden_gradient.astype(dtype),))
 
 
 def _differentiate_table(
@@ -211,6 +216,33 @@ def expect_rows(
     target_rows = rows.at[targets].get(out_sharding=spec("batch", None, None))
     mean_row = rows.astype(jnp.float32).mean(axis=0)
     return (1 - smoothing) * target_rows.astype(jnp.float32) + smoothing * mean_row
+
+
+def pick_targets(logits: Float[Array, "B T V"], targets: Int[Array, "B T"]) -> Float[Array, "B T"]:
+    """As `t2t.model.loss.pick_targets`, in float32; reads only the logits of the targets.
+
+    On TPUs, which gather single elements slowly, it is the formula, which reads all logits.
+    """
+    if platform() == "tpu":
+        return loss.pick_targets(logits.astype(jnp.float32), targets)
+
+    def pick(logits: Array, targets: Array, first: Array | int = 0) -> Array:
+        own = targets - first
+        own = jnp.where(own < 0, logits.shape[2], own)  # on another device: out of bounds, 0
+        picked = jnp.take_along_axis(logits, own[..., None], axis=2, mode="fill", fill_value=0)
+        return picked[..., 0].astype(jnp.float32)
+
+    if spec() is None:
+        return pick(logits, targets)
+    vocabulary = RULES["vocabulary"]
+
+    def pick_shard(logits: Array, targets: Array) -> Array:
+        first = jax.lax.axis_index(vocabulary) * logits.shape[2]
+        return jax.lax.psum(pick(logits, targets, first), vocabulary)
+
+    return jax.shard_map(pick_shard, out_specs=spec("batch", None), check_vma=False)(
+        logits, targets
+    )
 
 
 def _split(

@@ -12,7 +12,6 @@ keys at a time, and counts the missing ones as logits of 0: exp(0 + 88.7) overfl
 - such a number of keys becomes a multiple of 128, by 64 keys that no query sees.
 """
 
-import os
 import re
 
 import jax
@@ -20,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from t2t.model.kv_cache import KeyValue
+from t2t.runtime.jax_settings import find_xla_flag
 from t2t.runtime.mesh import platform, spec
 
 CAPABILITY = 8.0  # the least that cuDNN's kernels need: A100 and later
@@ -59,15 +59,13 @@ def supports(
 def supports_device() -> bool:
     """Returns whether the mesh's devices are NVIDIA GPUs of compute capability 8.0 or higher.
 
-    None is while XLA_FLAGS sets a flag of `DETERMINISM`. AMD's GPUs name an architecture instead,
+    None is while XLA's flags set one of `DETERMINISM`. AMD's GPUs name an architecture instead,
     such as gfx942. A device that this process does not have is one of `t2t/planning/chips.py`,
     which all support it.
     """
     if platform() != "gpu":
         return False
-    pattern = rf"(?<!\S)--({'|'.join(DETERMINISM)})(?:=(\S*))?(?!\S)"
-    last = dict(re.findall(pattern, os.environ.get("XLA_FLAGS", "")))  # the last setting counts
-    if not {value.lower() for value in last.values()} <= {"false", "0"}:
+    if any((find_xla_flag(name) or "0").lower() not in ("false", "0") for name in DETERMINISM):
         return False
     kind = getattr(jax.sharding.get_abstract_mesh().abstract_device, "device_kind", None)
     for device in jax.devices():

@@ -1,6 +1,7 @@
 """Label-smoothed cross-entropy for GPUs: exp(logits) is stored once, for loss and gradients.
 
-For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). The last
+For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). The
+logits have the dtype of `hidden`, the target's as well, so that no likelihood exceeds 1. The last
 part needs no logits: it is `hidden` times the mean row of the table, and JAX differentiates it.
 """
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t2t.model.linear import einsum
+from t2t.ops.chunked_loss import pick_targets
 from t2t.runtime.mesh import RULES, reshard, spec
 
 Hidden = Float[Array, "B T D"]
@@ -66,9 +68,9 @@ def sum_losses(
         totals = sums[..., -1:]
         target_rows = rounded.at[targets].get(out_sharding=spec("batch", None, None))
         target_rows = target_rows.astype(jnp.float32)  # times `share` it would be rounded
-        target_logits = jnp.sum(hidden.astype(jnp.float32) * target_rows, axis=-1, keepdims=True)
+        target_logits = pick_targets(logits, targets)  # rounded, as those of the sum
         normalizers = largest.astype(jnp.float32) + jnp.log(totals)
-        loss = jnp.sum((normalizers - share * target_logits)[..., 0] * weights)
+        loss = jnp.sum((normalizers[..., 0] - share * target_logits) * weights)
         averages = sums[..., : table.shape[1]] / totals
         hidden_gradient = (averages - share * target_rows) * weights[..., None]
         scaled = (hidden * (weights[..., None] / totals)).astype(hidden.dtype)

@@ -53,7 +53,7 @@ def recomputed_attention(
     divisor = math.sqrt(query.shape[-1]) if scaled else 1.0
     attend = _make_attend(divisor, dropout_rate)
     queries = group_queries(query, groups)
-    blocks = -(-queries.shape[2] * keys.shape[2] // BLOCK)
+    blocks = -(-query.shape[1] * keys.shape[2] // BLOCK)
     if blocks == 1:
         results = attend(queries, keys, values, bias, mask, key)
         return ungroup_results(results, query.shape)
@@ -61,10 +61,13 @@ def recomputed_attention(
     masks = split(mask) if mask.shape[2] > 1 else None
     biases = None if bias is None else split(bias)
     block_keys = None if key is None else jax.random.split(key, blocks)
+    # The blocks' gradients of keys and values are added up in the dtype that these have out here.
+    wide = keys.astype(jnp.float32), values.astype(jnp.float32)
 
     def attend_block(block: tuple[Any, ...]) -> Grouped:
         queries, bias, own_mask, key = block
-        return attend(queries, keys, values, bias, mask if masks is None else own_mask, key)
+        own = wide[0].astype(keys.dtype), wide[1].astype(values.dtype)
+        return attend(queries, *own, bias, mask if masks is None else own_mask, key)
 
     results = jax.lax.map(attend_block, (split(queries), biases, masks, block_keys))
     results = jnp.moveaxis(results, 0, 2)

@@ -94,6 +94,28 @@ def read_generator(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: "1" if value.lower() in _TRUE else value for name, value in found.items()}
 
 
+def read_xla_flags() -> str:
+    """Returns XLA_FLAGS, or the content of the file that it names.
+
+    XLA takes it for the name of a file unless it begins with "-", and reads no flag from a file
+    that begins with anything else.
+    """
+    text = os.environ.get("XLA_FLAGS", "")
+    if not text or text.lstrip().startswith("-"):
+        return text
+    try:
+        content = Path(text).read_text("utf-8", "replace")
+    except OSError:
+        return text  # XLA ends the process, with a message
+    return content if content.lstrip().startswith("-") else ""
+
+
+def find_xla_flag(name: str) -> str | None:
+    """Returns the value of one of XLA's flags, "true" if it has none; None: it is not set."""
+    found = re.findall(rf"(?<!\S)--{name}(?:=(\S*))?(?!\S)", read_xla_flags())
+    return found[-1].strip("'\"") or "true" if found else None  # the last setting counts
+
+
 def explain_jax_error(error: Exception) -> str | None:
     """Returns the message of an error that a variable of JAX causes; None: it is another one."""
     if isinstance(error, ValueError) and (found := _INVALID.search(str(error))):
@@ -136,6 +158,8 @@ def enable_compilation_cache() -> None:
     it needs the package filelock.
     """
     global program_folder
+    if "XLA_FLAGS" in os.environ:  # JAX's key has the text of the variable, not that of a file
+        os.environ["XLA_FLAGS"] = read_xla_flags()
     if (given := os.environ.get(CACHE_VARIABLE)) is not None:
         program_folder = Path(given) if given and "://" not in given else None
         if program_folder:

@@ -6,7 +6,6 @@ JAX is imported only where the machine has an accelerator.
 import functools
 import logging
 import os
-import re
 import subprocess
 import sys
 import time
@@ -15,7 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from t2t.runtime.jax_settings import enable_compilation_cache, has_gpu, has_tpu, list_plugins
+from t2t.runtime.jax_settings import (
+    enable_compilation_cache,
+    find_xla_flag,
+    has_gpu,
+    has_tpu,
+    list_plugins,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +34,6 @@ _SHARE_ACCELERATOR = 0.3
 _LAUNCH = 0.005  # seconds that a step of a small model takes beside its products, on an H100
 _CPU = Path("/proc/cpuinfo")
 _BFLOAT16 = {"avx512_bf16", "amx_bf16"}  # instructions that multiply in bfloat16
-_MOST = re.compile(r"--xla_cpu_max_isa=(\w+)")  # the newest instructions that XLA may use
 
 
 def may_have_accelerator() -> bool:
@@ -121,6 +125,6 @@ def read_cpu(field: str) -> str:
 
 def multiplies_bfloat16() -> bool:
     """Returns whether this CPU has instructions for products of bfloat16, and XLA may use them."""
-    most = _MOST.search(os.environ.get("XLA_FLAGS", ""))
-    is_allowed = most is None or most[1].startswith(("AVX512_BF16", "AMX"))
+    most = find_xla_flag("xla_cpu_max_isa")  # the newest instructions that XLA may use
+    is_allowed = most is None or most.upper().startswith(("AVX512_BF16", "AMX"))
     return is_allowed and not _BFLOAT16.isdisjoint(read_cpu("flags").split())

@@ -26,6 +26,7 @@ from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
 from t2t.model.interface import merge
 from t2t.ops.build_model import init_model
+from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.run_directory import RunError
 from tests.api.test_encoder_states import make_model
 from tests.tiny_run import PAIRS, make_run
@@ -65,6 +66,13 @@ def test_translations_are_those_of_the_program(workdir: Path, run: Run) -> None:
         translator = LineTranslator(ModelRequest((workdir,), "last", decoding=given))
         found = translate_lines(translator, iter(lines))
         assert run.translate(sources, beam_size=beam_size) == [best.text for [best] in found]
+
+
+def test_another_alpha_compiles_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    [src, _] = PAIRS[0]
+    run.translate([src], alpha=0.25)
+    monkeypatch.delattr(SavedPrograms, "_load")
+    assert run.translate([src], alpha=0.75)
 
 
 def test_logits_are_those_of_the_model(run: Run) -> None:

@@ -55,8 +55,18 @@ def list_products(jaxpr: Any) -> Iterator[tuple[set[str], Any]]:
 
 
 def list_sums(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The dtype of each sum, and the sizes of the dimensions that it sums over."""
+    """The dtype of each sum, and the sizes of the dimensions or the loop that it sums over."""
     for equation in list_equations(jaxpr):
+        if equation.primitive.name == "scan":
+            body = equation.params["jaxpr"].jaxpr
+            arguments, results = (
+                {inner for outer, inner in zip(*both, strict=True) if outer.aval == inner.aval}
+                for both in ((equation.invars, body.invars), (equation.outvars, body.outvars))
+            )  # without those that have a part for each turn
+            for inner in body.eqns:
+                [result, *_], is_sum = inner.outvars, inner.primitive.name in ("add", "add_any")
+                if is_sum and result in results and not arguments.isdisjoint(inner.invars):
+                    yield str(result.aval.dtype), (equation.params["length"],)
         if equation.primitive.name in ("reduce_sum", "scatter-add"):
             operand = equation.invars[0].aval
             axes = equation.params.get("axes", range(operand.ndim))
@@ -125,7 +135,10 @@ def test_bfloat16_products_have_the_default_precision(program: str, variant: str
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("paper", "SwiGLU", "LSTM")),
     ],
 )
-def test_sums_over_positions_are_float32_in_a_bfloat16_model(variant: str, kernels: str) -> None:
+def test_sums_over_positions_are_float32_in_a_bfloat16_model(
+    variant: str, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recomputed_attention, "BLOCK", 1)
     model = dataclasses.replace(vary(variant), dtype="bfloat16", kernels=kernels)
     sums = list(list_sums(trace("training", Config(model=model)).jaxpr))
     assert len(sums) >= 10

@@ -118,6 +118,7 @@ def test_call_on_a_mesh_is_the_same() -> None:
         ({"capability": "gfx942"}, False),  # of ROCm
         ({"xla_flags": "--a=1 --xla_gpu_exclude_nondeterministic_ops=True --b"}, False),
         ({"xla_flags": "--xla_gpu_deterministic_ops=1 --xla_gpu_deterministic_ops=0"}, True),
+        ({"xla_flags": "--xla_gpu_deterministic_ops='false'"}, True),
         ({"xla_flags": "--xla_gpu_enable_scatter_determinism_expander=true"}, True),
     ],
 )

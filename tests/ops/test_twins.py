@@ -214,7 +214,7 @@ CASES = {
     "attention with bias and dropout": attention_case(RECOMPUTED, HEADS, bias=BIAS, rate=0.5),
     "attention in five blocks of twelve queries, shared heads": dataclasses.replace(
         attention_case(RECOMPUTED, 2),
-        block=13,  # of 12 x 5 weights
+        block=7,  # of the 6 x 5 weights of a head
     ),
     "attention in blocks with biases of rows": in_blocks(
         attention_case(RECOMPUTED, HEADS, bias=(BATCH, HEADS, QUERIES, KEYS))
@@ -300,6 +300,42 @@ CASES = {
 }
 
 
+LONG = 256
+
+
+def attend_long(function: Function) -> Function:
+    mask = jnp.ones((1, 1, 1, LONG), bool)
+    return lambda query, keys, values: function(query, KeyValue(keys, values), mask)
+
+
+def long_loss(case: Case, passes: Sequence[int] = ()) -> Case:
+    """The case with rows of many chunks, of one position each."""
+    *_, table = case.arrays.items()
+    rows: dict[tuple[int, ...], Names] = {(BATCH, *passes, LONG, 16): ("batch",)}
+    random = np.random.default_rng(1)
+    targets = jnp.asarray(random.integers(0, WORDS, (BATCH, LONG)))
+    arguments = targets, jnp.ones((BATCH, LONG)), *case.arguments[2:]
+    return dataclasses.replace(case, arrays=rows | dict([table]), arguments=arguments, chunk=1)
+
+
+MANY = {
+    "attention in 256 blocks": Case(
+        attend_long(attention.dot_product_attention),
+        attend_long(RECOMPUTED),
+        {
+            (2, LONG, 4, 8): ("batch",),
+            (2, LONG, 2, 8): ("batch",),
+            (2, LONG, 2, 6): ("batch",),
+        },
+        block=LONG,
+    ),
+    "smoothed loss in 256 chunks": long_loss(CASES["smoothed loss"]),
+    "smoothed loss on TPUs in 256 chunks": long_loss(CASES["smoothed loss on TPUs"]),
+    "smoothed loss on GPUs, 2,048 positions": long_loss(CASES["smoothed loss on GPUs"]),
+    "R-Drop's loss in 256 chunks": long_loss(CASES["R-Drop's loss"], [2]),
+}
+
+
 def draw(case: Case, dtype: str) -> list[jax.Array]:
     """Activations in `dtype`; parameters are float32."""
     random = np.random.default_rng(0)
@@ -343,10 +379,10 @@ def differentiate_formula(name: str, dtype: str) -> Any:
 @pytest.fixture
 def case(name: str, monkeypatch: pytest.MonkeyPatch) -> Case:
     """The case of this name, on its platform."""
-    own = CASES[name]
+    own = (CASES | MANY)[name]
     for module in (recomputed_attention, chunked_loss):
         monkeypatch.setattr(module, "platform", lambda: own.platform)
-    monkeypatch.setitem(chunked_loss._CHUNK_TOKENS, "cpu", own.chunk)
+    monkeypatch.setitem(chunked_loss._CHUNK_TOKENS, own.platform, own.chunk)
     monkeypatch.setattr(recomputed_attention, "BLOCK", own.block)
     most = own.heads_at_once * QUERIES * KEYS
     monkeypatch.setattr(tpu_attention, "MAX_WEIGHTS_PER_BLOCK", most)
@@ -396,6 +432,58 @@ def compare(found: Any, wanted: Any, near: float) -> None:
         one, other = (np.asarray(each, np.float32) for each in pair)
         assert np.isfinite(one).all()
         np.testing.assert_allclose(one, other, rtol=near, atol=near * np.abs(other).max())
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_errors_of_bfloat16_do_not_add_up_over_blocks(name: str, case: Case) -> None:
+    """Of a single block or chunk they are 0.5%."""
+    arrays = [each.astype(BFLOAT16) for each in draw(case, "bfloat16")]
+    wide = [each.astype(jnp.float32) for each in arrays]
+    names = MANY[name].arrays.values()
+    given = [x if own[0] == "batch" else y for own, x, y in zip(names, arrays, wide, strict=True)]
+    wanted = jax.device_get(jax.jit(functools.partial(differentiate, case.formula, case))(wide))
+    for pair in zip(
+        jax.tree.leaves(differentiate_twin(case, given)), jax.tree.leaves(wanted), strict=True
+    ):
+        one, other = (np.asarray(each, np.float32) for each in pair)
+        assert np.linalg.norm(one - other) < 0.008 * np.linalg.norm(other)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu", "gpu"])
+@pytest.mark.parametrize("name", ["smoothed loss", "smoothed loss on GPUs", "loss of sentences"])
+def test_likelihoods_of_large_logits_are_at_most_1(
+    name: str, platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of targets with a logit of 64, and of others, whose logits bfloat16 rounds by up to 0.25."""
+    monkeypatch.setattr(chunked_loss, "platform", lambda: platform)
+    random, count = np.random.default_rng(0), 64
+    rows = random.standard_normal((1000, 32)) / 32**0.5
+    table: Float[Array, "V D"] = jnp.asarray(rows, BFLOAT16).astype(jnp.float32)
+    targets = jnp.asarray(random.integers(0, len(rows), (count, 1)))
+    hidden = 64 * table[targets] / jnp.square(table[targets]).sum(axis=-1, keepdims=True)
+    hidden, targets = hidden.astype(BFLOAT16), targets.at[count // 2 :].set(7)
+    weights: Float[Array, "B T"] = jnp.ones((count, 1))
+    if name == "loss of sentences":
+        losses = chunked_loss.sentence_losses(hidden, table, targets, weights)
+        near = 1e-5
+    else:
+        module = gpu_loss if "GPUs" in name else chunked_loss
+        each = [x[:, None] for x in (hidden, targets, weights)]
+        rounds = platform != "cpu" or module is gpu_loss
+        near = 0.02 if rounds else 1e-5
+        losses, _ = jax.lax.map(
+            lambda own: module.smoothed_cross_entropy(own[0], table, *own[1:], 0.0), tuple(each)
+        )
+    wanted = loss.sentence_losses(hidden.astype(jnp.float32), table, targets, weights)
+    assert losses.min() >= 0
+    np.testing.assert_allclose(losses, wanted, rtol=near, atol=near)
+
+
+def test_blocks_of_queries_are_counted_for_each_head() -> None:
+    """Eight heads on one key/value head take no loop where eight on eight take none."""
+    query: Float[Array, "B T H K"] = jnp.ones((1, 512, 8, 2))
+    memory, mask = KeyValue(query[:, :, :1], query[:, :, :1]), jnp.ones((1, 1, 1, 512), bool)
+    assert "scan" not in str(jax.make_jaxpr(RECOMPUTED)(query, memory, mask))
 
 
 @pytest.mark.parametrize("field", TEXTBOOK)

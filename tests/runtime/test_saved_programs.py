@@ -3,13 +3,19 @@
 import os
 import subprocess
 import sys
+import types
+from collections.abc import Callable
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
+from t2t.runtime import saved_programs
 from t2t.runtime.jax_settings import CACHE_VARIABLE
+from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training import provenance
 
 # Calls the function in the first argument, which says when it is traced; the second is an identity.
@@ -37,21 +43,30 @@ TWO = (
     SCRIPT
     + """
 from pathlib import Path
-from threading import Thread
-first = Thread(target=run, args=[1])
-first.start()
-while first.is_alive() and jax.config.values["jax_enable_compilation_cache"]:
-    pass  # until it compiles
-run(2)
-first.join()
+from threading import Barrier, Thread
+compile_one, both = jax.stages.Lowered.compile, Barrier(2)
+
+def compile_at_once(lowered):
+    both.wait(60)  # until the other thread compiles, too
+    return compile_one(lowered)
+
+jax.stages.Lowered.compile = compile_at_once
+threads = [Thread(target=run, args=[times]) for times in (1, 2)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+assert jax.config.values["jax_enable_compilation_cache"]
 print(len([*Path.home().glob(".cache/t2t/xla/*.t2t")]))
 """
 )
 
 
-def call(home: Path, *arguments: str, cache: str | None = None) -> tuple[bool, str, str]:
+def call(
+    home: Path, *arguments: str, cache: str | None = None, flags: str = ""
+) -> tuple[bool, str, str]:
     """Runs a program with one device; returns whether it was traced, its result and messages."""
-    environment = os.environ | {"HOME": str(home), "XLA_FLAGS": "", CACHE_VARIABLE: cache or ""}
+    environment = os.environ | {"HOME": str(home), "XLA_FLAGS": flags, CACHE_VARIABLE: cache or ""}
     if cache is None:
         del environment[CACHE_VARIABLE]
     done = subprocess.run(
@@ -62,8 +77,11 @@ def call(home: Path, *arguments: str, cache: str | None = None) -> tuple[bool, s
 
 
 def test_program_is_traced_again_only_if_it_may_be_another_one(tmp_path: Path) -> None:
-    def compute(identity: str = "a", times: int = 3, cache: str | None = None) -> tuple[bool, str]:
-        is_traced, result, messages = call(tmp_path, "-c", ONE, identity, str(times), cache=cache)
+    def compute(
+        identity: str = "a", times: int = 3, cache: str | None = None, flags: str = ""
+    ) -> tuple[bool, str]:
+        arguments = "-c", ONE, identity, str(times)
+        is_traced, result, messages = call(tmp_path, *arguments, cache=cache, flags=flags)
         assert ("cannot be loaded" in messages) == is_damaged
         return is_traced, result
 
@@ -75,12 +93,41 @@ def test_program_is_traced_again_only_if_it_may_be_another_one(tmp_path: Path) -
     assert compute("") == compute("a", cache="") == (True, "[ 0.  8. 16.]")
     other = str(tmp_path / "other")
     assert [compute(cache=other)[0] for _ in range(2)] == [True, False]
+    (named := tmp_path / "flags").write_text("--xla_cpu_enable_fast_math=true")
+    assert compute(flags=str(named))[0]
+    named.write_text("--xla_cpu_enable_fast_math=false")
+    assert [compute(flags=flags)[0] for flags in (str(named), named.read_text())] == [True, False]
     for file in tmp_path.glob(".cache/t2t/xla/*.t2t"):
         file.write_bytes(file.read_bytes()[:-100])
     is_damaged = True
     assert compute() == (True, "[ 0.  8. 16.]")
     is_damaged = False
     assert compute() == (False, "[ 0.  8. 16.]")
+
+
+def increase(x: jax.Array) -> jax.Array:
+    return x + 1
+
+
+def test_functions_of_one_name_are_never_taken_for_each_other() -> None:
+    def add(number: int) -> Callable[[jax.Array], jax.Array]:
+        return lambda x: x + number
+
+    programs, zero = SavedPrograms(), jnp.zeros(())
+    with pytest.raises(ValueError, match=r"add\.<locals>\.<lambda> is a method or an inner"):
+        programs.run(add(1), zero)
+    assert [programs.run(add(n), zero, closure=n) for n in (1, 2, 1)] == [1, 2, 1]
+    assert programs.run(increase, zero) == 1
+    namesake = types.FunctionType((lambda x: x - 1).__code__, globals(), "increase")
+    assert programs.run(namesake, zero, closure=()) == -1
+
+
+def test_programs_not_used_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_programs, "_MOST", 2)
+    programs = SavedPrograms()
+    for size in (1, 2, 1, 3):
+        assert programs.run(increase, jnp.zeros(size)).shape == (size,)
+    assert [key[4][1].shape for key in programs.loaded] == [(1,), (3,)]
 
 
 def test_programs_that_threads_compile_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
