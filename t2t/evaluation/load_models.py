@@ -17,7 +17,7 @@ from jaxtyping import Float
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from t2t.config.fields import ConfigError, DecodingConfig, MeshConfig, ModelConfig
+from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig, ModelConfig
 from t2t.config.files import load_config, override
 from t2t.config.measure_names import MEASURES
 from t2t.config.objective_rules import check_scores
