@@ -20,6 +20,7 @@ from t2t.runtime.jax_settings import (
     check_precision,
     enable_compilation_cache,
     explain_jax_error,
+    find_xla_flag,
     has_gpu,
     has_tpu,
     read_generator,
@@ -175,6 +176,23 @@ def test_environment_is_obeyed(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     enable_compilation_cache()
     assert jax.config.values["jax_compilation_cache_dir"] == before
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [("\n --xla_a=1\n--xla_a='2'", "2"), ("# none\n--xla_a=3", None), ("--xla_ab=4", None)],
+)
+def test_flags_of_xla_are_read_from_the_file_that_the_variable_names(
+    content: str, value: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As text they are in the key of JAX's cache; what is no flag there would name another file."""
+    (file := tmp_path / "flags").write_text(content)
+    monkeypatch.setenv("XLA_FLAGS", str(file))
+    monkeypatch.setenv(CACHE_VARIABLE, "")
+    assert find_xla_flag("xla_a") == value
+    enable_compilation_cache()
+    assert os.environ["XLA_FLAGS"] == ("" if content.startswith("#") else content)
+    assert find_xla_flag("xla_a") == value
 
 
 def test_folder_that_cannot_be_written_is_only_a_warning(
