@@ -221,7 +221,7 @@ class Run:
         With strategy="sampling" these are `n_best` samples, in the order of their numbers. For the
         other arguments and errors see `translate`; `mbr`, which chooses one, is refused.
         """
-        count = _read_n_best(n_best, decoding)
+        count = read_n_best(n_best, decoding)
         return self._find_n_best(count, *self._prepare(sentences, prefixes, decoding))
 
     def generate(
@@ -253,7 +253,7 @@ class Run:
         Scores, lengths and ids are those of what follows the prompt. For the arguments and errors
         see `generate`.
         """
-        count = _read_n_best(n_best, decoding)
+        count = read_n_best(n_best, decoding)
         return self._find_n_best(count, *self._prepare_prompts(prompts, stop, decoding))
 
     def fill(self, text: str, n_best: int = 1, **decoding: float | str | None) -> list[Translation]:
@@ -271,7 +271,7 @@ class Run:
             ConfigError: as in `translate`, or the run's model fills no gaps.
             DataError: the text has no gaps or others, or is too long.
         """
-        texts, count = [read_text("text", text)], _read_n_best(n_best, decoding)
+        texts, count = [read_text("text", text)], read_n_best(n_best, decoding)
         make = functools.partial(make_filler, self._model, given=decoding)
         translator = self._find_translator(override_decoding(self.config, decoding), make, "fill")
         [found] = self._find_n_best(count, texts, None, translator)
@@ -493,8 +493,12 @@ class Run:
         return array.astype(np.int32)
 
 
-def _read_n_best(n_best: int, decoding: Mapping[str, object]) -> int:
-    """Returns the number of outputs, which is that of the samples, too."""
+def read_n_best(n_best: object, decoding: Mapping[str, object]) -> int:
+    """Returns the number of outputs, which is that of the samples, too.
+
+    Raises:
+        ConfigError: it is no positive number, or `decoding` has another number of samples.
+    """
     count: int = read_argument("n_best", n_best, PositiveInt)
     if (samples := decoding.get("num_samples")) not in (None, count):
         raise ConfigError(
