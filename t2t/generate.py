@@ -34,11 +34,13 @@ class GenerationRequest(ModelRequest, Lines, Plugins):
         yield from super().list_problems()
         if self.fill and self.stop:
             yield "--stop is not for --fill; leave it out"
+        if self.fill and "split_sentences" in self.decoding:
+            yield "--split_sentences is not for --fill, which takes whole texts; leave it out"
 
 
 def main(request: GenerationRequest) -> int:
     """Continues prompts or fills gaps; returns the exit status."""
-    from t2t.api.fill_gaps import check_given, make_filler
+    from t2t.api.fill_gaps import make_filler
     from t2t.api.line_translator import LineTranslator
     from t2t.decoding.continuation import Continuer
     from t2t.decoding.translator import Translator
@@ -48,7 +50,6 @@ def main(request: GenerationRequest) -> int:
     enable_compilation_cache()
 
     def make(model: RunModel) -> Translator:
-        check_given(model.config.data.objective, request.decoding)
         if request.fill:
             return make_filler(model, model.config)
         return Continuer(model.config, model.vocabulary, model.members, request.stop)

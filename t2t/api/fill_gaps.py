@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,24 +26,6 @@ from t2t.decoding.translation import (
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import RunModel
 from t2t.model.interface import Params
-
-
-def check_given(objective: str, given: Mapping[str, object]) -> None:
-    """Raises ConfigError if a model of text does not use a field of decoding that was given."""
-    match objective:
-        case "masked_lm":
-            unused, why = given.keys() - {"batch_size"}, "whose masks are filled without a search"
-        case "lm":
-            unused, why = {"max_source_length", "split_sentences"}, "which reads prompts whole"
-        case "span_corruption":
-            unused, why = {"split_sentences"}, "which fills gaps of whole texts"
-        case _:
-            return
-    if names := sorted(name for name in unused if given.get(name) is not None):
-        raise ConfigError(
-            f"decoding.{names[0]}={given[names[0]]!r} is not used by data.objective={objective!r}, "
-            f"{why}; leave it out"
-        )
 
 
 def make_filler(model: RunModel, config: Config) -> "GapFiller":

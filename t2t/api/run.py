@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from t2t.analysis.attention_map import AttentionMap, map_attention
 from t2t.api.encoder_states import EncoderStates, StateEncoder, warn_of_long_sentences
-from t2t.api.fill_gaps import check_given, make_filler
+from t2t.api.fill_gaps import make_filler
 from t2t.api.text_arguments import read_ids, read_pairs, read_text, read_texts
 from t2t.config.field_types import PositiveInt
 from t2t.config.fields import Config, ConfigError
@@ -223,7 +223,7 @@ class Run:
         other arguments and errors see `translate`; `mbr`, which chooses one, and another
         `num_samples` are refused.
         """
-        count = _read_n_best(n_best, decoding)
+        count = read_n_best(n_best, decoding)
         return self._find_n_best(count, *self._prepare(sentences, prefixes, decoding))
 
     def generate(
@@ -256,7 +256,7 @@ class Run:
         Scores, lengths and ids are those of what follows the prompt. For the arguments and errors
         see `generate` and `translate_n_best`.
         """
-        count = _read_n_best(n_best, decoding)
+        count = read_n_best(n_best, decoding)
         return self._find_n_best(count, *self._prepare_prompts(prompts, stop, decoding))
 
     def fill(self, text: str, n_best: int = 1, **decoding: float | str | None) -> list[Translation]:
@@ -276,8 +276,9 @@ class Run:
             ConfigError: as in `translate`, or the run's model fills no gaps.
             DataError: the text has no gaps or others, or is too long.
         """
-        texts, count = [read_text("text", text)], _read_n_best(n_best, decoding)
-        check_given(self.config.data.objective, decoding)
+        texts, count = [read_text("text", text)], read_n_best(n_best, decoding)
+        if decoding.get("split_sentences") is not None:
+            raise ConfigError("split_sentences: gaps are filled in whole texts; leave it out")
         make = functools.partial(make_filler, self._model)
         translator = self._find_translator(override_decoding(self.config, decoding), make, "fill")
         [found] = self._find_n_best(count, texts, None, translator)
@@ -309,7 +310,6 @@ class Run:
     ) -> tuple[list[str], None, Translator]:
         """Checks the arguments of a continuation; returns them in the order of `_prepare`."""
         texts, stops = read_texts("prompts", prompts), read_texts("stop", stop)
-        check_given(self.config.data.objective, decoding)
         config, members = override_decoding(self.config, decoding), self._model.members
         make = functools.partial(Continuer, vocabulary=self.vocabulary, members=members, stop=stops)
         return texts, None, self._find_translator(config, make, *stops)
@@ -505,8 +505,12 @@ class Run:
         return array.astype(np.int32)
 
 
-def _read_n_best(n_best: int, decoding: Mapping[str, object]) -> int:
-    """Returns the number of outputs, which is that of the samples, too."""
+def read_n_best(n_best: object, decoding: Mapping[str, object]) -> int:
+    """Returns the number of outputs, which is that of the samples, too.
+
+    Raises:
+        ConfigError: it is no positive number, or `decoding` has another number of samples.
+    """
     count: int = read_argument("n_best", n_best, PositiveInt)
     if (samples := decoding.get("num_samples")) not in (None, count):
         raise ConfigError(

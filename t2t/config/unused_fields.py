@@ -6,7 +6,7 @@ else are left out.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from t2t.config.fields import Config, DecodingConfig, flatten
@@ -29,19 +29,24 @@ def list_unused(config: Config, *, refused: bool = False) -> dict[str, str]:
 
     `refused`: only those that `unused_problems` refuses in every config.
     """
-    values, rules = flatten(config), _REFUSED if refused else _UNUSED
-    acting = [each for each in rules if each.is_cause(values[each.cause]) and each.holds(values)]
-    return {name: rule.cause for rule in acting for name in rule.fields.split()}
+    rules = _REFUSED if refused else _UNUSED
+    return {name: rule.cause for name, rule in _list_acting(rules, flatten(config))}
+
+
+def _list_acting(rules: Sequence[_Rule], values: Mapping[str, Any]) -> Iterator[tuple[str, _Rule]]:
+    """Yields each field without effect, with its rule."""
+    for rule in rules:
+        if rule.is_cause(values[rule.cause]) and rule.holds(values):
+            yield from ((name, rule) for name in rule.fields.split())
 
 
 def unused_problems(values: dict[str, Any]) -> Iterator[str]:
     """Yields one line for each changed field that is refused in every config."""
     defaults = flatten(Config())
-    for cause, is_cause, fields, remedy, _ in _REFUSED:
-        for name in fields.split() if is_cause(values[cause]) else ():
-            if values[name] != defaults[name]:
-                end = remedy.format(default=defaults[name])
-                yield f"{name}={values[name]!r} is not used by {cause}={values[cause]!r}; {end}"
+    for name, rule in _list_acting(_REFUSED, values):
+        if values[name] != defaults[name]:
+            end, cause = rule.remedy.format(default=defaults[name]), rule.cause
+            yield f"{name}={values[name]!r} is not used by {cause}={values[cause]!r}; {end}"
 
 
 def _is(*known: str) -> Callable[[str], bool]:

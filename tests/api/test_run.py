@@ -15,7 +15,7 @@ import pytest
 import t2t
 from t2t.api import notebook  # programs that other tests import hide t2t.train
 from t2t.api.line_translator import LineTranslator, translate_lines
-from t2t.api.run import Run
+from t2t.api.run import Run, read_n_best
 from t2t.api.text_arguments import read_ids, read_pairs, read_texts
 from t2t.api.text_scorer import TextScorer
 from t2t.config.fields import ConfigError
@@ -179,18 +179,18 @@ def test_options_of_decoding_are_keywords(run: Run) -> None:
 
 
 def test_numbers_of_numpy_and_jax_are_numbers(run: Run) -> None:
-    expected = run.translate_n_best(["A girl climbs."], 1, beam_size=2, alpha=0.5)
+    expected = override_decoding(run.config, {"beam_size": 2, "alpha": 0.5})
     numbers: tuple[Callable[[float], Any], ...] = (np.array, jnp.asarray)
     for number in numbers:
-        beam_size, alpha, n_best = map(number, (2, 0.5, 1))
-        found = run.translate_n_best(["A girl climbs."], n_best, beam_size=beam_size, alpha=alpha)
-        assert found == expected
+        given = {"beam_size": number(2), "alpha": number(0.5)}
+        assert override_decoding(run.config, given) == expected
+        assert read_n_best(number(2), {"num_samples": number(2)}) == 2
 
 
 @pytest.mark.parametrize("n_best", [0, -1, 2.0, "2", None, True, [1]])
-def test_number_of_outputs_is_a_positive_integer(run: Run, n_best: Any) -> None:
+def test_number_of_outputs_is_a_positive_integer(n_best: object) -> None:
     with pytest.raises(ConfigError, match=r"^n_best=.* (must be positive|is not of type int)$"):
-        run.translate_n_best(["A girl climbs."], n_best)
+        read_n_best(n_best, {})
 
 
 def test_options_without_effect_are_refused_if_the_user_gives_them(run: Run) -> None:
