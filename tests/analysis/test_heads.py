@@ -1,7 +1,6 @@
 """Roles of heads by hand-made weights, and heads of the model, switched off one at a time."""
 
-from types import SimpleNamespace
-from typing import Any
+from unittest.mock import create_autospec
 
 import jax
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 
 from t2t.analysis.head_importance import describe_keys, list_heads, switch_off
 from t2t.analysis.head_roles import AttendedTokens, Profile, RoleTally, find_rare
+from t2t.data.tokenizer import Tokenizer
 from t2t.model.interface import merge
 from tests import reference
 from tests.model.small_models import SRC, TGT_IN, draw_model, vary
@@ -61,9 +61,9 @@ def test_diagonal_of_cross_attention_runs_from_corner_to_corner() -> None:
 
 def test_vowel_sign_alone_is_no_separator() -> None:
     """Of text that BPE cut into consonants and signs; a danda ends a sentence."""
-    tokenizer: Any = SimpleNamespace(
-        is_control=lambda token: token == 0, pieces=lambda ids: ["<s>", "▁क", "ि", "।", "3"]
-    )
+    tokenizer = create_autospec(Tokenizer, instance=True)
+    tokenizer.is_control.side_effect = lambda token: token == 0
+    tokenizer.pieces.return_value = ["<s>", "▁क", "ि", "।", "3"]
     found = describe_keys(tokenizer, [*range(5)], None).separators
     assert found.tolist() == [True, False, False, True, False]
 

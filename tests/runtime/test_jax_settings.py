@@ -43,7 +43,8 @@ def test_64_bits_are_refused_by_programs_and_in_a_notebook(tmp_path: Path) -> No
 
 def test_several_processes_need_a_launcher() -> None:
     environment = make_environment(SLURM_JOB_ID="3")  # as after ssh
-    message = programs.refuse("t2t.doctor", "--distributed", environment=environment)
+    command = "t2t.train", "--config=configs/quickstart.py", "--workdir=unused", "--distributed"
+    message = programs.refuse(*command, environment=environment)
     assert message.startswith("--distributed: no launcher started this process; start it with")
     assert "--coordinator" in message
 
