@@ -268,7 +268,7 @@ def test_terminal_shows_a_text_while_it_grows(lm: Path) -> None:
 
 
 def test_line_with_a_stop_string_comes_once_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What may begin the string waits, as do white space before it and parts of characters."""
+    """The beginning of the string waits, as do white space before it and parts of characters."""
     shown: list[str] = []
     monkeypatch.setattr(line_program, "_write", shown.append)
     live = LiveText(len("den") - 1)

@@ -1,7 +1,7 @@
-"""What a step depends on from outside: files, folders and runs that it names, and the user's code.
+"""The inputs of a step from outside: files, folders and runs that it names, and the user's code.
 
-What a flag or a field of the config names is known by its type. Any other text that is the path of
-a file or folder counts, too, such as an option of a plugin.
+The type of a flag, or of a field of the config, says what it names. Any other text that is the path
+of a file or folder counts, too, such as an option of a plugin.
 """
 
 import hashlib
