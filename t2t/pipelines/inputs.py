@@ -19,7 +19,7 @@ from t2t.config.variants import find_options, import_plugins, list_options
 from t2t.data.directions import list_directions
 from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, find_flags, find_paths, list_texts
 from t2t.storage.file_facts import recall, remember
-from t2t.storage.paths import find_version
+from t2t.storage.paths import find_version, hash_file
 from t2t.training.own_sources import hash_sources, read_imports, read_sources
 
 _FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
@@ -194,9 +194,7 @@ def _hash_file(path: Path, workdir: Path) -> str:
     real, facts = path.resolve(), workdir / _FACTS  # a link may lead elsewhere by now
     if known := recall(facts, real):
         return str(known["sha256"])
-    version = find_version(real)
-    with real.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    version, digest = find_version(real), hash_file(real)
     if workdir.exists():
         remember(facts, real, {"sha256": digest}, version)
     return digest
