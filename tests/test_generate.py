@@ -344,9 +344,7 @@ def test_what_touches_a_gap_is_read(
     assert spelled.replace("<extra_id_0>", "<0>") == expected
 
 
-def test_bytes_that_fill_neighbouring_masks_are_one_character(
-    masked: Path,
-) -> None:
+def test_bytes_that_fill_neighbouring_masks_are_one_character(masked: Path) -> None:
     run = t2t.load(masked)
     euro = run.vocabulary.tgt.encode_behind("€")
     filler = make_filler(run._model, run.config)
