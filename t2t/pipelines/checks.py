@@ -138,11 +138,7 @@ def _override(recipe: Config, given: Mapping[str, Any]) -> Config:
     if not isinstance(recipe, OpenConfig):
         return override(recipe, given)
     check_values(given)  # the rules between fields hold when its numbers are known
-    config = complete_options(dataclasses.replace(recipe, plugins=given.get("plugins", ())))
-    for name, value in given.items():
-        *outer, field = name.split(".")
-        setattr(functools.reduce(_find_part, outer, config), field, value)
-    return config
+    return _set_fields(recipe, given)
 
 
 def _find_part(whole: Any, name: str) -> Any:
@@ -152,7 +148,12 @@ def _find_part(whole: Any, name: str) -> Any:
 
 def check_values(values: Mapping[str, Any]) -> None:
     """Checks fields of a config, each by itself."""
-    config = complete_options(dataclasses.replace(Config(), plugins=values.get("plugins", ())))
+    check_fields(_set_fields(Config(), values))
+
+
+def _set_fields(config: Config, values: Mapping[str, Any]) -> Config:
+    """Returns a config with other values of fields, of which only the types are checked."""
+    config = complete_options(dataclasses.replace(config, plugins=values.get("plugins", ())))
     for name, value in values.items():
         *outer, field = name.split(".")
         try:
@@ -162,7 +163,7 @@ def check_values(values: Mapping[str, Any]) -> None:
             raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name)}") from None
         hint = FIELD_TYPES.get(name)
         setattr(part, field, check_type(name, value, hint) if hint else value)
-    check_fields(config)
+    return config
 
 
 def check_runs(
