@@ -206,7 +206,7 @@ def _check_checkpoint(
     if isinstance(config, OpenConfig) and not which.startswith("ema"):
         config = None  # its numbers are chosen when its text is there
     check_checkpoint(which, config)
-    # In a run that has begun an interruption may have written it.
+    # In a run that has begun, an interruption may have written it.
     if not config or not which.isdecimal() or (name and pipeline.find_output(name).exists()):
         return
     step, rules = int(which), config.checkpoints

@@ -23,7 +23,7 @@ from t2t.storage.paths import find_version, hash_file
 from t2t.training.own_sources import hash_sources, read_imports, read_sources
 
 _FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
-# Of a run that is an input: what changes when it is used, and not by training.
+# Files of a run that change when it is used, and not by training.
 _OTHERS = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl", "stop.json")
 
 
@@ -56,8 +56,8 @@ def hash_inputs(
 ) -> dict[str, str]:
     """Returns the SHA-256 of each input of a step, by "flag=path".
 
-    `old` are those of its record, which count for what cannot be read now: the inputs that a recipe
-    names whose runs are not there, and plugins.
+    `old` are those of its record. They stand for what cannot be read now: plugins that are missing,
+    and the inputs of a recipe that is asked for runs which are not there.
 
     Raises:
         ConfigError: there is no such file or folder.
@@ -92,9 +92,9 @@ def _list_plugins(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _hash_recipe(step: Step, recipe: Config | None) -> dict[str, str]:
-    """The hash of a recipe's source, as far as its values are not known, and of what it imports.
+    """Hashes the own modules that a recipe imports, and its source if not all values are known.
 
-    They are not if it is asked for a run of the pipeline, or chooses some when its text is there.
+    Values are unknown if it is asked for a run of the pipeline, or chooses numbers for its text.
     """
     flag = str(step.flags.get("config", ""))
     path = Path(find_recipe(flag).partition(":")[0])
