@@ -14,7 +14,7 @@ from t2t.config.field_types import INPUT, LOCAL, WRITTEN
 from t2t.config.fields import Config, ConfigError, DataConfig, flatten
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.recipes import RECIPES, find_recipe, load_recipe
-from t2t.config.requests import RUN
+from t2t.config.requests import RUN, Flag
 from t2t.config.variants import find_options, import_plugins, list_options
 from t2t.data.directions import list_directions
 from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, find_flags, find_paths, list_texts
@@ -118,17 +118,15 @@ def list_inputs(
     """
     known, texts = find_flags(step.program), [*list_texts(fields)]
     directions = tuple(text for name, text in texts if name == "config.data.directions")
+    by_tfds = "tfds" in str(fields.get("config.data.source"))
     outputs = [pipeline.find_folder(name) for name in step.needs]  # which a recipe may name
     for name, text in texts:
-        notes = known[name].kind.notes if name in known else ()
-        by_tfds = name == "config.data.directory" and "tfds" in str(
-            fields.get("config.data.source")
-        )
-        if WRITTEN in notes or by_tfds:
+        notes = known.get(name, Flag()).kind.notes
+        if WRITTEN in notes or (by_tfds and name == "config.data.directory"):
             continue
         required = INPUT in notes or RUN in notes
         may_be = required or LOCAL in notes or name.startswith("config.plugin.") or "/" in text
-        # Of a recipe what it is asked for.
+        # A recipe is asked for what stands behind its colon.
         path_text = text.partition(":")[2] if name == "config" else text
         for each in _fill_languages(path_text, directions) if may_be else ():
             for path in _find_inputs(each):

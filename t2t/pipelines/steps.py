@@ -201,7 +201,7 @@ class Pipeline:
                 text = str(value)
                 if several and given and name.startswith("config."):
                     text = repr(value)  # the config reads each value of a tuple as Python
-                elif "," in text and name in known and known[name].is_joined:
+                elif "," in text and known.get(name, Flag()).is_joined:
                     # The name of a file is one value of a list, which commas would take apart.
                     text = '"{}"'.format(text.replace('"', '""')) if find_paths(text) else text
                 yield name, text
