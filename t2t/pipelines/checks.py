@@ -12,7 +12,13 @@ from typing import Any
 
 from t2t.config.field_types import INPUT
 from t2t.config.fields import FIELD_TYPES, Config, ConfigError, describe_unknown_field, show
-from t2t.config.files import check_type, complete_options, override, read_saved_config
+from t2t.config.files import (
+    check_type,
+    complete_options,
+    override,
+    override_decoding,
+    read_saved_config,
+)
 from t2t.config.flags import parse_override
 from t2t.config.languages import fill_languages, normalize_language
 from t2t.config.measure_names import MEASURE_FIELD, METRICX, list_measures
@@ -20,7 +26,7 @@ from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.objective_rules import is_text_alone
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.request_flags import parse_request
-from t2t.config.requests import RUN, Plugins, Request
+from t2t.config.requests import RUN, Flag, Plugins, Request
 from t2t.config.rules import check_fields
 from t2t.config.variants import CHOICES, choices, find_options, import_plugins
 from t2t.data.corpus_sources import check_sources, list_splits
@@ -181,7 +187,7 @@ def check_runs(
             _check_checkpoint(pipeline, runs.get(path), which, configs)
     known = find_flags(step.program)
     for name, text in list_texts(pipeline.resolve(step)):
-        notes = known[name].kind.notes if name in known else ()
+        notes = known.get(name, Flag()).kind.notes
         if name.startswith("config.plugin.") or {INPUT, RUN} & {*notes}:
             run, colon, which = text.rpartition(":")
             if colon and Path(run) in runs:  # RUN:CHECKPOINT
@@ -206,7 +212,7 @@ def _check_checkpoint(
     if isinstance(config, OpenConfig) and not which.startswith("ema"):
         config = None  # its numbers are chosen when its text is there
     check_checkpoint(which, config)
-    # In a run that has begun, an interruption may have written it.
+    # In a run that has begun an interruption may have written it.
     if not config or not which.isdecimal() or (name and pipeline.find_output(name).exists()):
         return
     step, rules = int(which), config.checkpoints
@@ -221,14 +227,14 @@ def check_search(request: ModelRequest, config: Config | None) -> None:
     """Checks fields of the search that a step sets, and the direction."""
     has_metricx = getattr(request, "metricx", None) is not None  # which registers the measure
     given = {
-        f"decoding.{name}": value
+        name: value
         for name, value in request.decoding.items()
         if value is not None and not (has_metricx and value == METRICX)
     }
     if given and config and not isinstance(config, OpenConfig):
-        override(config, given)
+        override_decoding(config, given, searches=request.searches)
     else:
-        check_values(given)
+        check_values({f"decoding.{name}": value for name, value in given.items()})
     if config:
         choose_direction(config.data, request.direction)
 
