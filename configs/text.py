@@ -133,7 +133,7 @@ def count_devices(config: Config) -> int:
 def choose_lengths(choices: Choices, text: "TextFacts", subwords: "Subwords") -> int:
     """Chooses the longest sentence; returns the target sub-words of an epoch.
 
-    Rows are packed, so there is one batch shape, which compiles once.
+    Rows are packed, so that one or two batch shapes have to compile.
     """
     data = choices.config.data
     longer = np.maximum(subwords.src, subwords.tgt)

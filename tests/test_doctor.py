@@ -156,9 +156,8 @@ def test_versions_that_were_not_tested_are_named(
     assert command.replace(python, "python3.13") in (programs.ROOT / "README.md").read_text("utf-8")
     (tmp_path / f"{python}-oldest.txt").write_text(f"jax=={installed}\n")
     assert package_checks.find_untested_versions().value == "none"
-    monkeypatch.setattr(
-        package_checks, "CONSTRAINTS", tmp_path / "nowhere"
-    )  # as after `pip install .`
+    # As after `pip install .`.
+    monkeypatch.setattr(package_checks, "CONSTRAINTS", tmp_path / "nowhere")
     assert package_checks.find_untested_versions().value.startswith("unknown: scripts/constraints/")
 
 

@@ -276,7 +276,7 @@ def make(language, num_references):
 def test_whatever_is_kept_names_the_code_of_all_plugins(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool
 ) -> None:
-    """Of a plugin that no config names: a score is not used again, nor a shard continued."""
+    """No config names the plugin: its score is not used again, nor a shard continued."""
     name = "named" if is_named else "imported"
     file = tmp_path / f"{name}.py"
     file.write_text(PLUGIN)

@@ -142,7 +142,7 @@ def test_a_sentence_without_a_translation_stays_last_and_has_no_nan(
 def test_an_empty_translation_has_nothing_to_mask_and_stays_last(
     masked: TextScorer, tmp_path: Path, penalty: str, share: float
 ) -> None:
-    """Of others the score is the sum of log P of each sub-word over the penalty of their number."""
+    """Others score the sum of log P of each sub-word over the penalty of their number."""
     masked.penalty = LengthPenalty(penalty, 1.0)
     old = {"": -9.0, "Hunde klettern.": -1.0, "Zwei Hunde": -2.0}
     (tmp_path / "src").write_text("Dogs climb.\n")

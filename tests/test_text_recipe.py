@@ -160,7 +160,7 @@ def test_minutes_are_those_of_the_model_that_is_trained(
 
 
 def test_equal_depths_take_equal_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the size or flags gave them, and whether the size had to be chosen by the minutes."""
+    """They may come from the size or from flags, and the minutes may choose the size."""
     write_text(tmp_path)
     monkeypatch.setattr(text, "measure_speed", lambda: (1e11, 0.0))
     recipe, weights = "minutes=30", (3000.0,)

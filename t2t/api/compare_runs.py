@@ -149,7 +149,7 @@ def _check_choice(operands: Sequence[str], split: str, evaluation: str, checkpoi
 def _open_measure(systems: Sequence[System], name: str | None) -> tuple[Measure, list[str]]:
     """Returns the measure by which all systems can be compared; None: `choose_measure`.
 
-    Also returns why it is another one than usual.
+    Also returns a note if the text calls for another measure than usual.
     """
     paths = [each.path.absolute() for system in systems for each in system.evaluations]
     if repeated := [path for path in paths if paths.count(path) > 1]:

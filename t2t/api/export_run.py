@@ -62,7 +62,7 @@ def export(
 
 
 def _describe_tags(data: DataConfig) -> str:
-    """Describes what the user of CTranslate2 gives it with the texts of a direction."""
+    """Says which tags the user of CTranslate2 adds to the texts of a direction."""
     src, *tgt = find_tag(data).split()
     text = f"CTranslate2 knows no tags: for {data.directions[0]} begin the tokens of each source "
     text += f"with {src!r}"

@@ -172,8 +172,6 @@ class MaskFiller(GapFiller):
         self, params: Params, sentences: Sequence[str], n_best: int, **options: Any
     ) -> list[list[Translation]]:
         """As in `GapFiller`; a score is the sum of the masks' log P."""
-        if n_best < 1:
-            raise ConfigError(f"n_best={n_best} must be positive")
         pieces = [own for [own] in self._cut_all(sentences, None, options.get("first", 0))]
         self._count_unknown(sentences, None)
         rows = [piece.ids for piece in pieces]

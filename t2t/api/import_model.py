@@ -27,7 +27,7 @@ from t2t.interop.foreign_search import (
     list_unknown,
     read_search,
 )
-from t2t.interop.hugging_face_folder import find_folder, hash_file, open_tensors, read_json
+from t2t.interop.hugging_face_folder import find_folder, open_tensors, read_json
 from t2t.interop.requests import ImportRequest
 from t2t.interop.t5_family import METRICX_ARCHITECTURES
 from t2t.interop.verify_import import check_installed, compare_with_original
@@ -35,7 +35,7 @@ from t2t.ops.flops import count_parameters
 from t2t.runtime.mesh import make_mesh
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors
-from t2t.storage.paths import check_new_run_path
+from t2t.storage.paths import check_new_run_path, hash_file
 from t2t.training.checkpoint import write_run
 from t2t.training.provenance import (
     IMPORTED,

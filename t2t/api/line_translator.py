@@ -56,8 +56,6 @@ class LineTranslator:
         search = model.config.decoding
         if n_best > 1 and search.mbr != "none":
             raise ConfigError(f"--mbr={search.mbr} chooses one; leave out --n_best")
-        if n_best < 1:
-            raise ConfigError(f"--n_best={n_best} must be positive")
         has_search = model.config.data.objective != "masked_lm"
         if has_search and search.strategy == "beam" and n_best > search.beam_size:
             raise ConfigError(

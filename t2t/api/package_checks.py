@@ -1,12 +1,13 @@
 """The checks of `t2t.doctor` of packages: their versions, and whether they can be imported.
 
-Nothing here imports any of them but to see whether it can be.
+Only the check of imports imports any of them.
 """
 
 import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
+import itertools
 import platform
 import re
 import sys
@@ -73,9 +74,14 @@ def list_requirements() -> list[str]:
     """Lists the packages that t2t requires, each with its range, such as "jax>=0.10.2,<0.12"."""
     file = PACKAGE.parent / "requirements.txt"
     if not file.is_file():  # installed without the checkout
-        lines = importlib.metadata.requires("t2t") or []
-        return [line for line in lines if not re.search(r";.*\bextra\b", line)]
+        return _list_required("t2t")
     return [line for line in file.read_text("utf-8").splitlines() if re.match(r"\w", line)]
+
+
+def _list_required(name: str) -> list[str]:
+    """Lists the packages that an installed one requires without its extras, with their ranges."""
+    required = importlib.metadata.requires(name) or []
+    return [each for each in required if not re.search(r";.*\bextra\b", each)]
 
 
 def find_unfit_versions() -> Finding:
@@ -83,7 +89,7 @@ def find_unfit_versions() -> Finding:
     problems = []
     for line in list_requirements():
         requirement = line.partition("#")[0].strip()
-        name = re.split(r"[^\w.-]", requirement)[0]
+        name = _find_name(requirement)
         found, bounds = _find_version(name), re.findall(r"([<>]=?)([\d.]+)", requirement)
         if not found:
             problems.append(f"{name} is not installed")
@@ -97,8 +103,7 @@ def _fits(version: str, sign: str, bound: str) -> bool:
     """Returns whether a version is on the right side of a bound of its range."""
     numbers = [*map(int, re.findall(r"\d+", re.split("[a-z+]", version)[0]))]
     limit = [*map(int, bound.split("."))]
-    width = max(len(numbers), len(limit))
-    own, other = (each + [0] * (width - len(each)) for each in (numbers, limit))
+    own, other = zip(*itertools.zip_longest(numbers, limit, fillvalue=0), strict=True)
     return {"<": own < other, "<=": own <= other, ">": own > other, ">=": own >= other}[sign]
 
 
@@ -132,9 +137,14 @@ def _exists(module: str) -> bool:
     return False
 
 
+def _find_name(requirement: str) -> str:
+    """Returns the name of a package, without the extras, range and comment behind it."""
+    return re.split(r"[^\w.-]", requirement)[0]
+
+
 def _normalize(requirement: str) -> str:
-    """Returns the name of a package in one spelling, without what follows it."""
-    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
+    """Returns the name of a package in one spelling."""
+    return re.sub(r"[-_.]+", "-", _find_name(requirement)).lower()
 
 
 def find_untested_versions() -> Finding:
@@ -171,6 +181,5 @@ def find_packages() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             if name not in found:
                 found[name] = importlib.metadata.version(name)
-                required = importlib.metadata.requires(name) or ()
-                left += [each for each in required if not re.search(r";.*\bextra\b", each)]
+                left += _list_required(name)
     return found

@@ -6,12 +6,14 @@ They may be in a list, a column, an array or anything else with an order, such a
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from t2t.config.fields import shorten, show
 from t2t.config.plain_values import is_ordered, list_columns, simplify
 from t2t.data.corpus import DataError
 
 _TEXTS = "a list of strings"
 _PAIRS = "a list of pairs (source, target)"
 _ROWS = "rows of ids, such as those of run.encode"
+_WIDTH = 60  # characters shown of a value
 
 
 def read_text(name: str, text: Any) -> str:
@@ -102,9 +104,5 @@ def _describe(value: Any) -> str:
     """The type of a value and its beginning or its columns, for an error message."""
     columns, kind = list_columns(value), type(value).__name__
     if columns is not None and not isinstance(value, Mapping):
-        return f"{kind} with the columns {_shorten(', '.join(map(str, columns)))}"
-    return f"{kind} {_shorten(' '.join(repr(value).split()))}"
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
+        return f"{kind} with the columns {shorten(', '.join(map(str, columns)), _WIDTH)}"
+    return f"{kind} {show(value, _WIDTH)}"

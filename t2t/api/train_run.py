@@ -296,8 +296,9 @@ def plan_batches(
     """
     stages = list_stages(config.data, corpora)
     objective = make_objective(config.data, vocabulary.tgt)
-    starts, equal = read_ledger(workdir) if start else [], (config.data.packed_length,) * 2
-    row_lengths = RowLengths(*starts[-1].get("row_lengths", equal)) if starts else None
+    row_lengths, length = None, config.data.packed_length
+    if start and length and (starts := read_ledger(workdir)):
+        row_lengths = RowLengths(*starts[-1].get("row_lengths", (length, length)))
 
     def make(tokenized: Sequence[TokenizedCorpus], stage: Stage) -> Loader:
         nonlocal row_lengths  # the first stage or epoch decides for all

@@ -306,11 +306,11 @@ class DataConfig(Fields):
     # sides that subword_sampling segments anew
     sampled_sides: Annotated[str, Literal["both", "src", "tgt"]] = "both"
     # batch shapes (rows, source length, target length), each compiled once: at most this many.
-    # Packed rows have one, or two if the shorter side is too short for some pairs; with 1 it is as
-    # long as they need
+    # Packed rows have one, and a second one for pairs that are too long for its shorter side; with
+    # 1 that side is as long as they need
     num_shapes: PositiveInt = 12
-    # source and target lengths of batch shapes are multiples of this, and at least of 8 in packed
-    # rows, but for packed_length itself
+    # source and target lengths of batch shapes are multiples of this, or in packed rows of 8 if
+    # that is more; packed_length stays as it is
     length_multiple: PositiveInt = 1
     # rows of a batch are a multiple of this; unless it is a multiple of mesh.data x mesh.fsdp x
     # training.accumulation_steps, empty rows are added to batches
@@ -581,10 +581,14 @@ def describe_unknown_field(name: str, known: Collection[str] = ()) -> str:
     return f"no such field; perhaps {', '.join(close)}"
 
 
-def show(value: object) -> str:
+def show(value: object, width: int = 100) -> str:
     """The beginning of a value, in one line, for an error message."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 100 else f"{text[:97]}..."
+    return shorten(" ".join(repr(value).split()), width)
+
+
+def shorten(text: str, width: int) -> str:
+    """The beginning of a text, with dots if something is left out."""
+    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def explain_attribute(error: AttributeError) -> ConfigError | None:

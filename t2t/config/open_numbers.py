@@ -32,7 +32,7 @@ OPEN_NAME = _OpenName("open")
 
 # Fields that a vocabulary belongs to: how many sentinels it has depends on the length.
 _OF_VOCABULARY = ("tokenizer.", "data.max_length")
-# Fields for which the start of a run may fill in what their values stand for.
+# Fields whose value the start of a run may replace by what it stands for.
 _FILLED = ("model.dtype", "tokenizer.sentinels", "training.init_from")
 
 _log = logging.getLogger(__name__)
@@ -182,8 +182,8 @@ def _fill_open_values(
 def _take_values(choices: Choices, workdir: Path) -> None:
     """Fills in the values of a run that has begun.
 
-    Without a checkpoint another value of the other fields may call for other choices: then only
-    those are taken that belong to the vocabulary.
+    Without a checkpoint, and with new values of other fields, only those of the vocabulary are
+    taken: the rest is chosen anew.
     """
     config, path = choices.config, workdir / "config.json"
     saved = load_config(path)

@@ -27,7 +27,6 @@ def define_request(
         required = flag.default is dataclasses.MISSING
         default = None if required or flag.default in ("", ()) else flag.default
         types = [flag.kind.plain, *typing.get_args(flag.kind.plain)]  # such as int | None, int
-        several = any(typing.get_origin(each) is tuple for each in types)
         text = texts.get(flag.name, "")
         if flag.name == "config" and known is flags.FLAGS:
             try:
@@ -38,7 +37,7 @@ def define_request(
                 define_config(required)
         elif flag.is_repeated:
             flags.DEFINE_multi_string(flag.name, default, text, **own)
-        elif several:
+        elif flag.is_joined:
             values = None if default is None else [*default]
             flags.DEFINE_list(flag.name, values, text, required=required, **own)
         elif flag.kind.names and not flag.kind.takes_registered:

@@ -48,6 +48,12 @@ class Flag(NamedTuple):
     kind: FieldType = FieldType(str)
     default: Any = None  # dataclasses.MISSING: it must be given
 
+    @property
+    def is_joined(self) -> bool:
+        """True if the flag is a list with commas."""
+        kinds = self.kind.plain, *typing.get_args(self.kind.plain)  # such as a list, or None
+        return not self.is_repeated and any(typing.get_origin(each) is tuple for each in kinds)
+
 
 RUN = "a run directory"
 RunPath = Annotated[Path, RUN]

@@ -275,7 +275,7 @@ def check_call(
 
 
 def list_teachers(name: str, loss: object) -> tuple[str, ...]:
-    """Returns the runs that a registered loss names; raises ConfigError if it names none so."""
+    """Returns the runs in `teachers` of a registered loss; ConfigError: it has another type."""
     found = getattr(loss, "teachers", ())
     if isinstance(found, tuple | list) and all(isinstance(x, str | os.PathLike) for x in found):
         return tuple(map(os.fspath, found))

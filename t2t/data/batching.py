@@ -73,24 +73,24 @@ class BatchPlan:
     batches of an epoch have empty rows. Then the batches are shuffled.
     """
 
-    row_lengths: RowLengths | None = None  # of packed rows
-
     def __init__(
         self,
         corpora: Sequence[CorpusLengths],
         data: DataConfig,
         seed: int,
         weights: Sequence[float] = (),
+        row_lengths: RowLengths | None = None,
     ):
         """Chooses the shapes and plans the first epoch.
 
         Pairs are numbered consecutively over all corpora. `weights` say how often an epoch uses
         each pair of each corpus; by default once. They have no influence on the shapes.
+        `row_lengths` are those of packed rows; by default they follow from the text.
 
         Raises:
             DataError: as `count_uses`.
         """
-        self.seed = seed
+        self.seed, self.row_lengths = seed, row_lengths
         self.src_lengths, self.tgt_lengths = (  # of one corpus without a copy, to save memory
             side[0] if len(side) == 1 else np.concatenate(side)
             for side in zip(*corpora, strict=True)

@@ -72,10 +72,10 @@ def check_paths(data: DataConfig) -> list[Direction]:
 
 
 def check_sources(data: DataConfig) -> None:
-    """Checks that sources are known and translate between the config's languages; opens none.
+    """Checks the names of sources, and that they have the config's languages; opens none.
 
     Raises:
-        ConfigError, DataError: one is not, or does not.
+        ConfigError, DataError: a source is unknown, or has other languages.
     """
     for each in resolve(data):
         for part in each.parts:

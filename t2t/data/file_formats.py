@@ -62,17 +62,19 @@ _FORMATS = (
 )
 
 
-def describe_format(path: Path, head: bytes, *, by_name: bool = False) -> str:
+def describe_format(
+    path: Path, head: bytes, *, by_name: bool = False, takes_json: bool = False
+) -> str:
     """Says what a file is and what converts it, by the first bytes of its unpacked content.
 
-    It is "" for text, and for a value of JSON in each line. With `by_name` the suffix of the name
-    counts as well.
+    It is "" for text, and for a value of JSON in each line, or with `takes_json` any JSON. With
+    `by_name` the suffix of the name counts as well.
     """
     head = head.removeprefix(b"\xef\xbb\xbf")
     found = [each for each in _FORMATS if re.match(each.begins, head, re.IGNORECASE)]
     if by_name and not found:
         found = [each for each in _FORMATS if path.suffix.lower() in each.suffixes.split()]
-    if not found or (found[0].name == _JSON and _begins_with_value(head)):
+    if not found or (found[0].name == _JSON and (takes_json or _begins_with_value(head))):
         return ""
     return f"is {found[0].name}, no lines of text; {found[0].remedy}"
 

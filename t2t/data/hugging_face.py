@@ -237,10 +237,14 @@ def _describe_format(path: Path, suffix: str) -> str:
     """Says what a file is that has no rows; "" for one that may have them."""
     try:
         with open_text(path) as file:
-            found = describe_format(path, file.read(HEAD), by_name=suffix not in SUFFIXES)
+            return describe_format(
+                path,
+                file.read(HEAD),
+                by_name=suffix not in SUFFIXES,
+                takes_json=suffix in JSON_SUFFIXES,
+            )
     except TextError as error:
         raise DataError(str(error)) from None
-    return "" if suffix in JSON_SUFFIXES and found.startswith("is JSON") else found
 
 
 def _read_pairs(part: Part, origin: str, rows: Iterable[TableRow]) -> Iterator[tuple[str, str]]:

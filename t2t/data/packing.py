@@ -38,13 +38,9 @@ def make_plan(
     weights: Sequence[float] = (),
     row_lengths: RowLengths | None = None,
 ) -> BatchPlan:
-    """Creates a packed plan if `data.packed_length` is set, otherwise one pair per row.
-
-    `row_lengths` are those of packed rows, if they are not to follow from this text.
-    """
-    if data.packed_length:
-        return PackedBatchPlan(corpora, data, seed, weights, row_lengths)
-    return BatchPlan(corpora, data, seed, weights)
+    """Creates a packed plan if `data.packed_length` is set, otherwise one pair per row."""
+    kind = PackedBatchPlan if data.packed_length else BatchPlan
+    return kind(corpora, data, seed, weights, row_lengths)
 
 
 class PackedBatchPlan(BatchPlan):
@@ -56,22 +52,6 @@ class PackedBatchPlan(BatchPlan):
     n rows, cyclically, of a fixed random order. Where that would be less than one row, each row
     holds one pair.
     """
-
-    def __init__(
-        self,
-        corpora: Sequence[CorpusLengths],
-        data: DataConfig,
-        seed: int,
-        weights: Sequence[float] = (),
-        row_lengths: RowLengths | None = None,
-    ):
-        """As `BatchPlan`; `row_lengths` follow from the text (`choose_row_lengths`) if not given.
-
-        Raises:
-            DataError: as `count_uses`.
-        """
-        self.row_lengths = row_lengths
-        super().__init__(corpora, data, seed, weights)
 
     def _arrange(
         self,

@@ -123,7 +123,7 @@ def _make_paths(*texts: str) -> tuple[Path, ...]:
 
 
 def check_languages(part: Part, known: tuple[str, ...]) -> None:
-    """Raises `DataError` unless both languages of a part are `known`, if any are, and differ."""
+    """Raises `DataError` unless a part has two languages of `known`; if that is empty, any."""
     src, tgt = part.languages
     if known and (not {src, tgt} <= set(known) or src == tgt):
         raise DataError(

@@ -136,7 +136,7 @@ class Tokenizer:
 
     @functools.cached_property
     def is_symbols(self) -> bool:
-        """Whether each piece is a whole word."""
+        """True if each piece is a whole word."""
         return all(text.startswith(SPACE) for text, _ in self._iterate_pieces())
 
     @property

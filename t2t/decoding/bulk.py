@@ -33,7 +33,7 @@ from t2t.storage.atomic_files import (
     write_file,
 )
 from t2t.storage.open_text import TextError, check_regular, pack, unpack
-from t2t.storage.paths import find_version, make_local_path
+from t2t.storage.paths import find_version, hash_file, make_local_path
 
 _log = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ def process_files(
         KeyboardInterrupt: a signal asked to stop.
     """
     versions = {path: find_version(path) for path in inputs}
-    hashes = {path.name: _hash_file(path) for path in inputs}
+    hashes = {path.name: hash_file(path) for path in inputs}
     settings = json.loads(json.dumps({**settings, "shard_lines": shard_lines}))
     folder = next(iter(inputs.values())).parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -231,11 +231,6 @@ def _lock(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_settings(

@@ -447,5 +447,5 @@ class Translator:
 
 
 def _seed_file(seed: int, number: int) -> int:
-    """The seed of the random numbers of an input file; the first one's, a pipe's, is `seed`."""
+    """The seed of an input file's random numbers: `seed` for the first file, and for a pipe."""
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0] >> 1) if number else seed

@@ -170,11 +170,6 @@ class RunModel:
         """
         match backend:
             case "jax":
-                if compute_type:
-                    raise ConfigError(
-                        f"--compute_type={compute_type} is for --backend=ctranslate2; "
-                        "with JAX, set model.dtype instead"
-                    )
                 return Translator(
                     config or self.config, self.vocabulary, self.members, self._described,
                     self._programs,

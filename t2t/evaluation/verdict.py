@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from t2t.evaluation.measures import LEVEL, MIN_SENTENCES, TestSet, make_likelihood
+from t2t.evaluation.passport import Passport
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Judgement, SystemComparison, judge
 from t2t.evaluation.systems import System, in_words, list_changes, read_reference_losses
@@ -179,16 +180,19 @@ def list_same(systems: Sequence[System]) -> dict[str, str]:
     between their translations; it is empty if there is none.
     """
     first, *others = systems
-    return {each.name: _list_chances(first, each) for each in others if first.is_same_model(each)}
+    return {
+        each.name: _list_chances(first.passport, each.passport)
+        for each in others
+        if first.is_same_model(each)
+    }
 
 
-def _list_chances(one: System, other: System) -> str:
+def _list_chances(one: Passport, other: Passport) -> str:
     """Says what varies besides the sentences where one model translates twice."""
-    found, passports = [], (one.passport, other.passport)
-    has_other_search = passports[0].diff(passports[1], "decoding")
-    if has_other_search and any(x.decoding.get("strategy") == "sampling" for x in passports):
+    found, strategies = [], {each.decoding.get("strategy") for each in (one, other)}
+    if "sampling" in strategies and one.diff(other, "decoding"):
         found.append("the draws of the samples: another sampling_seed may give another verdict")
-    if engine := passports[0].diff(passports[1], "backend"):
+    if engine := one.diff(other, "backend"):
         found.append(f"the rounding, in which they differ by {in_words(engine)}")
     return ", nor ".join(found)
 

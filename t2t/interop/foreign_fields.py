@@ -1,6 +1,6 @@
 """Reads the fields of a JSON file of `transformers` one by one; errors name the file and the field.
 
-A field that is null has the value null, which is another one than that of a field that is missing.
+Null is a value: only a field that is missing gets a default.
 """
 
 import math

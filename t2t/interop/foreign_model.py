@@ -23,35 +23,22 @@ from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 
 MODEL_TYPES = ("marian", "m2m_100", "mbart", "t5", "mt5", "umt5")
-# What others are.
+# Other types, and why they are not imported.
 _OTHERS = {
     "bart": "its vocabulary is a BPE of bytes, which no SentencePiece model expresses",
-    **dict.fromkeys(
-        ("prophetnet", "xlm-prophetnet"), "ProphetNet predicts several sub-words at once"
-    ),
-    **dict.fromkeys(
-        ("pegasus", "pegasus_x", "bigbird_pegasus"), "Pegasus has a vocabulary of its own kind"
-    ),
-    **dict.fromkeys(("led", "longt5"), "its attention is local, for long documents"),
-    **dict.fromkeys(("switch_transformers", "nllb-moe"), "it is a mixture of experts"),
+    "prophetnet xlm-prophetnet": "ProphetNet predicts several sub-words at once",
+    "pegasus pegasus_x bigbird_pegasus": "Pegasus has a vocabulary of its own kind",
+    "led longt5": "its attention is local, for long documents",
+    "switch_transformers nllb-moe": "it is a mixture of experts",
     "fsmt": "fairseq's WMT19 models have a BPE after a tokenizer of words",
-    **dict.fromkeys(("blenderbot", "blenderbot-small", "plbart", "mvp"), "it is another BART"),
-    **dict.fromkeys(("encoder-decoder", "vision-encoder-decoder"), "it is a pair of other models"),
-    **dict.fromkeys(("t5gemma", "t5gemma2"), "its layers are those of Gemma"),
-    **dict.fromkeys(
-        ("seamless_m4t", "seamless_m4t_v2", "whisper", "speech_to_text"), "it is a model of speech"
+    "blenderbot blenderbot-small plbart mvp": "it is another BART",
+    "encoder-decoder vision-encoder-decoder": "it is a pair of other models",
+    "t5gemma t5gemma2": "its layers are those of Gemma",
+    "seamless_m4t seamless_m4t_v2 whisper speech_to_text": "it is a model of speech",
+    "gpt2 gpt_neox llama mistral gemma gemma2 gemma3 qwen2 qwen3 bloom xglm opt phi3": (
+        "it is a decoder alone"
     ),
-    **dict.fromkeys(
-        (
-            *("gpt2", "gpt_neox", "llama", "mistral", "gemma", "gemma2", "gemma3", "qwen2"),
-            *("qwen3", "bloom", "xglm", "opt", "phi3"),
-        ),
-        "it is a decoder alone",
-    ),
-    **dict.fromkeys(
-        ("bert", "distilbert", "roberta", "xlm-roberta", "deberta-v2", "electra"),
-        "it is an encoder alone",
-    ),
+    "bert distilbert roberta xlm-roberta deberta-v2 electra": "it is an encoder alone",
 }
 
 
@@ -106,7 +93,7 @@ def read_model(
     given = ForeignConfig(values, ignored)
     kind = given.get("model_type")
     if kind not in MODEL_TYPES:
-        reason = f": {_OTHERS[kind]}" if kind in _OTHERS else ""
+        reason = next((f": {why}" for names, why in _OTHERS.items() if kind in names.split()), "")
         raise SourceError(
             f"config.json: model_type={kind!r} is not supported{reason}; it can be "
             f"{', '.join(MODEL_TYPES)}"

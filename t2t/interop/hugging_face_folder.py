@@ -6,7 +6,6 @@ pickles, of which only the instructions that describe tensors are followed; any 
 
 import dataclasses
 import functools
-import hashlib
 import importlib.util
 import json
 import math
@@ -233,12 +232,6 @@ def check_pointer(path: Path) -> None:
                 f"{path} is a pointer of Git LFS, not the file itself; run git lfs pull in its "
                 "folder, or use --source=hf:OWNER/NAME"
             )
-
-
-def hash_file(path: Path) -> str:
-    """Returns the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def open_tensors(folder: Path) -> Tensors:

@@ -27,6 +27,7 @@ from t2t.data.tokenizer import (
 from t2t.interop.hugging_face_folder import SourceError, read_json
 from t2t.interop.tokenizer_json import (
     Kind,
+    Spaces,
     TokenizerFile,
     check_same_model,
     check_same_rows,
@@ -349,14 +350,13 @@ def read_t5(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
         sentinels = (f"<extra_id_{n}>" for n in reversed(range(settings.count_sentinels())))
         ids |= {name: row for row, name in enumerate(sentinels, start=len(ids))}
     added += [AddedPiece(name, ids[name]) for name in defined]
-    has_added = any(not _is_symbol(each.text) for each in added)
-    if file and file.spaces.scheme == "first" and is_generic and has_added:
+    spaces = file.spaces if file and is_generic else Spaces()
+    if spaces.scheme == "first" and not all(_is_symbol(each.text) for each in added):
         raise SourceError(
             f"{saved}: pre_tokenizer has Metaspace with prepend_scheme='first', which "
             "SentencePiece does not do after an added token; use this model in transformers"
         )
-    keeps_space = bool(file and is_generic and file.spaces.keeps_space)
-    if file and keeps_space and file.spaces.strips:
+    if spaces.keeps_space and spaces.strips:
         added = [each if each.normalized else each._replace(lstrip=True) for each in added]
     start = "<pad>" if "<pad>" in ids else "<s>"
     spare = {*range(vocab_size)} - {*ids.values(), *(each.id for each in added)}
@@ -364,7 +364,7 @@ def read_t5(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
     names = _Names(ids, (max(spare, default=NO_ROW), bos, eos, unk), added=added)
     several = 0.0 if any(map(_MADLAD_CODE.fullmatch, ids)) else None
     return names.make(
-        {path: model}, path, vocab_size, several, keeps_space=keeps_space, has_tasks=True
+        {path: model}, path, vocab_size, several, keeps_space=spaces.keeps_space, has_tasks=True
     )
 
 

@@ -75,9 +75,9 @@ _PARTS = """
 class Spaces(NamedTuple):
     """The places where a `tokenizer.json` has a space, or none, besides those between words."""
 
-    scheme: str  # "first": only the first word of a text begins with one
-    keeps_space: bool  # one before an added token is a piece ...
-    strips: bool  # ... unless the token is searched for in raw text
+    scheme: str = "always"  # "first": only the first word of a text begins with one
+    keeps_space: bool = False  # one before an added token is a piece ...
+    strips: bool = False  # ... unless the token is searched for in raw text
 
 
 class TokenizerFile(NamedTuple):

@@ -243,16 +243,7 @@ class TokenizerSettings(ForeignFields):
     def _list_added(self, special: list[str]) -> Iterator[tuple[str, Any]]:
         """Yields the entries of added tokens as tokenizer.json writes them, with their files."""
         for text, row in self._older.items():
-            is_special = text in special
-            yield (
-                _ADDED,
-                {
-                    "id": row,
-                    "content": text,
-                    "special": is_special,
-                    "normalized": not is_special,
-                },
-            )
+            yield _ADDED, {"id": row, "content": text, "special": text in special}
         decoder = self._values.get("added_tokens_decoder") or {}
         if not isinstance(decoder, dict):
             raise _damaged(self.folder / _SETTINGS, decoder)

@@ -12,7 +12,13 @@ from typing import Any
 
 from t2t.config.field_types import INPUT
 from t2t.config.fields import FIELD_TYPES, Config, ConfigError, describe_unknown_field, show
-from t2t.config.files import check_type, complete_options, override, read_saved_config
+from t2t.config.files import (
+    check_type,
+    complete_options,
+    override,
+    override_decoding,
+    read_saved_config,
+)
 from t2t.config.flags import parse_override
 from t2t.config.languages import fill_languages, normalize_language
 from t2t.config.measure_names import MEASURE_FIELD, METRICX, list_measures
@@ -20,7 +26,7 @@ from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.objective_rules import is_text_alone
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.request_flags import parse_request
-from t2t.config.requests import RUN, Plugins, Request
+from t2t.config.requests import RUN, Flag, Plugins, Request
 from t2t.config.rules import check_fields
 from t2t.config.variants import CHOICES, choices, find_options, import_plugins
 from t2t.data.corpus_sources import check_sources, list_splits
@@ -138,11 +144,7 @@ def _override(recipe: Config, given: Mapping[str, Any]) -> Config:
     if not isinstance(recipe, OpenConfig):
         return override(recipe, given)
     check_values(given)  # the rules between fields hold when its numbers are known
-    config = complete_options(dataclasses.replace(recipe, plugins=given.get("plugins", ())))
-    for name, value in given.items():
-        *outer, field = name.split(".")
-        setattr(functools.reduce(_find_part, outer, config), field, value)
-    return config
+    return _set_fields(recipe, given)
 
 
 def _find_part(whole: Any, name: str) -> Any:
@@ -152,7 +154,12 @@ def _find_part(whole: Any, name: str) -> Any:
 
 def check_values(values: Mapping[str, Any]) -> None:
     """Checks fields of a config, each by itself."""
-    config = complete_options(dataclasses.replace(Config(), plugins=values.get("plugins", ())))
+    check_fields(_set_fields(Config(), values))
+
+
+def _set_fields(config: Config, values: Mapping[str, Any]) -> Config:
+    """Returns a config with other values of fields, of which only the types are checked."""
+    config = complete_options(dataclasses.replace(config, plugins=values.get("plugins", ())))
     for name, value in values.items():
         *outer, field = name.split(".")
         try:
@@ -162,7 +169,7 @@ def check_values(values: Mapping[str, Any]) -> None:
             raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name)}") from None
         hint = FIELD_TYPES.get(name)
         setattr(part, field, check_type(name, value, hint) if hint else value)
-    check_fields(config)
+    return config
 
 
 def check_runs(
@@ -180,7 +187,7 @@ def check_runs(
             _check_checkpoint(pipeline, runs.get(path), which, configs)
     known = find_flags(step.program)
     for name, text in list_texts(pipeline.resolve(step)):
-        notes = known[name].kind.notes if name in known else ()
+        notes = known.get(name, Flag()).kind.notes
         if name.startswith("config.plugin.") or {INPUT, RUN} & {*notes}:
             run, colon, which = text.rpartition(":")
             if colon and Path(run) in runs:  # RUN:CHECKPOINT
@@ -220,14 +227,14 @@ def check_search(request: ModelRequest, config: Config | None) -> None:
     """Checks fields of the search that a step sets, and the direction."""
     has_metricx = getattr(request, "metricx", None) is not None  # which registers the measure
     given = {
-        f"decoding.{name}": value
+        name: value
         for name, value in request.decoding.items()
         if value is not None and not (has_metricx and value == METRICX)
     }
     if given and config and not isinstance(config, OpenConfig):
-        override(config, given)
+        override_decoding(config, given, searches=request.searches)
     else:
-        check_values(given)
+        check_values({f"decoding.{name}": value for name, value in given.items()})
     if config:
         choose_direction(config.data, request.direction)
 

@@ -1,7 +1,7 @@
-"""What a step depends on from outside: files, folders and runs that it names, and the user's code.
+"""The inputs of a step from outside: files, folders and runs that it names, and the user's code.
 
-What a flag or a field of the config names is known by its type. Any other text that is the path of
-a file or folder counts, too, such as an option of a plugin.
+The type of a flag, or of a field of the config, says what it names. Any other text that is the path
+of a file or folder counts, too, such as an option of a plugin.
 """
 
 import hashlib
@@ -14,16 +14,16 @@ from t2t.config.field_types import INPUT, LOCAL, WRITTEN
 from t2t.config.fields import Config, ConfigError, DataConfig, flatten
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.recipes import RECIPES, find_recipe, load_recipe
-from t2t.config.requests import RUN
+from t2t.config.requests import RUN, Flag
 from t2t.config.variants import find_options, import_plugins, list_options
 from t2t.data.directions import list_directions
 from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, find_flags, find_paths, list_texts
 from t2t.storage.file_facts import recall, remember
-from t2t.storage.paths import find_version
+from t2t.storage.paths import find_version, hash_file
 from t2t.training.own_sources import hash_sources, read_imports, read_sources
 
 _FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
-# Of a run that is an input: what changes when it is used, and not by training.
+# Files of a run that change when it is used, and not by training.
 _OTHERS = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl", "stop.json")
 
 
@@ -56,8 +56,8 @@ def hash_inputs(
 ) -> dict[str, str]:
     """Returns the SHA-256 of each input of a step, by "flag=path".
 
-    `old` are those of its record, which count for what cannot be read now: the inputs that a recipe
-    names whose runs are not there, and plugins.
+    `old` are those of its record. They stand for what cannot be read now: plugins that are missing,
+    and the inputs of a recipe that is asked for runs which are not there.
 
     Raises:
         ConfigError: there is no such file or folder.
@@ -92,9 +92,9 @@ def _list_plugins(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _hash_recipe(step: Step, recipe: Config | None) -> dict[str, str]:
-    """The hash of a recipe's source, as far as its values are not known, and of what it imports.
+    """Hashes the own modules that a recipe imports, and its source if not all values are known.
 
-    They are not if it is asked for a run of the pipeline, or chooses some when its text is there.
+    Values are unknown if it is asked for a run of the pipeline, or chooses numbers for its text.
     """
     flag = str(step.flags.get("config", ""))
     path = Path(find_recipe(flag).partition(":")[0])
@@ -118,17 +118,15 @@ def list_inputs(
     """
     known, texts = find_flags(step.program), [*list_texts(fields)]
     directions = tuple(text for name, text in texts if name == "config.data.directions")
+    by_tfds = "tfds" in str(fields.get("config.data.source"))
     outputs = [pipeline.find_folder(name) for name in step.needs]  # which a recipe may name
     for name, text in texts:
-        notes = known[name].kind.notes if name in known else ()
-        by_tfds = name == "config.data.directory" and "tfds" in str(
-            fields.get("config.data.source")
-        )
-        if WRITTEN in notes or by_tfds:
+        notes = known.get(name, Flag()).kind.notes
+        if WRITTEN in notes or (by_tfds and name == "config.data.directory"):
             continue
         required = INPUT in notes or RUN in notes
         may_be = required or LOCAL in notes or name.startswith("config.plugin.") or "/" in text
-        # Of a recipe what it is asked for.
+        # A recipe is asked for what stands behind its colon.
         path_text = text.partition(":")[2] if name == "config" else text
         for each in _fill_languages(path_text, directions) if may_be else ():
             for path in _find_inputs(each):
@@ -194,9 +192,7 @@ def _hash_file(path: Path, workdir: Path) -> str:
     real, facts = path.resolve(), workdir / _FACTS  # a link may lead elsewhere by now
     if known := recall(facts, real):
         return str(known["sha256"])
-    version = find_version(real)
-    with real.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    version, digest = find_version(real), hash_file(real)
     if workdir.exists():
         remember(facts, real, {"sha256": digest}, version)
     return digest

@@ -94,12 +94,6 @@ def find_flags(program: str) -> dict[str, Flag]:
     return {f"config.{name}": Flag(kind=kind) for name, kind in FIELD_TYPES.items()} | own
 
 
-def _is_joined(flag: Flag) -> bool:
-    """Returns whether a flag is a list with commas."""
-    kinds = flag.kind.plain, *typing.get_args(flag.kind.plain)  # such as a list, or None
-    return not flag.is_repeated and any(typing.get_origin(each) is tuple for each in kinds)
-
-
 def find_paths(text: str) -> list[Path]:
     """The files and folders of a path, which may be a pattern; none if there is no such path."""
     if not text:
@@ -207,7 +201,7 @@ class Pipeline:
                 text = str(value)
                 if several and given and name.startswith("config."):
                     text = repr(value)  # the config reads each value of a tuple as Python
-                elif "," in text and name in known and _is_joined(known[name]):
+                elif "," in text and known.get(name, Flag()).is_joined:
                     # The name of a file is one value of a list, which commas would take apart.
                     text = '"{}"'.format(text.replace('"', '""')) if find_paths(text) else text
                 yield name, text

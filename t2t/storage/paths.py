@@ -7,6 +7,7 @@ these matter, the functions of this folder do the same by other means. Only this
 of the two a path is.
 """
 
+import hashlib
 import importlib.util
 import logging
 import os
@@ -168,6 +169,12 @@ def find_version(path: Path) -> str:
         return str(find_client().info(str(path))["generation"])
     status = path.stat()
     return f"{status.st_size} bytes, {status.st_mtime_ns} ns"
+
+
+def hash_file(path: Path) -> str:
+    """Returns the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe_error(error: BaseException) -> str:

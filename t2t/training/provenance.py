@@ -84,8 +84,8 @@ def record_start(
 
     `step` is that of the checkpoint that training continues from, or 0, and `initial` is the origin
     of the parameters, if they are of another run; later starts repeat it. `teachers` are the models
-    that the loss reads, each with the "sha256" of its parameters. `plan` says what else is to be
-    known of the batches.
+    that the loss reads, each with the "sha256" of its parameters. `plan` has
+    further facts about the batches.
 
     Raises:
         RunError: the run directory cannot be written, or the teachers are not those of the start

@@ -60,7 +60,7 @@ def test_diagonal_of_cross_attention_runs_from_corner_to_corner() -> None:
 
 
 def test_vowel_sign_alone_is_no_separator() -> None:
-    """Of text that BPE cut into consonants and signs; a danda ends a sentence."""
+    """BPE cuts consonants and signs apart; a danda ends a sentence."""
     tokenizer = create_autospec(Tokenizer, instance=True)
     tokenizer.is_control.side_effect = lambda token: token == 0
     tokenizer.pieces.return_value = ["<s>", "▁क", "ि", "।", "3"]

@@ -18,7 +18,7 @@ from t2t.data.preparation import fill_tokenizer, make_vocabulary
 from t2t.data.tokenizer import Vocabulary
 from t2t.interop.hugging_face_export import plan_export
 from t2t.interop.hugging_face_export import write_model as write_model_of_transformers
-from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json
+from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json, write_json
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.tokenizer_json import NAME
 from t2t.storage.atomic_files import write_file
@@ -229,10 +229,6 @@ def test_files_that_begin_or_end_outputs_otherwise_are_refused(
     for name in ("eos_token_id", "decoder_start_token_id"):
         write_json(source / "generation_config.json", {name: 7})
         refuse(source, tmp_path, rf"generation_config\.json and config\.json disagree: {name} is 7")
-
-
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    path.write_text(json.dumps(values), "utf-8")
 
 
 def test_sources_of_small100_begin_with_the_tag_of_the_target(tmp_path: Path) -> None:

@@ -146,7 +146,6 @@ def test_what_an_engine_lacks_is_refused(
     tagged.tgt.tag_ids = (5,)
     with pytest.raises(ConfigError, match=r"direction_tags='both' .* needs --backend=jax"):
         make_translator("ctranslate2", None, make_config(), tagged)
-    refuse("jax", "int8", "--compute_type=int8 is for --backend=ctranslate2")
     refuse("torch", None, "--backend='torch' is unknown; use jax or ctranslate2")
     with monkeypatch.context() as patch:
         patch.setattr(jax, "process_count", lambda: 2)

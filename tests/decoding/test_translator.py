@@ -203,20 +203,6 @@ def test_outputs_at_the_limit_and_without_finite_scores_are_counted(
     assert "1 of 2 lines have an output that may be incomplete" in caplog.text
 
 
-def test_lists_of_joined_pieces_are_sorted_by_the_score_of_the_whole(
-    vocabulary: Vocabulary, params: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The penalty of the summed length may change the order of the pieces' ranks."""
-    ranked = [[(-1.0, 1), (-2.0, 6)], [(-8.0, 6), (-8.1, 7)]]
-    pieces = [[Translation(str(n), 0.0, p, n) for p, n in piece] for piece in ranked]
-    translator = Translator(make_config(alpha=2.0), vocabulary)
-    monkeypatch.setattr(translator, "_search_all", lambda *_: [pieces])
-    [found] = translator.translate_n_best(params, ["Dogs run."], 3)
-    assert [x.text for x in found] == ["6 7", "6 6", "1 7"]
-    scores = [x.log_prob / ((5 + x.length) / 6) ** 2 for x in found]
-    assert [x.score for x in found] == pytest.approx(scores)
-
-
 def test_long_batches_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("t2t.data.batch._FULL_BATCH_LENGTH", 16)
     batches = list(group_by_length([3, 9, 40, 16, 50, 20], 1024, 4))

@@ -14,7 +14,7 @@ from t2t.data.batch import EOS_ID, UNK_ID
 from t2t.data.corpus import DataError
 from t2t.data.subword_sampling import sample_vocabulary
 from t2t.data.tokenizer import Vocabulary, VocabularyError
-from t2t.interop.hugging_face_folder import SourceError
+from t2t.interop.hugging_face_folder import SourceError, write_json
 from t2t.interop.hugging_face_vocabulary import (
     NO_ROW,
     ImportedVocabulary,
@@ -435,10 +435,6 @@ def test_bytes_of_a_bpe_are_spelled(tmp_path: Path) -> None:
     assert rows.row[ids[-4:]].tolist() == [*(size + n for n in "\u732b".encode()), 2]
 
 
-def write_json(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(values), "utf-8")
-
-
 def test_files_that_disagree_are_refused_by_both_names(tmp_path: Path) -> None:
     size = write_t5_json(tmp_path)
 
@@ -460,14 +456,14 @@ def test_files_that_disagree_are_refused_by_both_names(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     refuse("disagree: they have other rules of normalisation")
     path.unlink()
-    write_json(tmp_path / "added_tokens.json", **{"<name>": size})
+    write_json(tmp_path / "added_tokens.json", {"<name>": size})
     write_settings(tmp_path, added_tokens_decoder={str(size + 1): {"content": "<name>"}})
     refuse(rf"tokenizer_config\.json and added_tokens\.json disagree: '<name>' is {size + 1} and")
     (tmp_path / "added_tokens.json").unlink()
     write_settings(tmp_path, added_tokens_decoder={"1": {"content": model.pieces[9].piece}})
     refuse(r"tokenizer_config\.json: '.*' has the id 1, but 9 in the vocabulary")
     write_settings(tmp_path, added_tokens_decoder={}, pad_token="<pad>")
-    write_json(tmp_path / "special_tokens_map.json", pad_token={"content": "<s>"})
+    write_json(tmp_path / "special_tokens_map.json", {"pad_token": {"content": "<s>"}})
     refuse(r"special_tokens_map\.json and tokenizer_config\.json disagree: pad_token is '<s>' and")
     write_settings(tmp_path, tokenizer_class="T5TokenizerFast")
     settings = TokenizerSettings(tmp_path, {"tokenizer_class": "MBartTokenizer"})
@@ -500,7 +496,7 @@ def test_damaged_tokenizer_json_is_named(tmp_path: Path, parts: dict[str, Any]) 
     path = tmp_path / "tokenizer.json"
     if normalizers := parts.get("normalizer"):
         parts = {"normalizer": {"type": "Sequence", "normalizers": normalizers}}
-    write_json(path, **json.loads(path.read_text("utf-8")) | parts)
+    write_json(path, json.loads(path.read_text("utf-8")) | parts)
     with pytest.raises(SourceError, match=r"tokenizer\.json.* is damaged"):
         read_t5(tmp_path, size + 100)
 
@@ -509,9 +505,10 @@ def test_tokenizer_json_beside_an_m2m100_must_have_its_ids(tmp_path: Path) -> No
     size = write_m2m100_vocabulary(tmp_path)
     rows = json.loads((tmp_path / "vocab.json").read_text("utf-8"))
     path = tmp_path / "tokenizer.json"
-    write_json(path, model={"vocab": rows}, added_tokens=[{"id": len(rows), "content": "__af__"}])
+    added = [{"id": len(rows), "content": "__af__"}]
+    write_json(path, {"model": {"vocab": rows}, "added_tokens": added})
     assert len(read_m2m100(tmp_path, size).languages) == 100
-    write_json(path, model={"vocab": rows | {[*rows][9]: 1}})
+    write_json(path, {"model": {"vocab": rows | {[*rows][9]: 1}}})
     with pytest.raises(
         SourceError, match=r"vocab\.json and tokenizer\.json disagree: '.*' is 9 and 1"
     ):

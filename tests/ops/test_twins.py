@@ -436,7 +436,7 @@ def compare(found: Any, wanted: Any, near: float) -> None:
 
 @pytest.mark.parametrize("name", MANY)
 def test_errors_of_bfloat16_do_not_add_up_over_blocks(name: str, case: Case) -> None:
-    """Of a single block or chunk they are 0.5%."""
+    """They are 0.5% for a single block or chunk."""
     arrays = [each.astype(BFLOAT16) for each in draw(case, "bfloat16")]
     wide = [each.astype(jnp.float32) for each in arrays]
     names = MANY[name].arrays.values()
@@ -454,7 +454,7 @@ def test_errors_of_bfloat16_do_not_add_up_over_blocks(name: str, case: Case) -> 
 def test_likelihoods_of_large_logits_are_at_most_1(
     name: str, platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of targets with a logit of 64, and of others, whose logits bfloat16 rounds by up to 0.25."""
+    """Half of the targets have a logit of 64; bfloat16 rounds such logits by up to 0.25."""
     monkeypatch.setattr(chunked_loss, "platform", lambda: platform)
     random, count = np.random.default_rng(0), 64
     rows = random.standard_normal((1000, 32)) / 32**0.5

@@ -435,6 +435,10 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "beam": (use("translate", input="{a}/x", beam_size=0), "b: decoding.beam_size=0 must be pos"),
     "alpha": (use("evaluate", alpha=float("nan")), "b: decoding.alpha=nan must not be negative"),
     "search": (use("evaluate", beam_size=1, mbr="chrf"), "b: decoding.mbr='chrf' chooses among"),
+    "search_without_effect": (
+        use("evaluate", strategy="sampling", beam_size=4),
+        "b: decoding.beam_size=4 is not used by decoding.strategy='sampling'; leave it out",
+    ),
     "search_of_import": (
         [Step("a", "import_model", {"source": "hf:x/y"}),
          Step("b", "translate", {"workdir": "{a}", "input": "{a}/x", "checkpoint": "last",
