@@ -205,14 +205,22 @@ def _check_checkpoint(
     if isinstance(config, OpenConfig) and not which.startswith("ema"):
         config = None  # its numbers are chosen when its text is there
     check_checkpoint(which, config)
+    number = which.removeprefix("ema:")
     # In a run that has begun an interruption may have written it.
-    if not config or not which.isdecimal() or (name and pipeline.find_output(name).exists()):
+    if not config or not number.isdecimal() or (name and pipeline.find_output(name).exists()):
         return
-    step, rules = int(which), config.checkpoints
-    if not (0 < step <= config.training.steps and is_regular(step, config)):
+    step, last, rules = int(number), config.training.steps, config.checkpoints
+    if not (0 < step <= last and is_regular(step, config)):
         raise ConfigError(
             f"checkpoint {which!r} is of a step without one: checkpoints.every={rules.every}, "
-            f"training.steps={config.training.steps}"
+            f"training.steps={last}"
+        )
+    newest = [*range(rules.every, last, rules.every), last][-rules.keep_last :]
+    if step not in newest and not (rules.keep_every and step % rules.keep_every == 0):
+        raise ConfigError(
+            f"checkpoint {which!r} is deleted before training ends, unless it is one of the best: "
+            f"checkpoints.keep_last={rules.keep_last} are of step {newest[0]} and later; use one "
+            "of these, or raise it"
         )
 
 

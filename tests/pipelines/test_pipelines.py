@@ -411,6 +411,7 @@ WRONG: dict[str, tuple[list[Step], str]] = {
         "b: .*position='alibi'",
     ),
     "config": ([Step("a", "train", {"config": "no.py"})], "config=no.py is no file"),
+    "no_config": ([Step("a", "train", {"config": ""})], "config= is no file; name a recipe"),
     "text_none": (use("export", quantization=None), "b: flag --quantization=None: value should"),
     "text": (use("translate", tokens=True), "b: --tokens: no such field"),
     "checkpoint": (use("export", checkpoint="emaa"), "b: checkpoint 'emaa' is unknown; use last"),
@@ -418,6 +419,12 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "ema": (use("evaluate", checkpoint="last,ema"), "b: checkpoint 'ema' needs training.ema"),
     "average": (use("evaluate", checkpoint="avg:9"), "b: checkpoint 'avg:9' needs as many .* 3: "),
     "unwritten": (use("evaluate", checkpoint="333"), "b: checkpoint '333' is of a step without"),
+    "deleted": (use("evaluate", checkpoint="250"), "b: checkpoint '250' is deleted .* step 500 an"),
+    "deleted_ema": (
+        [Step("a", "train", TRAIN | {"config.training.ema_decay": 0.9}),
+         Step("b", "export", {"workdir": "{a}", "checkpoint": "ema:250"})],
+        "b: checkpoint 'ema:250' is deleted .*=3 are of step 500",
+    ),
     "imported": (
         [Step("a", "import_model", {"source": "hf:x/y"}), Step("b", "export", {"workdir": "{a}"})],
         "b: checkpoint 'best': the imported model a has only last",
