@@ -16,6 +16,7 @@ from t2t.api import run_pipeline
 from t2t.config import variants
 from t2t.config.fields import ConfigError
 from t2t.decoding.bulk import Bulk
+from t2t.interop.hugging_face_folder import SourceError
 from t2t.pipeline import PipelineRequest, main
 from t2t.pipelines import checks
 from t2t.pipelines.pipeline_report import write_report
@@ -513,6 +514,11 @@ def test_a_wrong_pipeline_is_refused_in_one_line(
         ("", ["alpha=nan"], "--set=alpha=nan: the value must not be negative"),
         ("", ["languages=ende"], "--set=languages=ende: the value must be SOURCE-TARGET"),
         ("", ["seed=1"], "--set=seed=1: write NAME=VALUE; the recipe's names are text, languages"),
+        (
+            "configs/pipelines/opus_student.py",
+            ["teacher=hf:x/y", "text=x", "width=7"],
+            "--set=width=7 is odd",
+        ),
         ("no.py", [], "--recipe=no.py is no file; name one such as"),
         ("def get_steps(x: int): return 1", [], "the recipe asks for x; add --set=x=VALUE"),
         ("x = 1", [], "there is no function get_steps()"),
@@ -605,6 +611,9 @@ def test_recipes_pass_the_checks(
         other = run_pipeline.open_pipeline(path, [*opus, "languages=en-fr"], tmp_path / "work")
         with pytest.raises(ConfigError, match=r"student-0: its teacher {teacher} translates en-de"):
             run_pipeline.describe_plan(other)
+        (tmp_path / "config.json").write_text("{")
+        with pytest.raises(SourceError, match=r"config.json is not JSON"):
+            read_steps(path, [f"teacher={tmp_path}", "text=x"])
 
 
 def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
