@@ -505,6 +505,17 @@ def test_a_wrong_pipeline_is_refused_in_one_line(
         check(steps, tmp_path)
 
 
+@pytest.mark.parametrize("which", ["100", "ema:100"])
+def test_a_step_of_a_recipe_without_numbers_may_have_a_checkpoint(
+    tmp_path: Path, which: str
+) -> None:
+    (tmp_path / "text").write_text("a b\n")
+    sides = {f"config.data.train_{side}": (str(tmp_path / "text"),) for side in ("src", "tgt")}
+    recipe = {"config": "configs/text.py", "config.training.ema_decay": 0.9}
+    steps = [Step("a", "train", recipe | sides)]
+    check([*steps, Step("b", "export", {"workdir": "{a}", "checkpoint": which})], tmp_path / "work")
+
+
 @pytest.mark.parametrize(
     ("recipe", "settings", "message"),
     [
