@@ -32,7 +32,6 @@ from t2t.config import (
 )
 from t2t.config.objective_rules import count_sentinels, is_text_alone
 from t2t.config.open_numbers import OPEN, OPEN_NAME, Choices, OpenConfig, show_number
-from t2t.config.unused_fields import list_unused
 from t2t.runtime.machine_speed import may_have_accelerator, measure_speed
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def find_vocabulary(choices: Choices, text: "TextFacts") -> tuple["Subwords", in
     if tokenizer.path or not choices.is_open("tokenizer.vocab_size"):
         path = tokenizer.path or str(choices.vocabulary or "")
         subwords = text.count_subwords(data, dataclasses.replace(tokenizer, path=path))
-        return subwords, TokenizerConfig.vocab_size, "not used"
+        return subwords, subwords.vocab_size, ""
     others = 4 + text.tags + tokenizer.sentinels  # pieces that stand for no text
     if tokenizer.kind == "symbols":
         pieces = text.symbols + others
@@ -141,6 +140,8 @@ def choose_lengths(choices: Choices, text: "TextFacts", subwords: "Subwords") ->
     step = math.lcm(32, data.length_multiple)
     longest = step * min(math.ceil(1.2 * usual / step), max(LONGEST // step, 1))
     reason = f"99% of the {text.pairs:,} pairs have at most {usual:,} sub-words"
+    if longest < usual:
+        reason = f"longer pairs are dropped, though {reason}"
     choices.choose("data.max_length", longest, reason)
     choices.choose("data.packed_length", max(data.max_length, 2 * step), "several pairs a row")
     if not (longer <= data.max_length).any():
@@ -159,10 +160,9 @@ def choose_lengths(choices: Choices, text: "TextFacts", subwords: "Subwords") ->
 def choose_vocabulary(choices: Choices, pieces: int, reason: str) -> None:
     """Chooses the vocabulary's size: with the sentinels that `data.max_length` asks for."""
     tokenizer, devices = choices.config.tokenizer, count_devices(choices.config)
-    if not tokenizer.path:
-        pieces += max(count_sentinels(choices.config.data) - tokenizer.sentinels, 0)
-        # Symbols are no more than the text has.
-        pieces += -(pieces % devices) if tokenizer.kind == "symbols" else -pieces % devices
+    pieces += max(count_sentinels(choices.config.data) - tokenizer.sentinels, 0)
+    # Symbols are no more than the text has.
+    pieces += -(pieces % devices) if tokenizer.kind == "symbols" else -pieces % devices
     choices.choose("tokenizer.vocab_size", pieces, reason)
 
 
@@ -190,11 +190,10 @@ def choose_model(choices: Choices, epoch: int, vocab_size: int, size: str, secon
     if tokens != wanted:
         reason = rows if tokens == least else f"so that the minutes pay for {FEWEST_STEPS:,} steps"
     choose("data.batch_tokens", tokens, reason)
-    model, unused = size_model(choices, size), list_unused(config)
+    model = size_model(choices, size)
     reason = f"size {size}{', as the minutes allow' * (size != sizes[-1])}"
     for field in ("d_model", "num_layers", "d_ff", "num_heads"):
-        is_used = f"model.{field}" not in unused
-        choose(f"model.{field}", getattr(model, field), reason if is_used else "not used")
+        choose(f"model.{field}", getattr(model, field), reason)
 
 
 def choose_steps(choices: Choices, epoch: int, vocab_size: int, seconds: float) -> None:
@@ -235,8 +234,6 @@ def size_model(choices: Choices, size: str) -> ModelConfig:
     config, (width, layers, _) = choices.config, SIZES[size]
     if not choices.is_open("model.d_model"):
         width = config.model.d_model
-    if "model.num_layers" in list_unused(config):
-        layers = ModelConfig.num_layers
     # Heads of about 64, which both the key/value heads and the devices can share evenly.
     unit = math.lcm(config.model.num_kv_heads or 1, count_devices(config))
     heads = [n for n in range(unit, max(4, width // 64, unit) + 1, unit) if width % (2 * n) == 0]

@@ -326,6 +326,13 @@ def test_wrong_wish_is_refused(wishes: str, message: str) -> None:
         {"training__validate_every": 30},
         {"training__schedule": "noam", "training__optimizer": "adam"},
         {"decoding__strategy": "sampling"},
+        {
+            "model__kind": "rnn",
+            "model__position": "sinusoidal",
+            "model__norm_position": "post",
+            "training__optimizer": "adam",
+        },
+        {"model__feed_forward": "none"},
     ],
     ids=str,
 )
@@ -341,6 +348,18 @@ def test_numbers_fit_other_kinds_of_vocabularies_and_models(
     check_divisibility(config, mesh)
     save_config(config, tmp_path / "config.json")
     assert check_config(make_recipe(tmp_path, **fields), tmp_path) == config  # it goes on
+
+
+def test_a_limit_of_length_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_text(tmp_path, 200)
+    for side in ("src", "tgt"):
+        path = tmp_path / f"train.{side}"
+        lines = path.read_text("utf-8").splitlines()
+        lines[::20] = [f"{line} " * 300 for line in lines[::20]]
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+    with caplog.at_level(logging.INFO):
+        assert fit(tmp_path).data.max_length == 1024
+    assert "1,024  longer pairs are dropped, though 99% of the 200 pairs have" in caplog.text
 
 
 def test_vocabulary_is_one_that_the_text_fills(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ half of the teacher's width and one decoder layer. A teacher on the Hub counts a
 size; for another one give --set=width=N and --set=layers=N. No published model was a teacher yet.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
+from t2t.config import ConfigError
 from t2t.config.field_types import LanguagePair, NonNegativeInt, PositiveInt, Seeds
+from t2t.interop.hugging_face_folder import read_json
 from t2t.pipelines.steps import Step
 
 WIDTH, LAYERS = 512, 6  # of OPUS-MT, for a teacher that is still on the Hub
@@ -92,9 +93,11 @@ def get_steps(
 
 def find_size(teacher: str, width: int, layers: int) -> dict[str, Any]:
     """The size of a student: half of the teacher's width, its encoder, one decoder layer."""
-    path = Path(teacher).expanduser() / "config.json"
-    values = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    folder, name = Path(teacher).expanduser(), "config.json"
+    values = read_json(folder, name) if (folder / name).is_file() else {}
     width = width or values.get("d_model", WIDTH) // 2
+    if width % 2:
+        raise ConfigError(f"--set=width={width} is odd, which positions cannot be; set an even one")
     layers = layers or values.get("encoder_layers", values.get("num_layers", LAYERS))
     return {
         "config.model.d_model": width,

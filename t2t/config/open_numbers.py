@@ -15,6 +15,7 @@ from t2t.config.data_rules import text_problems
 from t2t.config.fields import Config, ConfigError, DataConfig, Fields, flatten, show
 from t2t.config.files import build_config, complete_options, load_config
 from t2t.config.rules import check_fields, validate
+from t2t.config.unused_fields import list_unused
 
 
 class _OpenNumber(int):
@@ -62,9 +63,11 @@ class Choices:
         return name in self.left
 
     def choose(self, name: str, value: float | str, reason: str = "") -> None:
-        """Sets a field if it is open."""
+        """Sets a field if it is open; one that has no effect gets its default."""
         if self.is_open(name):
             self.left.remove(name)
+            if name in list_unused(self.config):
+                value, reason = flatten(Config())[name], "not used"
             section, _, field = name.partition(".")
             setattr(getattr(self.config, section), field, value)
             shown = value if isinstance(value, str) else show_number(value)

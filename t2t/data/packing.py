@@ -142,12 +142,14 @@ def choose_row_lengths(
 
     The side with more sub-words gets `data.packed_length`, and the other its share of that, rounded
     up to a multiple of 8, or of `data.length_multiple`. If one batch shape has to serve all pairs
-    (`data.num_shapes=1`), each side also holds its longest sentence.
+    (`data.num_shapes=1`), each side also holds its longest sentence. If sub-words are sampled, that
+    may have `data.max_length` in another epoch.
     """
     totals = [int(side.sum(where=kept, dtype=np.int64)) for side in (src, tgt)]
     needed = [-(-data.packed_length * total // max(totals)) for total in totals]
     if data.num_shapes == 1:
-        longest = (int(side.max(where=kept, initial=1)) for side in (src, tgt))
+        least = data.max_length if data.subword_sampling else 1
+        longest = (int(side.max(where=kept, initial=least)) for side in (src, tgt))
         needed = [*map(max, needed, longest)]
     multiple = max(data.length_multiple, _MULTIPLE)
     rounded = (-(-length // multiple) * multiple for length in needed)

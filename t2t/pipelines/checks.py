@@ -209,17 +209,27 @@ def _check_checkpoint(
         if which != "last" and not which.isdecimal():
             raise ConfigError(f"checkpoint {which!r}: the imported model {name} has only last")
         return
-    if isinstance(config, OpenConfig) and not which.startswith("ema"):
-        config = None  # its numbers are chosen when its text is there
-    check_checkpoint(which, config)
+    # The numbers of an open config are chosen when its text is there.
+    fitted = None if isinstance(config, OpenConfig) else config
+    check_checkpoint(which, config if which.startswith("ema") else fitted)
+    number = which.removeprefix("ema:")
     # In a run that has begun an interruption may have written it.
-    if not config or not which.isdecimal() or (name and pipeline.find_output(name).exists()):
+    if not fitted or not number.isdecimal() or (name and pipeline.find_output(name).exists()):
         return
-    step, rules = int(which), config.checkpoints
-    if not (0 < step <= config.training.steps and is_regular(step, config)):
+    step, last, rules = int(number), fitted.training.steps, fitted.checkpoints
+    if not (0 < step <= last and is_regular(step, fitted)):
         raise ConfigError(
             f"checkpoint {which!r} is of a step without one: checkpoints.every={rules.every}, "
-            f"training.steps={config.training.steps}"
+            f"training.steps={last}"
+        )
+    earlier = range(rules.every, last, rules.every)
+    kept = earlier[max(len(earlier) + 1 - rules.keep_last, 0) :]
+    first = min(kept, default=last)
+    if step < first and not (rules.keep_every and step % rules.keep_every == 0):
+        raise ConfigError(
+            f"checkpoint {which!r} is deleted before training ends, unless it is one of the best: "
+            f"the last checkpoints.keep_last={rules.keep_last} are of step {first} and later; use "
+            "one of these, or raise it"
         )
 
 

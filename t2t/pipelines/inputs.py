@@ -33,9 +33,9 @@ def read_step_recipe(pipeline: Pipeline, step: Step, *, ready: bool) -> Config |
     Raises:
         ConfigError: it cannot be read.
     """
-    recipe = str(pipeline.resolve(step).get("config", ""))
-    if not recipe or (_asks_for_steps(step) and not ready):
+    if "config" not in step.flags or (_asks_for_steps(step) and not ready):
         return None
+    recipe = str(pipeline.resolve(step)["config"])
     try:
         return load_recipe(recipe)
     except (OSError, LookupError, ArithmeticError) as error:  # of a run without what it looks for

@@ -142,6 +142,17 @@ def test_packed_rows_have_sides_that_follow_the_text() -> None:
     assert [(shape.src_length, shape.tgt_length) for shape in both.shapes] == [(256, 256)]
 
 
+def test_one_shape_of_packed_rows_serves_all_samples_of_subwords() -> None:
+    """Another epoch may have a sentence of more sub-words than the one that decides."""
+    data = DataConfig(**PACKED, num_shapes=1, subword_sampling=0.1)
+    src, tgt = batch_shapes.draw_lengths(data, 20.0, pairs=1000)
+    src = src * 4
+    first = packing.make_plan([(src, tgt)], data, 0)
+    tgt[:3] = data.max_length
+    later = packing.make_plan([(src, tgt)], data, 0, (), first.row_lengths)
+    assert later.shapes == first.shapes
+
+
 @pytest.mark.parametrize("packed_length", [0, 40])
 def test_weights_are_numbers_of_uses_and_fractions_come_true_over_epochs(
     packed_length: int,

@@ -16,6 +16,7 @@ from t2t.api import run_pipeline
 from t2t.config import variants
 from t2t.config.fields import ConfigError
 from t2t.decoding.bulk import Bulk
+from t2t.interop.hugging_face_folder import SourceError
 from t2t.pipeline import PipelineRequest, main
 from t2t.pipelines import checks
 from t2t.pipelines.pipeline_report import write_report
@@ -411,6 +412,7 @@ WRONG: dict[str, tuple[list[Step], str]] = {
         "b: .*position='alibi'",
     ),
     "config": ([Step("a", "train", {"config": "no.py"})], "config=no.py is no file"),
+    "no_config": ([Step("a", "train", {"config": ""})], "config= is no file; name a recipe"),
     "text_none": (use("export", quantization=None), "b: flag --quantization=None: value should"),
     "text": (use("translate", tokens=True), "b: --tokens: no such field"),
     "checkpoint": (use("export", checkpoint="emaa"), "b: checkpoint 'emaa' is unknown; use last"),
@@ -418,6 +420,12 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "ema": (use("evaluate", checkpoint="last,ema"), "b: checkpoint 'ema' needs training.ema"),
     "average": (use("evaluate", checkpoint="avg:9"), "b: checkpoint 'avg:9' needs as many .* 3: "),
     "unwritten": (use("evaluate", checkpoint="333"), "b: checkpoint '333' is of a step without"),
+    "deleted": (use("evaluate", checkpoint="250"), "b: checkpoint '250' is deleted .* step 500 an"),
+    "deleted_ema": (
+        [Step("a", "train", TRAIN | {"config.training.ema_decay": 0.9}),
+         Step("b", "export", {"workdir": "{a}", "checkpoint": "ema:250"})],
+        "b: checkpoint 'ema:250' is deleted .*=3 are of step 500",
+    ),
     "imported": (
         [Step("a", "import_model", {"source": "hf:x/y"}), Step("b", "export", {"workdir": "{a}"})],
         "b: checkpoint 'best': the imported model a has only last",
@@ -501,6 +509,17 @@ def test_a_wrong_pipeline_is_refused_in_one_line(
         check(steps, tmp_path)
 
 
+@pytest.mark.parametrize("which", ["100", "ema:100"])
+def test_a_step_of_a_recipe_without_numbers_may_have_a_checkpoint(
+    tmp_path: Path, which: str
+) -> None:
+    (tmp_path / "text").write_text("a b\n")
+    sides = {f"config.data.train_{side}": (str(tmp_path / "text"),) for side in ("src", "tgt")}
+    recipe = {"config": "configs/text.py", "config.training.ema_decay": 0.9}
+    steps = [Step("a", "train", recipe | sides)]
+    check([*steps, Step("b", "export", {"workdir": "{a}", "checkpoint": which})], tmp_path / "work")
+
+
 @pytest.mark.parametrize(
     ("recipe", "settings", "message"),
     [
@@ -510,6 +529,11 @@ def test_a_wrong_pipeline_is_refused_in_one_line(
         ("", ["alpha=nan"], "--set=alpha=nan: the value must not be negative"),
         ("", ["languages=ende"], "--set=languages=ende: the value must be SOURCE-TARGET"),
         ("", ["seed=1"], "--set=seed=1: write NAME=VALUE; the recipe's names are text, languages"),
+        (
+            "configs/pipelines/opus_student.py",
+            ["teacher=hf:x/y", "text=x", "width=7"],
+            "--set=width=7 is odd",
+        ),
         ("no.py", [], "--recipe=no.py is no file; name one such as"),
         ("def get_steps(x: int): return 1", [], "the recipe asks for x; add --set=x=VALUE"),
         ("x = 1", [], "there is no function get_steps()"),
@@ -602,6 +626,9 @@ def test_recipes_pass_the_checks(
         other = run_pipeline.open_pipeline(path, [*opus, "languages=en-fr"], tmp_path / "work")
         with pytest.raises(ConfigError, match=r"student-0: its teacher {teacher} translates en-de"):
             run_pipeline.describe_plan(other)
+        (tmp_path / "config.json").write_text("{")
+        with pytest.raises(SourceError, match=r"config.json is not JSON"):
+            read_steps(path, [f"teacher={tmp_path}", "text=x"])
 
 
 def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
