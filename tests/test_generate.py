@@ -136,6 +136,19 @@ def test_output_ends_before_the_first_stop_string_behind_the_prompt(lm: Path) ->
         run.generate(["Ein"], stop=[""])
 
 
+def test_stop_string_may_begin_with_the_space_that_ends_the_prompt(lm: Path) -> None:
+    run, varied = t2t.load(lm), SAMPLING | {"temperature": 5.0}
+    [samples] = run.generate_n_best(["Zwei"], 32, **varied)
+    number, stop = next(
+        (number, behind[:2])
+        for number, each in enumerate(samples)
+        if (behind := each.text.removeprefix("Zwei")).startswith(" ")
+    )
+    for prompt in ("Zwei", "Zwei "):  # one sentence to the model
+        [cut] = run.generate_n_best([prompt], 32, stop=[stop], **varied)
+        assert cut[number].text == prompt
+
+
 def test_empty_prompt_is_the_beginning_of_a_text(lm: Path) -> None:
     run = t2t.load(lm)
     for [found] in run.generate_n_best(["", "Ein", " "], 1, **SAMPLING)[::2]:

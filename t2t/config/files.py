@@ -211,10 +211,11 @@ def override_decoding(config: Config, given: Mapping[str, Any], *, searches: boo
             breaks a rule.
     """
     decoding, names = dataclasses.replace(config.decoding), set[str]()
+    known = [f"decoding.{name}" for name in vars(decoding)]
     for name, value in given.items():
         whole = f"decoding.{name}"
-        if whole not in FIELD_TYPES:
-            raise ConfigError(f"{whole}={show(value)}: {describe_unknown_field(whole)}")
+        if whole not in known:
+            raise ConfigError(f"{whole}={show(value)}: {describe_unknown_field(whole, known)}")
         if value is not None:
             setattr(decoding, name, check_type(whole, value, FIELD_TYPES[whole]))
             names.add(whole)

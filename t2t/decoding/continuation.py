@@ -8,7 +8,7 @@ from t2t.config.objective_rules import check_continues
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Vocabulary
-from t2t.decoding.translation import SourcePiece, ends_word, insert, keep_line
+from t2t.decoding.translation import SourcePiece, insert, keep_line
 from t2t.decoding.translator import Translator
 from t2t.ops.build_model import Members
 
@@ -81,7 +81,7 @@ class Continuer(Translator):
 
     def _make_text(self, piece: SourcePiece, ids: list[int]) -> str:
         new = self.vocabulary.tgt.decode_behind(ids)
-        if ends_word(piece.given[0]):
+        if not piece.given[0]:  # else the space is the user's, with which a stop string may begin
             new = new.lstrip()
         places = (at for text in self.stop if (at := new.find(text)) >= 0)
         return insert(piece.given, [new[: min(places, default=None)]])

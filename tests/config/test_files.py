@@ -26,6 +26,7 @@ from t2t.config.files import (
     differences,
     load_config,
     override,
+    override_decoding,
     overrides,
     save_config,
 )
@@ -125,6 +126,11 @@ def test_unknown_field_is_refused_where_it_is_written_with_the_nearest(
 ) -> None:
     with pytest.raises(ConfigError, match=r"^training\.step=3: no such field; perhaps .*\.steps, "):
         write(Config())
+
+
+def test_unknown_field_of_a_search_is_refused_with_the_nearest_of_decoding() -> None:
+    with pytest.raises(ConfigError, match=r"=2: no such field; perhaps (decoding\.\w+(, |$)){3}$"):
+        override_decoding(Config(), {"n_best": 2})
 
 
 @pytest.mark.parametrize("value", [{"d_ff": 8}, DataConfig()])
