@@ -106,7 +106,7 @@ def read_model(
     given = ForeignConfig(values, ignored)
     kind = given.get("model_type")
     if kind not in MODEL_TYPES:
-        reason = f": {_OTHERS[kind]}" if kind in _OTHERS else ""
+        reason = f": {_OTHERS[kind]}" if isinstance(kind, str) and kind in _OTHERS else ""
         raise SourceError(
             f"config.json: model_type={kind!r} is not supported{reason}; it can be "
             f"{', '.join(MODEL_TYPES)}"

@@ -172,14 +172,18 @@ def write_tokenizer_json(
 
 
 def add_tokens(folder: Path, size: int) -> int:
-    """Adds `ADDED` to a tokenizer, behind the rows of its table; returns the new number of rows."""
-    tokens = [
-        {"id": row, "content": name, "special": special, "normalized": not special}
-        for row, (name, special) in enumerate(ADDED.items(), start=size)
-    ]
-    path = folder / "tokenizer.json"
+    """Adds `ADDED` to a tokenizer of `size` pieces; returns the new number."""
+    path, first = folder / "tokenizer.json", size
     if path.exists():
         values = json.loads(path.read_text("utf-8"))
+        first = len(
+            {*values["model"]["vocab"], *(each["content"] for each in values["added_tokens"])}
+        )
+    tokens = [
+        {"id": row, "content": name, "special": special, "normalized": not special}
+        for row, (name, special) in enumerate(ADDED.items(), first)
+    ]
+    if path.exists():
         values["added_tokens"] += tokens
     else:
         write_settings(
