@@ -66,7 +66,7 @@ _MODELS: _Known = {
 }
 # What reading a damaged file raises; SentencePiece raises a RuntimeError.
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
-# The parts of the file, with their types.
+# The parts of the file, with their types;
 # `transformers` truncates and pads where its caller asks for it, whatever the file says.
 _PARTS: Mapping[str, type] = {
     "version": str,
@@ -233,7 +233,7 @@ def _read_model(
     else:
         scores = [(str(name), float(score)) for name, score in given["vocab"]]
         rows = {name: row for row, (name, _) in enumerate(scores)}
-        unknown = scores[given["unk_id"]][0] if given.get("unk_id") is not None else None
+        unknown = scores[given["unk_id"]][0] if given.get("unk_id") is not None else ""
         if unknown != SPECIAL[UNK_ID] and not (is_t5 and given["unk_id"] == 2):
             raise part.refuse(
                 f"unk_id={given.get('unk_id')!r}, {unknown!r} instead of {SPECIAL[UNK_ID]!r}"
