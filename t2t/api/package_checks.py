@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from t2t.config.recipes import PACKAGE
 from t2t.runtime.error_messages import explain
+from t2t.runtime.jax_settings import explain_jax_error
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
 CONSTRAINTS = PACKAGE.parent / "scripts" / "constraints"  # tested package versions
@@ -114,6 +115,8 @@ def find_broken_packages() -> Finding:
         try:
             importlib.import_module(module)
         except Exception as error:  # such as an AttributeError beside another version of JAX
+            if explain_jax_error(error) is not None:  # a variable of the user's
+                raise
             problems.append(f"{module} cannot be imported ({describe(error)})")
     problem = f"{', '.join(problems)}: {_INSTALL}" if problems else ""
     return Finding("imports", f"{len(modules)} modules of these packages", problem)

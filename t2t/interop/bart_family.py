@@ -13,7 +13,7 @@ import numpy as np
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.interop.foreign_config import START_IDS, ForeignConfig, name_depths
+from t2t.interop.foreign_config import LARGEST, START_IDS, ForeignConfig, name_depths
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
 from t2t.interop.parameter_map import (
@@ -154,7 +154,9 @@ def _read_config(
     given.ignore("max_position_embeddings", "num_hidden_layers", "extra_pos_embeddings")
     given.fill(dropout=0.1, attention_dropout=0.0, activation_dropout=0.0)
     model = ModelConfig(
-        **name_depths(given.take("encoder_layers", int), given.take("decoder_layers", int)),
+        **name_depths(
+            *(given.take(f"{side}_layers", int, most=LARGEST) for side in ("encoder", "decoder"))
+        ),
         d_model=given.take("d_model", int),
         d_ff=d_ff,
         num_heads=num_heads,
@@ -166,7 +168,7 @@ def _read_config(
         feed_forward_dropout=given.take("activation_dropout", float),
         **own,
     )
-    return model, given.take("vocab_size", int)
+    return model, given.take("vocab_size", int, most=LARGEST)
 
 
 def write_config(model: ModelConfig, rows: Rows) -> dict[str, Any]:

@@ -42,6 +42,7 @@ _OF_COMPUTATION = re.compile(
     "(?:^|_)(?:act|alibi|bias|block|cross|decoder|dim|embed|encoder|eps|ffn|gate|glu|head|hidden|"
     "kernel|layer|logit|mlp|position|relative|residual|scal|share|sliding|soft|tie|vocab|window)"
 )
+LARGEST = 10_000_000  # a vocabulary or depth; lists of more would fill the memory
 # The ids of `model.decoder_start`.
 START_IDS = {"bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 

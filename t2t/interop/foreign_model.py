@@ -93,7 +93,8 @@ def read_model(
     given = ForeignConfig(values, ignored)
     kind = given.get("model_type")
     if kind not in MODEL_TYPES:
-        reason = next((f": {why}" for names, why in _OTHERS.items() if kind in names.split()), "")
+        whys = (f": {why}" for names, why in _OTHERS.items() if str(kind) in names.split())
+        reason = next(whys, "")
         raise SourceError(
             f"config.json: model_type={kind!r} is not supported{reason}; it can be "
             f"{', '.join(MODEL_TYPES)}"

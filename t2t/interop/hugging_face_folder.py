@@ -217,7 +217,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {describe_error(error)}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{path} is not JSON: {error}; download or save it again") from None
     if not isinstance(values, dict):
         raise SourceError(f"{path} holds no JSON object; download or save it again")
@@ -310,7 +310,7 @@ def _open_safetensors(path: Path) -> dict[str, Tensor]:
             header = json.loads(file.read(length))
             header.pop("__metadata__", None)
             found = {name: _read_entry(path, 8 + length, entry) for name, entry in header.items()}
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise _damaged(path, f"its header cannot be read ({error!r})") from None
     ends = [entry["data_offsets"][1] for entry in header.values()]
     if 8 + length + max(ends, default=0) != size:

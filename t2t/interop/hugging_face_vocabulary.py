@@ -345,10 +345,10 @@ def read_t5(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
         file = read_tokenizer_json(saved, is_t5=not is_generic)
     settings.check_class("T5Tokenizer", "T5Tokenizer", "MT5Tokenizer", *GENERIC)
     path, model, ids, defined = _read_t5_model(settings.folder / "spiece.model", file)
-    added = settings.read_added(ids, vocab_size, is_fast=True)
-    if not any(map(SENTINEL.fullmatch, (*ids, *(each.text for each in added)))):
+    if not (settings.adds_sentinels or any(map(SENTINEL.fullmatch, ids))):
         sentinels = (f"<extra_id_{n}>" for n in reversed(range(settings.count_sentinels())))
         ids |= {name: row for row, name in enumerate(sentinels, start=len(ids))}
+    added = settings.read_added(ids, vocab_size, is_fast=True)
     added += [AddedPiece(name, ids[name]) for name in defined]
     spaces = file.spaces if file and is_generic else Spaces()
     if spaces.scheme == "first" and not all(_is_symbol(each.text) for each in added):

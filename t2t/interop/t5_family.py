@@ -14,7 +14,7 @@ from typing import Any
 from t2t.config.fields import ModelConfig
 from t2t.config.variants import GATED
 from t2t.data.batch import EOS_ID, PAD_ID
-from t2t.interop.foreign_config import START_IDS, ForeignConfig, name_depths
+from t2t.interop.foreign_config import LARGEST, START_IDS, ForeignConfig, name_depths
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.parameter_map import (
@@ -96,10 +96,10 @@ def read_t5_config(given: ForeignConfig, *, own_output: bool) -> tuple[ModelConf
     activation = kind.rpartition("-")[2]
     given.allow("dense_act_fn", "gelu_new" if kind == "gated-gelu" else activation)
     given.allow("is_gated_act", kind.startswith("gated-"))
-    num_heads, depth = given.take("num_heads", int), given.take("num_layers", int)
+    num_heads, depth = given.take("num_heads", int), given.take("num_layers", int, most=LARGEST)
     width, dropout = given.take("d_kv", int), given.take("dropout_rate", float)
     model = ModelConfig(
-        **name_depths(depth, given.take("num_decoder_layers", int)),
+        **name_depths(depth, given.take("num_decoder_layers", int, most=LARGEST)),
         d_model=given.take("d_model", int),
         d_ff=given.take("d_ff", int),
         num_heads=num_heads,
@@ -117,7 +117,7 @@ def read_t5_config(given: ForeignConfig, *, own_output: bool) -> tuple[ModelConf
         attention_dropout=dropout,
         feed_forward_dropout=dropout,
     )
-    return model, given.take("vocab_size", int)
+    return model, given.take("vocab_size", int, most=LARGEST)
 
 
 def write_config(model: ModelConfig, rows: Rows) -> dict[str, Any]:

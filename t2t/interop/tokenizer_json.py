@@ -66,10 +66,15 @@ _MODELS: _Known = {
 }
 # What reading a damaged file raises; SentencePiece raises a RuntimeError.
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
+# The parts of the file, with their types;
 # `transformers` truncates and pads where its caller asks for it, whatever the file says.
-_PARTS = """
-    version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder model
-""".split()
+_PARTS: Mapping[str, type] = {
+    "version": str,
+    "added_tokens": list,
+    **dict.fromkeys(
+        "truncation padding normalizer pre_tokenizer post_processor decoder model".split(), dict
+    ),
+}
 
 
 class Spaces(NamedTuple):
@@ -105,11 +110,9 @@ class _Part(NamedTuple):
         """Returns the objects of a part after comparing them with what is known."""
         if value is None:
             return []
-        if within and isinstance(value, dict) and value.get("type") == "Sequence":
-            value = value.get(within)
-        values = value if isinstance(value, list) else [value]
+        values = value[within] if within and value["type"] == "Sequence" else [value]
         for each in values:
-            kind = str(each.get("type") if isinstance(each, dict) else each)
+            kind = str(each["type"])
             if kind not in known:
                 raise self.refuse(kind)
             for field, own in each.items():
@@ -137,6 +140,9 @@ def read_tokenizer_json(
     for name, value in values.items():
         if name not in _PARTS and value not in OFF:
             raise _Part(path, name).refuse(repr(value))
+    for name, kind in _PARTS.items():
+        if not isinstance(values.get(name), kind | None):
+            raise SourceError(f"{path} is damaged: {name}={values[name]!r:.50}; download it again")
     try:
         charsmap, spaces = _read_splitting(path, values)
         model, rows = _read_model(path, values, charsmap, is_t5=is_t5)
@@ -202,7 +208,7 @@ def _check_template(path: Path, value: Any, rows: Mapping[str, int]) -> None:
     part, eos = _Part(path, "post_processor"), SPECIAL[EOS_ID]
     template = "nothing"
     if value is not None:
-        if not isinstance(value, dict) or value.get("type") != "TemplateProcessing":
+        if value["type"] != "TemplateProcessing":
             raise part.refuse(str(value["type"]))
         names = [each.get("SpecialToken", each.get("Sequence"))["id"] for each in value["single"]]
         template = " ".join(names)
@@ -227,9 +233,11 @@ def _read_model(
     else:
         scores = [(str(name), float(score)) for name, score in given["vocab"]]
         rows = {name: row for row, (name, _) in enumerate(scores)}
-        unknown = scores[given["unk_id"]][0]
+        unknown = scores[given["unk_id"]][0] if given.get("unk_id") is not None else ""
         if unknown != SPECIAL[UNK_ID] and not (is_t5 and given["unk_id"] == 2):
-            raise part.refuse(f"unk_id={given['unk_id']!r}, {unknown!r}, not {SPECIAL[UNK_ID]},")
+            raise part.refuse(
+                f"unk_id={given.get('unk_id')!r}, {unknown!r} instead of {SPECIAL[UNK_ID]!r}"
+            )
         added = values.get("added_tokens") or ()
         control = {token["content"] for token in added if token.get("special")}
     if not all(type(row) is int and row >= 0 for row in rows.values()):

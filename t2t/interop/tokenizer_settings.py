@@ -224,6 +224,8 @@ class TokenizerSettings(ForeignFields):
                 raise explain_difference(self.folder / file, self.folder / other, text)
             found[piece.text] = piece, file
         pieces = [each for each, _ in found.values()]
+        if is_fast:
+            self._check_numbering(found, known)
         row = max([*known.values(), *(each.id for each in pieces)], default=-1) + 1
         for text in dict.fromkeys(special):
             is_new = text not in found and text not in known and not SENTINEL.fullmatch(text)
@@ -232,13 +234,42 @@ class TokenizerSettings(ForeignFields):
                 row += 1
         return pieces
 
+    def _check_numbering(
+        self, found: Mapping[str, tuple[AddedPiece, str]], known: Mapping[str, int]
+    ) -> None:
+        """Checks that added tokens have the ids that `tokenizers` gives them.
+
+        Those that its model lacks get the next ones, in the order of tokenizer.json.
+        """
+        listed = (text for text, (_, file) in found.items() if file == NAME)
+        order = dict.fromkeys([*listed, *sorted(found, key=lambda text: found[text][0].id)])
+        for row, text in enumerate((each for each in order if each not in known), len(known)):
+            piece, file = found[text]
+            if piece.id != row:
+                raise SourceError(
+                    f"{self.folder / file}: the added token {text!r} has the id {piece.id}, but "
+                    f"tokenizers gives it {row}, the next one; load the tokenizer with "
+                    "transformers, and save it again"
+                )
+
+    @property
+    def adds_sentinels(self) -> bool:
+        """True if sentinels are among the added tokens."""
+        return any(SENTINEL.fullmatch(_find_text(entry)) for _, entry in self._list_added([]))
+
     def _list_special(self) -> Iterator[str]:
-        """Yields the texts of special tokens."""
-        own = (value for name, value in self._values.items() if name.endswith(_TOKEN))
-        for value in (*self._special.values(), *own):
-            for token in value if isinstance(value, list) else [value]:
-                if text := _find_text(token):
-                    yield text
+        """Yields the texts of special tokens, from the fields that `transformers` 5 reads."""
+        values = self._special | self._values
+        if "added_tokens_decoder" in self._values:
+            values = self._values
+        if values.get("extra_special_tokens"):
+            values = {**values, "additional_special_tokens": None}
+        for name, value in values.items():
+            if isinstance(value, dict) and "content" not in value:  # texts by their names
+                tokens = [*value.values()]
+            else:
+                tokens = value if isinstance(value, list) else [value]
+            yield from filter(None, map(_find_text, tokens if name.endswith(_TOKEN) else ()))
 
     def _list_added(self, special: list[str]) -> Iterator[tuple[str, Any]]:
         """Yields the entries of added tokens as tokenizer.json writes them, with their files."""

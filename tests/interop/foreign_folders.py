@@ -172,21 +172,25 @@ def write_tokenizer_json(
 
 
 def add_tokens(folder: Path, size: int) -> int:
-    """Adds `ADDED` to a tokenizer, behind the rows of its table; returns the new number of rows."""
+    """Adds `ADDED` to a tokenizer of `size` pieces; returns the new number."""
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    if values:
+        known = (token["content"] for token in values["added_tokens"])
+        first = len({*values["model"]["vocab"], *known})
+    else:
+        first = size
     tokens = [
         {"id": row, "content": name, "special": special, "normalized": not special}
-        for row, (name, special) in enumerate(ADDED.items(), start=size)
+        for row, (name, special) in enumerate(ADDED.items(), first)
     ]
-    path = folder / "tokenizer.json"
-    if path.exists():
-        values = json.loads(path.read_text("utf-8"))
+    if values:
         values["added_tokens"] += tokens
+        path.write_text(json.dumps(values), "utf-8")
     else:
         write_settings(
             folder, added_tokens_decoder={str(token.pop("id")): token for token in tokens}
         )
-        return size + len(ADDED)
-    path.write_text(json.dumps(values), "utf-8")
     return size + len(ADDED)
 
 

@@ -84,6 +84,9 @@ def test_tensors_that_are_missing_unknown_or_misshapen_are_named(tmp_path: Path)
     ("write", "field", "value"),
     [
         (write_model, "architectures", ["MarianForCausalLM"]),
+        (write_model, "model_type", ["marian"]),
+        (write_model, "encoder_layers", 10**9),  # whose names would fill the memory
+        (write_t5_model, "vocab_size", 10**9),
         (write_model, "activation_function", "tanh"),
         (write_model, "share_encoder_decoder_embeddings", False),
         (write_model, "decoder_ffn_dim", 32),

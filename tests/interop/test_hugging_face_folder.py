@@ -99,8 +99,9 @@ def test_pickled_code_is_refused_and_not_run(
         lambda content: b"\xff" * 8 + content[8:],  # the length of the header
         lambda content: content.replace(b'"dtype"', b'"dtypo"'),
         lambda content: content.replace(b"[3, 4]", b"[3, 9]"),
+        lambda content: (9**6).to_bytes(8, "little") + b"[" * 9**6,
     ],
-    ids=["cut", "length", "header", "shape"],
+    ids=["cut", "length", "header", "shape", "depth"],
 )
 def test_damaged_file_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "model.safetensors"
@@ -152,6 +153,9 @@ def test_missing_files_and_files_of_other_formats_are_named(tmp_path: Path) -> N
     with pytest.raises(SourceError, match=r"holds no weights: .*model\.safetensors"):
         open_tensors(tmp_path)
     with pytest.raises(SourceError, match=r"config\.json is missing"):
+        read_json(tmp_path, "config.json")
+    (tmp_path / "config.json").write_text("[" * 9**6, "utf-8")
+    with pytest.raises(SourceError, match=r"config\.json is not JSON: maximum recursion depth"):
         read_json(tmp_path, "config.json")
     (tmp_path / "q4.gguf").touch()
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02}.")

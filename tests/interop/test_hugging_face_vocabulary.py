@@ -51,6 +51,7 @@ READERS: dict[str, tuple[Callable[[Path], int], Callable[[Path, int], ImportedVo
     "T5": (write_t5_vocabulary, read_t5),
     "T5, full table": (lambda folder: write_t5_vocabulary(folder, spare=0), read_t5),
 }
+SPARE = {"NLLB": 2, "T5": 7}  # rows of their tables
 
 
 def encode(processor: Processor, names: dict[str, int], line: str) -> list[int]:
@@ -84,13 +85,16 @@ def test_added_tokens_are_cut_out_of_a_text(tmp_path: Path, family: str) -> None
     write, read = READERS[family]
     size = write(tmp_path)
     before = read(tmp_path, size)
-    imported = read(tmp_path, add_tokens(tmp_path, size))
+    spare = SPARE.get(family, 0)
+    imported = read(tmp_path, add_tokens(tmp_path, size - spare) + spare)
     assert imported.count_pieces() == before.count_pieces() | {"added": len(ADDED)}
     src, tgt, _ = vars(imported.vocabulary).values()
 
     def spell(text: str) -> list[str]:
         [ids] = src.encode([text])
-        assert text in ("the", "king", "h") or {*imported.rows.row[ids]} & {*range(size, size + 3)}
+        assert text in ("the", "king", "h") or {*imported.rows.row[ids]} & {
+            *range(size - spare, size + 3)
+        }
         return src.pieces(ids)[:-1]  # without EOS
 
     assert spell("the<name>king") == [*spell("the"), "<name>", *spell("king")]
@@ -119,6 +123,7 @@ def test_pieces_that_only_tokenizer_json_has_are_used(tmp_path: Path) -> None:
     (tmp_path / "sentencepiece.bpe.model").write_bytes(train_model(0, kind="bpe"))  # an older one
     path = tmp_path / "tokenizer.json"
     values = json.loads(path.read_text("utf-8"))
+    values["model"]["vocab"] |= {token["content"]: token["id"] for token in values["added_tokens"]}
     values["model"]["vocab"] |= {"ŋ": size, "ŋa": size + 1, "\u2581ŋa": size + 2}
     values["model"]["merges"] += ["ŋ a", "\u2581 ŋa"]
     path.write_text(json.dumps(values), "utf-8")
@@ -355,6 +360,7 @@ def write_t5_json(folder: Path, changes: Mapping[str, Any] = {}, **parts: Any) -
         ("decoder has nothing", {}, {"decoder": None}),
         ("model has WordPiece", {"type": "WordPiece"}, {}),
         ("model has unk_id=1, '</s>'", {"unk_id": 1}, {}),
+        ("model has unk_id=None", {"unk_id": None}, {}),
         ("model has byte_fallback=True without pieces", {"byte_fallback": True}, {}),
         ("model has Unigram with dropout=0.1", {"dropout": 0.1}, {}),
         ("later_part has", {}, {"later_part": {"type": "X"}}),
@@ -424,6 +430,7 @@ def test_bytes_of_a_bpe_are_spelled(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     values = json.loads(path.read_text("utf-8"))
     values["model"]["byte_fallback"] = True
+    values["model"]["vocab"] |= {token["content"]: token["id"] for token in values["added_tokens"]}
     values["model"]["vocab"] |= {f"<0x{n:02X}>": size + n for n in range(256)}
     path.write_text(json.dumps(values), "utf-8")
     with pytest.raises(SourceError, match="decoder has no ByteFallback"):
@@ -471,6 +478,45 @@ def test_files_that_disagree_are_refused_by_both_names(tmp_path: Path) -> None:
         settings.check_class("T5Tokenizer", "T5Tokenizer")
 
 
+@pytest.mark.parametrize(("first", "second", "wrong"), [(1, 2, "a"), (1, 0, "a"), (0, 2, "b")])
+def test_added_token_that_would_get_another_id_is_refused(
+    tmp_path: Path, first: int, second: int, wrong: str
+) -> None:
+    """`tokenizers` gives the next ids, in the order of the file."""
+    size = write_t5_json(tmp_path)
+    write_settings(tmp_path, extra_ids=0)
+    path = tmp_path / "tokenizer.json"
+    values = json.loads(path.read_text("utf-8"))
+    for content, row in (("<a>", first), ("<b>", second)):
+        values["added_tokens"].append({"content": content, "id": size + row, "special": False})
+    write_json(path, **values)
+    with pytest.raises(SourceError, match=rf"tokenizer\.json: the added token '<{wrong}>' has"):
+        read_t5(tmp_path, size + 9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "added"),
+    [
+        ({"additional_special_tokens": ["<a>", {"content": "<b>"}]}, ["<a>", "<b>"]),
+        ({"extra_special_tokens": {"a_token": "<a>"}}, ["<a>"]),
+        ({"extra_special_tokens": ["<a>"], "additional_special_tokens": ["<b>"]}, ["<a>"]),
+        ({"sep_token": "<a>", "added_tokens_decoder": {}}, ["<a>"]),
+    ],
+)
+def test_special_tokens_without_an_id_follow_the_sentinels_of_t5(
+    tmp_path: Path, settings: dict[str, Any], added: list[str]
+) -> None:
+    """They are those of the fields that `transformers` 5 reads."""
+    size = write_t5_vocabulary(tmp_path)
+    write_settings(tmp_path, **settings)
+    if "added_tokens_decoder" in settings:  # then transformers reads no other file
+        write_json(tmp_path / "special_tokens_map.json", additional_special_tokens=["<b>"])
+    vocabulary, rows, _ = read_t5(tmp_path, size)
+    assert vocabulary.src.table is not None
+    found = {each.text: rows.row[each.id] for each in vocabulary.src.table.added}
+    assert found == {name: size - 7 + number for number, name in enumerate(added)}
+
+
 def test_sentencepiece_model_without_a_space_before_a_text_is_refused(tmp_path: Path) -> None:
     for name, value in (("add_dummy_prefix", False), ("treat_whitespace_as_suffix", True)):
         options = {name: value, "pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
@@ -487,6 +533,8 @@ def test_sentencepiece_model_without_a_space_before_a_text_is_refused(tmp_path: 
         {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", "high"]]}},
         {"model": {"type": "Unigram", "unk_id": 9, "vocab": []}},
         {"model": None},
+        {"decoder": [SPACE]},
+        {"pre_tokenizer": "Metaspace"},
         {"added_tokens": [5]},
         {"added_tokens": {"a": 5}},
     ],
