@@ -139,7 +139,7 @@ def test_programs_agree_on_the_tag(run: Path) -> None:
         ]
         np.testing.assert_allclose(scored, [s.sum() for s in loaded.score(pairs)], rtol=1e-5)
     for use in (t2t.load, lambda path: RunModel(ModelRequest((path,), "last"))):
-        with pytest.raises(ConfigError, match="name one with (--)?direction, such as"):
+        with pytest.raises(ConfigError, match=r"name one with (--)?direction, such as"):
             use(run)
 
 
