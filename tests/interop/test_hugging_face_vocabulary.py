@@ -510,7 +510,7 @@ def test_special_tokens_without_an_id_follow_the_sentinels_of_t5(
     size = write_t5_vocabulary(tmp_path)
     write_settings(tmp_path, **settings)
     if "added_tokens_decoder" in settings:  # then transformers reads no other file
-        write_json(tmp_path / "special_tokens_map.json", additional_special_tokens=["<b>"])
+        write_json(tmp_path / "special_tokens_map.json", {"additional_special_tokens": ["<b>"]})
     vocabulary, rows, _ = read_t5(tmp_path, size)
     assert vocabulary.src.table is not None
     found = {each.text: rows.row[each.id] for each in vocabulary.src.table.added}
