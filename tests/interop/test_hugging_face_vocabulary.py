@@ -489,7 +489,7 @@ def test_added_token_that_would_get_another_id_is_refused(
     values = json.loads(path.read_text("utf-8"))
     for content, row in (("<a>", first), ("<b>", second)):
         values["added_tokens"].append({"content": content, "id": size + row, "special": False})
-    write_json(path, **values)
+    write_json(path, values)
     with pytest.raises(SourceError, match=rf"tokenizer\.json: the added token '<{wrong}>' has"):
         read_t5(tmp_path, size + 9)
 
