@@ -65,7 +65,7 @@ class System:
 
     @property
     def passport(self) -> Passport:
-        """That of the first seed; all share objective, test set, search and number formats."""
+        """The passport of the first seed; all share objective, test set, search and formats."""
         return self.evaluations[0].passport
 
     @property
