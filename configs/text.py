@@ -5,10 +5,10 @@ r"""Your own parallel text: a model, a vocabulary and a training that fit its si
         --config.data.validation_src=dev.en --config.data.validation_tgt=dev.de
 
 The files have one sentence per line, plain or .gz, .bz2, .xz, .zst; for several files repeat the
-flags. What the text does not decide may follow a colon: `configs/text.py:minutes=30` is a training
-of about half an hour on this machine, `:steps=2000` one of so many steps, and `:size=base` the
-paper's width and depth; `:size=base,minutes=90` is both. The log says what was chosen, and why. A
-flag such as --config.model.dropout=0.2 takes the place of a choice.
+flags. Options follow a colon. `configs/text.py:minutes=30` trains for about half an hour on this
+machine, `:steps=2000` for so many steps, `:size=base` the paper's width and depth. Commas join
+them: `:size=base,minutes=90`. The log says what was chosen, and why. A flag such as
+--config.model.dropout=0.2 takes the place of a choice.
 
 Unlike the paper's model (configs/base.py) this one has pre-norm, rotary positions and the optimiser
 Muon with a cosine. With little text they learn in minutes what takes post-norm and Adam an hour, if

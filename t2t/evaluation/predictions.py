@@ -97,9 +97,10 @@ def _check_request(request: EvaluationRequest) -> None:
 
 
 def make_measures(data: DataConfig, predicted: str, num_left_out: int = 0) -> dict[str, Measure]:
-    """Returns perplexity and accuracy of what is predicted.
+    """Defines the measures perplexity and accuracy of a model that predicts parts of a text.
 
-    `num_left_out` texts are too long for the model, and have no statistics.
+    Their definitions name what is predicted, such as "masked sub-words", and the number of texts
+    that are too long for the model and have no statistics.
     """
     definition = f"{data.objective}: {predicted}; teacher forcing in JAX in {DTYPE}, no smoothing"
     if num_left_out:

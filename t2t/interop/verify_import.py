@@ -167,7 +167,7 @@ def _compare_ids(
 
 
 def explain_difference(line: str, wanted: list[str], found: list[str], *, is_fast: bool) -> str:
-    """Returns the known reason for which a line has other pieces than in `transformers`; else "".
+    """Returns why the pieces of a line differ from those of `transformers`; "" if unknown.
 
     docs/fine-tuning.md lists the reasons.
 

@@ -21,8 +21,8 @@ from t2t.runtime.mesh import spec
 class Linear(nnx.Module):
     """x W + b, where W has any number of dimensions; without a bias x W.
 
-    Subscripts such as BTD,DF->BTF say how x and W are multiplied. A weight with a further dimension
-    in front, as of gated feed-forwards, is several weights, of which a call multiplies by one.
+    Subscripts such as BTD,DF->BTF say how x and W are multiplied. A weight with a leading dimension
+    stacks several, as in gated feed-forwards; `index` of a call picks one.
     """
 
     def __init__(

@@ -139,10 +139,10 @@ def _settle_output() -> None:
 
 
 def _leave_in_time(status: int) -> None:
-    """Makes one of several processes end with `status` in a minute, if not before.
+    """Makes one of several processes exit with `status` after at most a minute.
 
-    At its exit JAX waits five minutes for the others, which may be waiting for this one, and then
-    aborts it. Those that come to the same error by themselves leave together, in less time.
+    JAX would wait five minutes at its exit for the other processes, which may wait for this one,
+    and then abort it. Processes that raise the same error leave together, and sooner.
     """
     if any(flags.FLAGS[name].value for name in HOSTS if name in flags.FLAGS):
         timer = threading.Timer(LEAVING_LOST if status == LOST else LEAVING, os._exit, [status])

@@ -137,8 +137,8 @@ def is_first() -> bool:
 def process_0_first() -> Iterator[None]:
     """A context that process 0 enters first; the others follow, and find the files that it wrote.
 
-    If process 0 raises an error of t2t's own, the others come to the same one by themselves. After
-    any other exception they end because it is lost.
+    If process 0 raises a ValueError or RuntimeError, as all errors of t2t are, the others go on and
+    raise the same one themselves. After any other exception they end, since process 0 is lost.
     """
     if not is_first():
         wait_for_all()
