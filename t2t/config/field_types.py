@@ -1,17 +1,19 @@
-"""The types of the config's fields, with the values that each field may have.
+"""The types of the config's fields: the values that a field may have, and what it decides.
 
     d_model: PositiveInt = 512
-    rnn_cell: Annotated[str, Literal["gru", "lstm"]] = "gru"
+    rnn_cell: Annotated[str, Literal["gru", "lstm"], unless("model.kind", "rnn")] = "gru"
     norm: Annotated[str, Literal["layer", "rms", "none"], REGISTERED] = "layer"
+    log_every: Annotated[PositiveInt, Role.LOGGING] = 100
 
 To type checkers these are int and str, so a recipe may compute them. `files.py` checks the types,
 `rules.py` the values; flags and the page of the config read them, too.
 """
 
+import enum
 import math
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -22,6 +24,67 @@ class Rule(NamedTuple):
     text: str  # what a value must do, such as "be positive"
     holds: Callable[[Any], bool]
     more: str = ""  # the end of the message: a reason, or a remedy
+
+
+class Role(enum.Enum):
+    """What a field decides.
+
+    Resume, comparisons, sweeps and pipelines ask for the fields with a role. A section has a role,
+    which is that of its fields without one.
+    """
+
+    MODEL = "what the model computes"
+    TEXT = "which text is read, how often and with which tags; a vocabulary is made of it"
+    LANGUAGES = "the languages of the text"
+    FILES = "files of text, and how they are read; they may move, but their content counts"
+    STORE = "where a machine keeps text; nothing depends on it"
+    HELD_OUT = "the text of other splits than train"
+    BATCHES = "how batches are made of the text"
+    VOCABULARY = "how a vocabulary is made"
+    COPIED = "what is copied into a run together with its vocabulary"
+    UPDATES = "what a step of training computes"
+    SCHEDULE = "how long training goes on, and the learning rate of each step"
+    VALIDATION = "when training validates"
+    LOGGING = "when training reports or gives up"
+    CHECKPOINTS = "which checkpoints are written and kept"
+    DEVICES = "how devices share the work"
+    SEARCH = "which output is found"
+    SEARCH_BATCHES = "how a search is cut into batches"
+    SEED = "the random numbers"
+    CODE = "code of the user, and its options"
+    WISHES = "what a recipe was asked for"
+
+
+# Metadata: the start of a run may replace the value by another one that it stands for.
+SETTLED = "settled when a run starts"
+
+
+class Unused(NamedTuple):
+    """Metadata: with some values of another field, the cause, a field has no effect."""
+
+    cause: str  # such as "model.kind"
+    values: tuple[Any, ...]  # of the cause
+    is_beside: bool  # has no effect beside these values; False: beside all others
+    # Ends the message by which every config is refused that changes the field, {default!r} is its
+    # default; "": only a new run and a request are refused.
+    remedy: str = ""
+    # Values of the cause that plugins register may use the field; False: they use it no more than
+    # others do.
+    spares_registered: bool = True
+    holds: Callable[[Mapping[str, Any]], bool] = lambda values: True  # of all values of a config
+
+
+LEAVE = "leave it at {default!r}"
+
+
+def beside(cause: str, *values: Any, remedy: str = "", **more: Any) -> Unused:
+    """A field that has no effect beside these values of another one."""
+    return Unused(cause, values, True, remedy, **more)
+
+
+def unless(cause: str, *values: Any, remedy: str = "", **more: Any) -> Unused:
+    """A field that only has an effect beside these values of another one, or registered ones."""
+    return Unused(cause, values, False, remedy, **more)
 
 
 REGISTERED = "or a registered one"  # metadata: the field accepts other values than its Literal
@@ -158,6 +221,16 @@ class FieldType(NamedTuple):
             inner = cls.of(given)
             return inner._replace(plain=inner.plain | None)
         return cls(hint)
+
+    @property
+    def role(self) -> Role | None:
+        """What the field decides: the outermost role in its type."""
+        return next((note for note in reversed(self.notes) if isinstance(note, Role)), None)
+
+    @property
+    def unused(self) -> list[Unused]:
+        """The values of other fields with which this one has no effect."""
+        return [note for note in self.notes if isinstance(note, Unused)]
 
     def __str__(self) -> str:
         """The plain type as Python writes it."""

@@ -7,12 +7,14 @@ JAX.
 
 import dataclasses
 import difflib
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from t2t.config.field_types import (
+    LEAVE,
     LOCAL,
     REGISTERED,
+    SETTLED,
     Coverage,
     Depth,
     Exponent,
@@ -28,6 +30,7 @@ from t2t.config.field_types import (
     PositiveInt,
     PositiveInt32,
     Probability,
+    Role,
     Sentinels,
     Share,
     Size,
@@ -35,6 +38,8 @@ from t2t.config.field_types import (
     TopShare,
     Weights,
     WrittenFolder,
+    beside,
+    unless,
 )
 
 
@@ -46,8 +51,15 @@ class Fields:
     """Base of dataclasses that have no other attributes, so a misspelt one is an error at once.
 
     A section of the config is a dataclass of its own class, not a dictionary: that would set the
-    fields which it does not name to their defaults.
+    fields which it does not name to their defaults. `notes` of a class are a role and other
+    metadata of its fields without a role of their own.
     """
+
+    NOTES: ClassVar[tuple[Any, ...]] = ()
+
+    def __init_subclass__(cls, notes: tuple[Any, ...] = ()) -> None:
+        """Keeps the notes."""
+        cls.NOTES = notes or cls.NOTES
 
     if not TYPE_CHECKING:  # type checkers know the fields, and would take any name from here on
 
@@ -80,6 +92,24 @@ def option(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 
+# Notes that several fields carry. `remedy` ends the message for a changed field without effect.
+_OF_TRANSFORMER = beside("model.kind", "rnn", remedy=LEAVE)
+_OF_TEXT = unless("data.source", "text", remedy="choose data.source='text', or leave it empty")
+_OF_TFDS = unless("data.source", "tfds", remedy="choose data.source='tfds', or leave it empty")
+_OF_HF = unless("data.source", "hf", remedy="choose data.source='hf', or leave it empty")
+_OF_PAIRS = unless(
+    "data.objective",
+    "translation",
+    remedy=f"it reads text alone; {LEAVE}",
+    spares_registered=False,
+)
+_OF_SAMPLING = unless(
+    "decoding.strategy",
+    "sampling",
+    remedy=f"{LEAVE}, or set decoding.strategy='sampling'",
+)
+_OF_TRAINED_VOCABULARY = unless("tokenizer.path", "")
+
 POSITIONS = (
     "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary", "relative",
     "relative_by_layer", "alibi", "none",
@@ -87,7 +117,7 @@ POSITIONS = (
 
 
 @dataclasses.dataclass
-class ModelConfig(Fields):
+class ModelConfig(Fields, notes=(Role.MODEL,)):
     """The architecture; the defaults are the paper's base model (table 3)."""
 
     # transformer (encoder and decoder) | decoder_only (source and target in one sequence) |
@@ -98,34 +128,66 @@ class ModelConfig(Fields):
     ] = "transformer"
     # kind="decoder_only": True: the tokens of the source see each other (prefix LM); False: each
     # sees only those before it, and relative positions have all their buckets for the past
-    prefix: bool = True
-    num_layers: Depth = 6  # N: layers of the encoder, and layers of the decoder
-    encoder_layers: Depth | None = None  # layers of the encoder; None: num_layers
-    decoder_layers: Depth | None = None  # layers of the decoder; None: num_layers
+    prefix: Annotated[
+        bool, _OF_TRANSFORMER, beside("model.kind", "transformer", "encoder_only", remedy=LEAVE)
+    ] = True
+    # N: layers of the encoder, and layers of the decoder
+    num_layers: Annotated[
+        Depth,
+        unless(
+            "model.decoder_layers",
+            None,
+            holds=lambda values: values["model.kind"] == "decoder_only",
+        ),
+        unless(
+            "model.encoder_layers",
+            None,
+            holds=lambda values: (
+                values["model.kind"] == "encoder_only" or values["model.decoder_layers"] is not None
+            ),
+        ),
+    ] = 6
+    # layers of the encoder; None: num_layers
+    encoder_layers: Annotated[Depth | None, beside("model.kind", "decoder_only", remedy=LEAVE)] = (
+        None
+    )
+    # layers of the decoder; None: num_layers
+    decoder_layers: Annotated[Depth | None, beside("model.kind", "encoder_only", remedy=LEAVE)] = (
+        None
+    )
     d_model: Size = 512  # width of the embeddings and of every sub-layer's output
-    d_ff: Size = 2048  # width of the feed-forward's hidden layer
-    num_heads: Size = 8  # h: attention heads
+    # width of the feed-forward's hidden layer
+    d_ff: Annotated[Size, _OF_TRANSFORMER, beside("model.feed_forward", "none")] = 2048
+    # h: attention heads
+    num_heads: Annotated[Size, _OF_TRANSFORMER] = 8
     # key/value heads, each shared by num_heads / num_kv_heads query heads; None: num_heads
-    num_kv_heads: Size | None = None
-    d_k: Size | None = None  # width of a query and of a key; None: d_model / num_heads
-    d_v: Size | None = None  # width of a value; None: d_model / num_heads
+    num_kv_heads: Annotated[Size | None, _OF_TRANSFORMER] = None
+    # width of a query and of a key; None: d_model / num_heads
+    d_k: Annotated[Size | None, _OF_TRANSFORMER] = None
+    # width of a value; None: d_model / num_heads
+    d_v: Annotated[Size | None, _OF_TRANSFORMER] = None
     # dot_product (equation 1), or a registered variant
-    attention: Annotated[str, Literal["dot_product"], REGISTERED] = "dot_product"
-    attention_scale: bool = True  # divide Q K^T by sqrt(d_k)
-    attention_bias: bool = False  # add biases to queries, keys, values and the output of attention
+    attention: Annotated[str, Literal["dot_product"], REGISTERED, _OF_TRANSFORMER] = "dot_product"
+    # divide Q K^T by sqrt(d_k)
+    attention_scale: Annotated[bool, _OF_TRANSFORMER] = True
+    # add biases to queries, keys, values and the output of attention
+    attention_bias: Annotated[bool, _OF_TRANSFORMER] = False
     # kind of positions: sinusoidal (the paper's) | sinusoidal_halves (all sines, then all cosines:
     # Marian's) | sinusoidal_fairseq (halves, at other rates, counted from 2: NLLB's) | learned |
     # rotary (Su et al. 2021) | relative (Raffel et al. 2020) | relative_by_layer (with biases for
     # each layer: umT5's) | alibi (Press et al. 2022) | none, or a registered kind
-    position: Annotated[str, Literal[POSITIONS], REGISTERED] = "sinusoidal"
+    position: Annotated[str, Literal[POSITIONS], REGISTERED, _OF_TRANSFORMER] = "sinusoidal"
     # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
     # with position="learned", since the other kinds have no limit, or a registered one
-    max_positions: Size = 1024
+    max_positions: Annotated[Size, _OF_TRANSFORMER, unless("model.position", "learned")] = 1024
     # layer (layer normalisation) | rms (root mean square) | none, or a registered norm
-    norm: Annotated[str, Literal["layer", "rms", "none"], REGISTERED] = "layer"
-    norm_epsilon: PositiveFloat = 1e-6  # added to the variance, or to the mean square, in a norm
+    norm: Annotated[str, Literal["layer", "rms", "none"], REGISTERED, _OF_TRANSFORMER] = "layer"
+    # added to the variance, or to the mean square, in a norm
+    norm_epsilon: Annotated[PositiveFloat, _OF_TRANSFORMER, beside("model.norm", "none")] = 1e-6
     # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
-    norm_position: Annotated[str, Literal["post", "pre"]] = "post"
+    norm_position: Annotated[
+        str, Literal["post", "pre"], _OF_TRANSFORMER, beside("model.norm", "none")
+    ] = "post"
     residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
     # relu | gelu (its approximation by tanh) | gelu_exact (BART's) | silu | swiglu | geglu | moe (a
     # mixture of experts, each relu without biases: Shazeer et al. 2017) | none, or a registered
@@ -134,38 +196,54 @@ class ModelConfig(Fields):
         str,
         Literal["relu", "gelu", "gelu_exact", "silu", "swiglu", "geglu", "moe", "none"],
         REGISTERED,
+        _OF_TRANSFORMER,
     ] = "relu"
-    feed_forward_bias: bool = True  # the biases b1 and b2 of the feed-forward (equation 2)
-    num_experts: Size = 8  # feed_forward="moe": experts, each of width d_ff
+    # the biases b1 and b2 of the feed-forward (equation 2)
+    feed_forward_bias: Annotated[
+        bool, _OF_TRANSFORMER, beside("model.feed_forward", "none", "moe")
+    ] = True
+    # feed_forward="moe": experts, each of width d_ff
+    num_experts: Annotated[Size, _OF_TRANSFORMER, unless("model.feed_forward", "moe")] = 8
     # feed_forward="moe": experts that a router chooses for each token
-    experts_per_token: Size = 2
+    experts_per_token: Annotated[Size, _OF_TRANSFORMER, unless("model.feed_forward", "moe")] = 2
     # feed_forward="moe": weight of the load-balancing loss of each layer (Fedus et al. 2022), which
     # is 1 if all experts are used alike. It is part of train/loss. With accumulation_steps it is
     # that of each part of the batch
-    load_balance: NonNegativeFloat = 0.01
-    rnn_cell: Annotated[str, Literal["gru", "lstm"]] = "gru"  # only with kind="rnn"
+    load_balance: Annotated[
+        NonNegativeFloat, _OF_TRANSFORMER, unless("model.feed_forward", "moe")
+    ] = 0.01
+    # only with kind="rnn"
+    rnn_cell: Annotated[str, Literal["gru", "lstm"], unless("model.kind", "rnn", remedy=LEAVE)] = (
+        "gru"
+    )
     # all: one table for source, target and output (logits) | decoder: one for target and output |
     # input: one for source and target, another for output | none: three tables
     tie_embeddings: Annotated[str, Literal["all", "decoder", "input", "none"]] = "all"
     embedding_scale: bool = True  # multiply embeddings by sqrt(d_model) (section 3.4)
-    embedding_norm: bool = False  # normalise the sums of embeddings and positions (BART's)
+    # normalise the sums of embeddings and positions (BART's)
+    embedding_norm: Annotated[bool, _OF_TRANSFORMER, beside("model.norm", "none")] = False
     # the first input of the decoder: bos | eos (NLLB's) | unk (MADLAD-400's)
-    decoder_start: Annotated[str, Literal["bos", "eos", "unk"]] = "bos"
+    decoder_start: Annotated[
+        str, Literal["bos", "eos", "unk"], beside("model.kind", "encoder_only")
+    ] = "bos"
     output_bias: bool = False  # add a trained bias to the logit of each sub-word
     # dropout rate of every sub-layer's output and of the sums of embeddings and positions
     dropout: Probability = 0.1
-    attention_dropout: Probability = 0.0  # dropout rate of the attention weights
+    # dropout rate of the attention weights
+    attention_dropout: Annotated[Probability, _OF_TRANSFORMER] = 0.0
     # dropout rate of the feed-forward's hidden layer
-    feed_forward_dropout: Probability = 0.0
+    feed_forward_dropout: Annotated[
+        Probability, _OF_TRANSFORMER, beside("model.feed_forward", "none", "moe")
+    ] = 0.0
     # dtype of activations and products: auto (bfloat16 on GPU and TPU, float32 on CPU; a new run on
     # a CPU with bfloat16 instructions gets mixed) | float32 | bfloat16 | mixed (float32, but
     # products with weights have bfloat16 operands); parameters are always float32
-    dtype: Annotated[str, Literal["auto", "float32", "bfloat16", "mixed"]] = "auto"
+    dtype: Annotated[str, Literal["auto", "float32", "bfloat16", "mixed"], SETTLED] = "auto"
     # auto: the fast implementations in t2t/ops | textbook: the plain formulas in t2t/model
     kernels: Annotated[str, Literal["auto", "textbook"]] = "auto"
     # run a stack's layers in a loop, so that the time to compile does not grow with their number;
     # checkpoints are the same
-    scan_layers: bool = False
+    scan_layers: Annotated[bool, _OF_TRANSFORMER] = False
 
     @property
     def depth(self) -> tuple[int, int]:
@@ -202,7 +280,7 @@ class ModelConfig(Fields):
 
 
 @dataclasses.dataclass
-class DataConfig(Fields):
+class DataConfig(Fields, notes=(Role.TEXT,)):
     """The corpus, the pairs of it that are used, and the size of batches."""
 
     # phrasebook (embedded, synthetic) | multi30k | tfds | hf (Hugging Face datasets) | text (your
@@ -214,34 +292,39 @@ class DataConfig(Fields):
     )
     # language code, such as en, deu or zho_Hans: the file suffix in multi30k, the feature in tfds,
     # the column in hf. Empty: en with the phrasebook, multi30k and tfds, unknown with other sources
-    src_language: Language = ""
+    src_language: Annotated[Language, Role.LANGUAGES] = ""
     # likewise, of the target: empty is de, or unknown. Measures choose their tokenisers by it
-    tgt_language: Language = ""
+    tgt_language: Annotated[Language, Role.LANGUAGES] = ""
     # source="multi30k": folder of its files (empty: download); source="tfds": data_dir (empty: the
     # default of TFDS)
-    directory: InputPath = ""
-    tfds_name: str = "wmt14_translate/de-en"  # source="tfds": a TFDS translation dataset
+    directory: Annotated[InputPath, Role.STORE, unless("data.source", "multi30k", "tfds")] = ""
+    # source="tfds": a TFDS translation dataset
+    tfds_name: Annotated[str, unless("data.source", "tfds")] = "wmt14_translate/de-en"
     # source="tfds": the dataset of all splits but train, such as "wmt14_translate/de-en" for
     # training on "wmt17_translate/de-en"; empty: tfds_name
-    tfds_held_out_name: str = ""
+    tfds_held_out_name: Annotated[str, Role.HELD_OUT, _OF_TFDS] = ""
     # source="hf": a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with
     # "@REVISION" at its end, or a folder that save_to_disk wrote; empty: the files of hf_files
-    hf_name: Annotated[str, LOCAL] = ""
+    hf_name: Annotated[str, LOCAL, _OF_HF] = ""
     # source="hf": files that hold both sides, each as "SPLIT=FILE": .parquet or .arrow, or .tsv,
     # .csv, .jsonl or .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
-    hf_files: InputPaths = ()
+    hf_files: Annotated[InputPaths, Role.FILES, _OF_HF] = ()
     # source="hf": read the Hub's files while they are copied; False: through the cache of
     # `datasets` on this machine
-    hf_streaming: bool = True
+    hf_streaming: Annotated[
+        bool, Role.FILES, unless("data.source", "hf"), unless("data.hf_files", ())
+    ] = True
     # source="hf": column of source sentences; "translation.en": key "en" in the column
     # "translation"; "translation.0": item of a list; a number: column of a file without a line of
     # names, from 0; empty: the language, in the column "translation" if there is one
-    src_column: str = ""
-    tgt_column: str = ""  # source="hf": column of their translations
+    src_column: Annotated[str, _OF_HF] = ""
+    # source="hf": column of their translations
+    tgt_column: Annotated[str, _OF_HF] = ""
     # source="text": files of source sentences for training, one sentence per line, plain or packed
     # by gzip, bzip2, xz or zstd
-    train_src: InputPaths = ()
-    train_tgt: InputPaths = ()  # source="text": their translations, line by line
+    train_src: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()
+    # source="text": their translations, line by line
+    train_tgt: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()
     # for each training corpus (each source is one, source="text" one for each file of train_src),
     # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
     # with subword_sampling); it must come to one pair or more; empty: once
@@ -249,15 +332,19 @@ class DataConfig(Fields):
     # stages of training, each with weights of its own: "STEP: WEIGHTS" until that step, and WEIGHTS
     # in the last one, as in train_weights; 0 leaves a corpus out. "2000: 1,1" and "1,0": the second
     # corpus up to step 2000. Each stage begins an epoch. Empty: one stage, of train_weights
-    stages: tuple[str, ...] = ()
+    stages: Annotated[tuple[str, ...], Role.BATCHES] = ()
     # with T above 0, corpora have shares of an epoch that grow as size ** (1 / T), and the largest
     # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019); sizes
     # are those before max_length and max_length_ratio
     temperature: NonNegativeFloat = 0.0
-    validation_src: InputPath = ""  # source="text": source sentences of the validation split
-    validation_tgt: InputPath = ""  # source="text": their translations
-    test_src: InputPath = ""  # source="text": source sentences of the test split
-    test_tgt: InputPath = ""  # source="text": their translations
+    # source="text": source sentences of the validation split
+    validation_src: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
+    # source="text": their translations
+    validation_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
+    # source="text": source sentences of the test split
+    test_src: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
+    # source="text": their translations
+    test_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
     # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |
     # identical (both sides equal, apart from case) | script (most letters of a side are of another
     # script than usual) | overlap (a side is a sentence of another split of the same direction).
@@ -268,96 +355,125 @@ class DataConfig(Fields):
     # its target language, "<2de>". Each source is opened once for each, with these languages; in
     # names of files, data sets and columns {src}, {tgt} and {pair} (de-en: in alphabetical order)
     # stand for them. Empty: src_language to tgt_language, without tags
-    directions: tuple[str, ...] = ()
+    directions: Annotated[tuple[str, ...], _OF_PAIRS] = ()
     # what the model learns to predict: translation (the target of a pair) | lm (each sub-word of a
     # text from those before it) | span_corruption (spans that are left out of a text: T5, Raffel et
     # al. 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). The last three
     # read text alone: the files of train_tgt, validation_tgt and test_tgt, or the target sides of
     # other sources; so does a registered objective
     objective: Annotated[
-        str, Literal["translation", "lm", "span_corruption", "masked_lm"], REGISTERED
+        str, Literal["translation", "lm", "span_corruption", "masked_lm"], REGISTERED, Role.BATCHES
     ] = "translation"
     # objective="span_corruption", "masked_lm": share of a text's sub-words that are left out or
     # masked; at least one
-    noise_density: Share = 0.15
+    noise_density: Annotated[
+        Share, Role.BATCHES, unless("data.objective", "span_corruption", "masked_lm")
+    ] = 0.15
     # objective="span_corruption": mean number of sub-words of a span; a text has
     # as many spans as this number and noise_density say, rounded
-    mean_span_length: SpanLength = 3.0
+    mean_span_length: Annotated[
+        SpanLength, Role.BATCHES, unless("data.objective", "span_corruption")
+    ] = 3.0
     # tags of a direction: target (the source begins with that of the target language) | both (each
     # side begins with that of its own language, as in NLLB)
-    direction_tags: Annotated[str, Literal["target", "both"]] = "target"
+    direction_tags: Annotated[
+        str, Literal["target", "both"], beside("data.directions", (), remedy=LEAVE)
+    ] = "target"
     # folder of tokenised corpora, shared between runs
-    cache_directory: WrittenFolder = "~/.cache/t2t"
+    cache_directory: Annotated[WrittenFolder, Role.STORE] = "~/.cache/t2t"
     # training drops pairs with more sub-words than this on either side, EOS and a tag included
-    max_length: PositiveInt = 256
+    max_length: Annotated[PositiveInt, Role.BATCHES] = 256
     # training drops pairs whose longer side has more than this times the sub-words of the shorter;
     # 0: no limit
-    max_length_ratio: NonNegativeFloat = 0.0
+    max_length_ratio: Annotated[NonNegativeFloat, Role.BATCHES, _OF_PAIRS] = 0.0
     # positions of a batch, padding included: at most this many source positions and at most this
     # many target positions
-    batch_tokens: PositiveInt32 = 25_000
+    batch_tokens: Annotated[PositiveInt32, Role.BATCHES] = 25_000
     # packing: each row holds several pairs; the side with more sub-words has this many positions,
     # the other as many as the text needs; 0: one pair per row
-    packed_length: NonNegativeInt = 0
+    packed_length: Annotated[
+        NonNegativeInt,
+        Role.BATCHES,
+        beside(
+            "model.kind",
+            "rnn",
+            remedy="it would carry its state between the sentences of a row; "
+            "set data.packed_length=0",
+        ),
+    ] = 0
     # subword regularisation: each epoch segments the training text anew, at random; 0: never. With
     # tokenizer.kind="bpe" the probability that a merge is left out (BPE-dropout), with "unigram"
     # the exponent of a segmentation's probability; needs packed_length
-    subword_sampling: Probability = 0.0
+    subword_sampling: Annotated[
+        Probability,
+        Role.BATCHES,
+        beside("tokenizer.kind", "symbols", remedy="a sentence has one segmentation; set it to 0"),
+    ] = 0.0
     # sides that subword_sampling segments anew
-    sampled_sides: Annotated[str, Literal["both", "src", "tgt"]] = "both"
+    sampled_sides: Annotated[
+        str, Literal["both", "src", "tgt"], Role.BATCHES, beside("data.subword_sampling", 0.0)
+    ] = "both"
     # batch shapes (rows, source length, target length), each compiled once: at most this many.
     # Packed rows have one, and a second one for pairs that are too long for its shorter side; with
     # 1 that side is as long as they need
-    num_shapes: PositiveInt = 12
+    num_shapes: Annotated[PositiveInt, Role.BATCHES] = 12
     # source and target lengths of batch shapes are multiples of this, or in packed rows of 8 if
     # that is more; packed_length stays as it is
-    length_multiple: PositiveInt = 1
+    length_multiple: Annotated[PositiveInt, Role.BATCHES] = 1
     # rows of a batch are a multiple of this; unless it is a multiple of mesh.data x mesh.fsdp x
     # training.accumulation_steps, empty rows are added to batches
-    rows_multiple: PositiveInt = 8
+    rows_multiple: Annotated[PositiveInt, Role.BATCHES] = 8
 
 
 @dataclasses.dataclass
-class TokenizerConfig(Fields):
+class TokenizerConfig(Fields, notes=(Role.VOCABULARY,)):
     """SentencePiece, trained on the training split only, unless `path` names a vocabulary."""
 
     # an existing vocabulary in place of a trained one, copied into the run: a SentencePiece model
     # for both languages, or the vocab/ of a run; all other fields then follow from it. Empty: train
-    path: InputPath = ""
+    path: Annotated[InputPath, Role.COPIED] = ""
     # bpe | unigram | symbols (what stands between spaces is one piece, for sequences that are no
     # language; other symbols are unknown, neighbours together)
-    kind: Annotated[str, Literal["bpe", "unigram", "symbols"]] = "bpe"
-    vocab_size: Size = 37_000  # sub-words per vocabulary, special tokens included
-    shared: bool = True  # one vocabulary for both languages; False: one per language
+    kind: Annotated[str, Literal["bpe", "unigram", "symbols"], _OF_TRAINED_VOCABULARY] = "bpe"
+    # sub-words per vocabulary, special tokens included
+    vocab_size: Annotated[Size, _OF_TRAINED_VOCABULARY] = 37_000
+    # one vocabulary for both languages; False: one per language
+    shared: Annotated[bool, _OF_TRAINED_VOCABULARY] = True
     # share of the text's characters that become sub-words
-    character_coverage: Coverage = 1.0
+    character_coverage: Annotated[
+        Coverage, beside("tokenizer.kind", "symbols"), _OF_TRAINED_VOCABULARY
+    ] = 1.0
     # encode characters outside the vocabulary as UTF-8 bytes; False: as the unknown token
-    byte_fallback: bool = True
+    byte_fallback: Annotated[bool, beside("tokenizer.kind", "symbols"), _OF_TRAINED_VOCABULARY] = (
+        True
+    )
     # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too: compare
     # measures that ignore case; the validation BLEU does
-    lowercase: bool = False
+    lowercase: Annotated[bool, _OF_TRAINED_VOCABULARY] = False
     # pieces <extra_id_0>, <extra_id_1>, ..., at least those that data.objective needs, which a run
     # adds: one for each span that a text may have with span_corruption, one with masked_lm; text
     # with these characters is text
-    sentinels: Sentinels = 0
+    sentinels: Annotated[Sentinels, _OF_TRAINED_VOCABULARY, SETTLED] = 0
 
 
 @dataclasses.dataclass
-class TrainingConfig(Fields):
+class TrainingConfig(Fields, notes=(Role.UPDATES,)):
     """Section 5 of the paper: optimiser, schedule, regularisation; and intervals of reports."""
 
-    steps: PositiveInt = 100_000  # length of training in steps, one batch each
+    # length of training in steps, one batch each
+    steps: Annotated[PositiveInt, Role.SCHEDULE] = 100_000
     # noam | inverse_sqrt | cosine | constant, all with warm-up; or a registered schedule
-    schedule: Annotated[str, Literal["noam", "inverse_sqrt", "cosine", "constant"], REGISTERED] = (
-        "noam"
-    )
-    warmup_steps: PositiveInt32 = 4000  # steps of linear warm-up of the learning rate
+    schedule: Annotated[
+        str, Literal["noam", "inverse_sqrt", "cosine", "constant"], REGISTERED, Role.SCHEDULE
+    ] = "noam"
+    # steps of linear warm-up of the learning rate
+    warmup_steps: Annotated[PositiveInt32, Role.SCHEDULE] = 4000
     # noam: factor on the paper's formula (equation 3); other schedules: the peak learning rate, for
     # built-in ones at most 0.1
-    learning_rate: PositiveFloat = 1.0
+    learning_rate: Annotated[PositiveFloat, Role.SCHEDULE] = 1.0
     # fine-tuning: run whose parameters a new run begins with, as RUN or RUN:CHECKPOINT; set by
     # `t2t.train --init_from`
-    init_from: InputPath = ""
+    init_from: Annotated[InputPath, SETTLED] = ""
     # parameters without updates and without optimiser state, by patterns of their names, such as
     # "encoder.*"
     frozen: tuple[str, ...] = ()
@@ -365,10 +481,10 @@ class TrainingConfig(Fields):
     # parameter the first pattern counts that matches its name
     rate_factors: tuple[str, ...] = ()
     # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
-    schedule_start: Int32 = 0
+    schedule_start: Annotated[Int32, Role.SCHEDULE] = 0
     # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
     # inverse_sqrt and constant
-    cooldown_steps: Int32 = 0
+    cooldown_steps: Annotated[Int32, Role.SCHEDULE] = 0
     # adam | nadamw (Adam with Nesterov momentum and decoupled weight decay: Dozat 2016) |
     # schedule_free_adamw (evaluates an average of its iterates: Defazio et al. 2024) | muon
     # (orthogonal updates of matrices, Adam for the rest: Jordan et al. 2024), or a registered
@@ -383,7 +499,15 @@ class TrainingConfig(Fields):
     adam_eps: PositiveFloat = 1e-9  # epsilon
     # each update subtracts the learning rate times this times the parameters; with
     # optimizer="nadamw", "schedule_free_adamw" or a registered one
-    weight_decay: NonNegativeFloat = 0.0
+    weight_decay: Annotated[
+        NonNegativeFloat,
+        beside(
+            "training.optimizer",
+            "adam",
+            "muon",
+            remedy="leave it at 0, or use 'nadamw' or 'schedule_free_adamw'",
+        ),
+    ] = 0.0
     # loss of training: cross_entropy (label-smoothed, section 5.4), or a registered one; validation
     # computes the cross-entropy without smoothing
     loss: Annotated[str, Literal["cross_entropy"], REGISTERED] = "cross_entropy"
@@ -394,7 +518,9 @@ class TrainingConfig(Fields):
     r_drop: NonNegativeFloat = 0.0
     # scheduled sampling (Mihaylova and Martins 2019): probability that a target input is
     # replaced by what the model, in a first pass without gradient, predicts in its place; 0: never
-    scheduled_sampling: Probability = 0.0
+    scheduled_sampling: Annotated[
+        Probability, beside("model.kind", "encoder_only", remedy=LEAVE)
+    ] = 0.0
     # decay of an exponential moving average of the parameters, for example 0.999; 0: no
     # average. It is part of checkpoints, and --checkpoint=ema evaluates it
     ema_decay: Probability = 0.0
@@ -403,15 +529,26 @@ class TrainingConfig(Fields):
     # less memory, the same gradient apart from dropout masks
     accumulation_steps: PositiveInt = 1
     # consecutive steps skipped for a non-finite loss or gradient after which training fails
-    max_nonfinite_steps: PositiveInt = 10
-    log_every: PositiveInt = 100  # steps between log lines and TensorBoard points
-    validate_every: PositiveInt = 1000  # steps between computations of the validation loss
+    max_nonfinite_steps: Annotated[PositiveInt, Role.LOGGING] = 10
+    # steps between log lines and TensorBoard points
+    log_every: Annotated[PositiveInt, Role.LOGGING] = 100
+    # steps between computations of the validation loss
+    validate_every: Annotated[PositiveInt, Role.VALIDATION] = 1000
     # steps between translations of the validation split by beam search, which give its BLEU and
     # chrF, and the last; 0: never
-    bleu_every: NonNegativeInt = 0
+    bleu_every: Annotated[
+        NonNegativeInt,
+        _OF_PAIRS,
+        beside(
+            "tokenizer.kind",
+            "symbols",
+            remedy="BLEU counts words, and symbols are none; set it to 0",
+        ),
+        Role.VALIDATION,
+    ] = 0
     # pairs of the validation split, of which validation/source_use says how much the model uses
     # their sources; 0: it is not computed
-    source_use_pairs: NonNegativeInt = 1000
+    source_use_pairs: Annotated[NonNegativeInt, Role.LOGGING] = 1000
 
     @property
     def factor_by_pattern(self) -> dict[str, float]:
@@ -430,7 +567,7 @@ class TrainingConfig(Fields):
 
 
 @dataclasses.dataclass
-class CheckpointConfig(Fields):
+class CheckpointConfig(Fields, notes=(Role.CHECKPOINTS,)):
     """The checkpoints that are written, and those that are kept."""
 
     every: PositiveInt = 1000  # steps between checkpoints
@@ -440,11 +577,11 @@ class CheckpointConfig(Fields):
     # also keep this many checkpoints that are best by best_metric; 0: none
     keep_best: NonNegativeInt = 1
     # on the validation split; all but loss need training.bleu_every
-    best_metric: Annotated[str, Literal["loss", "bleu", "chrf"]] = "loss"
+    best_metric: Annotated[str, Literal["loss", "bleu", "chrf"], _OF_PAIRS] = "loss"
 
 
 @dataclasses.dataclass
-class MeshConfig(Fields):
+class MeshConfig(Fields, notes=(Role.DEVICES,)):
     """Sizes of the device mesh; their product is the number of devices.
 
     One of them may be -1: the number of devices divided by the other sizes.
@@ -456,35 +593,46 @@ class MeshConfig(Fields):
 
 
 @dataclasses.dataclass
-class DecodingConfig(Fields):
+class DecodingConfig(Fields, notes=(Role.SEARCH, beside("data.objective", "masked_lm"))):
     """Beam search, section 6.1 of the paper, or sampling."""
 
     # beam (beam search) | sampling (draws from the model's distribution)
     strategy: Annotated[str, Literal["beam", "sampling"]] = "beam"
-    beam_size: Size = 4  # hypotheses per sentence; 1: greedy search
-    alpha: Exponent = 0.6  # exponent of the length penalty, by which log P is divided
+    # hypotheses per sentence; 1: greedy search
+    beam_size: Annotated[Size, beside("decoding.strategy", "sampling")] = 4
+    # exponent of the length penalty, by which log P is divided
+    alpha: Annotated[
+        Exponent, beside("decoding.length_penalty", "none"), beside("decoding.strategy", "sampling")
+    ] = 0.6
     # length penalty: gnmt ((5 + length) / 6) ** alpha, the paper's | length (length ** alpha, the
     # mean log P per sub-word if alpha is 1) | none (log P alone)
-    length_penalty: Annotated[str, Literal["gnmt", "length", "none"]] = "gnmt"
+    length_penalty: Annotated[
+        str, Literal["gnmt", "length", "none"], beside("decoding.strategy", "sampling")
+    ] = "gnmt"
     min_length: NonNegativeInt = 0  # least number of sub-words of an output, without EOS
     # a longer source is cut into pieces of at most this many sub-words, EOS and a tag included: at
     # the ends of sentences, else of clauses, else between words; 0: data.max_length, or the model's
     # positions if they are fewer
-    max_source_length: NonNegativeInt = 0
+    max_source_length: Annotated[NonNegativeInt, beside("data.objective", "lm")] = 0
     # translate each sentence of a line by itself: yes | no | auto (yes, if fewer than 10% of
     # training's source lines hold several sentences); not with a forced prefix
-    split_sentences: Annotated[str, Literal["auto", "yes", "no"]] = "auto"
+    split_sentences: Annotated[
+        str, Literal["auto", "yes", "no"], beside("data.objective", "lm")
+    ] = "auto"
     # an output has at most source length + this many sub-words; what follows a prompt has at most
     # this many, and EOS
     max_extra_length: PositiveInt = 50
-    num_samples: Size = 1  # strategy="sampling": samples per sentence
-    temperature: PositiveFloat = 1.0  # strategy="sampling": divides the logits
+    # strategy="sampling": samples per sentence
+    num_samples: Annotated[Size, _OF_SAMPLING] = 1
+    # strategy="sampling": divides the logits
+    temperature: Annotated[PositiveFloat, _OF_SAMPLING] = 1.0
     # strategy="sampling": draw from this many most probable sub-words; 0: all
-    top_k: NonNegativeInt = 0
+    top_k: Annotated[NonNegativeInt, _OF_SAMPLING] = 0
     # strategy="sampling": draw from the most probable sub-words that together have this
     # probability (after temperature and top_k); 1: all
-    top_p: TopShare = 1.0
-    sampling_seed: Int32 = 0  # strategy="sampling": of the random numbers
+    top_p: Annotated[TopShare, _OF_SAMPLING] = 1.0
+    # strategy="sampling": of the random numbers
+    sampling_seed: Annotated[Int32, _OF_SAMPLING] = 0
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
     # expected utility, a measure of sentences: none | chrf | bleu | chrf++ | spbleu | ter |
     # exact_match, metricx (--metricx), or one of a plugin (evaluation.measure)
@@ -494,7 +642,7 @@ class DecodingConfig(Fields):
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
     # length; all devices share a batch, a single one searches two at a time. Rounding depends on
     # the batch shape and may decide between hypotheses of nearly equal probability
-    batch_size: Size = 64
+    batch_size: Annotated[Size, Role.SEARCH_BATCHES] = 64
 
     @property
     def label(self) -> str:
@@ -525,28 +673,37 @@ class Config(Fields):
     checkpoints: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
-    seed: Int32 = 0  # of the initial parameters, of dropout and of the order of the data
+    # of the initial parameters, of dropout and of the order of the data
+    seed: Annotated[Int32, Role.SEED] = 0
     # Python modules that register variants (t2t/config/variants.py). Programs that open the run
     # import them with --plugins or --trust_plugins
-    plugins: tuple[str, ...] = ()
+    plugins: Annotated[tuple[str, ...], Role.CODE] = ()
     # options that these modules register, as `--config.plugin.NAME.FIELD=VALUE`: each name with a
     # `PluginOptions`, or with a dictionary while the module is not imported
-    plugin: dict[str, Any] = dataclasses.field(default_factory=dict)
+    plugin: Annotated[dict[str, Any], Role.CODE] = dataclasses.field(default_factory=dict)
     # wishes with which a recipe fitted itself to its text, such as minutes=30; it sets them itself,
     # and a run goes on with the same
-    wishes: str = ""
+    wishes: Annotated[str, Role.WISHES] = ""
 
 
-# The type of each field that is no section, by its name, such as "model.d_model".
-FIELD_TYPES = {
-    f"{section.name}.{field.name}" if dataclasses.is_dataclass(section.type) else section.name: (
-        FieldType.of(field.type)
-    )
-    for section in dataclasses.fields(Config)
-    for field in (
-        dataclasses.fields(section.type) if dataclasses.is_dataclass(section.type) else [section]
-    )
-}
+def _list_types() -> Iterator[tuple[str, FieldType]]:
+    """Yields name and type of each field of the config that is no section."""
+    for section in dataclasses.fields(Config):
+        if not dataclasses.is_dataclass(section.type):
+            yield section.name, FieldType.of(section.type)
+            continue
+        for field in dataclasses.fields(section.type):
+            kind = FieldType.of(field.type)
+            notes = kind.notes if kind.role else (*section.type.NOTES, *kind.notes)
+            yield f"{section.name}.{field.name}", kind._replace(notes=notes)
+
+
+FIELD_TYPES = dict(_list_types())  # by names such as "model.d_model"
+
+
+def fields_with(*roles: Role) -> list[str]:
+    """Returns the names of the config's fields with one of these roles."""
+    return [name for name, kind in FIELD_TYPES.items() if kind.role in roles]
 
 
 def flatten(config: Config | Mapping[str, Any], section: str = "") -> dict[str, Any]:
