@@ -17,11 +17,8 @@ from typing import TYPE_CHECKING
 from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
 from t2t.config.flags import read_chosen, read_config, read_recipe
-from t2t.config.measure_names import (
-    MEASURE_FIELD,
-    PREDICTION_MEASURES,
-    choose_measure,
-)
+from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
+from t2t.config.measure_rules import choose_measure, needs_model
 from t2t.config.objective_rules import is_text_alone
 from t2t.config.recipes import find_recipe
 from t2t.config.requests import Measure, Plugins, RunPath
@@ -98,6 +95,11 @@ def main(request: SweepRequest) -> int:
     check_paths(base.data)
     open_split(choose_direction(base.data, request.direction), request.split)
     assign_resources(0, request.workers, os.environ)
+    if needs_model(measure):
+        raise ConfigError(
+            f"--measure={measure} is computed by a model: evaluate the runs by t2t.evaluate "
+            f"--measure_model={measure}=RUN, then give it with --report"
+        )
     protocol = EvaluationProtocol(request.split, request.checkpoint, measure, request.direction)
     check_protocol(protocol, runs)
     recipe, given = read_recipe()

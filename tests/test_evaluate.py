@@ -21,7 +21,8 @@ from t2t.api.evaluate_run import evaluate, scan_averages
 from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.config import variants
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST, list_measures
+from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST
+from t2t.config.measure_rules import list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.bulk import SETTINGS, find_inputs

@@ -59,6 +59,7 @@ RUN = "a run directory"
 RunPath = Annotated[Path, RUN]
 RunPaths = Annotated[tuple[Path, ...], RUN]
 Counts = Annotated[tuple[int, ...], Rule("be positive", lambda value: all(n > 0 for n in value))]
+RunsByName = Annotated[Mapping[str, Path], RUN]  # flags are NAME=RUN
 Measure = Annotated[str, Literal[CHOICES["evaluation.measure"]], REGISTERED]
 DECODING = tuple(field.name for field in dataclasses.fields(DecodingConfig))
 _TEXTS = tuple[str, ...]
@@ -94,7 +95,8 @@ def list_flags(kind: type[Request]) -> list[Flag]:
         shown = FieldType.of(hints[field.name])
         flag = next((note for note in shown.notes if isinstance(note, Flag)), Flag())
         name = "" if flag.operands or flag.overrides else flag.name or field.name
-        default = field.default
+        has_factory = field.default_factory is not dataclasses.MISSING
+        default = field.default_factory() if has_factory else field.default
         found.append(flag._replace(name=name, field=field.name, kind=shown, default=default))
         found += [
             Flag(each.name, field=each.name, holder=field.name, kind=FieldType.of(each.type))
@@ -164,11 +166,27 @@ def _read_value(flag: Flag, value: Any, dashes: str) -> Any:
         return make_run_path(text, name) if is_run else make_path(text)
     if plain == tuple[Path, ...]:
         return tuple(make_run_path(each, name) for each in read_argument(name, value, _TEXTS))
+    if plain == Mapping[str, Path]:
+        return _read_runs(name, value)
     if dashes and plain in (tuple[int, ...], tuple[float, ...]):
         value = _read_numbers(name, value, typing.get_args(plain)[0])
     if flag.operands and plain is str and isinstance(value, list):
         value = " ".join(value)
     return read_argument(name, value, kind._replace(plain=plain))
+
+
+def _read_runs(name: str, value: Any) -> dict[str, Path]:
+    """Returns run directories by name, of a mapping or of texts such as NAME=RUN."""
+    if isinstance(value, Mapping):
+        pairs = [(key, read_argument(f"{name}={key}", run, str)) for key, run in value.items()]
+    else:
+        parts = [text.partition("=") for text in read_argument(name, value, _TEXTS)]
+        if wrong := ["".join(part) for part in parts if not (part[0] and part[2])]:
+            raise ConfigError(f"{name}={wrong[0]}: write NAME=RUN, a name and a run directory")
+        pairs = [(key, run) for key, _, run in parts]
+    if len(found := dict(pairs)) < len(pairs):
+        raise ConfigError(f"{name} is given twice for one name; give each name once")
+    return {key: make_run_path(run, f"{name}={key}") for key, run in found.items()}
 
 
 def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from t2t.config.field_types import REGISTERED, WRITTEN, InputPath, InputPaths
 from t2t.config.fields import ConfigError
 from t2t.config.languages import normalize_language
+from t2t.config.measure_rules import check_model
 from t2t.config.requests import (
     DECODING,
     Flag,
@@ -16,6 +17,7 @@ from t2t.config.requests import (
     Request,
     RunPath,
     RunPaths,
+    RunsByName,
     list_flags,
 )
 from t2t.config.variants import CHOICES
@@ -114,20 +116,30 @@ class Backend(Request):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MetricX(Request):
-    """An imported MetricX, for the measure of this name."""
+class MeasureModels(Request):
+    """The models that compute measures."""
 
-    # a run that t2t.import_model made of MetricX: adds the measure metricx, which --mbr takes, too
-    metricx: RunPath | None = None
-    # version of MetricX; qe: without reference. Default: that of the imported model's name, for 24
-    # with reference
-    metricx_input: Annotated[
-        Literal["23", "23-qe", "24", "24-qe"] | None, Flag(needs="metricx")
-    ] = None
+    # MEASURE=RUN: the run whose model computes a measure, such as that which t2t.import_model made
+    # for one; repeat the flag for several. --measures and --mbr take these measures
+    measure_model: Annotated[RunsByName, Flag(is_repeated=True)] = dataclasses.field(
+        default_factory=dict
+    )
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields measures that lack their model, and models of measures that nobody asks for."""
+        yield from super().list_problems()
+        own = {flag.name for flag in list_flags(type(self))} & {"measures", "mbr"}
+        asked = {*getattr(self, "measures", ()), getattr(self, "decoding", {}).get("mbr")}
+        for name in asked - {None}:
+            check_model(name, self.measure_model)
+        for name, run in self.measure_model.items():
+            if own and not asked & {name, "default"}:
+                ways = " or ".join(f"--{flag}={name}" for flag in sorted(own, reverse=True))
+                yield f"--measure_model={name}={run} is for {ways}; add it, or leave this out"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextRequest(Request):
+class TextRequest(MeasureModels):
     """The texts of an evaluation, its measures and its file."""
 
     # what another program translated, one line for each of --src or --testset: it is scored without
@@ -151,7 +163,8 @@ class TextRequest(Request):
     # tokenisers; default: that of the run (data.tgt_language)
     tgt_language: str = ""
     # the measures of the text, of NAMES; "default" stands for all that mean something for the run
-    # but ter, chrf++, spbleu. --plugins names modules that register more
+    # but ter, chrf++, spbleu, and those that lack a --measure_model. --plugins names modules that
+    # register more
     measures: Annotated[tuple[str, ...], Literal[CHOICES["evaluation.measure"]], REGISTERED] = (
         "default",
     )

@@ -9,7 +9,7 @@ from t2t.config.languages import (
     normalize_language,
     writes_spaces,
 )
-from t2t.config.measure_names import choose_measure, list_measures
+from t2t.config.measure_rules import choose_measure, list_measures
 
 CODES = {
     "de": "de DE deu ger de-DE de_AT deu_Latn",
