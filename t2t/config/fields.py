@@ -487,8 +487,8 @@ class DecodingConfig(Fields):
     top_p: TopShare = 1.0
     sampling_seed: Int32 = 0  # strategy="sampling": of the random numbers
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
-    # expected utility: a measure of sentences, or one of a plugin (evaluation.measure); one that a
-    # model computes needs --measure_model
+    # expected utility, which is a measure of sentences or one of a plugin (evaluation.measure); one
+    # that a model computes needs --measure_model
     mbr: Annotated[str, Literal[("none", *UTILITIES)], REGISTERED] = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
     # length; all devices share a batch, a single one searches two at a time. Rounding depends on

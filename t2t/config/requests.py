@@ -95,8 +95,9 @@ def list_flags(kind: type[Request]) -> list[Flag]:
         shown = FieldType.of(hints[field.name])
         flag = next((note for note in shown.notes if isinstance(note, Flag)), Flag())
         name = "" if flag.operands or flag.overrides else flag.name or field.name
-        has_factory = field.default_factory is not dataclasses.MISSING
-        default = field.default_factory() if has_factory else field.default
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
         found.append(flag._replace(name=name, field=field.name, kind=shown, default=default))
         found += [
             Flag(each.name, field=each.name, holder=field.name, kind=FieldType.of(each.type))

@@ -80,8 +80,9 @@ class RunModel:
                 different vocabularies.
         """
         self.request = request
-        has_own = isinstance(request, MeasureModels)
-        self.measure_models = request.measure_model if has_own else measure_models
+        self.measure_models = measure_models
+        if isinstance(request, MeasureModels):
+            self.measure_models = request.measure_model
         folders = [workdir for workdir, _ in request.members]
         own = request.decoding
         config = load_config(folders[0] / "config.json", own, searches=request.searches)

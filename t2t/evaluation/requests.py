@@ -162,9 +162,9 @@ class TextRequest(MeasureModels):
     # language of the references, such as de, zh or zho_Hans, by which measures choose their
     # tokenisers; default: that of the run (data.tgt_language)
     tgt_language: str = ""
-    # the measures of the text, of NAMES; "default" stands for all that mean something for the run
-    # but ter, chrf++, spbleu, and those that lack a --measure_model. --plugins names modules that
-    # register more
+    # the measures of the text, of NAMES; "default" stands for all that mean something for the run,
+    # but ter, chrf++, spbleu and those that lack their --measure_model. --plugins names modules
+    # that register more
     measures: Annotated[tuple[str, ...], Literal[CHOICES["evaluation.measure"]], REGISTERED] = (
         "default",
     )

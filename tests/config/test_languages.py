@@ -51,7 +51,7 @@ def test_measures_are_those_that_mean_something_for_the_run() -> None:
     chinese = list_measures("zh", ["text"], spaces=False)
     assert chinese == (
         "bleu", "chrf", "exact_match", "bleu_lowercase", "chrf_lowercase", "exact_match_lowercase",
-        "spbleu",
+        "spbleu", "metricx", "metricx_qe",
     )  # fmt: skip
     thai = list_measures("tha_Thai", ["text"], spaces=False)
     assert (thai[0], {*thai}) == ("chrf", {*chinese})

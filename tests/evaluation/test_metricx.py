@@ -170,7 +170,7 @@ def test_translation_chooses_by_it_and_keeps_which_one_it_is(run: Path, tmp_path
 def test_model_that_is_no_metricx_is_refused(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match="metricx=.* is no imported model; name a run"):
+    with pytest.raises(ConfigError, match=r"metricx=.* is no imported model; name a run"):
         make_measure("metricx", "de", models={"metricx": tmp_path})
     origin = json.loads((run / "import.json").read_text("utf-8"))
     other = ARCHITECTURE | {"architectures": ["MT5ForConditionalGeneration"]}
