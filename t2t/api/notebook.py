@@ -23,6 +23,7 @@ def load(
     weights: Iterable[float] = (),
     mean: str = "probabilities",
     direction: str = "",
+    *,
     measure_model: Mapping[str, str | PathLike[str]] | None = None,
 ) -> "Run":
     """Loads the model of a run with the parameters of one checkpoint, or an ensemble of several.

@@ -28,11 +28,12 @@ from t2t.data.sentences import is_missing
 from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.measures import Measure, count_scores
 from t2t.evaluation.requests import ModelRequest
-from t2t.interop.metricx import find_column, find_version, read_origin
+from t2t.interop.metricx import check_origin, find_column, find_version
 from t2t.model.interface import Params, merge
 from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import reshard, spec
 from t2t.storage.atomic_files import warn_of_write_errors, write_file
+from t2t.training.provenance import read_import
 
 LIMITS = (0.0, 25.0)
 DTYPE = "float32"  # of the computation, so that scores can be compared between devices
@@ -92,7 +93,7 @@ class MetricXScorer:
         """Opens a run; for arguments and errors see `make_metricx`."""
         self._name = "metricx" if has_reference else "metricx_qe"
         flag = f"--measure_model={self._name}={workdir}"
-        origin = read_origin(workdir, flag)
+        origin = check_origin(read_import(workdir), flag)
         version = find_version(str(origin["source"]), flag, has_reference=has_reference)
         self.format = INPUTS[version]
         self._column = find_column(workdir, flag)

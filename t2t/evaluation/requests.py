@@ -119,8 +119,8 @@ class Backend(Request):
 class MeasureModels(Request):
     """The models that compute measures."""
 
-    # MEASURE=RUN: the run whose model computes a measure, such as that which t2t.import_model made
-    # for one; repeat the flag for several. --measures and --mbr take these measures
+    # MEASURE=RUN: the run of the model that computes a measure, which t2t.import_model makes;
+    # repeat the flag for several
     measure_model: Annotated[RunsByName, Flag(is_repeated=True)] = dataclasses.field(
         default_factory=dict
     )
@@ -128,13 +128,14 @@ class MeasureModels(Request):
     def list_problems(self) -> Iterator[str]:
         """Yields measures that lack their model, and models of measures that nobody asks for."""
         yield from super().list_problems()
-        own = {flag.name for flag in list_flags(type(self))} & {"measures", "mbr"}
-        asked = {*getattr(self, "measures", ()), getattr(self, "decoding", {}).get("mbr")}
-        for name in asked - {None}:
+        asked = [*getattr(self, "measures", ()), getattr(self, "decoding", {}).get("mbr")]
+        for name in filter(None, asked):
             check_model(name, self.measure_model)
+        known = {flag.name for flag in list_flags(type(self))}
+        flags = [name for name in ("measures", "mbr") if name in known]
         for name, run in self.measure_model.items():
-            if own and not asked & {name, "default"}:
-                ways = " or ".join(f"--{flag}={name}" for flag in sorted(own, reverse=True))
+            if flags and not {name, "default"} & {*asked}:
+                ways = " or ".join(f"--{flag}={name}" for flag in flags)
                 yield f"--measure_model={name}={run} is for {ways}; add it, or leave this out"
 
 

@@ -15,7 +15,6 @@ from t2t.config.fields import ConfigError
 from t2t.config.measure_names import list_scored
 from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.hugging_face_vocabulary import Rows
-from t2t.training.provenance import read_import
 
 COLUMN = 250_089  # the original's id of `<extra_id_10>`, whose logit is the score
 _EXAMPLE = "--source=hf:google/metricx-24-hybrid-large-v2p6 --tokenizer=hf:google/mt5-large"
@@ -31,13 +30,12 @@ def prepare_config(given: ForeignConfig) -> None:
     given.replace("architectures", ["MT5ForConditionalGeneration"])
 
 
-def read_origin(workdir: Path, flag: str) -> Mapping[str, Any]:
-    """Returns what the import of a MetricX recorded; `flag` names the run in messages.
+def check_origin(origin: Mapping[str, Any] | None, flag: str) -> Mapping[str, Any]:
+    """Returns what an import recorded of a run; `flag` names the run in messages.
 
     Raises:
         ConfigError: it is no imported MetricX.
     """
-    origin = read_import(workdir)
     remedy = f"name a run that t2t.import_model made of one, for example of {_EXAMPLE}"
     if origin is None:
         raise ConfigError(f"{flag} is no imported model; {remedy}")

@@ -158,13 +158,18 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
         store_segment_scores(saved[0], "metricx=scores.txt")
 
 
-def test_translation_chooses_by_it_and_keeps_which_one_it_is(run: Path, tmp_path: Path) -> None:
+def test_translation_chooses_by_it_and_keeps_which_one_it_is(
+    run: Path, fake: list[str], tmp_path: Path
+) -> None:
     workdir = make_run(tmp_path / "run")
     for name, version in (("metricx", "24"), ("metricx_qe", "24-qe")):
         given = {"workdirs": workdir, "measure_model": {name: run}, "mbr": name, "beam_size": 2}
         request = make_request(TranslationRequest, given)
         settings = LineTranslator(request).describe_settings()
         assert settings["utility"].startswith(f"MetricX-{version}, ")
+    loaded = t2t.load(workdir, measure_model={"metricx": run})
+    loaded.translate(["Dogs climb."], mbr="metricx", beam_size=2)
+    assert fake[0].startswith("source: Dogs climb. candidate: ")
 
 
 def test_model_that_is_no_metricx_is_refused(
