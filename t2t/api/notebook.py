@@ -65,7 +65,9 @@ def load(
         raise ConfigError("workdir is empty; name a run directory, or several for an ensemble")
     check_precision(jax.config.values["jax_enable_x64"])
     with name_as(ModelRequest):
-        return Run(RunModel(request, models))
+        model = RunModel(request)
+    model.measure_models = models
+    return Run(model)
 
 
 def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[str] = ()) -> "Run":

@@ -15,11 +15,9 @@ MEASURE_FIELD = "evaluation.measure"  # by which a plugin registers one
 class MeasureRow(NamedTuple):
     """A measure: its function, the texts for which it means something, and who asks for it."""
 
-    # MODULE.NAME of (tgt_language, num_references, **options) -> Measure
-    function: str
+    function: str  # MODULE.NAME of (tgt_language, num_references, **options) -> Measure
     options: Mapping[str, Any] = {}
-    # It counts words: those that spaces separate, or those of sacreBLEU's tokeniser of the
-    # language, if it has one.
+    # It counts words: those between spaces, or those of sacreBLEU's tokeniser of the language.
     words: Literal["", "spaces", "tokeniser"] = ""
     is_cased: bool = False  # counts lower-case outputs as errors
     takes_symbols: bool = False  # means something for texts of symbols (`tokenizer.kind`), too
@@ -27,51 +25,41 @@ class MeasureRow(NamedTuple):
     source: str = ""  # means something for runs of this `data.source` alone
     is_utility: bool = False  # `decoding.mbr` takes it
     on_request: bool = False  # it is none of the default measures
-    # The model that computes it, if it needs one (--measure_model; the function's argument `model`
-    # is the run), for messages; the class of the original in its config.json; and MODULE.NAME of
-    # the function that `t2t.import_model` calls with this config.json (a ForeignConfig).
-    model: str = ""
+    # Of a measure that a model computes (--measure_model; the function's argument `model` is the
+    # run): the model's class in config.json, and MODULE.NAME of what reads that for the import.
     architecture: str = ""
     importer: str = ""
 
 
-_TEXT = "t2t.evaluation.text_measures"
-_LOWERCASE = {"lowercase": True}
-_METRICX = MeasureRow(
-    "t2t.evaluation.metricx.make_metricx", is_utility=True, model="an imported MetricX",
-    architecture="MT5ForRegression", importer="t2t.interop.metricx.prepare_config",
-)  # fmt: skip
+def _of_text(function: str, *, lowercase: bool = False, **facts: Any) -> MeasureRow:
+    options = {"lowercase": True} if lowercase else {}
+    return MeasureRow(f"t2t.evaluation.text_measures.{function}", options, **facts)
 
-# In the order of evaluations and reports.
-MEASURES = {
-    "bleu": MeasureRow(f"{_TEXT}.make_bleu", words="tokeniser", is_cased=True, is_utility=True),
-    "chrf": MeasureRow(f"{_TEXT}.make_chrf", is_cased=True, is_utility=True),
-    # Of long or bad outputs its search for shifts takes most of the time.
-    "ter": MeasureRow(f"{_TEXT}.make_ter", words="spaces", is_utility=True, on_request=True),
-    "exact_match": MeasureRow(
-        f"{_TEXT}.make_exact_match", is_cased=True, takes_symbols=True, is_utility=True
-    ),
-    "bleu_lowercase": MeasureRow(f"{_TEXT}.make_bleu", _LOWERCASE, words="tokeniser"),
-    "chrf_lowercase": MeasureRow(f"{_TEXT}.make_chrf", _LOWERCASE),
-    "exact_match_lowercase": MeasureRow(
-        f"{_TEXT}.make_exact_match", _LOWERCASE, takes_symbols=True
-    ),
-    "bleu_multi30k": MeasureRow(
-        f"{_TEXT}.make_multi30k_bleu", words="tokeniser", source="multi30k"
-    ),
-    "bleu_paper": MeasureRow(
-        f"{_TEXT}.make_paper_bleu", words="spaces", is_cased=True, needs_language=True
-    ),
+
+_METRICX = MeasureRow(
+    "t2t.evaluation.metricx.make_metricx", is_utility=True, architecture="MT5ForRegression",
+    importer="t2t.interop.metricx.prepare_config",
+)  # fmt: skip
+MEASURES = {  # in the order of evaluations and reports
+    "bleu": _of_text("make_bleu", words="tokeniser", is_cased=True, is_utility=True),
+    "chrf": _of_text("make_chrf", is_cased=True, is_utility=True),
+    # Of long or bad outputs the search for shifts takes most of the time.
+    "ter": _of_text("make_ter", words="spaces", is_utility=True, on_request=True),
+    "exact_match": _of_text("make_exact_match", is_cased=True, takes_symbols=True, is_utility=True),
+    "bleu_lowercase": _of_text("make_bleu", lowercase=True, words="tokeniser"),
+    "chrf_lowercase": _of_text("make_chrf", lowercase=True),
+    "exact_match_lowercase": _of_text("make_exact_match", lowercase=True, takes_symbols=True),
+    "bleu_multi30k": _of_text("make_multi30k_bleu", words="tokeniser", source="multi30k"),
+    "bleu_paper": _of_text("make_paper_bleu", words="spaces", is_cased=True, needs_language=True),
     # It differs little from chrF.
-    "chrf++": MeasureRow(
-        f"{_TEXT}.make_chrf", {"word_order": 2}, words="spaces", is_cased=True, is_utility=True,
-        on_request=True,
+    "chrf++": _of_text(
+        "make_chrf_of_words", words="spaces", is_cased=True, is_utility=True, on_request=True
     ),
     # It needs a download.
-    "spbleu": MeasureRow(f"{_TEXT}.make_spbleu", is_cased=True, is_utility=True, on_request=True),
+    "spbleu": _of_text("make_spbleu", is_cased=True, is_utility=True, on_request=True),
     "metricx": _METRICX,
     "metricx_qe": _METRICX._replace(options={"has_reference": False}),
-}  # fmt: skip
+}
 UTILITIES = tuple(name for name, row in MEASURES.items() if row.is_utility)
 ON_REQUEST = tuple(name for name, row in MEASURES.items() if row.on_request)
 CASED_MEASURES = tuple(name for name, row in MEASURES.items() if row.is_cased)

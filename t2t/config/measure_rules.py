@@ -75,7 +75,7 @@ def choose_measure(
 
 def needs_model(name: str) -> bool:
     """Returns whether the model of a run computes a measure, of the table or a registered one."""
-    return bool(MEASURES[name].model) if name in MEASURES else takes_model(MEASURE_FIELD, name)
+    return bool(MEASURES[name].architecture) if name in MEASURES else takes_model(name)
 
 
 def check_model(name: str, models: Mapping[str, Path]) -> None:
@@ -84,11 +84,11 @@ def check_model(name: str, models: Mapping[str, Path]) -> None:
     `models` are those of --measure_model, by measure.
     """
     if needs_model(name) and name not in models:
-        is_known = name in MEASURES
-        what = f"{MEASURES[name].model} (t2t.import_model)" if is_known else "the run of its model"
-        raise ConfigError(f"measure {name} needs --measure_model={name}=RUN, {what}")
+        raise ConfigError(
+            f"measure {name} needs --measure_model={name}=RUN, the run of the model that computes "
+            "it (t2t.import_model)"
+        )
     if name in models and not needs_model(name):
         raise ConfigError(
-            f"--measure_model={name}={models[name]}: no model computes {name}; leave this out, or "
-            "--plugins names the module that registers such a measure"
+            f"--measure_model={name}={models[name]}: no model computes {name}; leave this out"
         )

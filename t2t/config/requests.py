@@ -178,16 +178,16 @@ def _read_value(flag: Flag, value: Any, dashes: str) -> Any:
 
 def _read_runs(name: str, value: Any) -> dict[str, Path]:
     """Returns run directories by name, of a mapping or of texts such as NAME=RUN."""
-    if isinstance(value, Mapping):
-        pairs = [(key, read_argument(f"{name}={key}", run, str)) for key, run in value.items()]
-    else:
-        parts = [text.partition("=") for text in read_argument(name, value, _TEXTS)]
-        if wrong := ["".join(part) for part in parts if not (part[0] and part[2])]:
-            raise ConfigError(f"{name}={wrong[0]}: write NAME=RUN, a name and a run directory")
-        pairs = [(key, run) for key, _, run in parts]
-    if len(found := dict(pairs)) < len(pairs):
-        raise ConfigError(f"{name} is given twice for one name; give each name once")
-    return {key: make_run_path(run, f"{name}={key}") for key, run in found.items()}
+    if not isinstance(value, Mapping):
+        texts = read_argument(name, value, _TEXTS)
+        value = dict(text.partition("=")[::2] for text in texts)
+        if len(value) < len(texts):
+            raise ConfigError(f"{name}={','.join(texts)} has two runs for one name; give one")
+    found = dict[str, Path]()
+    for key, run in value.items():
+        shown = f"{name}={key}"
+        found[key] = make_run_path(read_argument(shown, run, str), shown)
+    return found
 
 
 def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:

@@ -175,9 +175,10 @@ def _check_variant(field: str, name: str, variant: Any) -> None:
             check_call(field, name, variant, None)  # its teachers are known when it is created
         case "training.loss":
             check_call(field, name, variant, *[None] * (3 + len(list_teachers(name, variant))))
+        case "evaluation.measure" if takes_model(name):
+            check_call(field, name, variant, None, None, model=None)
         case _:
-            named = {"model": None} if takes_model(field, name) else {}
-            check_call(field, name, variant, *[None] * _ARGUMENTS[field], **named)
+            check_call(field, name, variant, *[None] * _ARGUMENTS[field])
             if call is not None and field in _CALLED_WITH:
                 check_call(field, name, call, *[None] * (1 + _CALLED_WITH[field]))
 
@@ -276,15 +277,10 @@ def check_call(
         raise make_variant_error(field, name, f"has the arguments {signature} ({error})") from None
 
 
-def takes_model(field: str, name: str) -> bool:
-    """Returns whether this is a registered measure that has the argument `model`, a run."""
-    variant = _registered.get((field, name))
-    if field != MEASURE_FIELD or variant is None:
-        return False
-    try:
-        return "model" in inspect.signature(variant).parameters
-    except (TypeError, ValueError):  # a built-in function may have none
-        return False
+def takes_model(name: str) -> bool:
+    """Returns whether a registered measure has the argument `model`, a run directory."""
+    variant = _registered.get((MEASURE_FIELD, name))
+    return variant is not None and "model" in inspect.signature(variant).parameters
 
 
 def list_teachers(name: str, loss: object) -> tuple[str, ...]:

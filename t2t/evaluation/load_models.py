@@ -68,19 +68,15 @@ class RunModel:
         measure_models: run directories of models that compute measures, by measure.
     """
 
-    def __init__(
-        self, request: ModelRequest, measure_models: Mapping[str, Path] = MappingProxyType({})
-    ):
+    def __init__(self, request: ModelRequest):
         """Reads configs and the vocabulary.
-
-        `measure_models` are for a request that has none.
 
         Raises:
             ConfigError, VocabularyError: something is missing or inconsistent, or the runs have
                 different vocabularies.
         """
         self.request = request
-        self.measure_models = measure_models
+        self.measure_models: Mapping[str, Path] = {}
         if isinstance(request, MeasureModels):
             self.measure_models = request.measure_model
         folders = [workdir for workdir, _ in request.members]

@@ -28,7 +28,7 @@ from t2t.data.sentences import is_missing
 from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.measures import Measure, count_scores
 from t2t.evaluation.requests import ModelRequest
-from t2t.interop.metricx import check_origin, find_column, find_version
+from t2t.interop.metricx import read_settings
 from t2t.model.interface import Params, merge
 from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import reshard, spec
@@ -58,7 +58,7 @@ INPUTS = {
 
 
 def make_metricx(
-    language: str, num_references: int, *, model: Path, has_reference: bool = True
+    _: str, num_references: int, *, model: Path, has_reference: bool = True
 ) -> Measure:
     """The errors of translations by the MetricX that `t2t.import_model` made the run `model` of.
 
@@ -66,7 +66,6 @@ def make_metricx(
         ConfigError: the run is no imported MetricX, its name says no version, or it is for texts
             without reference alone, or with one.
     """
-    del language
     scorer = open_scorer(model, has_reference=has_reference)
     count = num_references if has_reference else 1
 
@@ -93,10 +92,9 @@ class MetricXScorer:
         """Opens a run; for arguments and errors see `make_metricx`."""
         self._name = "metricx" if has_reference else "metricx_qe"
         flag = f"--measure_model={self._name}={workdir}"
-        origin = check_origin(read_import(workdir), flag)
-        version = find_version(str(origin["source"]), flag, has_reference=has_reference)
+        origin = read_import(workdir) or {}
+        version, self._column = read_settings(workdir, origin, flag, has_reference=has_reference)
         self.format = INPUTS[version]
-        self._column = find_column(workdir, flag)
         self._model = RunModel(ModelRequest((workdir,), "last"))
         files = origin["files"].items()
         weights = [x["sha256"] for name, x in files if name.endswith((".safetensors", ".bin"))]

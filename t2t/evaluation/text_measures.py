@@ -45,15 +45,10 @@ def make_measure(
 ) -> Measure:
     """Returns the measure of this name for hypotheses in this language.
 
-    With several references BLEU counts matches with any of them and takes the closest length, chrF
-    takes the best one of each sentence, TER the fewest edits over the mean length, and an exact
-    match is one with any.
-
-    Args:
-        name: of the table in `t2t.config.measure_names`, or of a registered measure.
-        tgt_language: a code that `normalize_language` takes; "": unknown.
-        num_references: references of each sentence.
-        models: run directories of models that compute measures, by measure (--measure_model).
+    `tgt_language` is a code that `normalize_language` takes; "": unknown. With several references
+    BLEU counts matches with any of them and takes the closest length, chrF takes the best one of
+    each sentence, TER the fewest edits over the mean length, and an exact match is one with any.
+    `models` are runs whose models compute measures, by measure (--measure_model).
 
     Raises:
         ConfigError: the measure is unknown or lacks its model, or a registered function is not as
@@ -112,9 +107,8 @@ def _wrap_metric(
     )
 
 
-def make_exact_match(language: str, num_references: int, *, lowercase: bool = False) -> Measure:
+def make_exact_match(_: str, num_references: int, *, lowercase: bool = False) -> Measure:
     """The percentage of sentences whose words equal those of a reference that is not missing."""
-    del language
 
     def normalise(line: str) -> str:
         return " ".join((line.lower() if lowercase else line).split())
@@ -152,23 +146,23 @@ def make_bleu(language: str, num_references: int, *, lowercase: bool = False) ->
     return _wrap_metric(num_references, metric)
 
 
-def make_chrf(
-    language: str, num_references: int, *, lowercase: bool = False, word_order: int = 0
-) -> Measure:
-    """chrF2, or with `word_order` 2 chrF2++, which counts words and pairs of words, too."""
-    del language
-    return _wrap_metric(num_references, CHRF(lowercase=lowercase, word_order=word_order))
+def make_chrf(_: str, num_references: int, *, lowercase: bool = False) -> Measure:
+    """chrF2."""
+    return _wrap_metric(num_references, CHRF(lowercase=lowercase))
 
 
-def make_ter(language: str, num_references: int) -> Measure:
+def make_chrf_of_words(_: str, num_references: int) -> Measure:
+    """chrF2++, which counts words and pairs of words, too."""
+    return _wrap_metric(num_references, CHRF(word_order=2))
+
+
+def make_ter(_: str, num_references: int) -> Measure:
     """TER, which lower-cases by definition; it counts errors, of which there may be many."""
-    del language
     return _wrap_metric(num_references, TER(), higher_is_better=False, limits=(0.0, math.inf))
 
 
-def make_spbleu(language: str, num_references: int) -> Measure:
+def make_spbleu(_: str, num_references: int) -> Measure:
     """BLEU of the sub-words of FLORES-200, for any language; sacreBLEU downloads their model."""
-    del language
     url = SPM_MODELS["flores200"]["url"]
     path = Path(SACREBLEU_DIR, "models", Path(url).name)
     try:

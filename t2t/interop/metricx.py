@@ -30,61 +30,48 @@ def prepare_config(given: ForeignConfig) -> None:
     given.replace("architectures", ["MT5ForConditionalGeneration"])
 
 
-def check_origin(origin: Mapping[str, Any] | None, flag: str) -> Mapping[str, Any]:
-    """Returns what an import recorded of a run; `flag` names the run in messages.
+def read_settings(
+    workdir: Path, origin: Mapping[str, Any], flag: str, *, has_reference: bool
+) -> tuple[str, int]:
+    """Returns the version of an imported MetricX, and our id of the piece whose logit is the score.
+
+    The version is that in the name of the original, "-qe" without reference: 24 scores with a
+    reference and without, 23 has a model for each. `origin` is what the import recorded; `flag`
+    names the run in messages.
 
     Raises:
-        ConfigError: it is no imported MetricX.
+        ConfigError: the run is no imported MetricX, its name says no version, or that of a model of
+            the other kind.
     """
     remedy = f"name a run that t2t.import_model made of one, for example of {_EXAMPLE}"
-    if origin is None:
+    if not origin:
         raise ConfigError(f"{flag} is no imported model; {remedy}")
+    flag += f" was imported from {origin['source']}"
     kind, architectures = (origin["config"].get(each) for each in ("model_type", "architectures"))
     if kind != "mt5" or "metricx" not in list_scored(architectures):
         raise ConfigError(
-            f"{flag} was imported from {origin['source']}, with model_type={kind} and "
-            f"architectures={architectures}, but MetricX has mt5 and ['MT5ForRegression']; {remedy}"
+            f"{flag}, with model_type={kind} and architectures={architectures}, but MetricX has "
+            f"mt5 and ['MT5ForRegression']; {remedy}"
         )
-    return origin
-
-
-def find_version(source: str, flag: str, *, has_reference: bool) -> str:
-    """Returns the version that the name of the original says, with "-qe" without reference.
-
-    Version 24 scores with a reference and without, 23 has a model for each.
-
-    Raises:
-        ConfigError: the name says none, or a model of the other kind.
-    """
-    named = re.search("metricx-(23-qe|23|24)", source.lower())
+    named = re.search("metricx-(23-qe|23|24)", str(origin["source"]).lower())
     if not named:
         raise ConfigError(
-            f"{flag} was imported from {source}, whose name says no version of MetricX; import it "
-            "from a folder whose name has metricx-24, metricx-23 or, without reference, "
-            "metricx-23-qe"
+            f"{flag}, whose name says no version of MetricX; import it from a folder whose name "
+            "has metricx-24, metricx-23 or, without reference, metricx-23-qe"
         )
     version = named[1]
-    if version == "24":
-        return version if has_reference else "24-qe"
+    if version == "24" and not has_reference:
+        version = "24-qe"
     if version.endswith("-qe") == has_reference:
         reads, other = ("no", "metricx_qe") if has_reference else ("a", "metricx")
         raise ConfigError(
-            f"{flag} was imported from {source}, which reads {reads} reference; ask for the "
-            f"measure {other}, with --measure_model={other}=RUN"
+            f"{flag}, which reads {reads} reference; ask for the measure {other}, with "
+            f"--measure_model={other}=RUN"
         )
-    return version
-
-
-def find_column(workdir: Path, flag: str) -> int:
-    """Returns our id of the piece whose logit is the score.
-
-    Raises:
-        ConfigError: the vocabulary is another.
-    """
     [found] = np.nonzero(Rows.load(workdir / "vocab").row == COLUMN)
     if not len(found):
         raise ConfigError(
-            f"{flag}: the vocabulary has no piece with the original id {COLUMN}, "
-            "whose logit is the score; import the model with --tokenizer=hf:google/mt5-large"
+            f"{flag}: the vocabulary has no piece with the original id {COLUMN}, whose logit is "
+            "the score; import the model with --tokenizer=hf:google/mt5-large"
         )
-    return int(found[0])
+    return version, int(found[0])

@@ -25,7 +25,7 @@ from tests.evaluation.saved_evaluations import pair, score_corpus
 
 HYPOTHESES = ["Der rot-weiße Ball liegt im Gras .", "Zwei Hunde laufen am Meer .", ""]
 # Of texts alone; spBLEU needs a download.
-TEXT = tuple(name for name, row in MEASURES.items() if not row.model and name != "spbleu")
+TEXT = tuple(name for name, row in MEASURES.items() if not row.architecture and name != "spbleu")
 REFERENCES = ["Der rot-weiße Ball liegt im Sand .", "Zwei Hunde laufen am Strand .", "Ein Kind ."]
 
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-import t2t.evaluation.metricx
+import t2t
 from t2t.api.compare_runs import compare, verify
 from t2t.api.evaluate_run import evaluate
 from t2t.api.import_model import describe_import, import_model
@@ -229,10 +229,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
 @pytest.mark.filterwarnings("ignore")  # of torch and transformers
 @pytest.mark.parametrize("version", INPUTS)
 def test_scores_are_those_of_the_authors_computation(
-    original: tuple[Any, Any, Path],
-    version: str,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    original: tuple[Any, Any, Path], version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The authors cut the ids with EOS at the limit, then remove EOS.
 
@@ -260,7 +257,10 @@ def test_scores_are_those_of_the_authors_computation(
             ).logits
         expected.append(float(torch.clamp(logits[0, 0, 250_089], 0, 25)))
     assert np.std(expected) > 1
-    monkeypatch.setattr(t2t.evaluation.metricx, "find_version", lambda *_, **__: version)
-    found = MetricXScorer(workdir).score(sources, hypotheses, references)
+    origin = json.loads((workdir / "import.json").read_text("utf-8"))
+    origin["source"] = "metricx-24" if version == "24-qe" else f"metricx-{version}"
+    (workdir / "import.json").write_text(json.dumps(origin), "utf-8")
+    scorer = MetricXScorer(workdir, has_reference=not version.endswith("-qe"))
+    found = scorer.score(sources, hypotheses, references)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert f"1 of 24 inputs have more than {longest - 1} sub-words; the end" in caplog.text
