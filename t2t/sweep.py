@@ -95,11 +95,6 @@ def main(request: SweepRequest) -> int:
     check_paths(base.data)
     open_split(choose_direction(base.data, request.direction), request.split)
     assign_resources(0, request.workers, os.environ)
-    if needs_model(measure):
-        raise ConfigError(
-            f"--measure={measure} is computed by a model: evaluate the runs by t2t.evaluate "
-            f"--measure_model={measure}=RUN, then give it with --report"
-        )
     protocol = EvaluationProtocol(request.split, request.checkpoint, measure, request.direction)
     check_protocol(protocol, runs)
     recipe, given = read_recipe()
@@ -127,7 +122,8 @@ def _report(workdir: Path, runs: "Sequence[SweepRun]", measure: str) -> str:
     protocol = read_protocol(workdir)
     protocol = dataclasses.replace(protocol, measure=measure or protocol.measure)
     known = *choices(MEASURE_FIELD), *PREDICTION_MEASURES
-    if protocol.measure in known:  # others are stored with the evaluations
+    is_stored = protocol.measure not in known or needs_model(protocol.measure)
+    if not is_stored:  # with the evaluations
         check_protocol(protocol, runs)
     with explain_write_errors(RunError, workdir):
         return write_report(workdir, list_recorded(workdir, runs), protocol.measure)
