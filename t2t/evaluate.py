@@ -15,10 +15,9 @@ from typing import Annotated
 
 from t2t.config.field_types import InputPaths, NonNegativeFloat, NonNegativeInt
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import METRICX
 from t2t.config.requests import Counts, Flag, Hosts, Measure, Plugins, RunPaths
 from t2t.config.variants import import_plugins
-from t2t.evaluation.requests import EvaluationRequest, MetricX, TextRequest
+from t2t.evaluation.requests import EvaluationRequest, TextRequest
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path
 
@@ -26,7 +25,7 @@ SELECTIONS = ("watch", "average", "beam_sizes", "alphas")  # fields that ask for
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelectionRequest(EvaluationRequest, MetricX, Hosts, Plugins):
+class SelectionRequest(EvaluationRequest, Hosts, Plugins):
     """An evaluation, or several, or the scores of another program."""
 
     # the run directory. Several, joined by commas, form an ensemble; so do several values of
@@ -78,8 +77,6 @@ class SelectionRequest(EvaluationRequest, MetricX, Hosts, Plugins):
             if given and getattr(self, name):
                 yield f"--{name} is for one evaluation, but --{given[0]} makes several"
         is_ensemble = self.workdirs[1:] or (not self.watch and "," in self.checkpoint)
-        uses_metricx = {"default", METRICX} & {*self.measures}
-        uses_metricx |= {METRICX} & {self.decoding.get("mbr")}
         unheeded = self.segment_scores and self._list_unheeded()
         ignored = self.hypotheses and self._list_of_run()
         has_text = self.hypotheses or (self.segment_scores and self.output)
@@ -101,10 +98,6 @@ class SelectionRequest(EvaluationRequest, MetricX, Hosts, Plugins):
                 f"an ensemble is one evaluation; leave out --{''.join(given[:1])}",
             ),
             (
-                self.metricx and not uses_metricx,
-                "--metricx is for --measures=default,metricx and --mbr=metricx; leave it out",
-            ),
-            (
                 unheeded,
                 "--segment_scores adds to a saved evaluation of one run: the newest of --split and "
                 "--checkpoint, or the one that --output names; leave out "
@@ -120,14 +113,13 @@ class SelectionRequest(EvaluationRequest, MetricX, Hosts, Plugins):
         new = [each for each in dataclasses.fields(EvaluationRequest) if each.name not in heeded]
         found = [each.name for each in new if getattr(self, each.name) not in (each.default, {})]
         found += ["workdir of further runs"] if self.workdirs[1:] else []
-        found += ["metricx"] if self.metricx else []
         given = [*found, *self.selections]
         names = {"decoding": [*self.decoding]}
         return [each for name in given for each in names.get(name, [name])]
 
     def _list_of_run(self) -> list[str]:
         """Returns the fields with a value that only an evaluation of a run heeds."""
-        kinds = TextRequest, MetricX, Hosts, Plugins
+        kinds = TextRequest, Hosts, Plugins
         free = {each.name for kind in kinds for each in dataclasses.fields(kind)}
         given = [
             each.name
@@ -169,10 +161,6 @@ def main(request: SelectionRequest) -> int:
         if getattr(request, name) and jax.process_count() > 1:
             raise ConfigError(f"--{name} works in one process; start only one")
     import_plugins(request.plugins)  # for measures; those of the run are named by its config
-    if request.metricx:
-        from t2t.evaluation.metricx import use_metricx
-
-        use_metricx(request.metricx, request.metricx_input or "")
     if request.segment_scores:
         from t2t.evaluation.segment_scores import add_segment_scores
 

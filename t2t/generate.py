@@ -17,12 +17,12 @@ from typing import Annotated
 
 from t2t.api.line_program import Lines, LiveText, process_lines
 from t2t.config.requests import Flag, Plugins
-from t2t.evaluation.requests import ModelRequest
+from t2t.evaluation.requests import MeasureModels, ModelRequest
 from t2t.runtime import command_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GenerationRequest(ModelRequest, Lines, Plugins):
+class GenerationRequest(ModelRequest, MeasureModels, Lines, Plugins):
     """A model, prompts or gaps, and the search."""
 
     fill: bool = False  # fill the gaps of the lines instead of continuing them

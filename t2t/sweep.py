@@ -17,11 +17,8 @@ from typing import TYPE_CHECKING
 from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
 from t2t.config.flags import read_chosen, read_config, read_recipe
-from t2t.config.measure_names import (
-    MEASURE_FIELD,
-    PREDICTION_MEASURES,
-    choose_measure,
-)
+from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
+from t2t.config.measure_rules import choose_measure, needs_model
 from t2t.config.objective_rules import is_text_alone
 from t2t.config.recipes import find_recipe
 from t2t.config.requests import Measure, Plugins, RunPath
@@ -125,7 +122,8 @@ def _report(workdir: Path, runs: "Sequence[SweepRun]", measure: str) -> str:
     protocol = read_protocol(workdir)
     protocol = dataclasses.replace(protocol, measure=measure or protocol.measure)
     known = *choices(MEASURE_FIELD), *PREDICTION_MEASURES
-    if protocol.measure in known:  # others are stored with the evaluations
+    is_stored = protocol.measure not in known or needs_model(protocol.measure)
+    if not is_stored:  # with the evaluations
         check_protocol(protocol, runs)
     with explain_write_errors(RunError, workdir):
         return write_report(workdir, list_recorded(workdir, runs), protocol.measure)

@@ -21,7 +21,8 @@ from t2t.api.evaluate_run import evaluate, scan_averages
 from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.config import variants
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST, list_measures
+from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.measure_rules import list_measures
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.bulk import SETTINGS, find_inputs
@@ -32,6 +33,7 @@ from t2t.evaluation.outputs import evaluate_output
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, TextRequest
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation
 from t2t.evaluation.text_measures import make_measure
+from t2t.evaluation.text_scores import choose_measures
 from t2t.training.run_directory import RunError, list_steps
 from tests import programs
 from tests.tiny_run import PAIRS
@@ -69,7 +71,7 @@ def test_result_says_what_was_measured_and_how(run: Path, evaluation: Evaluation
     assert search == [4, 0.6, 4]
     assert passport.measures["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
     assert list(result["measures"]) == [
-        *(name for name in list_measures("", spaces=True) if name not in ON_REQUEST),
+        *choose_measures(["default"], list_measures("", spaces=True), "", {}),
         "perplexity",
         "perplexity_word",
     ]
@@ -183,7 +185,7 @@ def test_language_of_the_references_can_be_named_afterwards(
     assert "--tgt_language" in caplog.text
     chinese = evaluate(dataclasses.replace(request, tgt_language="zho_Hans"))
     for language, evaluation in (("", unknown), ("zh", chinese)):
-        names = [name for name in list_measures(language, spaces=False) if name not in ON_REQUEST]
+        names = choose_measures(["default"], list_measures(language, spaces=False), language, {})
         assert list(evaluation.result["measures"]) == [*names, "perplexity"]
     assert "tok:13a" in unknown.passport.measures["bleu"]
     assert "tok:zh" in chinese.passport.measures["bleu"]

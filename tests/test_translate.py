@@ -123,7 +123,7 @@ def test_terminal_gets_a_prompt_and_each_line_its_answer(run: Path) -> None:
         (["--strategy=sampling", "--backend=ctranslate2"], "='sampling' needs --backend=jax"),
         (["--prefixes=in.txt", "--backend=ctranslate2"], "--prefixes needs --backend=jax"),
         (["--strategy=sampling", "--n_best=0"], "--n_best=0 must be positive"),
-        (["--metricx=."], "is for --mbr=metricx; add it, or leave this out"),
+        (["--measure_model=metricx=."], "is for --mbr=metricx; add it, or leave this out"),
         (["--input=no.txt", "--output=out"], "--input=no.txt is no file"),
         (["--input=in.txt"], "--input=in.txt needs --output=DIR"),
         (["--input=in.txt", "--output=."], "is the folder of"),

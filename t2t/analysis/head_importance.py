@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from t2t.analysis.head_roles import AttendedTokens, Profile, RoleTally, find_rare
 from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig
-from t2t.config.measure_names import choose_measure
+from t2t.config.measure_rules import choose_measure
 from t2t.data.batch import BOS_ID, pad_sentences
 from t2t.data.corpus import ListCorpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import CASED_MEASURES, choose_measure
+from t2t.config.measure_names import CASED_MEASURES
+from t2t.config.measure_rules import choose_measure
 from t2t.data.sentences import describe_empty_references
 from t2t.evaluation import verification
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows

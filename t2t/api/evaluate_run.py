@@ -12,14 +12,14 @@ from typing import Any
 
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
-from t2t.config.measure_names import CASED_MEASURES, choose_measure
+from t2t.config.measure_names import CASED_MEASURES
+from t2t.config.measure_rules import choose_measure
 from t2t.config.objective_rules import is_text_alone
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.measures import MIN_SENTENCES, format_score
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, format_measures, report_reuse
-from t2t.evaluation.text_measures import is_higher_better
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_writable, explain_write_errors
@@ -167,8 +167,8 @@ def watch(
     chosen = "-".join("last" if count == 1 else f"avg{count}" for count in counts)
     output = evaluator.prepare_output(f"watch-{chosen}")
     folder = output.with_name(f"{output.stem}-{measure}")
-    language = evaluator.scores.tgt_language
-    following = Watch(request.workdir, folder, counts, measure, language, patience)
+    more = evaluator.scores.is_higher_better(measure)
+    following = Watch(request.workdir, folder, counts, measure, patience, higher_is_better=more)
     finished = following.follow(evaluator, timeout)
     if not finished:
         _log.info("no new checkpoint for %g seconds (--watch_timeout)", timeout)
@@ -271,7 +271,7 @@ def scan_search(
     ]
     header = ["beam", *(f"alpha {alpha:g}" for alpha in alphas)]
     table = format_table(rows, header, align="r" * len(header))
-    higher_is_better = is_higher_better(measure, evaluators[0].scores.tgt_language)
+    higher_is_better = evaluators[0].scores.is_higher_better(measure)
     scores = {setting: evaluation.value(measure) for setting, evaluation in found.items()}
     best = found[rank(scores, higher_is_better=higher_is_better)[0]]
     title = f"{evaluators[0].scores.split}, checkpoint {label}, {measure} by beam size and alpha"

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t.api.import_model import is_metricx
+from t2t.api.import_model import find_scored
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.files import load_config
 from t2t.data.directions import find_tag, list_directions
@@ -77,8 +77,11 @@ def _export_hugging_face(
         raise ConfigError(
             f"--quantization={quantization} is one of CTranslate2; with --format=hf leave it out"
         )
-    if is_metricx(workdir):
-        raise ConfigError(f"{workdir} is MetricX, which is not exported; use its original folder")
+    if scored := find_scored(workdir):
+        raise ConfigError(
+            f"{workdir} computes the measure {scored[0]}, and is not exported; use its original "
+            "folder"
+        )
     config = load_config(workdir / "config.json")
     vocabulary = Vocabulary.load(workdir / "vocab")
     has_original = (workdir / "vocab" / ORIGINAL_IDS).exists()

@@ -15,6 +15,7 @@ import jax
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import save_config
+from t2t.config.measure_names import list_scored
 from t2t.config.requests import make_request
 from t2t.config.rules import validate
 from t2t.interop.foreign_config import START_IDS
@@ -29,7 +30,6 @@ from t2t.interop.foreign_search import (
 )
 from t2t.interop.hugging_face_folder import find_folder, open_tensors, read_json
 from t2t.interop.requests import ImportRequest
-from t2t.interop.t5_family import METRICX_ARCHITECTURES
 from t2t.interop.verify_import import check_installed, compare_with_original
 from t2t.ops.flops import count_parameters
 from t2t.runtime.mesh import make_mesh
@@ -104,7 +104,7 @@ def import_model(source: str, workdir: str | os.PathLike[str], **options: Any) -
     origin = _describe_source(request, folder, vocabulary, values)
     origin["generation"] = given if has_file else list_generation(given)
     origin["warnings"] = warnings
-    origin["understood"] = _describe_understood(config, model, search)
+    origin["understood"] = _describe_understood(config, model, search, values)
     # All devices together hold the parameters, if their number divides d_model.
     shards = jax.device_count() if model.config.d_model % jax.device_count() == 0 else 1
     with jax.set_mesh(make_mesh(MeshConfig(fsdp=shards))):
@@ -153,15 +153,15 @@ def describe_import(workdir: Path) -> str:
     table = format_table([*rows, ("ignored by --ignore_fields", ignored or "none")])
     run = shlex.quote(str(workdir))
     use = f"translate --workdir={run} --checkpoint=last"
-    if is_metricx(workdir):
-        use = f"evaluate --workdir=RUN --metricx={run}"
+    if scored := find_scored(workdir):
+        use = f"evaluate --workdir=RUN --measure_model={scored[0]}={run}"
     return f"{table}\n{workdir}\nnext: python -m t2t.{use}"
 
 
-def is_metricx(workdir: Path) -> bool:
-    """Returns whether an imported run is MetricX, which scores translations and makes none."""
+def find_scored(workdir: Path) -> list[str]:
+    """Returns the measures that an imported run computes; it then makes no translations."""
     origin = read_import(workdir)
-    return bool(origin and origin["config"].get("architectures") == METRICX_ARCHITECTURES)
+    return list_scored(origin["config"].get("architectures")) if origin else []
 
 
 def _make_config(model: ForeignModel, search: ForeignSearch) -> Config:
@@ -225,11 +225,11 @@ def _describe_source(
 
 
 def _describe_understood(
-    config: Config, model: ForeignModel, search: ForeignSearch
+    config: Config, model: ForeignModel, search: ForeignSearch, values: Mapping[str, Any]
 ) -> dict[str, str]:
     """Returns what was understood of the source: parts of the model, with a line for each."""
     own, given, rows = config.model, model.given, model.vocabulary.rows
-    architectures = ", ".join(given.get("architectures") or [])
+    architectures = ", ".join(values.get("architectures") or [])
     decoding = config.decoding
     beam = f"beam of {decoding.beam_size}"
     if decoding.strategy == "sampling":

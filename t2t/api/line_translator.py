@@ -82,7 +82,9 @@ class LineTranslator:
     def describe_settings(self) -> dict[str, Any]:
         """Returns what the translations depend on, as JSON, with a hash of all parameters."""
         model, data = self._model, self._model.config.data
-        search = describe_search(self._translator, model.config.decoding, data.tgt_language)
+        search = describe_search(
+            self._translator, model.config.decoding, data.tgt_language, model.measure_models
+        )
         return {
             "runs": [workdir.resolve().name for workdir, _ in model.request.members],
             "checkpoints": self._labels,

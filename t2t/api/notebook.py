@@ -3,7 +3,7 @@
 Imports of JAX are inside the functions, because every program imports `t2t`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ def load(
     weights: Iterable[float] = (),
     mean: str = "probabilities",
     direction: str = "",
+    *,
+    measure_model: Mapping[str, str | PathLike[str]] | None = None,
 ) -> "Run":
     """Loads the model of a run with the parameters of one checkpoint, or an ensemble of several.
 
@@ -35,6 +37,8 @@ def load(
         weights: of an ensemble's models; by default they are equal.
         mean: what an ensemble averages, "probabilities" or "log_probs".
         direction: source and target language, such as "en-de", if the run has several.
+        measure_model: for `mbr` by a measure that a model computes, the run directory of that model
+            by measure.
 
     Modules that the run's config names in `plugins` have to be imported before.
 
@@ -49,18 +53,21 @@ def load(
     from t2t.config.files import read_argument
     from t2t.config.requests import make_request, name_as
     from t2t.evaluation.load_models import RunModel
-    from t2t.evaluation.requests import ModelRequest
+    from t2t.evaluation.requests import MeasureModels, ModelRequest
     from t2t.runtime.jax_settings import check_precision
 
     check_process()
     given = {"workdirs": workdir, "weights": weights, "mean": mean, "direction": direction}
     given["checkpoint"] = str(read_argument("checkpoint", checkpoint, str | int))
     request = make_request(ModelRequest, given)
+    models = make_request(MeasureModels, {"measure_model": measure_model or {}}).measure_model
     if not request.workdirs:
         raise ConfigError("workdir is empty; name a run directory, or several for an ensemble")
     check_precision(jax.config.values["jax_enable_x64"])
     with name_as(ModelRequest):
-        return Run(RunModel(request))
+        model = RunModel(request)
+    model.measure_models = models
+    return Run(model)
 
 
 def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[str] = ()) -> "Run":

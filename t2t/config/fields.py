@@ -41,6 +41,7 @@ from t2t.config.field_types import (
     beside,
     unless,
 )
+from t2t.config.measure_names import UTILITIES
 
 
 class ConfigError(ValueError):
@@ -634,11 +635,9 @@ class DecodingConfig(Fields, notes=(Role.SEARCH, beside("data.objective", "maske
     # strategy="sampling": of the random numbers
     sampling_seed: Annotated[Int32, _OF_SAMPLING] = 0
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
-    # expected utility, a measure of sentences: none | chrf | bleu | chrf++ | spbleu | ter |
-    # exact_match, metricx (--metricx), or one of a plugin (evaluation.measure)
-    mbr: Annotated[
-        str, Literal["none", "chrf", "bleu", "chrf++", "spbleu", "ter", "exact_match"], REGISTERED
-    ] = "none"
+    # expected utility, which is a measure of sentences or one of a plugin (evaluation.measure); one
+    # that a model computes needs --measure_model
+    mbr: Annotated[str, Literal[("none", *UTILITIES)], REGISTERED] = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
     # length; all devices share a batch, a single one searches two at a time. Rounding depends on
     # the batch shape and may decide between hypotheses of nearly equal probability

@@ -1,78 +1,85 @@
-"""The names of the measures that `t2t.evaluation.measures` computes, and which are used."""
+"""The table of the measures of translations: a row for each name, which names its function.
 
-from collections.abc import Collection
+A new measure is a row here and its function. The table imports nothing heavy, so `--help` and the
+checks of configs read it at once; `t2t.evaluation.text_measures.make_measure` imports the function.
+`t2t.config.measure_rules` chooses those that mean something for a run.
+"""
 
-from t2t.config.languages import OWN_TOKENIZERS, normalize_language, writes_spaces
-from t2t.config.variants import CHOICES, choices
+import importlib
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 MEASURE_FIELD = "evaluation.measure"  # by which a plugin registers one
-METRICX = "metricx"  # registered by --metricx (`t2t.evaluation.metricx`)
-METRICX_INPUTS = ("23", "23-qe", "24", "24-qe")  # --metricx_input; qe: without reference
-MEASURES = CHOICES[MEASURE_FIELD]
-# Computed on request: of long or bad outputs TER's search for shifts takes most of the time, spBLEU
-# needs a download, and chrF++ differs little from chrF.
-ON_REQUEST = ("ter", "chrf++", "spbleu")
+
+
+class MeasureRow(NamedTuple):
+    """A measure: its function, the texts for which it means something, and who asks for it."""
+
+    function: str  # MODULE.NAME of (tgt_language, num_references, **options) -> Measure
+    options: Mapping[str, Any] = {}
+    # It counts words: those between spaces, or those of sacreBLEU's tokeniser of the language.
+    words: Literal["", "spaces", "tokeniser"] = ""
+    is_cased: bool = False  # counts lower-case outputs as errors
+    takes_symbols: bool = False  # means something for texts of symbols (`tokenizer.kind`), too
+    needs_language: bool = False  # means nothing if the language of the references is unknown
+    source: str = ""  # means something for runs of this `data.source` alone
+    is_utility: bool = False  # `decoding.mbr` takes it
+    on_request: bool = False  # it is none of the default measures
+    # Of a measure that a model computes (--measure_model; the function's argument `model` is the
+    # run): the model's class in config.json, and MODULE.NAME of what reads that for the import.
+    architecture: str = ""
+    importer: str = ""
+
+
+def _of_text(function: str, *, lowercase: bool = False, **facts: Any) -> MeasureRow:
+    options = {"lowercase": True} if lowercase else {}
+    return MeasureRow(f"t2t.evaluation.text_measures.{function}", options, **facts)
+
+
+_METRICX = MeasureRow(
+    "t2t.evaluation.metricx.make_metricx", is_utility=True, architecture="MT5ForRegression",
+    importer="t2t.interop.metricx.prepare_config",
+)  # fmt: skip
+MEASURES = {  # in the order of evaluations and reports
+    "bleu": _of_text("make_bleu", words="tokeniser", is_cased=True, is_utility=True),
+    "chrf": _of_text("make_chrf", is_cased=True, is_utility=True),
+    # Of long or bad outputs the search for shifts takes most of the time.
+    "ter": _of_text("make_ter", words="spaces", is_utility=True, on_request=True),
+    "exact_match": _of_text("make_exact_match", is_cased=True, takes_symbols=True, is_utility=True),
+    "bleu_lowercase": _of_text("make_bleu", lowercase=True, words="tokeniser"),
+    "chrf_lowercase": _of_text("make_chrf", lowercase=True),
+    "exact_match_lowercase": _of_text("make_exact_match", lowercase=True, takes_symbols=True),
+    "bleu_multi30k": _of_text("make_multi30k_bleu", words="tokeniser", source="multi30k"),
+    "bleu_paper": _of_text("make_paper_bleu", words="spaces", is_cased=True, needs_language=True),
+    # It differs little from chrF.
+    "chrf++": _of_text(
+        "make_chrf_of_words", words="spaces", is_cased=True, is_utility=True, on_request=True
+    ),
+    # It needs a download.
+    "spbleu": _of_text("make_spbleu", is_cased=True, is_utility=True, on_request=True),
+    "metricx": _METRICX,
+    "metricx_qe": _METRICX._replace(options={"has_reference": False}),
+}
+UTILITIES = tuple(name for name, row in MEASURES.items() if row.is_utility)
+ON_REQUEST = tuple(name for name, row in MEASURES.items() if row.on_request)
+CASED_MEASURES = tuple(name for name, row in MEASURES.items() if row.is_cased)
+MEASURE_MODULES = sorted({row.function.rpartition(".")[0] for row in MEASURES.values()})
 # Of runs on text alone (`data.objective`), the main one first.
 PREDICTION_MEASURES = ("perplexity", "accuracy")
 # Of the references of translations, the main one first; every evaluation has them.
 REFERENCE_MEASURES = ("perplexity", "perplexity_word")
-# These count lower-case outputs as errors.
-CASED_MEASURES = ("bleu", "chrf", "exact_match", "bleu_paper", "chrf++", "spbleu")
 
 
-def list_measures(
-    tgt_language: str,
-    sources: Collection[str] = (),
-    *,
-    spaces: bool,
-    lowercase: bool = False,
-    kind: str = "",
-) -> tuple[str, ...]:
-    """Returns the measures that mean something for a run, the main one first.
-
-    Args:
-        tgt_language: language of the references; bleu_paper needs a known one.
-        sources: names in `data.source`; bleu_multi30k is for runs of that data.
-        spaces: whether the references have spaces between words: ter, bleu_paper and chrf++ count
-            words. So does BLEU but for the languages that it cuts by a tokeniser of its own; it
-            then comes last.
-        lowercase: `tokenizer.lowercase` of the run: measures without case come first.
-        kind: `tokenizer.kind` of the run: symbols are no words, and only an exact match, or a
-            measure of a plugin, means something.
-    """
-    left_out = set() if spaces else {"ter", "bleu_paper", "chrf++"}
-    if not normalize_language(tgt_language):
-        left_out.add("bleu_paper")
-    if "multi30k" not in sources:
-        left_out.add("bleu_multi30k")
-    if kind == "symbols":
-        left_out |= {*MEASURES} - {"exact_match", "exact_match_lowercase"}
-    names = [name for name in choices(MEASURE_FIELD) if name not in left_out]
-    if not spaces and normalize_language(tgt_language) not in OWN_TOKENIZERS:
-        names.sort(key=lambda name: name.startswith("bleu"))
-    if lowercase:  # the sort is stable: bleu_lowercase is the first of those without case
-        names.sort(key=lambda name: not name.endswith("_lowercase"))
-    return tuple(names)
+def import_function(name: str) -> Any:
+    """Imports a function that a row names."""
+    module, _, function = name.rpartition(".")
+    return getattr(importlib.import_module(module), function)
 
 
-def choose_measure(
-    flag: str | None,
-    *,
-    lowercase: bool,
-    kind: str = "",
-    text_alone: bool = False,
-    language: str = "",
-    spaces: bool | None = None,
-) -> str:
-    """Returns the measure that --measure names.
-
-    By default it is the first of `list_measures`: BLEU, chrF where no words can be counted, or of
-    symbols the exact match; without case if outputs have none. Of a run on text alone it is the
-    perplexity. `lowercase` and `kind` are the fields of `tokenizer` of the run, `language` is that
-    of the references. `spaces` says whether they have spaces between words; None: as the language
-    has.
-    """
-    if flag or text_alone:
-        return flag or PREDICTION_MEASURES[0]
-    spaces = writes_spaces(language) if spaces is None else spaces
-    return list_measures(language, spaces=spaces, lowercase=lowercase, kind=kind)[0]
+def list_scored(architectures: Any) -> list[str]:
+    """Returns the measures that a model computes; `architectures` is that of its config.json."""
+    return [
+        name
+        for name, row in MEASURES.items()
+        if row.architecture and architectures == [row.architecture]
+    ]

@@ -25,7 +25,7 @@ def define_request(
         if not flag.name:
             continue
         required = flag.default is dataclasses.MISSING
-        default = None if required or flag.default in ("", ()) else flag.default
+        default = None if required or flag.default in ("", (), {}) else flag.default
         types = [flag.kind.plain, *typing.get_args(flag.kind.plain)]  # such as int | None, int
         text = texts.get(flag.name, "")
         if flag.name == "config" and known is flags.FLAGS:

@@ -59,6 +59,7 @@ RUN = "a run directory"
 RunPath = Annotated[Path, RUN]
 RunPaths = Annotated[tuple[Path, ...], RUN]
 Counts = Annotated[tuple[int, ...], Rule("be positive", lambda value: all(n > 0 for n in value))]
+RunsByName = Annotated[Mapping[str, Path], RUN]  # flags are NAME=RUN
 Measure = Annotated[str, Literal[CHOICES["evaluation.measure"]], REGISTERED]
 DECODING = tuple(field.name for field in dataclasses.fields(DecodingConfig))
 _TEXTS = tuple[str, ...]
@@ -95,6 +96,8 @@ def list_flags(kind: type[Request]) -> list[Flag]:
         flag = next((note for note in shown.notes if isinstance(note, Flag)), Flag())
         name = "" if flag.operands or flag.overrides else flag.name or field.name
         default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
         found.append(flag._replace(name=name, field=field.name, kind=shown, default=default))
         found += [
             Flag(each.name, field=each.name, holder=field.name, kind=FieldType.of(each.type))
@@ -164,11 +167,27 @@ def _read_value(flag: Flag, value: Any, dashes: str) -> Any:
         return make_run_path(text, name) if is_run else make_path(text)
     if plain == tuple[Path, ...]:
         return tuple(make_run_path(each, name) for each in read_argument(name, value, _TEXTS))
+    if plain == Mapping[str, Path]:
+        return _read_runs(name, value)
     if dashes and plain in (tuple[int, ...], tuple[float, ...]):
         value = _read_numbers(name, value, typing.get_args(plain)[0])
     if flag.operands and plain is str and isinstance(value, list):
         value = " ".join(value)
     return read_argument(name, value, kind._replace(plain=plain))
+
+
+def _read_runs(name: str, value: Any) -> dict[str, Path]:
+    """Returns run directories by name, of a mapping or of texts such as NAME=RUN."""
+    if not isinstance(value, Mapping):
+        texts = read_argument(name, value, _TEXTS)
+        value = dict(text.partition("=")[::2] for text in texts)
+        if len(value) < len(texts) or "" in value.values():
+            raise ConfigError(f"{name}={','.join(texts)}: write NAME=RUN, and each name once")
+    found = dict[str, Path]()
+    for key, run in value.items():
+        shown = f"{name}={key}"
+        found[key] = make_run_path(read_argument(shown, run, str), shown)
+    return found
 
 
 def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:

@@ -27,16 +27,14 @@ from typing import Any, TypeVar
 
 from t2t.config.field_types import FieldType
 from t2t.config.fields import FIELD_TYPES, ConfigError, PluginOptions, show
+from t2t.config.measure_names import MEASURE_FIELD, MEASURES
 
 GATED = ("swiglu", "geglu")  # feed-forwards with two inner projections, of which one is a gate
 # The library's own variants by field, each chosen by a `match` on it.
 CHOICES = {name: kind.names for name, kind in FIELD_TYPES.items() if kind.names} | {
     "training.writer": ("json_lines", "tensorboard"),  # no field: --writers of t2t.train
-    "evaluation.measure": (  # no field of the config: --measures of t2t.evaluate
-        "bleu", "chrf", "ter", "exact_match", "bleu_lowercase", "chrf_lowercase",
-        "exact_match_lowercase", "bleu_multi30k", "bleu_paper", "chrf++", "spbleu",
-    ),
-}  # fmt: skip
+    MEASURE_FIELD: (*MEASURES,),  # no field of the config: --measures of t2t.evaluate
+}
 
 # Fields that accept registered variants, with the signature that the function must have.
 EXTENSIBLE = {
@@ -68,8 +66,9 @@ EXTENSIBLE = {
     "training.writer": "(Config, workdir) -> t2t.training.metric_writers.MetricWriter",
     # Typed fields of the config, --config.plugin.NAME.FIELD.
     "plugin": "a dataclass derived from t2t.config.PluginOptions, whose fields have defaults",
-    # The language is one of `normalize_language`, or "" if it is unknown.
-    "evaluation.measure": "(tgt_language, num_references) -> t2t.evaluation.measures.Measure with "
+    # The language is one of `normalize_language`, or "" if it is unknown. With a further argument
+    # `model` it gets the run directory that --measure_model names.
+    MEASURE_FIELD: "(tgt_language, num_references) -> t2t.evaluation.measures.Measure with "
     "segments(sources, hypotheses, references) -> finite array [sentences, statistics]",
 }
 
@@ -84,7 +83,7 @@ _ARGUMENTS = {
     "training.optimizer": 3,
     "training.schedule": 2,
     "training.writer": 2,
-    "evaluation.measure": 2,
+    MEASURE_FIELD: 2,
 }
 _CALLED_WITH = {"model.feed_forward": 3, "model.norm": 1}
 
@@ -176,6 +175,8 @@ def _check_variant(field: str, name: str, variant: Any) -> None:
             check_call(field, name, variant, None)  # its teachers are known when it is created
         case "training.loss":
             check_call(field, name, variant, *[None] * (3 + len(list_teachers(name, variant))))
+        case "evaluation.measure" if takes_model(name):
+            check_call(field, name, variant, None, None, model=None)
         case _:
             check_call(field, name, variant, *[None] * _ARGUMENTS[field])
             if call is not None and field in _CALLED_WITH:
@@ -241,7 +242,9 @@ def describe_options(name: str) -> str:
     )
 
 
-def call_variant(field: str, name: str, *arguments: Any, is_valid: Callable[[Any], bool]) -> Any:
+def call_variant(
+    field: str, name: str, *arguments: Any, is_valid: Callable[[Any], bool], **named: Any
+) -> Any:
     """Calls the registered variant and returns its result, of any field in `EXTENSIBLE`.
 
     It is the last case of the `match` that chooses among the library's own variants.
@@ -249,7 +252,7 @@ def call_variant(field: str, name: str, *arguments: Any, is_valid: Callable[[Any
     Raises:
         ConfigError: there is none, or its result is not valid.
     """
-    result = find_variant(field, name)(*arguments)
+    result = find_variant(field, name)(*arguments, **named)
     if not is_valid(result):
         raise make_variant_error(field, name, f"returned {describe_value(result)}")
     if field in _CALLED_WITH:
@@ -272,6 +275,12 @@ def check_call(
         signature.bind(*arguments, **named)
     except TypeError as error:
         raise make_variant_error(field, name, f"has the arguments {signature} ({error})") from None
+
+
+def takes_model(name: str) -> bool:
+    """Returns whether a registered measure has the argument `model`, a run directory."""
+    variant = _registered.get((MEASURE_FIELD, name))
+    return variant is not None and "model" in inspect.signature(variant).parameters
 
 
 def list_teachers(name: str, loss: object) -> tuple[str, ...]:
@@ -305,7 +314,7 @@ def describe_unknown(field: str, name: str) -> str:
 
 def choices(field: str) -> tuple[str, ...]:
     """All values that a field can have: the library's own, then the registered ones."""
-    kind = "evaluation.measure" if field == "decoding.mbr" else field  # the utility is a measure
+    kind = MEASURE_FIELD if field == "decoding.mbr" else field  # the utility is a measure
     return CHOICES.get(field, ()) + tuple(name for owner, name in _registered if owner == kind)
 
 

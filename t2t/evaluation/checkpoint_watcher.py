@@ -19,7 +19,6 @@ from t2t.config.measure_names import REFERENCE_MEASURES
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.measures import format_score
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.text_measures import is_higher_better
 from t2t.evaluation.verdict import translates
 from t2t.model.interface import Params
 from t2t.runtime.text_tables import format_table
@@ -78,18 +77,19 @@ class Watch:
         folder: Path,
         counts: Sequence[int],
         measure: str,
-        tgt_language: str,
         patience: int = 0,
+        *,
+        higher_is_better: bool = True,
     ):
         """Initialises a watch of `workdir` that keeps its files in `folder`.
 
         Each checkpoint is scored once for each of `counts`: 1 scores the checkpoint, n the mean of
         the last n. After `patience` checkpoints without a better score, training is told to stop;
-        0: never.
+        0: never. More of the measure is better, or less.
         """
         self._workdir, self._folder = workdir, folder
         self._counts, self._measure, self._patience = counts, measure, patience
-        self._higher_is_better = is_higher_better(measure, tgt_language)
+        self._higher_is_better = higher_is_better
         self._rows: dict[Candidate, Evaluation] = {}
         self._skipped: set[Candidate] = set()
 

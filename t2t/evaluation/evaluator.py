@@ -14,6 +14,7 @@ import jax
 
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import override, overrides
+from t2t.config.measure_names import MEASURE_MODULES
 from t2t.data.batch import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.likelihood import PairScorer, ReferencePerplexity
@@ -26,9 +27,8 @@ from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first
 from t2t.training.provenance import find_start, hash_params, summarize_ledger
 
-# Scores depend on the code of these and of their imports. Only programs import metricx, so it is
-# named.
-MODULES = (__name__, "t2t.evaluation.metricx")
+# Scores depend on the code of these and of their imports, and on the measures of the table.
+MODULES = (__name__, *MEASURE_MODULES)
 
 # The facts that a saved evaluation has to share with a new one to be used in its place. The
 # parameters are known by the start of training that wrote the checkpoint, without reading them.
@@ -173,7 +173,8 @@ class Evaluator:
 
     def _describe_search(self, config: Config) -> dict[str, dict[str, Any]]:
         """Returns the sections of a passport on the search and the backend."""
-        return describe_search(self._translator, config.decoding, self.scores.tgt_language)
+        language, models = self.scores.tgt_language, self._model.measure_models
+        return describe_search(self._translator, config.decoding, language, models)
 
     def _compute(self, params: Params, alphas: Sequence[float]) -> list[Output]:
         """Translates, and scores the references; returns an output for each alpha."""

@@ -7,8 +7,9 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -29,7 +30,7 @@ from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import MaskedScorer, PairScorer
 from t2t.evaluation.measures import MeasureError
-from t2t.evaluation.requests import ModelRequest
+from t2t.evaluation.requests import MeasureModels, ModelRequest
 from t2t.evaluation.text_measures import make_measure
 from t2t.model.interface import Params, check_params
 from t2t.ops.build_model import Members
@@ -64,6 +65,7 @@ class RunModel:
         vocabulary: of all runs; it puts the direction's tag in front of sources.
         members: the models without their parameters.
         mesh: of all devices.
+        measure_models: run directories of models that compute measures, by measure.
     """
 
     def __init__(self, request: ModelRequest):
@@ -74,6 +76,9 @@ class RunModel:
                 different vocabularies.
         """
         self.request = request
+        self.measure_models: Mapping[str, Path] = {}
+        if isinstance(request, MeasureModels):
+            self.measure_models = request.measure_model
         folders = [workdir for workdir, _ in request.members]
         own = request.decoding
         config = load_config(folders[0] / "config.json", own, searches=request.searches)
@@ -224,7 +229,8 @@ class RunModel:
         config = translator.config
         choose, sampled = None, config.strategy == "sampling"
         if config.mbr != "none":  # a missing package is an error before the search
-            utility = make_utility(config.mbr, tgt_language or self.config.data.tgt_language)
+            language = tgt_language or self.config.data.tgt_language
+            utility = make_utility(config.mbr, language, self.measure_models)
             n_best = config.num_samples if sampled else config.beam_size
 
             def choose(source: str, candidates: Sequence[Translation]) -> Translation:
@@ -237,33 +243,33 @@ class RunModel:
 
 
 def describe_search(
-    translator: Translator, decoding: DecodingConfig, tgt_language: str
+    translator: Translator, decoding: DecodingConfig, tgt_language: str, models: Mapping[str, Path]
 ) -> dict[str, dict[str, Any]]:
     """Returns what finds the translations, as passports and other results record it.
 
     "decoding" is the search and how lines are cut, "backend" the engine. `tgt_language` is the one
-    by which a utility chooses its tokeniser.
+    by which a utility chooses its tokeniser; for `models` see `make_measure`.
     """
     found = dataclasses.asdict(decoding) | translator.describe_pieces()
-    if decoding.mbr != "none":  # its name does not say which MetricX, or version of a measure
-        found["utility"] = make_measure(decoding.mbr, tgt_language).definition
+    if decoding.mbr != "none":  # its name does not say which model, or version of a measure
+        found["utility"] = make_measure(decoding.mbr, tgt_language, models=models).definition
     # The number of threads changes nothing, and differs between hosts.
     engine = {name: fact for name, fact in translator.describe().items() if name != "threads"}
     return {"decoding": found, "backend": engine}
 
 
 def make_utility(
-    name: str, tgt_language: str
+    name: str, tgt_language: str, models: Mapping[str, Path] = MappingProxyType({})
 ) -> Callable[[str, Sequence[str]], Float[np.ndarray, "n n"]]:
     """Returns the function that scores texts (rows), each with each as its reference (columns).
 
     Its arguments are the source and the texts. BLEU has the effective order, as sacreBLEU's of a
-    sentence; scores of measures that count errors are negated.
+    sentence; scores of measures that count errors are negated. For `models` see `make_measure`.
 
     Raises:
         ConfigError, MeasureError: as in `make_measure`.
     """
-    measure = make_measure(name, tgt_language)
+    measure = make_measure(name, tgt_language, models=models)
     if isinstance(measure.metric, BLEU):
         measure.metric.effective_order = True
     sign = 1 if measure.higher_is_better else -1

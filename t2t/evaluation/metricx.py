@@ -7,15 +7,15 @@ input has no EOS. The score is one logit of the first step of the decoder, that 
 """
 
 import atexit
+import functools
 import hashlib
 import json
 import logging
-import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,23 +23,18 @@ import numpy as np
 import tqdm
 from jaxtyping import Array, Float, Int
 
-from t2t.config.fields import ConfigError
-from t2t.config.measure_names import MEASURE_FIELD, METRICX
-from t2t.config.variants import register
 from t2t.data.batch import BOS_ID, Batch, group_by_length, pad_sentences
 from t2t.data.sentences import is_missing
 from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.measures import Measure, count_scores
 from t2t.evaluation.requests import ModelRequest
-from t2t.interop.hugging_face_vocabulary import Rows
-from t2t.interop.t5_family import METRICX_ARCHITECTURES
+from t2t.interop.metricx import read_settings
 from t2t.model.interface import Params, merge
 from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import reshard, spec
 from t2t.storage.atomic_files import warn_of_write_errors, write_file
 from t2t.training.provenance import read_import
 
-COLUMN = 250_089  # the original's id of `<extra_id_10>`, whose logit is the score
 LIMITS = (0.0, 25.0)
 DTYPE = "float32"  # of the computation, so that scores can be compared between devices
 _REPORT = 30.0  # seconds between reports, at least; each also saves the scores
@@ -53,11 +48,6 @@ class InputFormat(NamedTuple):
     text: str
     limit: int  # sub-words with EOS; the rest is cut off
 
-    @property
-    def has_reference(self) -> bool:
-        """True if the input has the reference."""
-        return "{2}" in self.text
-
 
 INPUTS = {
     "23": InputFormat("candidate: {1} reference: {2}", 1024),
@@ -67,47 +57,44 @@ INPUTS = {
 }
 
 
-def use_metricx(workdir: Path, version: str = "") -> None:
-    """Registers the measure `metricx`, which scores with a run that `t2t.import_model` made.
-
-    The version is one of `INPUTS`; empty: what the imported model's name says, such as
-    hf:google/metricx-24-hybrid-large-v2p6.
+def make_metricx(
+    _: str, num_references: int, *, model: Path, has_reference: bool = True
+) -> Measure:
+    """The errors of translations by the MetricX that `t2t.import_model` made the run `model` of.
 
     Raises:
-        ConfigError: the run is no imported MetricX, or its name says no version.
+        ConfigError: the run is no imported MetricX, its name says no version, or it is for texts
+            without reference alone, or with one.
     """
-    scorer = MetricXScorer(workdir, version)
+    scorer = open_scorer(model, has_reference=has_reference)
+    count = num_references if has_reference else 1
 
-    @register(MEASURE_FIELD, METRICX)
-    def make(tgt_language: str, num_references: int) -> Measure:
-        del tgt_language
-        count = num_references if scorer.format.has_reference else 1
+    def segments(
+        sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Float[np.ndarray, "n 2"]:
+        rows = references[:count]
+        scores = [scorer.score(sources, hypotheses, lines) for lines in rows]
+        given = np.array([[not x for x in map(is_missing, sources, lines)] for lines in rows])
+        given |= ~given.any(axis=0)  # without any reference it is scored with the empty one
+        return count_scores(np.average(scores, axis=0, weights=given))
 
-        def segments(
-            sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-        ) -> Float[np.ndarray, "n 2"]:
-            rows = references[:count]
-            scores = [scorer.score(sources, hypotheses, lines) for lines in rows]
-            given = np.array([[not x for x in map(is_missing, sources, lines)] for lines in rows])
-            given |= ~given.any(axis=0)  # without any reference it is scored with the empty one
-            return count_scores(np.average(scores, axis=0, weights=given))
-
-        several = f", mean over {count} references, missing ones left out" if count > 1 else ""
-        return Measure(
-            METRICX, scorer.definition + several, segments,
-            higher_is_better=False, limits=LIMITS, is_stored=True,
-        )  # fmt: skip
+    several = f", mean over {count} references, missing ones left out" if count > 1 else ""
+    return Measure(
+        "", scorer.definition + several, segments,
+        higher_is_better=False, limits=LIMITS, is_stored=True,
+    )  # fmt: skip
 
 
 class MetricXScorer:
     """Scores translations; the parameters are read when the first sentence is scored."""
 
-    def __init__(self, workdir: Path, version: str = ""):
-        """Opens a run; for arguments and errors see `use_metricx`."""
-        origin = _read_origin(workdir)
-        version = _choose_input(version, str(origin["source"]), workdir)
+    def __init__(self, workdir: Path, *, has_reference: bool = True):
+        """Opens a run; for arguments and errors see `make_metricx`."""
+        self._name = "metricx" if has_reference else "metricx_qe"
+        flag = f"--measure_model={self._name}={workdir}"
+        origin = read_import(workdir) or {}
+        version, self._column = read_settings(workdir, origin, flag, has_reference=has_reference)
         self.format = INPUTS[version]
-        self._column = _find_column(workdir)
         self._model = RunModel(ModelRequest((workdir,), "last"))
         files = origin["files"].items()
         weights = [x["sha256"] for name, x in files if name.endswith((".safetensors", ".bin"))]
@@ -161,8 +148,8 @@ class MetricXScorer:
         rows = [ids[:-1] for ids in self._model.vocabulary.src.encode_words(texts)]
         if cut := sum(len(ids) > longest for ids in rows):
             _log.warning(
-                "metricx: %d of %d inputs have more than %d sub-words; the end of each was cut off",
-                cut, len(rows), longest,
+                "%s: %d of %d inputs have more than %d sub-words; the end of each was cut off",
+                self._name, cut, len(rows), longest,
             )  # fmt: skip
         rows = [ids[:longest] for ids in rows]
         params = self._restore()
@@ -176,7 +163,7 @@ class MetricXScorer:
                 placed = jax.device_put(src, spec("batch", None))
                 started.append((indices, self._compute(params, placed)))
         shown = is_first() and sys.stderr.isatty()
-        with tqdm.tqdm(total=len(rows), unit="sentence", desc=METRICX, disable=not shown) as bar:
+        with tqdm.tqdm(total=len(rows), unit="sentence", desc=self._name, disable=not shown) as bar:
             for indices, scores in started:
                 found[indices] = np.asarray(scores)[: len(indices)]
                 bar.update(len(indices))
@@ -208,55 +195,16 @@ class MetricXScorer:
             return
         self._new, self._known, self._seconds, self._reported = 0, 0, 0.0, time.monotonic()
         _log.info(
-            "metricx: %d sentences in %.1f s with compilation (%.1f sentences/s), %d known before",
-            new, seconds, new / seconds, known,
+            "%s: %d sentences in %.1f s with compilation (%.1f sentences/s), %d known before",
+            self._name, new, seconds, new / seconds, known,
         )  # fmt: skip
         scores = self._read_scores() | self._scores  # another program may have added some
-        with warn_of_write_errors("the scores of metricx are not kept for other programs"):
+        with warn_of_write_errors(f"the scores of {self._name} are not kept for other programs"):
             write_file(self._path, json.dumps(scores))
+
+
+open_scorer = functools.cache(MetricXScorer)  # a program has one of each model and kind
 
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _read_origin(workdir: Path) -> Mapping[str, Any]:
-    """Returns what the import of a MetricX recorded."""
-    origin = read_import(workdir)
-    remedy = (
-        "name a run that t2t.import_model made of one, for example of "
-        "--source=hf:google/metricx-24-hybrid-large-v2p6 --tokenizer=hf:google/mt5-large"
-    )
-    if origin is None:
-        raise ConfigError(f"--metricx={workdir} is no imported model; {remedy}")
-    found = origin["config"].get("model_type"), origin["config"].get("architectures")
-    if found != ("mt5", METRICX_ARCHITECTURES):
-        raise ConfigError(
-            f"--metricx={workdir} was imported from {origin['source']}, with model_type={found[0]} "
-            f"and architectures={found[1]}, but MetricX has mt5 and {METRICX_ARCHITECTURES}; "
-            f"{remedy}"
-        )
-    return origin
-
-
-def _choose_input(version: str, source: str, workdir: Path) -> str:
-    """Returns the version, by default the one in the name of the imported model."""
-    if not version and (named := re.search("metricx-(23-qe|23|24)", source.lower())):
-        version = named[1]
-    if version not in INPUTS:
-        raise ConfigError(
-            f"--metricx={workdir} was imported from {source}, whose name says no version of "
-            f"MetricX; give --metricx_input, one of {', '.join(INPUTS)} (qe: without reference)"
-        )
-    return version
-
-
-def _find_column(workdir: Path) -> int:
-    """Returns our id of the piece whose logit is the score."""
-    [found] = np.nonzero(Rows.load(workdir / "vocab").row == COLUMN)
-    if not len(found):
-        raise ConfigError(
-            f"--metricx={workdir}: the vocabulary has no piece with the original id {COLUMN}, "
-            "whose logit is the score; import the model with --tokenizer=hf:google/mt5-large"
-        )
-    return int(found[0])

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from t2t.config.field_types import REGISTERED, WRITTEN, InputPath, InputPaths
 from t2t.config.fields import ConfigError
 from t2t.config.languages import normalize_language
+from t2t.config.measure_rules import check_model
 from t2t.config.requests import (
     DECODING,
     Flag,
@@ -16,6 +17,7 @@ from t2t.config.requests import (
     Request,
     RunPath,
     RunPaths,
+    RunsByName,
     list_flags,
 )
 from t2t.config.variants import CHOICES
@@ -114,20 +116,31 @@ class Backend(Request):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MetricX(Request):
-    """An imported MetricX, for the measure of this name."""
+class MeasureModels(Request):
+    """The models that compute measures."""
 
-    # a run that t2t.import_model made of MetricX: adds the measure metricx, which --mbr takes, too
-    metricx: RunPath | None = None
-    # version of MetricX; qe: without reference. Default: that of the imported model's name, for 24
-    # with reference
-    metricx_input: Annotated[
-        Literal["23", "23-qe", "24", "24-qe"] | None, Flag(needs="metricx")
-    ] = None
+    # MEASURE=RUN: the run of the model that computes a measure, which t2t.import_model makes;
+    # repeat the flag for several
+    measure_model: Annotated[RunsByName, Flag(is_repeated=True)] = dataclasses.field(
+        default_factory=dict
+    )
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields measures that lack their model, and models of measures that nobody asks for."""
+        yield from super().list_problems()
+        asked = [*getattr(self, "measures", ()), getattr(self, "decoding", {}).get("mbr")]
+        for name in filter(None, asked):
+            check_model(name, self.measure_model)
+        known = {flag.name for flag in list_flags(type(self))}
+        flags = [name for name in ("measures", "mbr") if name in known]
+        for name, run in self.measure_model.items():
+            if flags and not {name, "default"} & {*asked}:
+                ways = " or ".join(f"--{flag}={name}" for flag in flags)
+                yield f"--measure_model={name}={run} is for {ways}; add it, or leave this out"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextRequest(Request):
+class TextRequest(MeasureModels):
     """The texts of an evaluation, its measures and its file."""
 
     # what another program translated, one line for each of --src or --testset: it is scored without
@@ -150,8 +163,9 @@ class TextRequest(Request):
     # language of the references, such as de, zh or zho_Hans, by which measures choose their
     # tokenisers; default: that of the run (data.tgt_language)
     tgt_language: str = ""
-    # the measures of the text, of NAMES; "default" stands for all that mean something for the run
-    # but ter, chrf++, spbleu. --plugins names modules that register more
+    # the measures of the text, of NAMES; "default" stands for all that mean something for the run,
+    # but ter, chrf++, spbleu and those that lack their --measure_model. --plugins names modules
+    # that register more
     measures: Annotated[tuple[str, ...], Literal[CHOICES["evaluation.measure"]], REGISTERED] = (
         "default",
     )

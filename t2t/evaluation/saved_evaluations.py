@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
+from t2t.config.measure_rules import needs_model
 from t2t.config.variants import choices
 from t2t.evaluation.measures import (
     Interval,
@@ -180,6 +181,11 @@ class Evaluation:
             score = saved[name]
             higher, limits = score["higher_is_better"], score.get("limits") or (-math.inf, math.inf)
             return Measure(name, score["definition"], higher_is_better=higher, limits=(*limits,))
+        if needs_model(name):
+            raise EvaluationError(
+                f"{self.path} has no scores by {name}, which a model computes; evaluate again with "
+                f"--measures=default,{name} --measure_model={name}=RUN"
+            )
         if name not in (known := choices(MEASURE_FIELD)):
             stored = [each for each in saved if name_segment_scores(each) in texts]
             raise EvaluationError(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import MEASURE_FIELD, METRICX
+from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.variants import choices
 from t2t.data.corpus import TextFile
 from t2t.evaluation.measures import Measure, count_scores
@@ -140,7 +140,7 @@ def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
     measures, texts = evaluation.result["measures"], evaluation.result["texts"]
     if not path or not re.fullmatch(r"[a-z0-9][a-z0-9_.+-]*", name):
         raise ConfigError(f"{flag}: write a lower-case name and a file, such as comet=scores.txt")
-    if name in (*choices(MEASURE_FIELD), METRICX) or (name in measures and stored not in texts):
+    if name in choices(MEASURE_FIELD) or (name in measures and stored not in texts):
         raise ConfigError(f"{flag}: {name} is a measure of t2t; choose another name")
     file = f"{evaluation.path.stem}.{stored}.txt"
     with explain_write_errors(ConfigError, evaluation.path.with_name(file), "shorten NAME"):

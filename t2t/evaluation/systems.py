@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import DecodingConfig, ModelConfig, TokenizerConfig
-from t2t.config.measure_names import MEASURE_FIELD, METRICX
+from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.measure_rules import needs_model
 from t2t.config.variants import choices
 from t2t.data.sentences import is_missing
 from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet
@@ -310,8 +311,8 @@ def _read_statistics(
         tolerance *= max(measures[measure.name]["value"], 1.0)  # nats are saved with six digits
     own, checked = counts, measure
     if measure.name not in measures:  # it was not asked for: another shows if the texts belong
-        known = {*choices(MEASURE_FIELD)} - {METRICX}  # whose scores are stored
-        others = [name for name in measures if name in known]
+        known = choices(MEASURE_FIELD)  # scores by a model are stored, and do not depend on texts
+        others = [name for name in measures if name in known and not needs_model(name)]
         if not others:
             return counts
         checked = evaluation.open_measure(others[0])

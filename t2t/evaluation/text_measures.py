@@ -1,4 +1,7 @@
-"""Measures of texts by name: BLEU, chrF, TER, exact match and registered ones.
+"""Makes measures by name; the functions of BLEU, chrF, TER and exact match.
+
+Their table is in `t2t.config.measure_names`. The functions take the language of the references, as
+`normalize_language` writes it or "", and the number of references.
 
 BLEU values are comparable only if the text was normalised and tokenised alike. Besides sacreBLEU's
 standard there are `bleu_paper`, computed as for the paper, and `bleu_multi30k`, computed as in the
@@ -9,8 +12,9 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,67 +28,48 @@ from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 from sacrebleu.utils import SACREBLEU_DIR
 
 from t2t.config.languages import normalize_language
-from t2t.config.measure_names import MEASURE_FIELD, REFERENCE_MEASURES
+from t2t.config.measure_names import MEASURE_FIELD, MEASURES, import_function
+from t2t.config.measure_rules import check_model
 from t2t.config.variants import call_variant
 from t2t.data.sentences import is_missing
 from t2t.evaluation.measures import Interval, Measure, MeasureError, count_scores
 
+_MOSES = "en"  # the language whose abbreviations Moses takes if that of the text is unknown
 
-def make_measure(name: str, tgt_language: str, num_references: int = 1) -> Measure:
+
+def make_measure(
+    name: str,
+    tgt_language: str,
+    num_references: int = 1,
+    models: Mapping[str, Path] = MappingProxyType({}),
+) -> Measure:
     """Returns the measure of this name for hypotheses in this language.
 
     `tgt_language` is a code that `normalize_language` takes; "": unknown. With several references
     BLEU counts matches with any of them and takes the closest length, chrF takes the best one of
     each sentence, TER the fewest edits over the mean length, and an exact match is one with any.
+    `models` are runs whose models compute measures, by measure (--measure_model).
 
     Raises:
-        ConfigError: the measure is unknown, or a registered function is not as expected.
+        ConfigError: the measure is unknown or lacks its model, or a registered function is not as
+            expected.
         MeasureError: sacreBLEU tokenises with a package or model that is missing.
     """
-    language = normalize_language(tgt_language)
-    words = language or "en"  # whose abbreviations Moses takes where it has none
-    wrap = functools.partial(_wrap_metric, name, num_references)
-    lowercase = name.endswith("_lowercase")
-    match name:
-        case "bleu" | "bleu_lowercase":
-            return wrap(_make_bleu(language, lowercase=lowercase))
-        case "spbleu":
-            return wrap(_make_spbleu())
-        case "chrf" | "chrf_lowercase":
-            return wrap(CHRF(lowercase=lowercase))
-        case "chrf++":
-            return wrap(CHRF(word_order=2))
-        case "ter":  # lower-cases by definition; counts errors, of which there may be many
-            return wrap(TER(), higher_is_better=False, limits=(0.0, math.inf))
-        case "exact_match" | "exact_match_lowercase":
-            return _make_exact_match(name, num_references, lowercase=lowercase)
-        case "bleu_multi30k":
-            preprocessing = "lower-cased, Moses punctuation normalised and Moses tokenised"
-            preprocess = make_multi30k_tokeniser(words)
-            return wrap(_make_plain_bleu(), f"{preprocessing} ({words}); ", preprocess)
-        case "bleu_paper":
-            preprocessing = f"both sides: Unicode punctuation replaced, Moses tokenised ({words})"
-            preprocessing += ", compounds split at hyphens" if words == "de" else ""
-            return wrap(_make_plain_bleu(), f"{preprocessing}; ", make_paper_tokeniser(words))
-        case _:
-            found: Measure = call_variant(
-                MEASURE_FIELD, name, language, num_references,
-                is_valid=lambda made: isinstance(made, Measure) and made.segments is not None,
-            )  # fmt: skip
-            return dataclasses.replace(found, name=name)
-
-
-def is_higher_better(name: str, tgt_language: str) -> bool:
-    """Returns whether more is better by the measure that chooses a checkpoint or a setting.
-
-    Raises:
-        ConfigError, MeasureError: as in `make_measure`.
-    """
-    return name not in REFERENCE_MEASURES and make_measure(name, tgt_language).higher_is_better
+    check_model(name, models)
+    arguments = normalize_language(tgt_language), num_references
+    model = {"model": models[name]} if name in models else {}
+    found: Measure
+    if row := MEASURES.get(name):
+        found = import_function(row.function)(*arguments, **row.options, **model)
+    else:
+        found = call_variant(
+            MEASURE_FIELD, name, *arguments, **model,
+            is_valid=lambda made: isinstance(made, Measure) and made.segments is not None,
+        )  # fmt: skip
+    return dataclasses.replace(found, name=name)
 
 
 def _wrap_metric(
-    name: str,
     num_references: int,
     metric: Metric,
     preprocessing: str = "",
@@ -111,7 +96,7 @@ def _wrap_metric(
         return str(metric._compute_score_from_stats(whole))  # with lengths as integers
 
     return Measure(
-        name,
+        "",  # `make_measure` names it
         f"{preprocessing}{metric.get_signature()}",
         segments,
         lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score),
@@ -122,7 +107,7 @@ def _wrap_metric(
     )
 
 
-def _make_exact_match(name: str, num_references: int, *, lowercase: bool) -> Measure:
+def make_exact_match(_: str, num_references: int, *, lowercase: bool = False) -> Measure:
     """The percentage of sentences whose words equal those of a reference that is not missing."""
 
     def normalise(line: str) -> str:
@@ -138,7 +123,7 @@ def _make_exact_match(name: str, num_references: int, *, lowercase: bool) -> Mea
         return count_scores(found)
 
     return Measure(
-        name,
+        "",
         f"nrefs:{num_references}|case:{'lc' if lowercase else 'mixed'}|space:one|"
         f"version:{sacrebleu.__version__}|missing:unmatched",
         segments,
@@ -149,28 +134,61 @@ def _make_exact_match(name: str, num_references: int, *, lowercase: bool) -> Mea
     )
 
 
-def _make_bleu(language: str, *, lowercase: bool) -> BLEU:
+def make_bleu(language: str, num_references: int, *, lowercase: bool = False) -> Measure:
     """BLEU with sacreBLEU's tokeniser for the language."""
     try:
-        return BLEU(lowercase=lowercase, trg_lang=language)
+        metric = BLEU(lowercase=lowercase, trg_lang=language)
     except (ImportError, RuntimeError):
         raise MeasureError(
             f"BLEU of data.tgt_language={language} needs a package that tokenises it: "
             f"pip install 'sacrebleu[{language}]'"
         ) from None
+    return _wrap_metric(num_references, metric)
 
 
-def _make_spbleu() -> BLEU:
+def make_chrf(_: str, num_references: int, *, lowercase: bool = False) -> Measure:
+    """chrF2."""
+    return _wrap_metric(num_references, CHRF(lowercase=lowercase))
+
+
+def make_chrf_of_words(_: str, num_references: int) -> Measure:
+    """chrF2++, which counts words and pairs of words, too."""
+    return _wrap_metric(num_references, CHRF(word_order=2))
+
+
+def make_ter(_: str, num_references: int) -> Measure:
+    """TER, which lower-cases by definition; it counts errors, of which there may be many."""
+    return _wrap_metric(num_references, TER(), higher_is_better=False, limits=(0.0, math.inf))
+
+
+def make_spbleu(_: str, num_references: int) -> Measure:
     """BLEU of the sub-words of FLORES-200, for any language; sacreBLEU downloads their model."""
     url = SPM_MODELS["flores200"]["url"]
     path = Path(SACREBLEU_DIR, "models", Path(url).name)
     try:
-        return BLEU(tokenize="flores200")
+        return _wrap_metric(num_references, BLEU(tokenize="flores200"))
     except (OSError, RuntimeError) as error:  # no network, or another file
         raise MeasureError(
             f"spbleu needs the sub-words of FLORES-200, which cannot be read or downloaded "
             f"({error}); download {url} elsewhere and put it to {path}"
         ) from None
+
+
+def make_multi30k_bleu(language: str, num_references: int) -> Measure:
+    """BLEU as in the literature on Multi30k."""
+    words = language or _MOSES
+    preprocessing = f"lower-cased, Moses punctuation normalised and Moses tokenised ({words}); "
+    preprocess = make_multi30k_tokeniser(words)
+    return _wrap_metric(num_references, _make_plain_bleu(), preprocessing, preprocess)
+
+
+def make_paper_bleu(language: str, num_references: int) -> Measure:
+    """BLEU as of the paper."""
+    words = language or _MOSES
+    preprocessing = f"both sides: Unicode punctuation replaced, Moses tokenised ({words})"
+    preprocessing += ", compounds split at hyphens; " if words == "de" else "; "
+    preprocess = make_paper_tokeniser(words)
+    return _wrap_metric(num_references, _make_plain_bleu(), preprocessing, preprocess)
 
 
 def _make_plain_bleu() -> BLEU:

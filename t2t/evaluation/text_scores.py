@@ -12,13 +12,8 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.measure_names import (
-    MEASURE_FIELD,
-    METRICX,
-    ON_REQUEST,
-    REFERENCE_MEASURES,
-    list_measures,
-)
+from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST, REFERENCE_MEASURES
+from t2t.config.measure_rules import check_model, list_measures, needs_model
 from t2t.config.variants import choices
 from t2t.data.sentences import count_empty_references, describe_empty_references
 from t2t.evaluation.evaluation_texts import open_texts
@@ -90,6 +85,10 @@ class TextScores:
         }
         stored = [name_segment_scores(name) for name in measures if measures[name].is_stored]
         self._named = [*made, *self._texts, *stored]  # the texts that may stand beside the scores
+
+    def is_higher_better(self, name: str) -> bool:
+        """Returns whether more is better by one of the measures, or by the perplexity."""
+        return name in self.measures and self.measures[name].higher_is_better
 
     def describe(self) -> dict[str, dict[str, str]]:
         """Returns the sections of a passport on the test set and the measures."""
@@ -201,8 +200,9 @@ def open_scores(
         language, data.source.split("+"),
         spaces=spaces, lowercase=tokenizer.lowercase, kind=tokenizer.kind,
     )  # fmt: skip
-    chosen = choose_measures(request.measures, possible, language)
-    measures = {name: make_measure(name, language, len(references)) for name in chosen}
+    models, count = request.measure_model, len(references)
+    chosen = choose_measures(request.measures, possible, language, models)
+    measures = {name: make_measure(name, language, count, models) for name in chosen}
     facts = {
         "objective": TRANSLATION,
         "direction": "-".join(filter(None, (data.src_language, data.tgt_language))),
@@ -212,25 +212,28 @@ def open_scores(
     return TextScores(test_set, measures, facts, spaces=spaces)
 
 
-def choose_measures(asked: Sequence[str], possible: Sequence[str], language: str) -> list[str]:
-    """Returns the measures to compute; "default" stands for the possible ones but `ON_REQUEST`.
+def choose_measures(
+    asked: Sequence[str], possible: Sequence[str], language: str, models: Mapping[str, Path]
+) -> list[str]:
+    """Returns the measures to compute.
+
+    "default" stands for the possible ones but `ON_REQUEST` and those that lack their model in
+    `models` (--measure_model).
 
     Raises:
-        ConfigError: one is unknown, or is none of the possible ones.
+        ConfigError: one is unknown, is none of the possible ones or lacks its model, or there is a
+            model for a measure that needs none.
     """
     perplexity = REFERENCE_MEASURES[0]  # every evaluation of a run has it, asked for or not
     known = "default", *choices(MEASURE_FIELD), perplexity
-    if METRICX in asked and METRICX not in known:
-        raise ConfigError(
-            f"measure {METRICX} needs --metricx=RUN, an imported MetricX (t2t.import_model)"
-        )
-    if unknown := [name for name in asked if name not in known]:
+    if unknown := [name for name in (*asked, *models) if name not in known]:
         raise ConfigError(
             f"measure {','.join(unknown)} is unknown; use some of {', '.join(known)}; "
             "--plugins names the module that registers another"
         )
     asked = [name for name in asked if name != perplexity]
-    default = [name for name in possible if name not in ON_REQUEST]
+    on_request = {*ON_REQUEST, *filter(needs_model, possible)} - models.keys()
+    default = [name for name in possible if name not in on_request]
     listed = [default if name == "default" else [name] for name in asked]
     chosen = [*dict.fromkeys(itertools.chain.from_iterable(listed))]
     if meaningless := [name for name in chosen if name not in possible]:
@@ -238,6 +241,8 @@ def choose_measures(asked: Sequence[str], possible: Sequence[str], language: str
             f"measure {meaningless[0]} means nothing for these texts with "
             f"--tgt_language={language}; use one of {', '.join(possible)}"
         )
+    for name in (*chosen, *models):
+        check_model(name, models)
     if slashed := [name for name in chosen if "/" in name]:
         raise ConfigError(
             f"measure {slashed[0]!r} is a part of file names, which have no /; register another"

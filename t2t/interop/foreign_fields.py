@@ -30,6 +30,10 @@ class ForeignFields:
         """Sets the values that `transformers` takes for fields that the file lacks."""
         self._values = defaults | self._values
 
+    def replace(self, name: str, value: Any) -> None:
+        """Sets another value than that of the file."""
+        self._values[name] = value
+
     def get(self, name: str) -> Any:
         """Returns the value of a field as it is; None: it is missing."""
         self._read.add(name)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t.config.fields import ModelConfig
+from t2t.config.measure_names import MEASURES, import_function, list_scored
 from t2t.interop import bart_family, t5_family
 from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.hugging_face_folder import SourceError, Tensors, read_json
@@ -91,6 +92,8 @@ def read_model(
         SourceError: the model is not supported, or its files do not fit together.
     """
     given = ForeignConfig(values, ignored)
+    if scored := list_scored(given.get("architectures")):
+        import_function(MEASURES[scored[0]].importer)(given)
     kind = given.get("model_type")
     if kind not in MODEL_TYPES:
         whys = (f": {why}" for names, why in _OTHERS.items() if str(kind) in names.split())

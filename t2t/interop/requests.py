@@ -14,7 +14,7 @@ class ImportRequest(Request):
     source: Annotated[Folder, INPUT]  # a folder of transformers, or hf:OWNER/NAME[@REVISION]
     workdir: RunPath  # a new run directory; it appears when it is complete
     # a folder with the vocabulary, or hf:OWNER/NAME, for a model that has none beside it, such as
-    # MetricX (hf:google/mt5-large); default: --source
+    # hf:google/mt5-large for a descendant of mT5; default: --source
     tokenizer: InputPath = ""
     src_language: str = ""  # language code of the source; default: that of tokenizer_config.json
     tgt_language: str = ""  # language code of the target; default: likewise

@@ -1,7 +1,7 @@
 """T5, T5 1.1 (and Flan), mT5, umT5 and MADLAD-400 of `transformers`: config, parameters both ways.
 
-Sources: Raffel et al. 2020; `T5ForConditionalGeneration` of transformers 5. MetricX is an mT5 whose
-authors call its class `MT5ForRegression`. MADLAD-400 is a T5 1.1 with other special symbols.
+Sources: Raffel et al. 2020; `T5ForConditionalGeneration` of transformers 5. MADLAD-400 is a T5 1.1
+with other special symbols.
 
 T5 does not scale its embeddings, but multiplies the decoder's output by d_model^-0.5 where the
 output table is that of the embeddings. Here the embeddings are scaled by d_model^0.5, so the
@@ -54,10 +54,9 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "decoder_start": ("bos", "unk"),
     "output_bias": (False, True),  # `check_output_bias`
 }
-METRICX_ARCHITECTURES = ["MT5ForRegression"]  # see `t2t.evaluation.metricx`
 _ARCHITECTURES = (
     ["T5ForConditionalGeneration"], ["MT5ForConditionalGeneration"],
-    ["UMT5ForConditionalGeneration"], METRICX_ARCHITECTURES,
+    ["UMT5ForConditionalGeneration"],
     ["T5WithLMHeadModel"],  # the first name of T5ForConditionalGeneration
     ["T5Model"], ["MT5Model"], ["UMT5Model"],
 )  # fmt: skip
@@ -83,9 +82,6 @@ def read_t5_config(given: ForeignConfig, *, own_output: bool) -> tuple[ModelConf
         pad_token_id=0,
     )
     given.require("architectures", *_ARCHITECTURES, None)
-    if given.get("architectures") == METRICX_ARCHITECTURES:
-        # Else the authors' class scales the output, while transformers 5 says True of any mT5.
-        given.allow("tie_word_embeddings", False)
     given.allow("relative_attention_num_buckets", Relative.buckets)
     given.allow("relative_attention_max_distance", Relative.max_distance)
     given.allow("tie_word_embeddings", True, False)

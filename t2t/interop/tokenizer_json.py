@@ -316,7 +316,7 @@ def read_sentencepiece(path: Path) -> bytes:
     except FileNotFoundError:
         raise SourceError(
             f"{path} is missing; copy it from the original model, or name the folder of its "
-            "vocabulary by --tokenizer (of MetricX: hf:google/mt5-large)"
+            "vocabulary by --tokenizer, such as hf:google/mt5-large of a descendant of mT5"
         ) from None
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {describe_error(error)}") from None

@@ -130,7 +130,7 @@ class TokenizerSettings(ForeignFields):
             raise SourceError(
                 f"{self.folder} has no tokenizer: no file {', '.join(_FILES)}; save it beside the "
                 "model with tokenizer.save_pretrained, or name the folder of its vocabulary by "
-                "--tokenizer (of MetricX: hf:google/mt5-large)"
+                "--tokenizer, such as hf:google/mt5-large of a descendant of mT5"
             )
         return found
 

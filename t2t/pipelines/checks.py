@@ -21,7 +21,8 @@ from t2t.config.files import (
 )
 from t2t.config.flags import parse_override
 from t2t.config.languages import fill_languages, normalize_language
-from t2t.config.measure_names import MEASURE_FIELD, METRICX, list_measures
+from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.measure_rules import list_measures
 from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.objective_rules import is_text_alone
 from t2t.config.open_numbers import OpenConfig
@@ -235,12 +236,7 @@ def _check_checkpoint(
 
 def check_search(request: ModelRequest, config: Config | None) -> None:
     """Checks fields of the search that a step sets, and the direction."""
-    has_metricx = getattr(request, "metricx", None) is not None  # which registers the measure
-    given = {
-        name: value
-        for name, value in request.decoding.items()
-        if value is not None and not (has_metricx and value == METRICX)
-    }
+    given = {name: value for name, value in request.decoding.items() if value is not None}
     if given and config and not isinstance(config, OpenConfig):
         override_decoding(config, given, searches=request.searches)
     else:
@@ -258,9 +254,7 @@ def check_evaluation(request: EvaluationRequest, config: Config | None) -> None:
         data = choose_direction(data, request.direction)
         language, sources = request.tgt_language or data.tgt_language, data.source.split("+")
         possible = list_measures(language, sources, spaces=True, kind=config.tokenizer.kind)
-    has_metricx = getattr(request, "metricx", None) is not None
-    asked = [name for name in request.measures if name != METRICX or not has_metricx]
-    choose_measures(asked, possible, request.tgt_language)
+    choose_measures(request.measures, possible, request.tgt_language, request.measure_model)
     if data and data.source == "text" and request.split not in ("", *list_splits(data)):
         raise ConfigError(
             f"--split={request.split}: its run names no files of this split; it has "

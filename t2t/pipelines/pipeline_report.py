@@ -14,7 +14,7 @@ import numpy as np
 
 from t2t.config.field_types import INPUT
 from t2t.config.fields import FIELD_TYPES
-from t2t.config.measure_names import choose_measure
+from t2t.config.measure_rules import choose_measure
 from t2t.evaluation.measures import Measure, format_interval, format_score
 from t2t.evaluation.plots import plot_by_speed
 from t2t.evaluation.saved_evaluations import EvaluationError

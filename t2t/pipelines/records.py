@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.measure_names import MEASURE_MODULES
 from t2t.evaluation.load_models import identify_code
+from t2t.evaluation.requests import MeasureModels
 from t2t.pipelines.inputs import describe_recipe, hash_inputs, read_step_recipe
-from t2t.pipelines.steps import PROGRAMS, Pipeline, Step
+from t2t.pipelines.steps import PROGRAMS, Pipeline, Step, find_program
 from t2t.storage.atomic_files import list_files, write_file
 
 RECORD = "record.json"
@@ -131,7 +133,8 @@ def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready:
 
 @functools.cache
 def _find_code(program: str) -> dict[str, Any]:
-    return identify_code((), [f"t2t.{program}"])
+    measures = MEASURE_MODULES if issubclass(find_program(program), MeasureModels) else ()
+    return identify_code((), [f"t2t.{program}", *measures])
 
 
 def _find_facts(

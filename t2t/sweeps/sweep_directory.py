@@ -19,7 +19,8 @@ from typing import Any
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import differences, load_config
 from t2t.config.languages import writes_spaces
-from t2t.config.measure_names import CASED_MEASURES, PREDICTION_MEASURES, list_measures
+from t2t.config.measure_names import CASED_MEASURES, PREDICTION_MEASURES
+from t2t.config.measure_rules import list_measures, needs_model
 from t2t.config.objective_rules import is_text_alone
 from t2t.data.directions import choose_direction
 from t2t.storage.atomic_files import explain_write_errors, write_file
@@ -48,6 +49,11 @@ def check_protocol(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> No
     Raises:
         ConfigError: a checkpoint, direction or measure does not fit a run.
     """
+    if needs_model(name := protocol.measure):
+        raise ConfigError(
+            f"--measure={name}: a sweep has no model that computes {name}; compare the finished "
+            f"runs by it, with t2t.evaluate --measure_model={name}=RUN and t2t.compare"
+        )
     for run in runs:
         _check_objective(protocol, run, runs[0])
         checkpoint = run.row.checkpoint or protocol.checkpoint

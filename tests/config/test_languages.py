@@ -9,7 +9,7 @@ from t2t.config.languages import (
     normalize_language,
     writes_spaces,
 )
-from t2t.config.measure_names import choose_measure, list_measures
+from t2t.config.measure_rules import choose_measure, list_measures
 
 CODES = {
     "de": "de DE deu ger de-DE de_AT deu_Latn",
@@ -51,7 +51,7 @@ def test_measures_are_those_that_mean_something_for_the_run() -> None:
     chinese = list_measures("zh", ["text"], spaces=False)
     assert chinese == (
         "bleu", "chrf", "exact_match", "bleu_lowercase", "chrf_lowercase", "exact_match_lowercase",
-        "spbleu",
+        "spbleu", "metricx", "metricx_qe",
     )  # fmt: skip
     thai = list_measures("tha_Thai", ["text"], spaces=False)
     assert (thai[0], {*thai}) == ("chrf", {*chinese})

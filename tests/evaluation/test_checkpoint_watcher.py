@@ -70,7 +70,7 @@ def set_training(workdir: Path, **fields: Any) -> None:
 
 
 def make_watch(workdir: Path, counts: Sequence[int] = (1,), patience: int = 0) -> Watch:
-    return Watch(workdir, workdir / "evaluations" / "watch", counts, "bleu", "de", patience)
+    return Watch(workdir, workdir / "evaluations" / "watch", counts, "bleu", patience)
 
 
 def read_table(workdir: Path) -> list[dict[str, object]]:

@@ -20,10 +20,12 @@ from t2t.data.tokenizer import train_vocabulary
 from t2t.evaluation import text_measures
 from t2t.evaluation.measures import Measure, MeasureError, have_spaces
 from t2t.evaluation.text_measures import make_measure, make_paper_tokeniser
+from t2t.evaluation.text_scores import choose_measures
 from tests.evaluation.saved_evaluations import pair, score_corpus
 
 HYPOTHESES = ["Der rot-weiße Ball liegt im Gras .", "Zwei Hunde laufen am Meer .", ""]
-TEXT = tuple(name for name in MEASURES if name != "spbleu")  # which needs a download
+# Of texts alone; spBLEU needs a download.
+TEXT = tuple(name for name, row in MEASURES.items() if not row.architecture and name != "spbleu")
 REFERENCES = ["Der rot-weiße Ball liegt im Sand .", "Zwei Hunde laufen am Strand .", "Ein Kind ."]
 
 
@@ -195,6 +197,23 @@ def test_wrong_measure_is_refused_with_what_is_expected(function: Any, fault: st
 
     with pytest.raises(ConfigError, match=rf"evaluation\.measure='own': .*{fault}.*; expected \("):
         register_and_score()
+
+
+@pytest.mark.usefixtures("own_variants")
+def test_registered_measure_gets_the_model_that_it_needs() -> None:
+    @register(MEASURE_FIELD, "own")
+    def own(language: str, num_references: int, *, model: Path) -> Measure:
+        del language, num_references
+        return Measure("", f"by {model.name}", lambda *_: np.ones((1, 2)))
+
+    models = {"own": Path("runs/judge")}
+    assert make_measure("own", "de", models=models).definition == "by judge"
+    with pytest.raises(ConfigError, match="measure own needs --measure_model=own=RUN, the run of"):
+        make_measure("own", "de")
+    for given, chosen in (({}, ["bleu"]), (models, ["bleu", "own"])):
+        assert choose_measures(["default"], ["bleu", "own", "metricx"], "de", given) == chosen
+    with pytest.raises(ConfigError, match="measure mine is unknown; use some of default, bleu"):
+        choose_measures(["default"], ["bleu"], "de", {"mine": Path("run")})
 
 
 def test_documents_are_resampled_whole() -> None:

@@ -11,22 +11,21 @@ import jax
 import numpy as np
 import pytest
 
+import t2t
 from t2t.api.compare_runs import compare, verify
 from t2t.api.evaluate_run import evaluate
-from t2t.api.import_model import import_model, is_metricx
+from t2t.api.import_model import describe_import, import_model
 from t2t.api.line_translator import LineTranslator
-from t2t.config import variants
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import METRICX_INPUTS
 from t2t.config.requests import make_request
 from t2t.decoding.translation import Translation
-from t2t.evaluation import metricx
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import make_utility
-from t2t.evaluation.metricx import MetricXScorer, use_metricx
-from t2t.evaluation.requests import EvaluationRequest, ModelRequest
+from t2t.evaluation.metricx import INPUTS, MetricXScorer, open_scorer
+from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.evaluation.text_measures import make_measure
+from t2t.interop import metricx
 from t2t.interop.hugging_face_folder import SourceError, open_tensors, write_safetensors
 from t2t.translate import TranslationRequest
 from tests.evaluation.saved_evaluations import pair
@@ -71,8 +70,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(MetricXScorer, "_score_texts", score)
     monkeypatch.setattr(MetricXScorer, "_read_scores", lambda _: {})
-    monkeypatch.setattr(metricx, "write_file", lambda *_: None)
-    monkeypatch.setattr(variants, "_registered", {})
+    monkeypatch.setattr(MetricXScorer, "_report", lambda _: None)
+    open_scorer.cache_clear()
     return texts
 
 
@@ -106,9 +105,8 @@ def test_each_sentence_is_scored_once_on_a_kind_of_device(
 def test_measure_counts_errors_and_takes_the_mean_over_references(
     run: Path, fake: list[str]
 ) -> None:
-    assert (*metricx.INPUTS,) == METRICX_INPUTS  # of the flag
-    use_metricx(run)
-    measure = make_measure("metricx", "de", 2)
+    models = {"metricx": run, "metricx_qe": run}
+    measure = make_measure("metricx", "de", 2, models)
     assert (measure.higher_is_better, measure.limits) == (False, (0, 25))
     assert "MetricX-24, errors from 0 to 25" in measure.definition
     assert measure.definition.endswith(", mean over 2 references, missing ones left out")
@@ -120,15 +118,15 @@ def test_measure_counts_errors_and_takes_the_mean_over_references(
     some = some._replace(sources=["s"] * 4)
     lengths = [(1 + 3) / 2, 4, 2, 0]
     assert measure.collect(["a"] * 4, some)[:, 0].tolist() == [base + 1 + each for each in lengths]
-    utilities = make_utility("metricx", "de")("", ["a", "bbb"])
+    utilities = make_utility("metricx", "de", models)("", ["a", "bbb"])
     np.testing.assert_array_equal(utilities, [[-base - 1, -base - 3], [-base - 3, -base - 5]])
-    use_metricx(run, "24-qe")
     fake.clear()
-    make_measure("metricx", "de", 2).score(["a"], pair(["b"], ["c"]))
+    without = make_measure("metricx_qe", "de", 2, models)
+    without.score(["a"], pair(["b"], ["c"]))
     assert fake == ["source:  candidate: a"]
+    assert "MetricX-24-qe, errors from 0 to 25" in without.definition
 
 
-@pytest.mark.usefixtures("own_variants")
 def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
     run: Path, fake: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,12 +140,10 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
     losses = [(1.0, 1.0)] * len(PAIRS)
     found = mock.Mock(**{"start.return_value": lambda: ({}, losses)})
     monkeypatch.setattr(Evaluator, "_perplexity", found)
-    with pytest.raises(ConfigError, match="measure metricx needs --metricx=RUN"):
-        evaluate(EvaluationRequest((workdir,), measures=("metricx",)))
-    use_metricx(run)
-    assert is_metricx(run)
+    models = {"metricx": run}
+    assert f"t2t.evaluate --workdir=RUN --measure_model=metricx={run}" in describe_import(run)
     saved = [
-        evaluate(EvaluationRequest((workdir,), name, measures=measures))
+        evaluate(EvaluationRequest((workdir,), name, measures=measures, measure_model=models))
         for name, measures in (("100", ("default",)), ("200", ("metricx",)))
     ]
     assert len(fake) == 2 * len(PAIRS)
@@ -162,40 +158,40 @@ def test_evaluation_stores_scores_that_need_no_model_in_a_comparison(
         store_segment_scores(saved[0], "metricx=scores.txt")
 
 
-@pytest.mark.usefixtures("own_variants")
-def test_translation_takes_it_only_to_choose_by_it_and_keeps_which_one_it_is(
-    run: Path, tmp_path: Path
+def test_translation_chooses_by_it_and_keeps_which_one_it_is(
+    run: Path, fake: list[str], tmp_path: Path
 ) -> None:
-    search: dict[str, Any] = {"beam_size": 2, "mbr": "metricx"}
     workdir = make_run(tmp_path / "run")
-    for version in ("24", "23-qe"):
-        use_metricx(run, version)
-        settings = LineTranslator(ModelRequest((workdir,), decoding=search)).describe_settings()
+    for name, version in (("metricx", "24"), ("metricx_qe", "24-qe")):
+        given = {"workdirs": workdir, "measure_model": {name: run}, "mbr": name, "beam_size": 2}
+        request = make_request(TranslationRequest, given)
+        settings = LineTranslator(request).describe_settings()
         assert settings["utility"].startswith(f"MetricX-{version}, ")
-    given = {"workdirs": run, "metricx": run, "metricx_input": "24"}
-    make_request(TranslationRequest, given | {"mbr": "metricx"})
-    for decoding in ({}, {"mbr": "chrf"}):
-        with pytest.raises(ConfigError, match=r"^metricx=\S+ is for mbr=metricx; add it, or leave"):
-            make_request(TranslationRequest, given | decoding)
+    loaded = t2t.load(workdir, measure_model={"metricx": run})
+    loaded.translate(["Dogs climb."], mbr="metricx", beam_size=2)
+    assert fake[0].startswith("source: Dogs climb. candidate: ")
 
 
 def test_model_that_is_no_metricx_is_refused(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match="is no imported model; name a run"):
-        use_metricx(tmp_path)
+    with pytest.raises(ConfigError, match=r"metricx=.* is no imported model; name a run"):
+        make_measure("metricx", "de", models={"metricx": tmp_path})
     origin = json.loads((run / "import.json").read_text("utf-8"))
     other = ARCHITECTURE | {"architectures": ["MT5ForConditionalGeneration"]}
-    for changes, message in (
-        ({"config": other}, r"ConditionalGeneration'\], but MetricX has mt5"),
-        ({"source": "hf:some/model"}, r"hf:some/model, .* no version .* --metricx_input"),
+    for name, changes, message in (
+        ("metricx", {"config": other}, r"ConditionalGeneration'\], but MetricX has mt5"),
+        ("metricx", {"source": "hf:some/model"}, r"hf:some/model, whose name says no version"),
+        ("metricx", {"source": "metricx-23-qe"}, "reads no reference; ask for .* metricx_qe, with"),
+        ("metricx_qe", {"source": "metricx-23"}, "reads a reference; ask for .* metricx, with"),
     ):
         (tmp_path / "import.json").write_text(json.dumps(origin | changes), "utf-8")
         with pytest.raises(ConfigError, match=message):
-            use_metricx(tmp_path)
+            make_measure(name, "de", models={name: tmp_path})
+    open_scorer.cache_clear()
     monkeypatch.setattr(metricx, "COLUMN", 250_089)
     with pytest.raises(ConfigError, match=r"no piece with the original id 250089, .* --tokenizer"):
-        use_metricx(run)
+        make_measure("metricx", "de", models={"metricx": run})
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +227,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
 
 @pytest.mark.transformers
 @pytest.mark.filterwarnings("ignore")  # of torch and transformers
-@pytest.mark.parametrize("version", metricx.INPUTS)
+@pytest.mark.parametrize("version", INPUTS)
 def test_scores_are_those_of_the_authors_computation(
     original: tuple[Any, Any, Path], version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -261,6 +257,10 @@ def test_scores_are_those_of_the_authors_computation(
             ).logits
         expected.append(float(torch.clamp(logits[0, 0, 250_089], 0, 25)))
     assert np.std(expected) > 1
-    found = MetricXScorer(workdir, version).score(sources, hypotheses, references)
+    origin = json.loads((workdir / "import.json").read_text("utf-8"))
+    origin["source"] = "metricx-24" if version == "24-qe" else f"metricx-{version}"
+    (workdir / "import.json").write_text(json.dumps(origin), "utf-8")
+    scorer = MetricXScorer(workdir, has_reference=not version.endswith("-qe"))
+    found = scorer.score(sources, hypotheses, references)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert f"1 of 24 inputs have more than {longest - 1} sub-words; the end" in caplog.text

@@ -100,7 +100,7 @@ def test_scores_that_only_one_system_has_or_defines_otherwise_are_refused(tmp_pa
     assert "\ncomet is left out of the plot: not all evaluations have it\n" in text
     with pytest.raises(EvaluationError, match=r"two/.* has no scores by comet; store them first"):
         compare(places, "comet", "test", "", None)
-    with pytest.raises(EvaluationError, match=r"measure metricx of .* or store the scores first"):
+    with pytest.raises(EvaluationError, match=r"by metricx, .* --measure_model=metricx=RUN"):
         compare(places, "metricx", "test", "", None)
     lines = json.dumps({"definition": "wmt22"}), *range(COUNT)
     store_segment_scores(two, f"comet={write(tmp_path / 't', *lines)}")

@@ -226,7 +226,7 @@ PLUGIN = {"config.plugins": "options"}
         ({"config": "TMP/open.py"}, "open.py", True),
         ({"workdir": "{a},TMP/run"}, "run/config.json", True),
         ({"workdir": "TMP/run"}, "run/evaluations/test.json", False),
-        ({"metricx": "TMP/run"}, "run/checkpoints/1/params", True),
+        ({"measure_model": "metricx=TMP/run"}, "run/checkpoints/1/params", True),
         ({"src": Path("TMP/file")}, "file", True),
         ({"input": "TMP/fi*"}, "file", True),
         ({"scores": ("{a}", "TMP/file")}, "file", True),

@@ -96,6 +96,7 @@ TEXT_ALONE = Config(
         ([Config(tokenizer=TokenizerConfig(lowercase=True))], "last", "", "=bleu_lower"),
         ([Config(tokenizer=TokenizerConfig(kind="symbols"))], "last", "", "use one of exact_match"),
         ([Config()], "last", "perplexity", "--measure=perplexity means nothing for"),
+        ([Config()], "last", "metricx", "a sweep has no model that computes metricx; "),
         ([TEXT_ALONE], "last", "bleu", "--measure=bleu .*; use perplexity or accuracy$"),
         ([TEXT_ALONE], "last,best", "perplexity", "is an ensemble, .*; name one checkpoint$"),
         ([TEXT_ALONE, Config()], "last", "accuracy", "row1.*='translation' .* a sweep of its own"),
