@@ -296,9 +296,9 @@ def plan_batches(
     """
     stages = list_stages(config.data, corpora)
     objective = make_objective(config.data, vocabulary.tgt)
-    row_lengths, length = None, config.data.packed_length
-    if start and length and (starts := read_ledger(workdir)):
-        row_lengths = RowLengths(*starts[-1].get("row_lengths", (length, length)))
+    row_lengths = None
+    if start and config.data.packed_length and (starts := read_ledger(workdir)):
+        row_lengths = RowLengths(*starts[-1]["row_lengths"])
 
     def make(tokenized: Sequence[TokenizedCorpus], stage: Stage) -> Loader:
         nonlocal row_lengths  # the first stage or epoch decides for all

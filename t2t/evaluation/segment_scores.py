@@ -16,10 +16,10 @@ from t2t.config.fields import ConfigError
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
 from t2t.data.corpus import TextFile
+from t2t.evaluation.find_evaluations import find_evaluation
 from t2t.evaluation.measures import Measure, count_scores
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
-    find_evaluation,
     format_measures,
     name_segment_scores,
     save_evaluation,

@@ -17,14 +17,10 @@ from t2t.config.fields import DecodingConfig, ModelConfig, TokenizerConfig
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
 from t2t.data.sentences import is_missing
+from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
 from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet
 from t2t.evaluation.passport import Passport
-from t2t.evaluation.saved_evaluations import (
-    Evaluation,
-    EvaluationError,
-    find_evaluation,
-    is_scores_file,
-)
+from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.storage.paths import split_run_paths
 
 # Config fields that may differ between the seeds of one system: locations, and devices and batch

@@ -207,12 +207,18 @@ def describe_cost(work: Work) -> dict[str, Any]:
 
 
 def list_origins(pipeline: Pipeline, step: Step) -> Iterator[dict[str, Any]]:
-    """Yields the corpora that a training has read, with their pairs, weights and origins."""
+    """Yields the corpora that a training has read, with their pairs, weights and origins.
+
+    A corpus has a weight in each stage of the training.
+    """
     run = pipeline.find_output(step.name)
     starts = read_ledger(run)
+    stages = starts[-1].get("stages", ()) if starts else ()  # none: all weights are 1
+    parts = [part for stage in stages for part in stage["corpora"]]
     for corpus in starts[-1]["corpora"]["train"] if starts else ():
         name = pipeline.shorten(corpus["name"])
-        found = {"corpus": name, "pairs": corpus["pairs"], "weight": corpus.get("weight", 1)}
+        weights = [part["weight"] for part in parts if part["name"] == corpus["name"]]
+        found = {"corpus": name, "pairs": corpus["pairs"], "weights": weights or [1.0]}
         for maker in pipeline.steps:
             ledger = pipeline.find_output(maker) / ORIGIN
             if f"{{{maker}}}" in name and ledger.exists():
@@ -262,10 +268,13 @@ def _format(content: Mapping[str, Any]) -> Iterator[str]:
     if content["training_text"]:
         yield "## Origin of the training text"
         rows = [
-            (name, each["corpus"], each["pairs"], each["weight"], _format_origin(each))
+            (
+                name, each["corpus"], each["pairs"],
+                ", ".join(f"{weight:g}" for weight in each["weights"]), _format_origin(each),
+            )
             for name, corpora in content["training_text"].items()
             for each in corpora
-        ]
+        ]  # fmt: skip
         header = ("training", "corpus", "pairs", "weight", "of")
         yield format_table(rows, header, "llrr", markdown=True)
     if content["differences"]:
