@@ -71,7 +71,7 @@ def describe_starts(
     if imported:
         yield f"none: imported from {imported['source']}, {imported['date']}"
     elif not entries:
-        yield "none recorded: training began before runs kept a ledger"
+        yield "none recorded: the run has no ledger.jsonl"
     before: Mapping[str, Any] = {}
     for entry in entries:
         yield f"{entry['date']} after step {entry['step']}"
@@ -141,6 +141,5 @@ def describe_evaluation(evaluation: Evaluation) -> str:
     return (
         f"{evaluation.name}: checkpoint {passport.checkpoint}, {passport.data['split']}, "
         f"{result['num_sentences']} sentences, {passport.describe_search()}, "
-        f"{evaluation.date or 'no date'}\n"
-        + textwrap.indent(format_measures(result["measures"]), "  ")
+        f"{evaluation.date}\n" + textwrap.indent(format_measures(result["measures"]), "  ")
     )

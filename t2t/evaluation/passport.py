@@ -85,7 +85,7 @@ class Passport:
             search = f"sampling at temperature {decoding['temperature']:g}"
         if decoding["mbr"] != "none":
             search += f", chosen by {decoding['mbr']}"
-        if backend.get("name") != "jax":
+        if backend["name"] != "jax":
             search += f", by {backend['name']} in {backend.get('compute_type')}"
         return search
 

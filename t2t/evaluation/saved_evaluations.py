@@ -56,36 +56,43 @@ class EvaluationError(ValueError):
 _FileName = Annotated[
     str, Rule("name a file beside it", lambda name: name != "" and Path(name).name == name)
 ]
-_Pair = Annotated[tuple[float, ...], Rule("be two numbers", lambda pair: len(pair) == 2)]
 
 
 class _Score(TypedDict):
     value: float
     definition: str
     detail: str
-    interval: _Pair | None
+    interval: Interval | None
 
 
 class _StoredScore(TypedDict):
     """What is added where the scores of the sentences stand beside it."""
 
     higher_is_better: bool
-    limits: _Pair | None
+    limits: Interval | None
 
 
-class _Origin(TypedDict):
+class _Output(TypedDict):
+    """The origin of what another program translated."""
+
+    file: str
+
+
+class _Checkpoint(TypedDict):
+    """The origin of what a run computed."""
+
     run: str
     checkpoint: str
-
-
-class _OutputOrigin(TypedDict):
-    file: str
 
 
 class _Data(TypedDict):
     split: str
     objective: str
     tgt_language: str
+
+
+class _Backend(TypedDict):
+    name: str
 
 
 class _Decoding(TypedDict):
@@ -96,15 +103,19 @@ class _Decoding(TypedDict):
     mbr: str
 
 
-class _Passport(TypedDict):
-    """The sections; of a run that translates, `decoding` is checked besides."""
-
-    origin: Facts
+class _OutputPassport(TypedDict):
+    origin: _Output
     data: _Data
-    config: Facts | None
-    backend: Facts | None
-    code: Facts
-    versions: Facts
+
+
+class _RunPassport(TypedDict):
+    origin: _Checkpoint
+    data: _Data
+    backend: _Backend
+
+
+class _TranslationPassport(_RunPassport):
+    decoding: _Decoding
 
 
 class _Result(TypedDict):
@@ -116,7 +127,7 @@ class _Result(TypedDict):
     measures: Mapping[str, _Score]
     texts: Mapping[str, _FileName]
     sha256: Mapping[str, str]
-    passport: _Passport
+    passport: Mapping[str, Facts]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -402,11 +413,12 @@ def _list_faults(result: Any) -> Iterator[str]:
     """
     yield from list_json_faults(result, _Result)
     passport = result["passport"]
-    is_of_run = "file" not in passport["origin"]
-    origin = _Origin if is_of_run else _OutputOrigin
-    yield from list_json_faults(passport["origin"], origin, "passport.origin.")
-    if is_of_run and passport["data"]["objective"] == TRANSLATION:
-        yield from list_json_faults(passport.get("decoding"), _Decoding, "passport.decoding.")
+    form: Any = _TranslationPassport
+    if "file" in passport.get("origin", {}):
+        form = _OutputPassport
+    elif passport.get("data", {}).get("objective") != TRANSLATION:
+        form = _RunPassport  # on text alone
+    yield from list_json_faults(passport, form, "passport.")
     for name, score in result["measures"].items():
         if name_segment_scores(name) in result["texts"]:
             yield from list_json_faults(score, _StoredScore, f"measures.{name}.")

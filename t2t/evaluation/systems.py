@@ -214,7 +214,7 @@ def check_alike(systems: Sequence[System]) -> None:
     passports = [system.passport for system in runs]
     kinds = ["checkpoint"] if len({each.kind for each in passports}) > 1 else []
     # Of JAX the formats follow from device and config.
-    others = any(each.backend.get("name") != "jax" for each in passports)
+    others = any(each.backend["name"] != "jax" for each in passports)
     unlike = list_unlike(runs, *kinds, *_SEARCH, *["backend.compute_type"] * others)
     if not unlike:
         return

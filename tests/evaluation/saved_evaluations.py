@@ -117,11 +117,8 @@ def save(
     corpus = ListCorpus("test", [*zip(sources, references, strict=True)]).fingerprint()
     test_set = TestSet(sources, [references])
     if scores is None:
-        names, language = (
-            ("bleu", "bleu_lowercase", "exact_match"),
-            changes.get("tgt_language", "de"),
-        )
-        scores = score_corpus(hypotheses, test_set, language, names)
+        names = "bleu", "bleu_lowercase", "exact_match"
+        scores = score_corpus(hypotheses, test_set, changes.get("tgt_language", "de"), names)
     result = describe(scores, len(references), **changes)
     path = run / "evaluations" / f"{name}.json"
     texts = {"hypotheses": hypotheses, "sources": sources, "references": references}

@@ -139,7 +139,7 @@ def test_whatever_differs_in_any_seed_is_named_with_the_values_of_all(
     for name in ("one", "two"):
         places = [tmp_path / f"{name}{seed}" for seed in range(3)]
         for seed, place in enumerate(places):
-            facts: dict[str, dict[str, Any]] = {
+            facts: dict[str, Any] = {
                 "code": {"plugins": "b" if seed == 1 else "c"},
                 "versions": {"jax": "0.11.2" if name == "one" or seed != 1 else "0.0.1"},
                 "decoding": {"batch_size": 8 if seed == 2 and name == "two" else 64},

@@ -326,7 +326,7 @@ def test_a_report_needs_no_undamaged_files(tmp_path: Path) -> None:
     start = json.dumps({"corpora": corpora, "stages": stages})
     (ledger / "ledger.jsonl").write_text(f"{start}\n{{")
     report = run_pipeline.report(ShortPrograms(steps, tmp_path))
-    assert re.search(r"\| my corpus \| +3 \| 2, 0\.5 +\|", report)
+    assert re.search(r"\| my corpus \| +3 \| +2, 0\.5 \|", report)
     assert f"No scores of b: {tmp_path}/b/scores.json" in report
 
 
