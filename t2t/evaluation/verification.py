@@ -12,6 +12,7 @@ import numpy as np
 
 from t2t.config.measure_names import REFERENCE_MEASURES
 from t2t.data.sentences import count_empty_references
+from t2t.evaluation.corpus_loss import compute_perplexity
 from t2t.evaluation.measures import Score, TestSet, format_interval
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -88,8 +89,7 @@ def _compute_perplexity(evaluation: Evaluation, test_set: TestSet, *, by_words: 
     kept = losses[:, 1] > 0
     words = np.array([len(line.split()) for line in test_set.references[0]])
     tokens = words if by_words else losses[:, 1]
-    with np.errstate(all="ignore"):  # edited numbers may give any value
-        return float(np.exp(-losses[kept, 0].sum() / tokens[kept].sum()))
+    return compute_perplexity(-losses[kept, 0].sum(), tokens[kept].sum())
 
 
 def _list_differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:

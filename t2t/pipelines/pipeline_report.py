@@ -32,7 +32,7 @@ from t2t.pipelines.records import Work, measure_files
 from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, list_texts
 from t2t.runtime.text_tables import format_table, show_bytes
 from t2t.storage.atomic_files import write_file
-from t2t.training.provenance import read_ledger
+from t2t.training.provenance import read_last_start
 
 ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of each pair
 
@@ -207,15 +207,11 @@ def describe_cost(work: Work) -> dict[str, Any]:
 
 
 def list_origins(pipeline: Pipeline, step: Step) -> Iterator[dict[str, Any]]:
-    """Yields the corpora that a training has read, with their pairs, weights and origins.
-
-    A corpus has a weight in each stage of the training.
-    """
-    run = pipeline.find_output(step.name)
-    starts = read_ledger(run)
-    stages = starts[-1].get("stages", ()) if starts else ()  # none: all weights are 1
-    parts = [part for stage in stages for part in stage["corpora"]]
-    for corpus in starts[-1]["corpora"]["train"] if starts else ():
+    """Yields the corpora that a training has read: pairs, the weight in each stage, and origins."""
+    start = read_last_start(pipeline.find_output(step.name))
+    # Without stages all weights are 1.
+    parts = [part for stage in start.get("stages", ()) for part in stage["corpora"]]
+    for corpus in start["corpora"]["train"] if start else ():
         name = pipeline.shorten(corpus["name"])
         weights = [part["weight"] for part in parts if part["name"] == corpus["name"]]
         found = {"corpus": name, "pairs": corpus["pairs"], "weights": weights or [1.0]}
