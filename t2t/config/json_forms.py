@@ -23,17 +23,17 @@ def list_json_faults(value: Any, form: Any, path: str = "") -> Iterator[str]:
     `form` is a `TypedDict`, a `Mapping` of another form, `Any`, or the type of a field; `path`
     leads to the value, and ends in a dot.
     """
-    name = path.rstrip(".")
-    if NoneType in (options := typing.get_args(form)):
-        if value is None:
-            return
+    name, options = path.rstrip("."), typing.get_args(form)
+    if form is Any or (value is None and NoneType in options):
+        return
+    if NoneType in options:
         form = options[0]
     if typing.is_typeddict(form):
         hints = typing.get_type_hints(form, include_extras=True)
     elif typing.get_origin(form) is Mapping:
         hints = dict.fromkeys(value, typing.get_args(form)[1]) if isinstance(value, dict) else {}
     else:
-        yield from () if form is Any else _list_field_faults(name, value, form)
+        yield from _list_field_faults(name, value, form)
         return
     if not isinstance(value, dict):
         yield f"{name or 'it'} is {show(value)}, no object"

@@ -18,6 +18,8 @@ Facts = Mapping[str, Any]
 _PREFIXED = ("decoding", "backend", "code", "versions", "measures")  # begin their facts' names
 _DIGEST = re.compile("[0-9a-f]{64}")
 
+# How the names of the texts begin that the scores are of, and that no system has made.
+TEST_SET = "sources", "references", "documents"
 TRANSLATION = "translation"  # `data.objective` of runs that translate, and of other programs
 
 
@@ -148,10 +150,9 @@ def write_passport(passport: Passport) -> dict[str, dict[str, Any]]:
 def read_passport(result: Mapping[str, Any]) -> Passport:
     """Reads the passport from an evaluation's JSON."""
     hashes, sections = result.get("sha256", {}), result["passport"]
-    names = ("sources", "references", "documents")  # hypotheses are no circumstance
     known = [each.name for each in dataclasses.fields(Passport) if each.name in sections]
     return Passport(
         **{name: sections[name] for name in known},
-        texts={name: digest for name, digest in hashes.items() if name.startswith(names)},
+        texts={name: digest for name, digest in hashes.items() if name.startswith(TEST_SET)},
         measures={name: score["definition"] for name, score in result["measures"].items()},
     )

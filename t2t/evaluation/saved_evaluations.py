@@ -41,7 +41,14 @@ from t2t.evaluation.measures import (
     format_score,
     make_prediction_measure,
 )
-from t2t.evaluation.passport import TRANSLATION, Facts, Passport, hash_lines, read_passport
+from t2t.evaluation.passport import (
+    TEST_SET,
+    TRANSLATION,
+    Facts,
+    Passport,
+    hash_lines,
+    read_passport,
+)
 from t2t.evaluation.text_measures import make_measure
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
@@ -228,8 +235,7 @@ class Evaluation:
         Raises:
             EvaluationError: as `read_lines`.
         """
-        names = ["references"] if self.passport.objective else ["sources", *self._references]
-        names += [name for name in ("documents",) if name in self.result["texts"]]
+        names = [name for name in self.result["texts"] if name.startswith(TEST_SET)]
         return {name: hash_lines(self.read_lines(name)) for name in names}
 
     @property
