@@ -85,7 +85,7 @@ def _compute_perplexity(evaluation: Evaluation, test_set: TestSet, *, by_words: 
     kept = losses[:, 1] > 0
     words = np.array([len(line.split()) for line in test_set.references[0]])
     tokens = words if by_words else losses[:, 1]
-    return compute_perplexity(-losses[kept, 0].sum(), tokens[kept].sum())
+    return compute_perplexity(-losses[kept, 0].sum(), float(tokens[kept].sum()))
 
 
 def _list_differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
