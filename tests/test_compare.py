@@ -1,6 +1,5 @@
 """The report that t2t.compare prints about runs."""
 
-import json
 import math
 import re
 from pathlib import Path
@@ -134,19 +133,6 @@ def test_predictions_of_other_things_are_not_compared(tmp_path: Path) -> None:
         report(tmp_path, "lm", "longer")
 
 
-def test_accuracy_needs_an_evaluation_that_saved_it_by_text(tmp_path: Path) -> None:
-    for name, nats in (("one", 2.0), ("two", 2.5)):
-        saved = save_predictions(tmp_path / name, nats)
-        content = {key: value for key, value in saved.result.items() if key != "sha256"}
-        content["texts"] = {key: each for key, each in content["texts"].items() if key != "right"}
-        saved.path.write_text(json.dumps(content))
-    text = report(tmp_path, "one", "two", measure=None)
-    assert "two is worse than one: 12.32 perplexity against 7.47" in text
-    assert "accuracy is left out of the plot: " in text
-    with pytest.raises(EvaluationError, match="an earlier version saved it; evaluate that run"):
-        report(tmp_path, "one", "two", measure="accuracy")
-
-
 def test_log_probability_of_another_case_is_not_compared(tmp_path: Path) -> None:
     save(tmp_path / "cased", spoil(8), nats=0.7)
     save(tmp_path / "near", spoil(9), nats=0.7)
@@ -267,7 +253,7 @@ def test_verdict_on_one_model_names_the_chances_that_it_does_not_cover(
     for name, facts, every in (("one", one, 3), ("two", two, 4)):
         own = {"backend": {"compute_type": "float32", "devices": "x"}, **facts}
         own["origin"] = {"parameters": "abc", "vocabulary": "v", **facts.get("origin", {})}
-        places.append(str(save(tmp_path / name, spoil(every), nats=0.7, facts=own).path))
+        places.append(str(save(tmp_path / name, spoil(every), nats=0.7, **own).path))
     [verdict] = re.findall(".* bleu against .*", compare(places, "bleu", "", "", None))
     assert covers in verdict
 

@@ -17,9 +17,9 @@ from t2t.config.rules import validate
 from t2t.data.corpus_report import report_data
 from t2t.data.preparation import is_prepared
 from t2t.data.tokenizer import Vocabulary
+from t2t.evaluation.find_evaluations import list_evaluations
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest
-from t2t.evaluation.saved_evaluations import list_evaluations
 from tests.data.small_corpus import PAIRS
 from tests.tiny_training import assert_same_training, change, make_config, read_figures
 

@@ -111,7 +111,7 @@ def test_run_without_ledger_metrics_and_scores_says_so(tmp_path: Path) -> None:
         describe_run(tmp_path)
     save_config(Config(), tmp_path / "config.json")
     text = describe_run(tmp_path)
-    assert "none recorded: training began before runs kept a ledger" in text
+    assert "none recorded: the run has no ledger.jsonl" in text
     assert "step 0 of 100000" in text
     assert "checkpoints  none" in text
     assert "none yet" in text

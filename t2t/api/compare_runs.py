@@ -10,6 +10,7 @@ from t2t.config.measure_names import CASED_MEASURES
 from t2t.config.measure_rules import choose_measure
 from t2t.data.sentences import describe_empty_references
 from t2t.evaluation import verification
+from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.measures import (
     MIN_SENTENCES,
@@ -26,7 +27,7 @@ from t2t.evaluation.plots import (
     plot_by_length,
     plot_forest,
 )
-from t2t.evaluation.saved_evaluations import find_evaluation, is_scores_file, load_evaluation
+from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.evaluation.significance import Bucket, Judgement, judge, score_by_length
 from t2t.evaluation.systems import (
     System,

@@ -27,12 +27,13 @@ from t2t.data.unknown_characters import UnknownCharacters
 from t2t.decoding.continuation import Continuer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
+from t2t.evaluation.find_evaluations import list_evaluations
 from t2t.evaluation.likelihood import MaskedScorer, PairScorer, count_several, warn_of_whole_pairs
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.plots import draw_by_step, embed_figure
 from t2t.evaluation.requests import ModelRequest
-from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, list_evaluations
+from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.model.interface import Params
 from t2t.training.provenance import hash_params
 from t2t.training.run_directory import RunError, read_curve

@@ -10,11 +10,8 @@ from typing import Any
 from t2t.config.fields import ConfigError
 from t2t.config.files import overrides, read_saved_config
 from t2t.data.stages import format_stage
-from t2t.evaluation.saved_evaluations import (
-    Evaluation,
-    format_measures,
-    list_evaluations,
-)
+from t2t.evaluation.find_evaluations import list_evaluations
+from t2t.evaluation.saved_evaluations import Evaluation, format_measures
 from t2t.runtime.text_tables import format_table
 from t2t.training.provenance import read_import, read_ledger
 from t2t.training.run_directory import list_steps, read_curve, read_metrics
@@ -74,7 +71,7 @@ def describe_starts(
     if imported:
         yield f"none: imported from {imported['source']}, {imported['date']}"
     elif not entries:
-        yield "none recorded: training began before runs kept a ledger"
+        yield "none recorded: the run has no ledger.jsonl"
     before: Mapping[str, Any] = {}
     for entry in entries:
         yield f"{entry['date']} after step {entry['step']}"
@@ -114,12 +111,10 @@ def describe_field(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def describe_corpus(corpus: Mapping[str, Any]) -> str:
-    """Describes a corpus of the ledger: its size, text and name, what was dropped, its weight."""
+    """Describes a corpus of the ledger: its size, text and name, and what was dropped."""
     text = f"{corpus['pairs']} pairs, {corpus['sha256'][:16]}, {corpus['name']}"
     if dropped := corpus.get("dropped"):
         text += f"; dropped: {', '.join(f'{count} {rule}' for rule, count in dropped.items())}"
-    if (weight := corpus.get("weight", 1)) != 1:  # from before the ledger had "stages"
-        text += f"; an epoch uses each pair {weight:.4g} times"
     return text
 
 
@@ -146,6 +141,5 @@ def describe_evaluation(evaluation: Evaluation) -> str:
     return (
         f"{evaluation.name}: checkpoint {passport.checkpoint}, {passport.data['split']}, "
         f"{result['num_sentences']} sentences, {passport.describe_search()}, "
-        f"{evaluation.date or 'no date'}\n"
-        + textwrap.indent(format_measures(result["measures"]), "  ")
+        f"{evaluation.date}\n" + textwrap.indent(format_measures(result["measures"]), "  ")
     )

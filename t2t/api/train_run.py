@@ -55,7 +55,7 @@ from t2t.training.metric_writers import check_writers, open_writers
 from t2t.training.metrics import Report
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor
-from t2t.training.provenance import hash_params, read_ledger, record_start
+from t2t.training.provenance import hash_params, read_last_start, record_start
 from t2t.training.resume import check_vocabulary, keep_source, open_run, settle_dtype
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
 from t2t.training.state import describe_state, init_params, init_state, init_training
@@ -296,9 +296,9 @@ def plan_batches(
     """
     stages = list_stages(config.data, corpora)
     objective = make_objective(config.data, vocabulary.tgt)
-    row_lengths, length = None, config.data.packed_length
-    if start and length and (starts := read_ledger(workdir)):
-        row_lengths = RowLengths(*starts[-1].get("row_lengths", (length, length)))
+    row_lengths = None
+    if start and config.data.packed_length and (last_start := read_last_start(workdir)):
+        row_lengths = RowLengths(*last_start["row_lengths"])
 
     def make(tokenized: Sequence[TokenizedCorpus], stage: Stage) -> Loader:
         nonlocal row_lengths  # the first stage or epoch decides for all

@@ -144,7 +144,9 @@ def _convert(value: Any, hint: Any) -> Any:
     origin, options = typing.get_origin(hint), typing.get_args(hint) or (hint,)
     if origin in (tuple, Sequence):
         if is_ordered(value):
-            return tuple(_convert(item, options[0]) for item in value)
+            items = tuple(_convert(item, options[0]) for item in value)
+            if origin is Sequence or options[-1] is ... or len(items) == len(options):
+                return items
     elif origin in (Mapping, dict):
         if isinstance(value, Mapping) and all(type(key) is options[0] for key in value):
             return value

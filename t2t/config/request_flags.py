@@ -9,7 +9,6 @@ from absl import flags
 
 from t2t.config.fields import ConfigError
 from t2t.config.requests import Made, Request, list_flags, make_request
-from t2t.storage.paths import make_path
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
 
@@ -78,10 +77,8 @@ def read_request(
                 value = read_recipe()[0]
         elif flag.name:
             value = known[flag.name].value
-        if flag.name == "workdir" and isinstance(value, list):
-            joined = make_path(",".join(value))  # its name holds commas, of earlier versions
-            is_one = len(value) > 1 and (joined / "config.json").exists()
-            value = [str(joined)] if is_one else value or [""]
+        if flag.name == "workdir" and value == []:
+            value = [""]  # an empty name, which is refused
         if value is not None:
             given[flag.field] = value
     return make_request(kind, given, "--")

@@ -338,7 +338,7 @@ class Vocabulary:
     """The tokenizers of a run; a shared one is the same object in both fields.
 
     `several_sentences` is the share of training's source lines that hold several sentences; None if
-    it is not known, as in runs of earlier versions.
+    it is not known, as of a vocabulary without `lines.json`.
     """
 
     src: Tokenizer

@@ -16,10 +16,14 @@ class CorpusLoss(NamedTuple):
     nats: float  # sum of the negative log-likelihoods, without smoothing
     tokens: int  # target sub-words, EOS included
 
-    def perplexity(self, count: float) -> float:
-        """Returns exp(nats / count), where `count` is the number of tokens or of words."""
-        with np.errstate(over="ignore"):  # a diverging model's perplexity is infinite
-            return float(np.exp(self.nats / count))
+
+def compute_perplexity(nats: float, count: float) -> float:
+    """Returns exp(nats / count), where `count` is the number of tokens or of words.
+
+    It is infinite if a model has diverged, and NaN without a token.
+    """
+    with np.errstate(all="ignore"):
+        return float(np.exp(np.divide(nats, count)))
 
 
 def sum_losses(sentences: NatsAndTokens) -> CorpusLoss:

@@ -17,11 +17,12 @@ from t2t.config.files import override, overrides
 from t2t.config.measure_names import MEASURE_MODULES
 from t2t.data.batch import find_limit
 from t2t.decoding.translation import Translation
+from t2t.evaluation.find_evaluations import list_evaluations
 from t2t.evaluation.likelihood import PairScorer, ReferencePerplexity
 from t2t.evaluation.load_models import RunModel, describe_search, identify_running_code
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.requests import EvaluationRequest
-from t2t.evaluation.saved_evaluations import Evaluation, list_evaluations
+from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.text_scores import Output, TextScores, open_scores
 from t2t.model.interface import Params
 from t2t.runtime.distributed import is_first

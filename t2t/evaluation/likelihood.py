@@ -14,7 +14,7 @@ from t2t.config.fields import Config
 from t2t.data.batch import batch_pairs, group_by_length, pad_sentences
 from t2t.data.sentences import is_missing, split_sentences
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.corpus_loss import DTYPE, NatsAndTokens, sum_losses
+from t2t.evaluation.corpus_loss import DTYPE, NatsAndTokens, compute_perplexity, sum_losses
 from t2t.evaluation.measures import Score
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import Members
@@ -234,7 +234,7 @@ class ReferencePerplexity:
             log_probs = found[number]
             sentences[number] = -log_probs.sum(dtype=np.float64), len(log_probs)
         loss, words = sum_losses(sentences), self._num_words
-        if not math.isfinite(loss.perplexity(words)):
+        if not math.isfinite(compute_perplexity(loss.nats, words)):
             _log.warning("no perplexity: the model's loss is not finite, or very large")
             return {}, sentences
         definition = (
@@ -253,6 +253,6 @@ class ReferencePerplexity:
             "perplexity_word": (words, "exp(nats / words separated by white space)"),
         }
         return {
-            name: Score(loss.perplexity(count), f"{formula}; {definition}", detail)
+            name: Score(compute_perplexity(loss.nats, count), f"{formula}; {definition}", detail)
             for name, (count, formula) in counts.items()
         }, sentences

@@ -24,6 +24,7 @@ from t2t.config.languages import (
 )
 from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.variants import make_variant_error
+from t2t.evaluation.corpus_loss import compute_perplexity
 
 _log = logging.getLogger(__name__)
 
@@ -229,7 +230,7 @@ def make_prediction_measure(name: str, definition: str) -> Measure:
     The statistics, (nats, predicted sub-words, right ones) of each text, come from the model.
     """
     aggregate, higher, limits = {
-        "perplexity": (_compute_perplexity, False, (1.0, math.inf)),
+        "perplexity": (lambda sums: compute_perplexity(*sums[:2]), False, (1.0, math.inf)),
         "accuracy": (lambda sums: float(100 * sums[2] / sums[1]), True, (0.0, 100.0)),
     }[name]
     return Measure(
@@ -240,13 +241,6 @@ def make_prediction_measure(name: str, definition: str) -> Measure:
         limits=limits,
         describe=lambda sums: "{:.1f} nats, {:.0f} sub-words, {:.0f} right".format(*sums),
     )
-
-
-def _compute_perplexity(sums: Float[np.ndarray, "_"]) -> float:
-    try:
-        return math.exp(sums[0] / sums[1])
-    except OverflowError:  # a model that diverged
-        return math.inf
 
 
 def have_spaces(tgt_language: str, *references: Iterable[str]) -> bool:

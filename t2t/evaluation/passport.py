@@ -11,13 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t2t.config.fields import Config, DecodingConfig, flatten
+from t2t.config.fields import Config, flatten
 
 Facts = Mapping[str, Any]
 
 _PREFIXED = ("decoding", "backend", "code", "versions", "measures")  # begin their facts' names
 _DIGEST = re.compile("[0-9a-f]{64}")
 
+# How the names of the texts begin that the scores are of, and that no system has made.
+TEST_SET = "sources", "references", "documents"
 TRANSLATION = "translation"  # `data.objective` of runs that translate, and of other programs
 
 
@@ -59,7 +61,7 @@ class Passport:
     @property
     def objective(self) -> str:
         """`data.objective` of a run on text alone, which translates nothing; else empty."""
-        objective = str(self.data.get("objective", TRANSLATION))
+        objective = str(self.data["objective"])
         return "" if objective == TRANSLATION else objective
 
     @property
@@ -70,7 +72,7 @@ class Passport:
     def describe_origin(self) -> str:
         """Describes what made the translations: "checkpoint 300 of base"."""
         if self.is_of_run:
-            return f"checkpoint {self.checkpoint} of {self.origin.get('run', 'a run')}"
+            return f"checkpoint {self.checkpoint} of {self.origin['run']}"
         return f"{self.origin['file']} by another program"
 
     def describe_search(self) -> str:
@@ -81,11 +83,11 @@ class Passport:
             return "translated by another program"
         decoding, backend = self.decoding, self.backend
         search = f"beam {decoding['beam_size']}, alpha {decoding['alpha']:g}"
-        if decoding.get("strategy") == "sampling":
-            search = f"sampling at temperature {decoding.get('temperature', 1):g}"
-        if (mbr := decoding.get("mbr", "none")) != "none":
-            search += f", chosen by {mbr}"
-        if backend.get("name", "jax") != "jax":
+        if decoding["strategy"] == "sampling":
+            search = f"sampling at temperature {decoding['temperature']:g}"
+        if decoding["mbr"] != "none":
+            search += f", chosen by {decoding['mbr']}"
+        if backend["name"] != "jax":
             search += f", by {backend['name']} in {backend.get('compute_type')}"
         return search
 
@@ -146,44 +148,11 @@ def write_passport(passport: Passport) -> dict[str, dict[str, Any]]:
 
 
 def read_passport(result: Mapping[str, Any]) -> Passport:
-    """Reads the passport from an evaluation's JSON, of this version or an earlier one.
-
-    Earlier versions had the facts at the top of the JSON and, for those on which reuse depends, in
-    `key`. Their texts have no hashes if they are older still.
-    """
-    texts = {
-        name: digest
-        for name, digest in result.get("sha256", {}).items()
-        if name.startswith(("sources", "references", "documents"))
-    }
-    measures = {name: score["definition"] for name, score in result["measures"].items()}
-    if saved := result.get("passport"):
-        known = [each.name for each in dataclasses.fields(Passport) if each.name in saved]
-        sections = {name: saved[name] for name in known}
-        return Passport(**sections | {"texts": texts, "measures": measures})
-    key = dict.fromkeys(("devices", "code", "plugins"), "unknown") | (result.get("key") or {})
-    search = dataclasses.asdict(DecodingConfig())
-    pieces = "longest_piece", "splits_sentences"
-    config = result.get("config") or {}
-    if config.get("data.source") != "text":  # whose languages were and are those of its config
-        config = {"data.src_language": "en", "data.tgt_language": "de"} | config  # the defaults
-    backend = {"name": "jax"} | (result.get("backend") or {})
-
-    def choose(*names: str) -> dict[str, Any]:
-        return {name: result[name] for name in names if result.get(name) is not None}
-
+    """Reads the passport from an evaluation's JSON."""
+    hashes, sections = result.get("sha256", {}), result["passport"]
+    known = [each.name for each in dataclasses.fields(Passport) if each.name in sections]
     return Passport(
-        origin={
-            "run": result.get("workdir", "a run"),
-            **{name: key[name] for name in ("trained", "vocabulary") if name in key},
-            **choose("checkpoint", "parameters", "ensemble"),
-        },
-        data={"objective": TRANSLATION} | choose("split", "direction", "tgt_language", "objective"),
-        config={name: x for name, x in config.items() if not name.startswith("decoding.")},
-        decoding={} if result.get("objective") else search | choose(*search, *pieces),
-        backend=backend | {"devices": key["devices"]},
-        code={"t2t": key["code"], "plugins": key["plugins"]},
-        versions=choose("versions").get("versions", {}),
-        texts=texts,
-        measures=measures,
+        **{name: sections[name] for name in known},
+        texts={name: digest for name, digest in hashes.items() if name.startswith(TEST_SET)},
+        measures={name: score["definition"] for name, score in result["measures"].items()},
     )

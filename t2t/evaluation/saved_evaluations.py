@@ -1,4 +1,4 @@
-"""The files of an evaluation: writing, reading and finding them.
+"""The files of an evaluation: writing, reading and checking them.
 
     NAME.json           scores with their definitions, and the passport: all that they are of
     NAME.txt            the hypotheses
@@ -18,18 +18,18 @@ import dataclasses
 import functools
 import hashlib
 import html
-import itertools
 import json
 import logging
 import math
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 from jaxtyping import Float
 
+from t2t.config.field_types import PositiveInt, PositiveInt32, Rule
+from t2t.config.json_forms import list_json_faults
 from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.measure_rules import needs_model
 from t2t.config.variants import choices
@@ -42,7 +42,14 @@ from t2t.evaluation.measures import (
     format_score,
     make_prediction_measure,
 )
-from t2t.evaluation.passport import TRANSLATION, Passport, hash_lines, read_passport
+from t2t.evaluation.passport import (
+    TEST_SET,
+    TRANSLATION,
+    Facts,
+    Passport,
+    hash_lines,
+    read_passport,
+)
 from t2t.evaluation.text_measures import make_measure
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
@@ -52,6 +59,83 @@ _log = logging.getLogger(__name__)
 
 class EvaluationError(ValueError):
     """Evaluations are missing, damaged or not comparable; the message names a remedy."""
+
+
+_FileName = Annotated[
+    str, Rule("name a file beside it", lambda name: name != "" and Path(name).name == name)
+]
+
+
+class _Score(TypedDict):
+    value: float
+    definition: str
+    detail: str
+    interval: Interval | None
+
+
+class _StoredScore(TypedDict):
+    """What is added where the scores of the sentences stand beside it."""
+
+    higher_is_better: bool
+    limits: Interval | None
+
+
+class _Output(TypedDict):
+    """The origin of what another program translated."""
+
+    file: str
+
+
+class _Checkpoint(TypedDict):
+    """The origin of what a run computed."""
+
+    run: str
+    checkpoint: str
+
+
+class _Data(TypedDict):
+    split: str
+    objective: str
+    tgt_language: str
+
+
+class _Backend(TypedDict):
+    name: str
+
+
+class _Decoding(TypedDict):
+    beam_size: PositiveInt
+    alpha: float
+    strategy: str
+    temperature: float
+    mbr: str
+
+
+class _OutputPassport(TypedDict):
+    origin: _Output
+    data: _Data
+
+
+class _RunPassport(TypedDict):
+    origin: _Checkpoint
+    data: _Data
+    backend: _Backend
+
+
+class _TranslationPassport(_RunPassport):
+    decoding: _Decoding
+
+
+class _Result(TypedDict):
+    """The fields of an evaluation's JSON that are read."""
+
+    date: str
+    num_sentences: PositiveInt32
+    num_documents: PositiveInt32 | None
+    measures: Mapping[str, _Score]
+    texts: Mapping[str, _FileName]
+    sha256: Mapping[str, str]
+    passport: Mapping[str, Facts]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,8 +236,7 @@ class Evaluation:
         Raises:
             EvaluationError: as `read_lines`.
         """
-        names = ["references"] if self.passport.objective else ["sources", *self._references]
-        names += [name for name in ("documents",) if name in self.result["texts"]]
+        names = [name for name in self.result["texts"] if name.startswith(TEST_SET)]
         return {name: hash_lines(self.read_lines(name)) for name in names}
 
     @property
@@ -202,7 +285,7 @@ class Evaluation:
             EvaluationError: a file is missing or damaged, or has no scores by this measure.
         """
         if self.passport.objective:
-            return self._read_predictions(measure.name)
+            return self._read_predictions()
         if measure.segments is None:
             return self._read_segment_scores(measure.name)
         return measure.collect(self.read_lines("hypotheses"), test_set)
@@ -220,24 +303,16 @@ class Evaluation:
             )
         return count_scores(self._read_numbers(name_segment_scores(name), 1)[:, 0])
 
-    def _read_predictions(self, measure: str) -> Float[np.ndarray, "n 3"]:
+    def _read_predictions(self) -> Float[np.ndarray, "n 3"]:
         """Returns (nats, predicted sub-words, right ones) of each text of a run on text alone.
 
         Texts that are too long for the model are left out.
 
         Raises:
-            EvaluationError: as `read_log_probs`, or an earlier version did not save the right ones,
-                of which accuracy is.
+            EvaluationError: as `read_log_probs`.
         """
         log_probs, counts = self.read_log_probs().T
-        right = np.zeros_like(counts)
-        if "right" in self.result["texts"]:
-            right = self._read_numbers("right", 1)[:, 0]
-        elif measure == "accuracy":
-            raise EvaluationError(
-                f"{self.path} does not say how many sub-words of each text are right, which "
-                "accuracy is of: an earlier version saved it; evaluate that run again"
-            )
+        right = self._read_numbers("right", 1)[:, 0]
         return np.stack([-log_probs, counts, right], axis=-1)[counts > 0]
 
     def read_log_probs(self) -> Float[np.ndarray, "n 2"]:
@@ -326,36 +401,6 @@ def compute_digests(path: Path, result: Mapping[str, Any]) -> dict[str, str]:
     return found | {"scores": hashlib.sha256(content.encode()).hexdigest()}
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float) or (type(value) is int and abs(value) < 2**53)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 < value < 2**53
-
-
-# What the fields have to be that are read, of an evaluation, of its passport and of one of its
-# scores. Every version of t2t.evaluate has written the required ones; of others, null is as good as
-# nothing.
-_Rules = Mapping[str, type | Callable[[Any], bool]]
-_REQUIRED: _Rules = {"measures": dict, "num_sentences": _is_count, "texts": dict, "date": str}
-_OPTIONAL: _Rules = {"num_documents": _is_count, "sha256": dict, "passport": dict}
-# Before there were passports, the evaluation itself had these facts.
-_OF_PASSPORT: _Rules = {"split": str, "tgt_language": str}
-_OF_RUN: _Rules = {"checkpoint": str}
-_OF_SEARCH: _Rules = {"beam_size": _is_number, "alpha": _is_number}
-_OPTIONAL_OF_PASSPORT: _Rules = {
-    "objective": str, "file": str, "config": dict, "backend": dict, "key": dict,
-    "strategy": str, "temperature": _is_number, "mbr": str,
-}  # fmt: skip
-_OF_SCORE: _Rules = {"value": _is_number, "definition": str}
-_OPTIONAL_OF_SCORE: _Rules = {"detail": str, "interval": _is_pair, "limits": _is_pair}
-
-
 def load_evaluation(path: Path) -> Evaluation:
     """Reads the .json of an evaluation, and checks the types of all that is read of it.
 
@@ -368,60 +413,27 @@ def load_evaluation(path: Path) -> Evaluation:
         raise EvaluationError(f"{path} does not exist") from None
     except (OSError, ValueError, RecursionError) as error:
         raise EvaluationError(f"{path} cannot be read: {error}") from None
-    if not isinstance(result, dict):
-        raise EvaluationError(f"{path} was not written by t2t.evaluate: it holds no JSON object")
     if fault := next(_list_faults(result), ""):
         raise EvaluationError(f"{path} was not written by t2t.evaluate, or edited: {fault}")
-    for name in result["texts"].values():
-        if not name or Path(name).name != name:  # it may come from somebody else
-            raise EvaluationError(f"{path} names {name!r} as a text; it may name files beside it")
     return Evaluation(path, result)
 
 
-def _list_faults(result: Mapping[str, Any]) -> Iterator[str]:
-    """Describes the fields of an evaluation whose values `Evaluation` and reports cannot use.
+def _list_faults(result: Any) -> Iterator[str]:
+    """Yields what is wrong with the JSON of an evaluation.
 
-    Stop at the first one: the checks behind it may fail on its value.
+    Stop at the first fault: the checks behind it may fail on its value.
     """
-
-    def check(content: Any, required: _Rules, optional: _Rules, where: str = "") -> Iterator[str]:
-        if not isinstance(content, dict):
-            yield f"{where.rstrip('.')} is {content!r:.60}"
-            return
-        for name, rule in {**required, **optional}.items():
-            value = content.get(name)
-            fits = isinstance(value, rule) if isinstance(rule, type) else rule(value)
-            if not fits and (value is not None or name in required):
-                yield f"{where}{name} is {value!r:.60}" if name in content else f"no {where}{name}"
-
-    yield from check(result, _REQUIRED, _OPTIONAL)
-    facts, where, rules = result, "", dict(_OF_PASSPORT)
-    if sections := result.get("passport"):
-        yield from check(sections, {}, dict.fromkeys(sections, dict), "passport.")
-        read = (sections.get(name, {}) for name in ("origin", "data", "decoding"))
-        facts, where = dict(itertools.chain.from_iterable(map(dict.items, read))), "passport."
-    if "file" not in facts:  # text by another program has no run
-        is_text_alone = (facts.get("objective") or TRANSLATION) != TRANSLATION
-        rules |= _OF_RUN if is_text_alone else {**_OF_RUN, **_OF_SEARCH}
-    yield from check(facts, rules, _OPTIONAL_OF_PASSPORT, where)
+    yield from list_json_faults(result, _Result)
+    passport = result["passport"]
+    form: Any = _TranslationPassport
+    if "file" in passport.get("origin", {}):
+        form = _OutputPassport
+    elif passport.get("data", {}).get("objective") != TRANSLATION:
+        form = _RunPassport  # on text alone
+    yield from list_json_faults(passport, form, "passport.")
     for name, score in result["measures"].items():
-        is_stored = name_segment_scores(name) in result["texts"]
-        required = {**_OF_SCORE, **({"higher_is_better": bool} if is_stored else {})}
-        yield from check(score, required, _OPTIONAL_OF_SCORE, f"measures.{name}.")
-    for name, file in result["texts"].items():
-        if not isinstance(file, str):
-            yield f"texts.{name} is {file!r:.60}"
-
-
-def list_evaluations(workdir: Path) -> list[Evaluation]:
-    """Returns a run's evaluations, the newest last; skips other files with a warning."""
-    found = []
-    for path in (workdir / "evaluations").glob("*.json"):
-        try:
-            found.append(load_evaluation(path))
-        except EvaluationError as error:
-            _log.warning("skipped: %s", error)
-    return sorted(found, key=lambda evaluation: (evaluation.date, evaluation.name))
+        if name_segment_scores(name) in result["texts"]:
+            yield from list_json_faults(score, _StoredScore, f"measures.{name}.")
 
 
 def format_measures(measures: Mapping[str, Mapping[str, Any]], html: bool = False) -> str:
@@ -436,63 +448,3 @@ def format_measures(measures: Mapping[str, Mapping[str, Any]], html: bool = Fals
         for name, score in measures.items()
     ]
     return format_table(rows, align="lr", html=html)
-
-
-def is_scores_file(place: Path) -> bool:
-    """Returns whether an operand names the .json of an evaluation, and no run directory."""
-    return place.suffix == ".json" and not place.is_dir()
-
-
-def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "") -> Evaluation:
-    """Loads an evaluation from its .json, or from a run directory.
-
-    A run directory may have a name that ends in .json. From it comes the evaluation called `name`,
-    or without a name the newest of `split`, by default test. With a `checkpoint`, such as best,
-    last, 300 or avg:5, it is the newest one of the latest step.
-
-    Raises:
-        EvaluationError: there is none.
-    """
-    if is_scores_file(place):
-        found = load_evaluation(place)
-        if checkpoint and not _has_checkpoint(found, checkpoint):
-            raise EvaluationError(
-                f"{place} is of {found.passport.describe_origin()}, not of "
-                f"--checkpoint={checkpoint}; leave it out, or name the run directory"
-            )
-        return found
-    if name:
-        return load_evaluation(place / "evaluations" / f"{name.removesuffix('.json')}.json")
-    split = split or "test"
-    listed = [each for each in list_evaluations(place) if each.passport.is_of_run]
-    listed = [each for each in listed if each.passport.data["split"] == split]
-    flags = f"--workdir={shlex.quote(str(place))} --split={split}"
-    if checkpoint:
-        listed = [each for each in listed if _has_checkpoint(each, checkpoint)]
-        listed.sort(key=lambda each: int(each.passport.checkpoint.rpartition("-")[-1]))
-        flags += f" --checkpoint={checkpoint}"
-    if not listed:
-        raise EvaluationError(
-            f"{place} holds no evaluation of {split}{f' at {checkpoint}' * bool(checkpoint)}; "
-            f"create one: python -m t2t.evaluate {flags}"
-        )
-    return listed[-1]
-
-
-def _has_checkpoint(evaluation: Evaluation, checkpoint: str) -> bool:
-    """Returns whether an evaluation is of the checkpoint that --checkpoint names."""
-    label = evaluation.passport.checkpoint
-    kind, _, step = label.rpartition("-")
-    if not step.isdecimal():  # an ensemble
-        return False
-    match checkpoint.split(":"):
-        case ["best" | "ema"]:
-            return bool(kind == checkpoint)
-        case ["last"]:
-            return not kind
-        case ["avg", count]:
-            return bool(kind == f"avg{count}")
-        case ["ema", step]:
-            return bool(label == f"ema-{step}")
-        case _:
-            return bool(label == checkpoint)

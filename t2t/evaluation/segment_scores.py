@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t.config.fields import ConfigError
+from t2t.config.fields import ConfigError, shorten, show
 from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.variants import choices
 from t2t.data.corpus import TextFile
+from t2t.evaluation.find_evaluations import find_evaluation
 from t2t.evaluation.measures import Measure, count_scores
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
-    find_evaluation,
     format_measures,
     name_segment_scores,
     save_evaluation,
@@ -77,7 +77,7 @@ def _read_score(line: str, facts: dict[str, Any], where: str, *, is_first: bool)
             entry = json.loads(line)
     if entry is None:
         raise ConfigError(
-            f"{where} is {_shorten(repr(line))}; write one number a line, or JSON such as "
+            f"{where} is {show(line, 60)}; write one number a line, or JSON such as "
             '{"score": 0.8, "definition": "wmt22-comet-da, unbabel-comet 2.2.7"}'
         )
     if isinstance(entry, Mapping):
@@ -90,7 +90,7 @@ def _read_score(line: str, facts: dict[str, Any], where: str, *, is_first: bool)
         if "score" not in entry:
             if is_first and _FACTS & entry.keys():
                 return None
-            names = _shorten(", ".join(entry)) or "nothing"
+            names = shorten(", ".join(entry), 60) or "nothing"
             raise ConfigError(
                 f"{where} has no score, but {names}; rename the field with the number to score"
             )
@@ -100,13 +100,9 @@ def _read_score(line: str, facts: dict[str, Any], where: str, *, is_first: bool)
     except (OverflowError, TypeError):  # an integer of hundreds of digits, or no number
         value = math.nan
     if not math.isfinite(value):
-        shown = _shorten(repr(entry))
+        shown = show(entry, 60)
         raise ConfigError(f"{where} has the score {shown}; each sentence needs a finite number")
     return value
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def add_segment_scores(place: Path, split: str, checkpoint: str, files: Sequence[str]) -> str:

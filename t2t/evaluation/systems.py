@@ -18,14 +18,10 @@ from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.measure_rules import needs_model
 from t2t.config.variants import choices
 from t2t.data.sentences import is_missing
+from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
 from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet
 from t2t.evaluation.passport import Passport
-from t2t.evaluation.saved_evaluations import (
-    Evaluation,
-    EvaluationError,
-    find_evaluation,
-    is_scores_file,
-)
+from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.storage.paths import split_run_paths
 
 # Config fields that may differ between the seeds of one system: locations, and devices and batch
@@ -219,7 +215,7 @@ def check_alike(systems: Sequence[System]) -> None:
     passports = [system.passport for system in runs]
     kinds = ["checkpoint"] if len({each.kind for each in passports}) > 1 else []
     # Of JAX the formats follow from device and config.
-    others = any(each.backend.get("name") != "jax" for each in passports)
+    others = any(each.backend["name"] != "jax" for each in passports)
     unlike = list_unlike(runs, *kinds, *_SEARCH, *["backend.compute_type"] * others)
     if not unlike:
         return

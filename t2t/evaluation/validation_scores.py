@@ -31,7 +31,7 @@ from t2t.data.objectives import make_objective
 from t2t.data.preparation import tokenize
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.evaluation.corpus_loss import DTYPE, CorpusLoss, sum_losses
+from t2t.evaluation.corpus_loss import DTYPE, CorpusLoss, compute_perplexity, sum_losses
 from t2t.model.interface import Params
 from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import reshard
@@ -265,7 +265,7 @@ def make_scorer(
 
 def describe_loss(loss: CorpusLoss) -> dict[str, float]:
     """Returns a corpus's mean loss and its perplexity."""
-    return {"loss": loss.nats / loss.tokens, "perplexity": loss.perplexity(loss.tokens)}
+    return {"loss": loss.nats / loss.tokens, "perplexity": compute_perplexity(*loss)}
 
 
 def rotate_sources(batch: DeviceBatch) -> tuple[DeviceBatch, Bool[Array, "B"]]:

@@ -12,26 +12,17 @@ import numpy as np
 
 from t2t.config.measure_names import REFERENCE_MEASURES
 from t2t.data.sentences import count_empty_references
+from t2t.evaluation.corpus_loss import compute_perplexity
 from t2t.evaluation.measures import Score, TestSet, format_interval
-from t2t.evaluation.saved_evaluations import (
-    Evaluation,
-    EvaluationError,
-    compute_digests,
-    name_segment_scores,
-)
+from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, compute_digests
 from t2t.runtime.text_tables import format_table
 
 _TOLERANCE = 1e-6  # relative; log-probabilities are saved with six digits
 
 
 def check_unchanged(evaluation: Evaluation) -> None:
-    """Raises `EvaluationError` if a file is not the one that was saved, by its SHA-256.
-
-    Evaluations of earlier versions have no hashes.
-    """
-    saved = evaluation.result.get("sha256")
-    if saved is None:
-        return
+    """Raises `EvaluationError` if a file is not the one that was saved, by its SHA-256."""
+    saved = evaluation.result["sha256"]
     found = compute_digests(evaluation.path, evaluation.result)
     names = {"scores": evaluation.path.name, **evaluation.result["texts"]}
     if edited := [
@@ -60,10 +51,7 @@ def verify(evaluation: Evaluation) -> str:
     for name, saved in result["measures"].items():
         found = _compute(evaluation, name, test_set)
         definitions[name] = found.definition
-        claims = dict(vars(found))
-        if name_segment_scores(name) in result["texts"]:
-            del claims["detail"]  # repeats the value, in early versions under a wrong name
-        faults += [f"{name}.{fault}" for fault in _list_differences(saved, claims)]
+        faults += [f"{name}.{fault}" for fault in _list_differences(saved, vars(found))]
         if name in ("bleu", "chrf"):  # which stand at the top, too
             summary[name] = found.value
         rows.append([name, f"{found.value:.4f}", format_interval(found.interval), found.definition])
@@ -74,21 +62,18 @@ def verify(evaluation: Evaluation) -> str:
     if faults:
         raise EvaluationError(f"{evaluation.path} is not verified: {'; '.join(faults)}")
     files = [evaluation.path.name, *result["texts"].values()]
-    lines = [
-        f"{evaluation.path}: verified, {len(rows)} measures of {len(test_set.sources)} sentences",
-        format_table(rows, align="lr"),
-        f"files that belong together: {', '.join(files)}",
-    ]
-    if "sha256" not in result:
-        lines.append("an earlier version saved it without hashes: only its numbers were verified")
-    return "\n".join(lines)
+    return (
+        f"{evaluation.path}: verified, {len(rows)} measures of {len(test_set.sources)} sentences\n"
+        f"{format_table(rows, align='lr')}\n"
+        f"files that belong together: {', '.join(files)}"
+    )
 
 
 def _compute(evaluation: Evaluation, name: str, test_set: TestSet) -> Score:
     if not evaluation.passport.objective and name in REFERENCE_MEASURES:
         saved = evaluation.result["measures"][name]
         value = _compute_perplexity(evaluation, test_set, by_words=name.endswith("_word"))
-        return Score(value, saved["definition"], saved.get("detail", ""))
+        return Score(value, saved["definition"], saved["detail"])
     measure = evaluation.open_measure(name)
     counts = evaluation.read_statistics(measure, test_set)
     return measure.score_counts(counts, test_set, with_interval=True)
@@ -100,14 +85,13 @@ def _compute_perplexity(evaluation: Evaluation, test_set: TestSet, *, by_words: 
     kept = losses[:, 1] > 0
     words = np.array([len(line.split()) for line in test_set.references[0]])
     tokens = words if by_words else losses[:, 1]
-    with np.errstate(all="ignore"):  # edited numbers may give any value
-        return float(np.exp(-losses[kept, 0].sum() / tokens[kept].sum()))
+    return compute_perplexity(-losses[kept, 0].sum(), float(tokens[kept].sum()))
 
 
 def _list_differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
     """Names the numbers of a saved evaluation that are not those that were found.
 
-    A number that is not saved, such as the interval of an early version, is no difference.
+    A number that is not saved, such as an interval of few sentences, claims nothing.
     """
     for name, value in found.items():
         if (claimed := saved.get(name)) is None or name == "definition":

@@ -25,7 +25,6 @@ from t2t.interop.hugging_face_vocabulary import (
 )
 from t2t.interop.tokenizer_json import Kind, ModelProto, spm
 
-_RENAMED = re.compile(r"<original \d+: (.*)>", re.DOTALL)  # by earlier imports, from this name
 _TAG = re.compile("<2(.+)>")
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 _CODES = {"marian": ">>{}<<", "m2m_100": "{}", "mbart": "{}"}  # names of a tag's language
@@ -124,8 +123,7 @@ def _list_pieces(tokenizer: Tokenizer, rows: Rows, family: str) -> list[ForeignP
         is_spare = (table and id_ not in known) or (id_ == PAD_ID and not is_fairseq)
         if not rows.is_output[id_] or is_spare:
             continue
-        renamed = _RENAMED.fullmatch(text)
-        name, language = special.get(id_) or (renamed[1] if renamed else text), ""
+        name, language = special.get(id_) or text, ""
         is_symbol = text in table.symbols if table else own[text].type == Kind.CONTROL
         if is_symbol and family in _CODES and (tag := _TAG.fullmatch(text)):
             language = tag[1]

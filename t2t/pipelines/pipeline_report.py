@@ -32,7 +32,7 @@ from t2t.pipelines.records import Work, measure_files
 from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, list_texts
 from t2t.runtime.text_tables import format_table, show_bytes
 from t2t.storage.atomic_files import write_file
-from t2t.training.provenance import read_ledger
+from t2t.training.provenance import read_last_start
 
 ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of each pair
 
@@ -207,12 +207,14 @@ def describe_cost(work: Work) -> dict[str, Any]:
 
 
 def list_origins(pipeline: Pipeline, step: Step) -> Iterator[dict[str, Any]]:
-    """Yields the corpora that a training has read, with their pairs, weights and origins."""
-    run = pipeline.find_output(step.name)
-    starts = read_ledger(run)
-    for corpus in starts[-1]["corpora"]["train"] if starts else ():
+    """Yields the corpora that a training has read: pairs, the weight in each stage, and origins."""
+    start = read_last_start(pipeline.find_output(step.name))
+    # Without stages all weights are 1.
+    parts = [part for stage in start.get("stages", ()) for part in stage["corpora"]]
+    for corpus in start["corpora"]["train"] if start else ():
         name = pipeline.shorten(corpus["name"])
-        found = {"corpus": name, "pairs": corpus["pairs"], "weight": corpus.get("weight", 1)}
+        weights = [part["weight"] for part in parts if part["name"] == corpus["name"]]
+        found = {"corpus": name, "pairs": corpus["pairs"], "weights": weights or [1.0]}
         for maker in pipeline.steps:
             ledger = pipeline.find_output(maker) / ORIGIN
             if f"{{{maker}}}" in name and ledger.exists():
@@ -262,10 +264,13 @@ def _format(content: Mapping[str, Any]) -> Iterator[str]:
     if content["training_text"]:
         yield "## Origin of the training text"
         rows = [
-            (name, each["corpus"], each["pairs"], each["weight"], _format_origin(each))
+            (
+                name, each["corpus"], each["pairs"],
+                ", ".join(f"{weight:g}" for weight in each["weights"]), _format_origin(each),
+            )
             for name, corpora in content["training_text"].items()
             for each in corpora
-        ]
+        ]  # fmt: skip
         header = ("training", "corpus", "pairs", "weight", "of")
         yield format_table(rows, header, "llrr", markdown=True)
     if content["differences"]:

@@ -26,7 +26,6 @@ from t2t.storage.atomic_files import (
     write_file,
 )
 from t2t.training.averages import average
-from t2t.training.old_checkpoints import rename_params
 from t2t.training.run_directory import (
     RunError,
     first_line,
@@ -205,6 +204,6 @@ def _restore_step(workdir: Path, step: int, item: str = "params") -> Params:
             tuple(int(name) if name.isdecimal() else name for name in path): leaf
             for path, leaf in restored.items()
         }
-        return rename_params(unflatten_dict(numbered))
+        return unflatten_dict(numbered)
     except Exception as error:
         raise make_read_error(workdir, step, error) from error

@@ -11,12 +11,11 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
 from t2t.config.fields import Config
-from t2t.model.interface import Params, name_leaves
+from t2t.model.interface import Params
 from t2t.runtime.signals import hold_signals
 from t2t.storage.atomic_files import measure_free_space, require_space
 from t2t.training.checkpoint import rank_steps
 from t2t.training.disk_space import measure_checkpoint
-from t2t.training.old_checkpoints import find_layout, from_old, to_old
 from t2t.training.optimizer import Optimizer
 from t2t.training.run_directory import (
     RunError,
@@ -91,13 +90,8 @@ class Checkpoints:
         try:
             folder = self.workdir.absolute() / "checkpoints" / str(step) / "training"
             # Asked of the checkpoint: a plugin's optimiser may since have changed its evaluation.
-            saved_tree = ocp.StandardCheckpointHandler().metadata(folder).tree
-            is_apart = "params" in saved_tree
-            saved_params = ocp.StandardCheckpointHandler().metadata(folder.parent / "params").tree
-            is_old = name_leaves(saved_params).keys() != name_leaves(described.params).keys()
-            layout = find_layout(saved_params) if is_old else None
-            wanted = to_old(described, layout) if layout else described
-            items = _split(wanted, wanted.params if is_apart else None)
+            is_apart = "params" in ocp.StandardCheckpointHandler().metadata(folder).tree
+            items = _split(described, described.params if is_apart else None)
             if is_apart:
                 del items["params"]  # for evaluation, not for training
             args = {name: ocp.args.StandardRestore(item) for name, item in items.items()}
@@ -105,8 +99,7 @@ class Checkpoints:
         except Exception as error:
             raise make_read_error(self.workdir, step, error) from error
         params = saved.training.pop("params") if is_apart else saved.params
-        state = TrainState(params=params, ema=saved.get("ema"), **saved.training)
-        return from_old(state, described._replace(teachers=()), layout) if layout else state
+        return TrainState(params=params, ema=saved.get("ema"), **saved.training)
 
     def should_preserve(
         self, checkpoints: Sequence[Any], *, context: policy.PreservationContext

@@ -17,20 +17,14 @@ from jax.tree_util import tree_map_with_path
 from t2t.config.fields import ConfigError, TrainingConfig
 from t2t.model.interface import Params, find_name
 from t2t.ops.build_model import Parameter
-from t2t.training.old_checkpoints import find_old_name
-
-
-def matches(name: str, pattern: str) -> bool:
-    """Returns whether a pattern matches a parameter's name, or that of earlier versions."""
-    return any(fnmatchcase(each, pattern) for each in (name, find_old_name(name)))
 
 
 def find_factor(training: TrainingConfig, name: str) -> float | None:
     """Returns the factor on a parameter's learning rate; None if the parameter is frozen."""
-    if any(matches(name, pattern) for pattern in training.frozen):
+    if any(fnmatchcase(name, pattern) for pattern in training.frozen):
         return None
     factors = training.factor_by_pattern.items()
-    return next((factor for pattern, factor in factors if matches(name, pattern)), 1.0)
+    return next((factor for pattern, factor in factors if fnmatchcase(name, pattern)), 1.0)
 
 
 def check_patterns(training: TrainingConfig, names: Collection[str]) -> None:
@@ -44,7 +38,7 @@ def check_patterns(training: TrainingConfig, names: Collection[str]) -> None:
         ("rate_factors", training.factor_by_pattern),
     ):
         for pattern in patterns:
-            if not any(matches(name, pattern) for name in names):
+            if not any(fnmatchcase(name, pattern) for name in names):
                 shapes = dict.fromkeys(map(generalize, names))
                 raise ConfigError(
                     f"training.{field} has {pattern!r}, which is no parameter's name; use names of "
@@ -57,7 +51,7 @@ def check_patterns(training: TrainingConfig, names: Collection[str]) -> None:
             "leave some of them out"
         )
     for pattern in training.factor_by_pattern:
-        found = [name for name in rest if matches(name, pattern)]
+        found = [name for name in rest if fnmatchcase(name, pattern)]
         if not found:
             raise ConfigError(
                 f"training.rate_factors has {pattern!r}, which matches only parameters of earlier "

@@ -117,7 +117,7 @@ def record_start(
         "processes": jax.process_count(),
     }
     if initial is None and step:
-        initial = (read_ledger(workdir) or [{}])[-1].get("initial")
+        initial = read_last_start(workdir).get("initial")
     if initial:
         entry["initial"] = initial
     if teachers:
@@ -135,7 +135,7 @@ def record_start(
 
 def _check_teachers(workdir: Path, teachers: Sequence[Mapping[str, Any]]) -> None:
     """Raises `RunError` if teachers have other parameters than at the last start."""
-    before = (read_ledger(workdir) or [{}])[-1].get("teachers", [])
+    before = read_last_start(workdir).get("teachers", [])
     for old, new in zip(before, teachers, strict=False):
         if old["sha256"] != new["sha256"]:
             raise RunError(
@@ -156,6 +156,11 @@ def read_ledger(workdir: Path) -> list[dict[str, Any]]:
         except ValueError:
             _log.warning("%s, line %d: left out, since it is damaged", path, number)
     return entries
+
+
+def read_last_start(workdir: Path) -> dict[str, Any]:
+    """Returns the entry of the last start; empty if the ledger has none."""
+    return (read_ledger(workdir) or [{}])[-1]
 
 
 def read_import(workdir: Path) -> dict[str, Any] | None:

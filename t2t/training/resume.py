@@ -20,7 +20,12 @@ from t2t.runtime.machine_speed import multiplies_bfloat16
 from t2t.runtime.mesh import platform
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.training.checkpoint import list_scored_measures
-from t2t.training.provenance import describe_compute, describe_corpora, read_ledger
+from t2t.training.provenance import (
+    describe_compute,
+    describe_corpora,
+    read_last_start,
+    read_ledger,
+)
 from t2t.training.run_directory import RunError, list_steps
 
 _log = logging.getLogger(__name__)
@@ -205,7 +210,7 @@ def settle_dtype(workdir: Path, config: Config) -> Config:
     path = workdir / "config.json"
     if list_steps(workdir) and path.exists():  # `check_run` refuses steps without it
         dtype = read_saved_config(path).model.dtype
-        before = (read_ledger(workdir) or [{}])[-1].get("compute")
+        before = read_last_start(workdir).get("compute")
         found = describe_compute(dataclasses.replace(model, dtype=dtype))
         if before not in (None, found):
             _log.warning(

@@ -156,7 +156,7 @@ def test_vocabulary_knows_how_many_lines_of_its_text_hold_several_sentences(tmp_
     known = train_vocabulary([CORPUS, several], CONFIG, tmp_path)
     assert known.several_sentences == 3 / (len(CORPUS) + 3)
     assert Vocabulary.load(tmp_path).several_sentences == known.several_sentences
-    (tmp_path / "lines.json").unlink()  # as in runs of earlier versions
+    (tmp_path / "lines.json").unlink()
     assert Vocabulary.load(tmp_path).several_sentences is None
     (tmp_path / "lines.json").write_text("{}")
     with pytest.raises(VocabularyError, match=r"lines\.json .*remove it"):

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from t2t.config.fields import DataConfig
+from t2t.config.fields import DataConfig, DecodingConfig
 from t2t.data.corpus import ListCorpus
 from t2t.evaluation.measures import Measure, Score, Statistics, TestSet
-from t2t.evaluation.passport import read_passport, write_passport
+from t2t.evaluation.passport import TRANSLATION
 from t2t.evaluation.predictions import make_measures
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -64,20 +64,39 @@ def score_corpus(
     return {name: measure.score(hypotheses, test_set) for name, measure in measures.items()}
 
 
+# Facts of a passport that `describe` takes by their names, with their sections.
+_SECTIONS = {
+    "checkpoint": "origin", "parameters": "origin", "split": "data", "tgt_language": "data",
+    "objective": "data", "beam_size": "decoding",
+}  # fmt: skip
+
+
 def describe(scores: Mapping[str, Score], count: int, **changes: Any) -> dict[str, Any]:
-    """The JSON of an evaluation of so many sentences, without its texts."""
-    return {
-        "measures": {key: dataclasses.asdict(score) for key, score in scores.items()},
-        "num_sentences": count,
-        "config": {},
-        "checkpoint": "100",
-        "split": "test",
-        "date": "2026-01-01T00:00:00Z",
-        "tgt_language": "de",
-        "beam_size": 4,
-        "alpha": 0.6,
-        **changes,
+    """The JSON of an evaluation of so many sentences, without its texts.
+
+    `changes` are sections of its passport, facts of them, or other fields.
+    """
+    passport: dict[str, dict[str, Any]] = {
+        "origin": {"run": "a run", "checkpoint": "100"},
+        "data": {"split": "test", "objective": TRANSLATION, "tgt_language": "de"},
+        "config": {"data.src_language": "en", "data.tgt_language": "de"},
+        "decoding": dataclasses.asdict(DecodingConfig()),
+        "backend": {"name": "jax", "devices": "cpu"},
+        "code": {"t2t": "a hash", "plugins": "none"},
+        "versions": {},
     }
+    others = {"date": "2026-01-01T00:00:00Z"}
+    for name, change in changes.items():
+        if name in passport:
+            passport[name] |= change
+        elif name in _SECTIONS:
+            passport[_SECTIONS[name]][name] = change
+        else:
+            others[name] = change
+    if passport["data"]["objective"] != TRANSLATION:
+        del passport["decoding"]
+    measures = {key: dataclasses.asdict(score) for key, score in scores.items()}
+    return {"measures": measures, "num_sentences": count, **others, "passport": passport}
 
 
 def save(
@@ -88,27 +107,24 @@ def save(
     sources: Sequence[str] = SOURCES,
     references: Sequence[str] = REFERENCES,
     nats: float | None = None,
-    facts: Mapping[str, Mapping[str, Any]] | None = None,
+    scores: Mapping[str, Score] | None = None,
     **changes: Any,
 ) -> Evaluation:
-    """In `run`/evaluations; `changes` are fields of the JSON, `facts` of sections of its passport.
+    """In `run`/evaluations; `changes` as of `describe`.
 
     With `nats` each reference has nine sub-words of so many nats, more or less.
     """
     corpus = ListCorpus("test", [*zip(sources, references, strict=True)]).fingerprint()
-    measures = "bleu", "bleu_lowercase", "exact_match"
-    language = changes.get("tgt_language", "de")
-    scores = score_corpus(hypotheses, TestSet(sources, [references]), language, measures)
-    result = describe(scores, len(references), **{"corpus": corpus, **changes})
-    if facts is not None:
-        sections = write_passport(read_passport(result))
-        result["passport"] = {name: {**sections.get(name, {}), **facts.get(name, {})}
-                              for name in {**sections, **facts}}  # fmt: skip
+    test_set = TestSet(sources, [references])
+    if scores is None:
+        names = "bleu", "bleu_lowercase", "exact_match"
+        scores = score_corpus(hypotheses, test_set, changes.get("tgt_language", "de"), names)
+    result = describe(scores, len(references), **changes)
     path = run / "evaluations" / f"{name}.json"
     texts = {"hypotheses": hypotheses, "sources": sources, "references": references}
     if nats is not None:
         texts["log_probs"] = [f"{-9 * nats - n % 3 / 10:.6f} 9" for n in range(len(references))]
-    result["texts"] = name_texts(path, result["split"], result["corpus"], texts)
+    result["texts"] = name_texts(path, changes.get("split", "test"), corpus, texts)
     save_evaluation(path, result, texts)
     return load_evaluation(path)
 
@@ -140,8 +156,7 @@ def save_predictions(
     ).items()
     own = pair(texts)
     scores = {name: each.score_counts(scored, own, with_interval=True) for name, each in measures}
-    facts = {"tgt_language": "", "objective": objective, "beam_size": None, "alpha": None}
-    result = describe(scores, len(texts), **{**facts, **changes})
+    result = describe(scores, len(texts), objective=objective, tgt_language="", **changes)
     path = run / "evaluations" / f"{name}.json"
     endings = {"log_probs": "log_probs", "references": "ref", "right": "right"}
     result["texts"] = {key: f"{path.stem}.{ending}.txt" for key, ending in endings.items()}

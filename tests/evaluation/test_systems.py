@@ -91,7 +91,7 @@ def test_score_that_was_not_measured_is_computed_if_the_texts_belong_together(
         ({"checkpoint": "90"}, r"100 and 90; .* other steps, .*=checkpoint$"),
         ({"beam_size": 1}, r"different searches, decoding\.beam_size 4 -> 1; na"),
         (
-            {"facts": {"decoding": {"utility": "MetricX-23"}}},
+            {"decoding": {"utility": "MetricX-23"}},
             r"different searches, decoding\.utility none -> MetricX-23; ",
         ),
         (
@@ -139,13 +139,13 @@ def test_whatever_differs_in_any_seed_is_named_with_the_values_of_all(
     for name in ("one", "two"):
         places = [tmp_path / f"{name}{seed}" for seed in range(3)]
         for seed, place in enumerate(places):
-            facts: dict[str, dict[str, Any]] = {
+            facts: dict[str, Any] = {
                 "code": {"plugins": "b" if seed == 1 else "c"},
                 "versions": {"jax": "0.11.2" if name == "one" or seed != 1 else "0.0.1"},
                 "decoding": {"batch_size": 8 if seed == 2 and name == "two" else 64},
             }
             config = {"seed": seed, "model.num_heads": {"one": 8, "two": 1}[name]}
-            save(place, spoil(4), config=config, facts=facts)
+            save(place, spoil(4), config=config, **facts)
         systems[name] = read_system(",".join(map(str, places)), "", "")
     assert list_circumstances([*systems.values()]) == {
         "decoding.batch_size": ["64", "64, 8"],

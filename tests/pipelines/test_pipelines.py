@@ -27,8 +27,6 @@ from t2t.runtime.child_programs import find_reason
 from t2t.storage import locks
 from tests.evaluation.saved_evaluations import (
     REFERENCES,
-    SOURCES,
-    describe,
     pair,
     save,
     score_corpus,
@@ -323,10 +321,12 @@ def test_a_report_needs_no_undamaged_files(tmp_path: Path) -> None:
     run(steps, tmp_path)
     (ledger := tmp_path / "a" / "run").unlink()
     ledger.mkdir()
-    corpora = {"corpora": {"train": [{"name": "my corpus", "pairs": 3}]}}
-    (ledger / "ledger.jsonl").write_text(f"{json.dumps(corpora)}\n{{")
+    corpora = {"train": [{"name": "my corpus", "pairs": 3}]}
+    stages = [{"corpora": [{"name": "my corpus", "weight": weight}]} for weight in (2.0, 0.5)]
+    start = json.dumps({"corpora": corpora, "stages": stages})
+    (ledger / "ledger.jsonl").write_text(f"{start}\n{{")
     report = run_pipeline.report(ShortPrograms(steps, tmp_path))
-    assert "my corpus" in report
+    assert re.search(r"\| my corpus \| +3 \| +2, 0\.5 \|", report)
     assert f"No scores of b: {tmp_path}/b/scores.json" in report
 
 
@@ -335,8 +335,8 @@ def test_a_report_shows_scores_of_lower_cased_text_by_measures_of_it(tmp_path: P
     run(steps, tmp_path)
     names = "bleu_lowercase", "chrf_lowercase"
     scores = score_corpus(spoil(7), pair(REFERENCES), "de", names)
-    facts = describe(scores, len(SOURCES), config={"tokenizer.lowercase": True})
-    saved = save(tmp_path / "run", spoil(7), name="scores", **facts)
+    config = {"tokenizer.lowercase": True}
+    saved = save(tmp_path / "run", spoil(7), name="scores", scores=scores, config=config)
     for path in saved.path.parent.iterdir():
         path.replace(tmp_path / "b" / path.name)
     report = run_pipeline.report(ShortPrograms(steps, tmp_path))

@@ -10,6 +10,7 @@ from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig
 from t2t.config.files import overrides
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
+from t2t.evaluation.measures import Score
 from t2t.ops.flops import train_flops
 from t2t.sweeps import sweep_report
 from t2t.sweeps.sweep_report import (
@@ -167,7 +168,7 @@ def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list
     for name, perplexity in (("base-seed0", 4.0), ("base-seed1", 9.0)):
         path = tmp_path / name / "evaluations" / "sweep.json"
         result = json.loads(path.read_text())
-        result["measures"]["perplexity"] = {"value": perplexity, "definition": ""}
+        result["measures"]["perplexity"] = vars(Score(perplexity, "", ""))
         path.write_text(json.dumps(result))
     base = read_outcome([run for run in runs if run.row.name == "base"])
     assert describe_costs(base, base)["perplexity"] == "6.00"

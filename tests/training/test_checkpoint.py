@@ -17,8 +17,6 @@ import pytest
 from t2t.config.fields import CheckpointConfig, Config, MeshConfig, ModelConfig, TrainingConfig
 from t2t.config.files import save_config
 from t2t.config.variants import register
-from t2t.model.interface import name_leaves
-from t2t.ops.build_model import describe_model
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import (
     find_best_step,
@@ -27,10 +25,9 @@ from t2t.training.checkpoint import (
     restore_params,
 )
 from t2t.training.checkpoint_manager import Checkpoints
-from t2t.training.old_checkpoints import Layout, rename_params, to_old
 from t2t.training.optimizer import Optimizer, make_optimizer
 from t2t.training.run_directory import RunError, list_last_steps, list_steps
-from t2t.training.state import TrainState, describe_state, init_state
+from t2t.training.state import describe_state, init_state
 from tests.training.toy_run import (
     CONFIG,
     OPTIMIZER,
@@ -40,69 +37,6 @@ from tests.training.toy_run import (
     restore_state,
     write_run,
 )
-
-
-@pytest.mark.parametrize(
-    ("kind", "oldest", "norm", "name"),
-    [
-        ("transformer", False, "layer", "adam"),
-        ("encoder_only", True, "layer", "adam"),
-        pytest.param("encoder_only", True, "none", "muon", marks=pytest.mark.slow),
-    ],
-)
-def test_state_with_old_names_is_restored_bit_for_bit(
-    tmp_path: Path, kind: str, oldest: bool, norm: str, name: str
-) -> None:
-    """And without the table of targets that a masked language model once had and did not read."""
-    model = ModelConfig(
-        kind=kind, num_layers=2, d_model=8, d_ff=8, num_heads=2, norm=norm, tie_embeddings="none"
-    )
-    config = Config(model=model, training=TrainingConfig(optimizer=name, ema_decay=0.9))
-    random = np.random.default_rng(0)
-
-    def draw(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.Array:
-        return jnp.asarray(random.standard_normal(leaf.shape), leaf.dtype)
-
-    optimizer = make_optimizer(config)
-    params = jax.tree.map(draw, describe_model(model, 9, 9)[1])
-    opt_state = jax.tree.map(draw, jax.eval_shape(optimizer.init, params))
-    none, key = jnp.asarray(0), jnp.zeros(2, jnp.uint32)
-    state = TrainState(jnp.asarray(10), params, opt_state, key, none, none, params)
-    save_config(config, tmp_path / "config.json")
-    old = to_old(state, Layout(True, oldest, kind == "encoder_only"))
-    names = name_leaves(old.params)
-    attention = "attention" if oldest else "self_attention"
-    inner = "feed_forward.feed_forward.inner_bias"
-    assert {f"encoder.1.{attention}.output", f"encoder.1.{inner}"} <= {*names}
-    assert ("encoder.1.attention_residual.norm.scale" in names) == (oldest and norm == "layer")
-    assert ("tgt_embedding.table" in names) == (kind == "transformer" or oldest)
-    with contextlib.closing(Checkpoints(tmp_path, config, optimizer)) as checkpoints:
-        checkpoints.save(old)
-    with contextlib.closing(Checkpoints(tmp_path, config, optimizer)) as checkpoints:
-        assert_same(checkpoints.restore(state), state)
-    for which in ("last", "ema"):
-        restored = restore_params(tmp_path, which)[0]
-        assert_same(restored, params)
-        assert all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(restored))
-
-
-def test_parameters_of_plugins_keep_their_names() -> None:
-    own = {"gate": np.ones((8, 2, 4)), "attention": {"bias": np.ones(2)}}
-    attention = own | {"output": np.ones((2, 4, 8)), "query_key_value": np.ones((8, 2, 12))}
-    layer = {"inner": np.ones((8, 16)), "outer": np.ones((16, 8))}
-    block = {"self_attention": attention, "feed_forward": {"feed_forward": layer}}
-    names = {*name_leaves(rename_params({"layers": {0: block}}))}
-    assert names == {
-        f"layers.0.{name}"
-        for name in (
-            "self_attention.gate",
-            "self_attention.attention.bias",
-            "self_attention.output.weight",
-            "self_attention.query_key_value.weight",
-            "feed_forward.inner",
-            "feed_forward.outer",
-        )
-    }
 
 
 def test_training_restores_groups_of_parameters_without_making_another_state(
@@ -213,7 +147,8 @@ def test_moving_average_is_restored_by_name(tmp_path: Path) -> None:
     for which, step in (("ema", 20), ("ema:10", 10)):
         params, label = restore_params(tmp_path, which)
         assert label == f"ema-{step}"
-        assert_same(jax.tree.map(np.asarray, params), make_state(step, averaged=True).ema)
+        assert all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(params))
+        assert_same(params, make_state(step, averaged=True).ema)
 
 
 def test_best_needs_a_score(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from t2t.config.variants import register
 from t2t.model.interface import Params, name_leaves
 from t2t.training.averages import start_average, update_average
 from t2t.training.optimizer import apply_updates, describe_optimizer, make_optimizer
-from t2t.training.parameter_groups import find_factor
 from t2t.training.state import init_training
 from tests.training.toy_run import assert_same
 
@@ -99,26 +98,6 @@ def test_clipping_counts_the_gradients_of_all_groups() -> None:
     found = {"encoder": optax.tree.get(states[0], "mu")["encoder"]}
     wanted = {"encoder": jax.tree.map(lambda g: scale * g, GRADIENTS[0]["encoder"])}
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found, wanted)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "name"),
-    [
-        ("encoder.*.feed_forward.*", "encoder.0.feed_forward_residual.norm.scale"),
-        ("*.inner_bias", "decoder.1.feed_forward.inner.bias"),
-        ("*.self_attention.output", "decoder.1.self_attention.output.weight"),
-    ],
-)
-def test_pattern_of_earlier_names_still_matches(pattern: str, name: str) -> None:
-    assert find_factor(TrainingConfig(frozen=(pattern,)), name) is None
-    assert find_factor(TrainingConfig(frozen=(pattern,)), "output_bias") == 1
-
-
-def test_without_patterns_the_state_is_that_of_the_plain_optimizer() -> None:
-    """So checkpoints of runs before there were patterns can be restored."""
-    state = make_optimizer(Config()).init(PARAMS)
-    plain = optax.adam(lambda _: 0.1).init(PARAMS)
-    jax.tree.map(np.testing.assert_array_equal, state, plain)  # raises if structures differ
 
 
 def test_moving_average_keeps_parameters_that_stay() -> None:

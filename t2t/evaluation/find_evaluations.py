@@ -1,0 +1,80 @@
+"""Finds saved evaluations: by the name of their file, or in a run directory."""
+
+import logging
+import shlex
+from pathlib import Path
+
+from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, load_evaluation
+
+_log = logging.getLogger(__name__)
+
+
+def list_evaluations(workdir: Path) -> list[Evaluation]:
+    """Returns a run's evaluations, the newest last; skips other files with a warning."""
+    found = []
+    for path in (workdir / "evaluations").glob("*.json"):
+        try:
+            found.append(load_evaluation(path))
+        except EvaluationError as error:
+            _log.warning("skipped: %s", error)
+    return sorted(found, key=lambda evaluation: (evaluation.date, evaluation.name))
+
+
+def is_scores_file(place: Path) -> bool:
+    """Returns whether an operand names the .json of an evaluation, and no run directory."""
+    return place.suffix == ".json" and not place.is_dir()
+
+
+def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "") -> Evaluation:
+    """Loads an evaluation from its .json, or from a run directory.
+
+    A run directory may have a name that ends in .json. From it comes the evaluation called `name`,
+    or without a name the newest of `split`, by default test. With a `checkpoint`, such as best,
+    last, 300 or avg:5, it is the newest one of the latest step.
+
+    Raises:
+        EvaluationError: there is none.
+    """
+    if is_scores_file(place):
+        found = load_evaluation(place)
+        if checkpoint and not _has_checkpoint(found, checkpoint):
+            raise EvaluationError(
+                f"{place} is of {found.passport.describe_origin()}, not of "
+                f"--checkpoint={checkpoint}; leave it out, or name the run directory"
+            )
+        return found
+    if name:
+        return load_evaluation(place / "evaluations" / f"{name.removesuffix('.json')}.json")
+    split = split or "test"
+    listed = [each for each in list_evaluations(place) if each.passport.is_of_run]
+    listed = [each for each in listed if each.passport.data["split"] == split]
+    flags = f"--workdir={shlex.quote(str(place))} --split={split}"
+    if checkpoint:
+        listed = [each for each in listed if _has_checkpoint(each, checkpoint)]
+        listed.sort(key=lambda each: int(each.passport.checkpoint.rpartition("-")[-1]))
+        flags += f" --checkpoint={checkpoint}"
+    if not listed:
+        raise EvaluationError(
+            f"{place} holds no evaluation of {split}{f' at {checkpoint}' * bool(checkpoint)}; "
+            f"create one: python -m t2t.evaluate {flags}"
+        )
+    return listed[-1]
+
+
+def _has_checkpoint(evaluation: Evaluation, checkpoint: str) -> bool:
+    """Returns whether an evaluation is of the checkpoint that --checkpoint names."""
+    label = evaluation.passport.checkpoint
+    kind, _, step = label.rpartition("-")
+    if not step.isdecimal():  # an ensemble
+        return False
+    match checkpoint.split(":"):
+        case ["best" | "ema"]:
+            return bool(kind == checkpoint)
+        case ["last"]:
+            return not kind
+        case ["avg", count]:
+            return bool(kind == f"avg{count}")
+        case ["ema", step]:
+            return bool(label == f"ema-{step}")
+        case _:
+            return bool(label == checkpoint)
