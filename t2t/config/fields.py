@@ -689,10 +689,10 @@ class Config(Fields):
 def _list_types() -> Iterator[tuple[str, FieldType]]:
     """Yields name and type of each field of the config that is no section."""
     for section in dataclasses.fields(Config):
-        if not dataclasses.is_dataclass(section.type):
+        if not (isinstance(section.type, type) and issubclass(section.type, Fields)):
             yield section.name, FieldType.of(section.type)
             continue
-        for field in dataclasses.fields(section.type):
+        for field in dataclasses.fields(section.type):  # type: ignore[arg-type]  # a dataclass
             kind = FieldType.of(field.type)
             notes = kind.notes if kind.role else (*section.type.NOTES, *kind.notes)
             yield f"{section.name}.{field.name}", kind._replace(notes=notes)
