@@ -8,7 +8,7 @@ JAX.
 import dataclasses
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from t2t.config.field_types import (
     LEAVE,
@@ -55,7 +55,7 @@ class Fields:
     metadata of its fields without a role of their own.
     """
 
-    NOTES: ClassVar[tuple[Any, ...]] = ()
+    NOTES = tuple[Any, ...]()  # without annotation, so that it is no field
 
     def __init_subclass__(cls, notes: tuple[Any, ...] = ()) -> None:
         """Keeps the notes."""
@@ -79,7 +79,7 @@ class Fields:
             super().__setattr__(name, value)
 
 
-class PluginOptions(Fields):
+class PluginOptions(Fields, notes=(Role.CODE,)):
     """Base of the options that a plugin registers: a dataclass whose fields have defaults."""
 
     def list_problems(self) -> Iterable[str]:
@@ -686,19 +686,24 @@ class Config(Fields):
     wishes: Annotated[str, Role.WISHES] = ""
 
 
-def _list_types() -> Iterator[tuple[str, FieldType]]:
+def list_types(kind: type[Fields], section: str) -> Iterator[tuple[str, FieldType]]:
+    """Yields name and type of each field of a section, with the notes of the section."""
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # all are dataclasses
+        found = FieldType.of(field.type)
+        notes = found.notes if found.role else (*kind.NOTES, *found.notes)
+        yield f"{section}.{field.name}", found._replace(notes=notes)
+
+
+def _list_all_types() -> Iterator[tuple[str, FieldType]]:
     """Yields name and type of each field of the config that is no section."""
     for section in dataclasses.fields(Config):
-        if not (isinstance(section.type, type) and issubclass(section.type, Fields)):
+        if isinstance(section.type, type) and issubclass(section.type, Fields):
+            yield from list_types(section.type, section.name)
+        else:
             yield section.name, FieldType.of(section.type)
-            continue
-        for field in dataclasses.fields(section.type):  # type: ignore[arg-type]  # a dataclass
-            kind = FieldType.of(field.type)
-            notes = kind.notes if kind.role else (*section.type.NOTES, *kind.notes)
-            yield f"{section.name}.{field.name}", kind._replace(notes=notes)
 
 
-FIELD_TYPES = dict(_list_types())  # by names such as "model.d_model"
+FIELD_TYPES = dict(_list_all_types())  # by names such as "model.d_model"
 
 
 def fields_with(*roles: Role) -> list[str]:

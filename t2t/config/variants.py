@@ -25,8 +25,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t.config.field_types import FieldType
-from t2t.config.fields import FIELD_TYPES, ConfigError, PluginOptions, show
+from t2t.config.field_types import FieldType, Role
+from t2t.config.fields import FIELD_TYPES, ConfigError, PluginOptions, list_types, show
 
 GATED = ("swiglu", "geglu")  # feed-forwards with two inner projections, of which one is a gate
 # The library's own variants by field, each chosen by a `match` on it.
@@ -200,6 +200,17 @@ def find_options(name: str) -> type[PluginOptions] | None:
     """Returns the class of a plugin's options, or None if no module has registered them."""
     kind: Any = _registered.get(("plugin", name))
     return kind
+
+
+def find_role(name: str) -> Role:
+    """Returns what a field of the config decides, such as "data.source" or "plugin.own.mix".
+
+    An option of a plugin that is not imported is the code of somebody, as far as one can tell.
+    """
+    kinds = FIELD_TYPES
+    if name.startswith("plugin.") and (options := find_options(name.split(".")[1])):
+        kinds = dict(list_types(options, name.rpartition(".")[0]))
+    return (name in kinds and kinds[name].role) or Role.CODE
 
 
 def list_options(modules: Collection[str]) -> list[str]:
