@@ -205,12 +205,14 @@ def find_options(name: str) -> type[PluginOptions] | None:
 def find_role(name: str) -> Role:
     """Returns what a field of the config decides, such as "data.source" or "plugin.own.mix".
 
-    An option of a plugin that is not imported is the code of somebody, as far as one can tell.
+    A name that no field has, such as one of another version, is as one of code.
     """
-    kinds = FIELD_TYPES
-    if name.startswith("plugin.") and (options := find_options(name.split(".")[1])):
-        kinds = dict(list_types(options, name.rpartition(".")[0]))
-    return (name in kinds and kinds[name].role) or Role.CODE
+    if not name.startswith("plugin."):
+        return (name in FIELD_TYPES and FIELD_TYPES[name].role) or Role.CODE
+    section, _, _ = name.rpartition(".")
+    options = find_options(section.partition(".")[2])  # None: the plugin is not imported
+    kind = dict(list_types(options, section)).get(name) if options else None
+    return (kind and kind.role) or Role.OPTIONS
 
 
 def list_options(modules: Collection[str]) -> list[str]:

@@ -38,7 +38,7 @@ _FORMATS = ("backend.compute_type", "backend.products")
 # The search, apart from its batches. How lines are cut follows from the config.
 _SEARCH = ("backend.name", "decoding.utility", *fields_with(Role.SEARCH))
 # Facts about the models of equal parameters that may still compute other things.
-_MODEL = ("vocabulary", "ensemble", *fields_with(Role.MODEL))
+_MODEL = ("vocabulary", "ensemble", *fields_with(Role.MODEL, Role.REGULARIZATION, Role.COMPUTATION))
 
 # The facts that systems share if their scores are comparable, and what to do if they do not.
 _COMPARABLE = {
