@@ -202,17 +202,23 @@ def find_options(name: str) -> type[PluginOptions] | None:
     return kind
 
 
-def find_role(name: str) -> Role:
-    """Returns what a field of the config decides, such as "data.source" or "plugin.own.mix".
+def find_type(name: str) -> FieldType | None:
+    """Returns the type of a field of the config, such as "data.source" or "plugin.own.mix".
 
-    A name that no field has, such as one of another version, is as one of code.
+    It is None if there is no such field, or if the plugin is not imported.
     """
-    if not name.startswith("plugin."):
-        return (name in FIELD_TYPES and FIELD_TYPES[name].role) or Role.CODE
     section, _, _ = name.rpartition(".")
-    options = find_options(section.partition(".")[2])  # None: the plugin is not imported
-    kind = dict(list_types(options, section)).get(name) if options else None
-    return (kind and kind.role) or Role.OPTIONS
+    if not section.startswith("plugin."):
+        return FIELD_TYPES.get(name)
+    options = find_options(section.partition(".")[2])
+    return dict(list_types(options, section)).get(name) if options else None
+
+
+def find_role(name: str) -> Role:
+    """Returns what a field decides; one that is not known is an option, or of the code."""
+    kind = find_type(name)
+    unknown = Role.OPTIONS if name.startswith("plugin.") else Role.CODE
+    return (kind and kind.role) or unknown
 
 
 def list_options(modules: Collection[str]) -> list[str]:

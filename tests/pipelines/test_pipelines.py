@@ -206,6 +206,7 @@ def get_config():
 OPTIONS = """
 import dataclasses
 from t2t.config import *
+from t2t.config.field_types import WrittenFolder
 from t2t.config.variants import register
 import helper
 @register("plugin", "mine")
@@ -213,6 +214,7 @@ import helper
 class Options(PluginOptions):
     teacher: str = option("TMP/default", "")
     texts: tuple[str, ...] = option((), "")
+    cache: WrittenFolder = option("cache", "")
 """
 PLUGIN = {"config.plugins": "options"}
 
@@ -246,6 +248,7 @@ PLUGIN = {"config.plugins": "options"}
         (PLUGIN, "default", True),
         (PLUGIN | {"config.plugin.mine.teacher": "TMP/run:ema"}, "run/config.json", True),
         (PLUGIN | {"config.plugin.mine.texts": ("{a}/x", "TMP/file")}, "file", True),
+        (PLUGIN | {"config.plugin.mine.cache": "TMP/corpus"}, "corpus/text", False),
     ],
 )  # fmt: skip
 def test_a_step_depends_on_the_content_of_its_inputs(
