@@ -30,7 +30,8 @@ from t2t.sweeps.sweep_rows import SweepRun
 from t2t.training.run_directory import RunError, lock
 from t2t.training.run_names import check_checkpoint
 
-MAY_CHANGE = {Role.DEVICES, Role.STORE}  # roles of fields that may, when a sweep continues
+# Roles of fields that are of the machines: they may change when a sweep continues.
+OF_MACHINES = {Role.DEVICES, Role.STORE}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,16 +103,16 @@ def _check_objective(protocol: EvaluationProtocol, run: SweepRun, first: SweepRu
 
 
 def find_other_fields(run: SweepRun) -> list[Difference]:
-    """Returns the fields in which a trained run's config is not the row's, but for `MAY_CHANGE`.
+    """Returns the fields in which a trained run's config is not the row's.
 
-    Training reads the recipe itself, which somebody may have edited since the sweep began. For
-    `model.dtype=auto` it chooses a value (`resume.settle_dtype`).
+    Those of machines are left out. Training reads the recipe itself, which somebody may have
+    edited since the sweep began. For `model.dtype=auto` it chooses a value (`resume.settle_dtype`).
     """
     found = differences(run.config, load_config(run.workdir / "config.json"))
     return [
         each
         for each in found
-        if find_role(each.name) not in MAY_CHANGE and each[:2] != ("model.dtype", "auto")
+        if find_role(each.name) not in OF_MACHINES and each[:2] != ("model.dtype", "auto")
     ]
 
 
@@ -217,7 +218,7 @@ def _check_same(
         changed += [
             f"{name}: {field}: {old.get(field)!r} -> {value!r}"
             for field, value in requested[name].items()
-            if old.get(field) != value and find_role(field) not in MAY_CHANGE
+            if old.get(field) != value and find_role(field) not in OF_MACHINES
         ]
     if changed:
         raise RunError(

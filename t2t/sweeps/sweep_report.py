@@ -28,7 +28,7 @@ from t2t.ops.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
-from t2t.sweeps.sweep_directory import MAY_CHANGE
+from t2t.sweeps.sweep_directory import OF_MACHINES
 from t2t.sweeps.sweep_rows import BASE, EVALUATION, LENGTH, Paper, SweepRun, count_flops
 from t2t.training.early_stopping import read_stop_request
 from t2t.training.provenance import read_ledger
@@ -347,7 +347,7 @@ def describe_provenance(runs: Sequence[SweepRun]) -> list[str]:
     fields = ", ".join(
         f"{name}={value!r}"
         for name, value in overrides(base.config).items()
-        if find_role(name) not in MAY_CHANGE
+        if find_role(name) not in OF_MACHINES
     )
     return [
         f"Runs from {begun[:10]} on, revision {', '.join(revisions)}"
