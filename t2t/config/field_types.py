@@ -29,8 +29,8 @@ class Rule(NamedTuple):
 class Role(enum.Enum):
     """What a field decides.
 
-    Resume, comparisons, sweeps and pipelines ask for the fields with a role. A section has a role,
-    which is that of its fields without one.
+    Resume, comparisons, sweeps, exports and reports ask for the fields with a role. A section has a
+    role, which is that of its fields without one.
     """
 
     MODEL = "what the model computes"
