@@ -136,8 +136,12 @@ def test_refused_config_names_each_change_and_is_not_saved(copy: Path) -> None:
     with pytest.raises(RunError, match=message):
         open_run(copy, change(model={"d_model": 256}, data={"batch_tokens": 30_000}, **free))
     assert (copy / "config.json").read_bytes() == content
-    open_run(copy, change(**free))
+    greedy = change(decoding={"beam_size": 1}, **free)
+    open_run(copy, greedy)
     assert (copy / "config.json").read_bytes() != content
+    write_run(copy, {40: {"loss": 3.0, "bleu": 20.0}})
+    with pytest.raises(RunError, match=r"decoding\.beam_size: 4 -> 1"):
+        open_run(copy, greedy)
 
 
 def test_run_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
