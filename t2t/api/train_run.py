@@ -148,7 +148,7 @@ def start_from(
         textwrap.indent(format_table(table, align="llr"), "  "),
     )  # fmt: skip
     if changed := differences(Config(model=source.model), Config(model=config.model)):
-        _log.info("its model and this one differ: %s", ", ".join(changed))
+        _log.info("its model and this one differ: %s", ", ".join(map(str, changed)))
     frozen = [
         outcome.name
         for outcome in outcomes

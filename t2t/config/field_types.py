@@ -29,11 +29,13 @@ class Rule(NamedTuple):
 class Role(enum.Enum):
     """What a field decides.
 
-    Resume, comparisons, sweeps and pipelines ask for the fields with a role. A section has a role,
-    which is that of its fields without one.
+    Resume, comparisons, sweeps, exports and reports ask for the fields with a role. A section has a
+    role, which is that of its fields without one.
     """
 
     MODEL = "what the model computes"
+    REGULARIZATION = "what the model computes in training alone"
+    COMPUTATION = "how it is computed: number formats and programs, which change the rounding"
     TEXT = "which text is read, how often and with which tags; a vocabulary is made of it"
     LANGUAGES = "the languages of the text"
     FILES = "files of text, and how they are read; they may move, but their content counts"
@@ -42,6 +44,7 @@ class Role(enum.Enum):
     BATCHES = "how batches are made of the text"
     VOCABULARY = "how a vocabulary is made"
     COPIED = "what is copied into a run together with its vocabulary"
+    LOSS = "what the probabilities of a trained model are meant to be"
     UPDATES = "what a step of training computes"
     SCHEDULE = "how long training goes on, and the learning rate of each step"
     VALIDATION = "when training validates"
@@ -51,7 +54,8 @@ class Role(enum.Enum):
     SEARCH = "which output is found"
     SEARCH_BATCHES = "how a search is cut into batches"
     SEED = "the random numbers"
-    CODE = "code of the user, and its options"
+    CODE = "code of the user"
+    OPTIONS = "options of this code, which may decide anything"
     WISHES = "what a recipe was asked for"
 
 

@@ -8,7 +8,7 @@ JAX.
 import dataclasses
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from t2t.config.field_types import (
     LEAVE,
@@ -56,7 +56,7 @@ class Fields:
     metadata of its fields without a role of their own.
     """
 
-    NOTES: ClassVar[tuple[Any, ...]] = ()
+    NOTES = tuple[Any, ...]()  # without annotation, so that it is no field
 
     def __init_subclass__(cls, notes: tuple[Any, ...] = ()) -> None:
         """Keeps the notes."""
@@ -80,7 +80,7 @@ class Fields:
             super().__setattr__(name, value)
 
 
-class PluginOptions(Fields):
+class PluginOptions(Fields, notes=(Role.OPTIONS,)):
     """Base of the options that a plugin registers: a dataclass whose fields have defaults."""
 
     def list_problems(self) -> Iterable[str]:
@@ -211,7 +211,10 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     # is 1 if all experts are used alike. It is part of train/loss. With accumulation_steps it is
     # that of each part of the batch
     load_balance: Annotated[
-        NonNegativeFloat, _OF_TRANSFORMER, unless("model.feed_forward", "moe")
+        NonNegativeFloat,
+        _OF_TRANSFORMER,
+        unless("model.feed_forward", "moe"),
+        Role.REGULARIZATION,
     ] = 0.01
     # only with kind="rnn"
     rnn_cell: Annotated[str, Literal["gru", "lstm"], unless("model.kind", "rnn", remedy=LEAVE)] = (
@@ -229,22 +232,27 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     ] = "bos"
     output_bias: bool = False  # add a trained bias to the logit of each sub-word
     # dropout rate of every sub-layer's output and of the sums of embeddings and positions
-    dropout: Probability = 0.1
+    dropout: Annotated[Probability, Role.REGULARIZATION] = 0.1
     # dropout rate of the attention weights
-    attention_dropout: Annotated[Probability, _OF_TRANSFORMER] = 0.0
+    attention_dropout: Annotated[Probability, _OF_TRANSFORMER, Role.REGULARIZATION] = 0.0
     # dropout rate of the feed-forward's hidden layer
     feed_forward_dropout: Annotated[
-        Probability, _OF_TRANSFORMER, beside("model.feed_forward", "none", "moe")
+        Probability,
+        _OF_TRANSFORMER,
+        beside("model.feed_forward", "none", "moe"),
+        Role.REGULARIZATION,
     ] = 0.0
     # dtype of activations and products: auto (bfloat16 on GPU and TPU, float32 on CPU; a new run on
     # a CPU with bfloat16 instructions gets mixed) | float32 | bfloat16 | mixed (float32, but
     # products with weights have bfloat16 operands); parameters are always float32
-    dtype: Annotated[str, Literal["auto", "float32", "bfloat16", "mixed"], SETTLED] = "auto"
+    dtype: Annotated[
+        str, Literal["auto", "float32", "bfloat16", "mixed"], SETTLED, Role.COMPUTATION
+    ] = "auto"
     # auto: the fast implementations in t2t/ops | textbook: the plain formulas in t2t/model
-    kernels: Annotated[str, Literal["auto", "textbook"]] = "auto"
+    kernels: Annotated[str, Literal["auto", "textbook"], Role.COMPUTATION] = "auto"
     # run a stack's layers in a loop, so that the time to compile does not grow with their number;
     # checkpoints are the same
-    scan_layers: Annotated[bool, _OF_TRANSFORMER] = False
+    scan_layers: Annotated[bool, _OF_TRANSFORMER, Role.COMPUTATION] = False
 
     @property
     def depth(self) -> tuple[int, int]:
@@ -511,9 +519,9 @@ class TrainingConfig(Fields, notes=(Role.UPDATES,)):
     ] = 0.0
     # loss of training: cross_entropy (label-smoothed, section 5.4), or a registered one; validation
     # computes the cross-entropy without smoothing
-    loss: Annotated[str, Literal["cross_entropy"], REGISTERED] = "cross_entropy"
+    loss: Annotated[str, Literal["cross_entropy"], REGISTERED, Role.LOSS] = "cross_entropy"
     # probability that label smoothing spreads over the vocabulary
-    label_smoothing: Probability = 0.1
+    label_smoothing: Annotated[Probability, Role.LOSS] = 0.1
     # R-Drop (Liang et al. 2021): alpha, the weight of the divergence between two passes of each
     # batch with different dropout masks, for example 5; 0: one pass
     r_drop: NonNegativeFloat = 0.0
@@ -679,25 +687,30 @@ class Config(Fields):
     plugins: Annotated[tuple[str, ...], Role.CODE] = ()
     # options that these modules register, as `--config.plugin.NAME.FIELD=VALUE`: each name with a
     # `PluginOptions`, or with a dictionary while the module is not imported
-    plugin: Annotated[dict[str, Any], Role.CODE] = dataclasses.field(default_factory=dict)
+    plugin: Annotated[dict[str, Any], Role.OPTIONS] = dataclasses.field(default_factory=dict)
     # wishes with which a recipe fitted itself to its text, such as minutes=30; it sets them itself,
     # and a run goes on with the same
     wishes: Annotated[str, Role.WISHES] = ""
 
 
-def _list_types() -> Iterator[tuple[str, FieldType]]:
+def list_types(kind: type[Fields], section: str) -> Iterator[tuple[str, FieldType]]:
+    """Yields name and type of each field of a section, with the notes of the section."""
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # all are dataclasses
+        found = FieldType.of(field.type)
+        notes = found.notes if found.role else (*kind.NOTES, *found.notes)
+        yield f"{section}.{field.name}", found._replace(notes=notes)
+
+
+def _list_all_types() -> Iterator[tuple[str, FieldType]]:
     """Yields name and type of each field of the config that is no section."""
     for section in dataclasses.fields(Config):
-        if not dataclasses.is_dataclass(section.type):
+        if isinstance(section.type, type) and issubclass(section.type, Fields):
+            yield from list_types(section.type, section.name)
+        else:
             yield section.name, FieldType.of(section.type)
-            continue
-        for field in dataclasses.fields(section.type):
-            kind = FieldType.of(field.type)
-            notes = kind.notes if kind.role else (*section.type.NOTES, *kind.notes)
-            yield f"{section.name}.{field.name}", kind._replace(notes=notes)
 
 
-FIELD_TYPES = dict(_list_types())  # by names such as "model.d_model"
+FIELD_TYPES = dict(_list_all_types())  # by names such as "model.d_model"
 
 
 def fields_with(*roles: Role) -> list[str]:

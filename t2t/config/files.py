@@ -7,7 +7,7 @@ import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from t2t.config.field_types import FieldType
 from t2t.config.fields import (
@@ -157,18 +157,24 @@ def _convert(value: Any, hint: Any) -> Any:
     raise TypeError
 
 
-def differences(old: Config, new: Config) -> list[str]:
-    """One line for each field that differs: "model.d_model: 512 -> 256"."""
+class Difference(NamedTuple):
+    """A field with its values in two configs; None: derived from other fields."""
+
+    name: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        """Formats it: "model.d_model: 512 -> 256"."""
+        old, new = ("default" if value is None else repr(value) for value in self[1:])
+        return f"{self.name}: {old} -> {new}"
+
+
+def differences(old: Config, new: Config) -> list[Difference]:
+    """Returns the fields that differ."""
     before, after = flatten(old), flatten(new)
-    return [
-        f"{k}: {_format(before.get(k))} -> {_format(after.get(k))}"
-        for k in dict.fromkeys([*before, *after])
-        if before.get(k) != after.get(k)
-    ]
-
-
-def _format(value: Any) -> str:
-    return "default" if value is None else repr(value)  # None: derived from other fields
+    found = (Difference(k, before.get(k), after.get(k)) for k in dict.fromkeys([*before, *after]))
+    return [each for each in found if each.old != each.new]
 
 
 def overrides(config: Config) -> dict[str, Any]:

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.data_rules import text_problems
-from t2t.config.fields import Config, ConfigError, DataConfig, Fields, flatten, show
+from t2t.config.field_types import SETTLED, Role
+from t2t.config.fields import (
+    FIELD_TYPES,
+    Config,
+    ConfigError,
+    DataConfig,
+    Fields,
+    fields_with,
+    flatten,
+    show,
+)
 from t2t.config.files import build_config, complete_options, load_config
 from t2t.config.rules import check_fields, validate
 from t2t.config.unused_fields import list_unused
@@ -32,9 +42,9 @@ OPEN = _OpenNumber(-1)
 OPEN_NAME = _OpenName("open")
 
 # Fields that a vocabulary belongs to: how many sentinels it has depends on the length.
-_OF_VOCABULARY = ("tokenizer.", "data.max_length")
+_OF_VOCABULARY = {*fields_with(Role.VOCABULARY, Role.COPIED), "data.max_length"}
 # Fields whose value the start of a run may replace by what it stands for.
-_FILLED = ("model.dtype", "tokenizer.sentinels", "training.init_from")
+_FILLED = {name for name, kind in FIELD_TYPES.items() if SETTLED in kind.notes}
 
 _log = logging.getLogger(__name__)
 
@@ -204,7 +214,7 @@ def _take_values(choices: Choices, workdir: Path) -> None:
         _log.info("the recipe's open fields are as in %s", path)
     else:
         choices.vocabulary = workdir / "vocab"
-        taken = [name for name in choices.left if name.startswith(_OF_VOCABULARY)]
+        taken = [name for name in choices.left if name in _OF_VOCABULARY]
     for name in taken:
         choices.choose(name, values[name])
     choices.rows.clear()  # `describe` is of what is chosen now

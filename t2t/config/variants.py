@@ -25,8 +25,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t.config.field_types import FieldType
-from t2t.config.fields import FIELD_TYPES, ConfigError, PluginOptions, show
+from t2t.config.field_types import FieldType, Role
+from t2t.config.fields import FIELD_TYPES, ConfigError, PluginOptions, list_types, show
 from t2t.config.measure_names import MEASURE_FIELD, MEASURES
 
 GATED = ("swiglu", "geglu")  # feed-forwards with two inner projections, of which one is a gate
@@ -201,6 +201,25 @@ def find_options(name: str) -> type[PluginOptions] | None:
     """Returns the class of a plugin's options, or None if no module has registered them."""
     kind: Any = _registered.get(("plugin", name))
     return kind
+
+
+def find_type(name: str) -> FieldType | None:
+    """Returns the type of a field of the config, such as "data.source" or "plugin.own.mix".
+
+    It is None if there is no such field, or if the plugin is not imported.
+    """
+    section, _, _ = name.rpartition(".")
+    if not section.startswith("plugin."):
+        return FIELD_TYPES.get(name)
+    options = find_options(section.partition(".")[2])
+    return dict(list_types(options, section)).get(name) if options else None
+
+
+def find_role(name: str) -> Role:
+    """Returns what a field decides; one that is not known is an option, or of the code."""
+    kind = find_type(name)
+    unknown = Role.OPTIONS if name.startswith("plugin.") else Role.CODE
+    return (kind and kind.role) or unknown
 
 
 def list_options(modules: Collection[str]) -> list[str]:

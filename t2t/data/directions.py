@@ -10,14 +10,13 @@ scoring tokenise with it.
 import dataclasses
 from typing import Any
 
-from t2t.config.fields import ConfigError, DataConfig
+from t2t.config.field_types import WRITTEN
+from t2t.config.fields import FIELD_TYPES, ConfigError, DataConfig
 from t2t.config.languages import fill_languages
 
-# Fields in which {src}, {tgt} and {pair} stand for a direction's languages.
-_NAMES = """
-    directory tfds_name tfds_held_out_name hf_name hf_files src_column tgt_column train_src
-    train_tgt validation_src validation_tgt test_src test_tgt
-""".split()
+# Fields in which {src}, {tgt} and {pair} stand for a direction's languages: all but folders that
+# directions share.
+_NAMES = [name for name in vars(DataConfig()) if WRITTEN not in FIELD_TYPES[f"data.{name}"].notes]
 
 
 def list_directions(data: DataConfig) -> list[DataConfig]:
@@ -42,8 +41,9 @@ def list_directions(data: DataConfig) -> list[DataConfig]:
 def _replace(value: Any, languages: dict[str, str]) -> Any:
     if isinstance(value, tuple):
         return tuple(_replace(each, languages) for each in value)
-    for placeholder, language in languages.items():
-        value = value.replace(placeholder, language)
+    if isinstance(value, str):
+        for placeholder, language in languages.items():
+            value = value.replace(placeholder, language)
     return value
 
 

@@ -270,7 +270,7 @@ def _read_side(
     part: Part, side: int, row: TableRow, columns: Mapping[str, None], origin: str
 ) -> str:
     """The sentence of a row, of the source (side 0) or the target (1)."""
-    field = ("data.src_column", "data.tgt_column")[side]
+    field = f"data.{('src', 'tgt')[side]}_column"
     column, language = _name_columns(part)[side], part.languages[side]
     if not column:
         column = f"translation.{language}" if "translation" in columns else language

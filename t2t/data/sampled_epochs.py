@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from t2t.config.fields import Config
-from t2t.config.files import read_saved_config
+from t2t.config.field_types import Role
+from t2t.config.fields import Config, fields_with
+from t2t.config.files import overrides, read_saved_config
 from t2t.config.stages import Stage
 from t2t.config.variants import COPIES, open_plugins, trust_plugins
 from t2t.data.batch import HostBatch
@@ -62,18 +63,9 @@ class SampledEpochs:
         self._config, self._workdir, self._corpora = config, workdir, corpora
         self._vocabulary, self._make_loader = vocabulary, make_loader
         first = sample_vocabulary(vocabulary, config, 0).fingerprint()
-        data = config.data
-        names = (
-            "packed_length batch_tokens rows_multiple max_length max_length_ratio num_shapes "
-            "length_multiple"
-        ).split()
-        sizes = [getattr(data, name) for name in names]
         texts = [corpus.fingerprint() for corpus in corpora]
-        known = [repr((sizes, data.train_weights, data.temperature))]
-        if data.objective not in ("translation", "lm"):  # else pairs are as long as their text
-            known.append(repr((data.objective, data.noise_density, data.mean_span_length)))
-        if data.stages:
-            known.append(repr(data.stages))
+        names = fields_with(Role.TEXT, Role.BATCHES)
+        known = [f"{name}={x}" for name, x in overrides(config).items() if name in names]
         self._key = hash_strings(first, *texts, *known)
         saved = {}
         with contextlib.suppress(FileNotFoundError, ValueError):  # damaged: counted again

@@ -20,7 +20,7 @@ from t2t.decoding.translation import Translation
 from t2t.evaluation.find_evaluations import list_evaluations
 from t2t.evaluation.likelihood import PairScorer, ReferencePerplexity
 from t2t.evaluation.load_models import RunModel, describe_search, identify_running_code
-from t2t.evaluation.passport import Passport
+from t2t.evaluation.passport import Passport, leave_out_search
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.text_scores import Output, TextScores, open_scores
@@ -160,13 +160,12 @@ class Evaluator:
             **({"parameters": digest} if digest else {}),
             **({"ensemble": self._ensemble} if self._ensemble else {}),
         }
-        # As it is read from a file, and without the search, which has a section of its own.
-        fields = json.loads(json.dumps(overrides(config))).items()
+        fields = json.loads(json.dumps(overrides(config)))  # as it is read from a file
         search = self._describe_search(config)
         search["backend"] |= {"devices": [device.device_kind for device in jax.devices()]}
         return Passport(
             origin=origin,
-            config={name: value for name, value in fields if not name.startswith("decoding.")},
+            config=leave_out_search(fields),
             **search,
             **self.scores.describe(),
             **identify_running_code(*self.modules),

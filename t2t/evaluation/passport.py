@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t2t.config.fields import Config, flatten
+from t2t.config.field_types import Role
+from t2t.config.fields import Config, fields_with, flatten
 
 Facts = Mapping[str, Any]
 
@@ -96,10 +97,7 @@ class Passport:
         """The facts of each section, by the names that `diff` gives them."""
         found = {field.name: dict(getattr(self, field.name)) for field in dataclasses.fields(self)}
         if self.is_of_run:
-            defaults = flatten(Config()).items()
-            found["config"] = {
-                name: value for name, value in defaults if not name.startswith("decoding.")
-            } | found["config"]
+            found["config"] = leave_out_search(flatten(Config())) | found["config"]
         for section in _PREFIXED:
             found[section] = {f"{section}.{name}": fact for name, fact in found[section].items()}
         return found
@@ -130,6 +128,12 @@ class Passport:
             and (not names or {section, name} & {*names})
         ]
         return {name: f"{self.find(name)} -> {other.find(name)}" for name in differing}
+
+
+def leave_out_search(config: Facts) -> dict[str, Any]:
+    """Returns the fields of a flat config without those of the search: another section's facts."""
+    search = fields_with(Role.SEARCH, Role.SEARCH_BATCHES)
+    return {name: value for name, value in config.items() if name not in search}
 
 
 def hash_lines(lines: Sequence[str]) -> str:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from t2t.config.fields import DecodingConfig, ModelConfig, TokenizerConfig
+from t2t.config.field_types import Role
+from t2t.config.fields import TokenizerConfig, fields_with
 from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.measure_rules import needs_model
-from t2t.config.variants import choices
+from t2t.config.variants import choices, find_role
 from t2t.data.sentences import is_missing
 from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
 from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet
@@ -24,22 +25,17 @@ from t2t.evaluation.passport import Passport
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.storage.paths import split_run_paths
 
-# Config fields that may differ between the seeds of one system: locations, and devices and batch
-# shapes, which change only the rounding; its effect is random like the seed's, but much smaller.
-_MAY_DIFFER = ("seed", "mesh.", "data.directory", "data.cache_directory", "checkpoints.",
-         "training.log_every")  # fmt: skip
+# Roles of config fields that may differ between the seeds of one system. Of these, devices change
+# the rounding; its effect on scores is random like the seed's, but much smaller.
+_MAY_DIFFER = {Role.SEED, Role.DEVICES, Role.STORE, Role.CHECKPOINTS, Role.LOGGING}
 STEP = "checkpoint"  # in `may_differ`: seeds may be evaluated at different steps
 
 # Number formats of the backend, which seeds of one system share as well.
 _FORMATS = ("backend.compute_type", "backend.products")
 # The search, apart from its batches. How lines are cut follows from the config.
-_SEARCH = (
-    "backend.name",
-    "decoding.utility",
-    *(f"decoding.{name}" for name in vars(DecodingConfig()) if name != "batch_size"),
-)
+_SEARCH = ("backend.name", "decoding.utility", *fields_with(Role.SEARCH))
 # Facts about the models of equal parameters that may still compute other things.
-_MODEL = ("vocabulary", "ensemble", *(f"model.{name}" for name in vars(ModelConfig())))
+_MODEL = ("vocabulary", "ensemble", *fields_with(Role.MODEL, Role.REGULARIZATION, Role.COMPUTATION))
 
 # The facts that systems share if their scores are comparable, and what to do if they do not.
 _COMPARABLE = {
@@ -186,7 +182,7 @@ def list_changes(one: System, other: System) -> dict[str, str]:
 def list_own(one: Evaluation, other: Evaluation) -> list[str]:
     """Returns the config fields that make two runs more than two seeds of one setup."""
     changes = one.passport.diff(other.passport, "config")
-    return [name for name in changes if not name.startswith(_MAY_DIFFER)]
+    return [name for name in changes if find_role(name) not in _MAY_DIFFER]
 
 
 def list_circumstances(systems: Sequence[System]) -> dict[str, list[str]]:

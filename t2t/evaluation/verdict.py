@@ -5,15 +5,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from t2t.config.field_types import Role
+from t2t.config.variants import find_role
 from t2t.evaluation.measures import LEVEL, MIN_SENTENCES, TestSet, make_likelihood
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Judgement, SystemComparison, judge
 from t2t.evaluation.systems import System, in_words, list_changes, read_reference_losses
 
-# What the probabilities of a trained model are meant to be depends on them. Options of a plugin
-# may be of a loss, such as the temperature of a distillation.
-_LOSS_FIELDS = ("training.loss", "training.label_smoothing", "plugin.")
+# Options of a plugin may be of a loss, such as the temperature of a distillation.
+_OF_LOSSES = {Role.LOSS, Role.OPTIONS}
 USELESS = 1.0  # BLEU, from 0 to 100: less comes from chance matches of frequent words
 
 
@@ -207,7 +208,8 @@ def describe_losses(systems: Sequence[System]) -> dict[str, str]:
     found = {}
     for each in others:
         changes = list_changes(first, each)
-        if own := [f"{name} {changes[name]}" for name in changes if name.startswith(_LOSS_FIELDS)]:
+        names = [name for name in changes if find_role(name) in _OF_LOSSES]
+        if own := [f"{name} {changes[name]}" for name in names]:
             found[each.name] = ", ".join(own)
     return found
 

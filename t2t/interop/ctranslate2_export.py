@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from t2t.config.fields import ConfigError, ModelConfig
+from t2t.config.field_types import Role
+from t2t.config.fields import Config, ConfigError, ModelConfig, fields_with
+from t2t.config.unused_fields import list_unused
 from t2t.config.variants import GATED
 from t2t.model.interface import Params
 from t2t.model.position import encode_sinusoidal
@@ -44,19 +46,14 @@ EXPORTED = (
     "num_layers encoder_layers decoder_layers d_model d_ff num_heads num_kv_heads d_k d_v "
     "max_positions tie_embeddings attention_bias feed_forward_bias norm_epsilon output_bias"
 ).split()
-# Fields that only affect training, other kinds of models, or how this project computes.
-IGNORED = (
-    "rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels scan_layers "
-    "num_experts experts_per_token load_balance prefix"
-).split()
 MAX_POSITIONS = 2048  # positions whose sinusoids are written
 
 
 def check_support(config: ModelConfig) -> None:
     """Raises `ConfigError` if CTranslate2 does not support the model.
 
-    A field that is in none of the lists above must have its default value, because the export does
-    not handle it and would silently write a different model.
+    A field that decides what this model computes, and is in none of the lists above, must have its
+    default value: the export does not handle it, and would silently write a different model.
     """
     problems = [
         f"model.{name}={getattr(config, name)!r} is not supported by CTranslate2; "
@@ -64,12 +61,15 @@ def check_support(config: ModelConfig) -> None:
         for name, values in SUPPORTED.items()
         if getattr(config, name) not in values
     ]
-    known = {*SUPPORTED, *EXPORTED, *IGNORED}
+    known = {f"model.{name}" for name in (*SUPPORTED, *EXPORTED)} | {
+        *fields_with(Role.REGULARIZATION, Role.COMPUTATION),
+        *list_unused(Config(model=config)),
+    }
     problems += [
         f"model.{field.name}={getattr(config, field.name)!r} is not supported by the export to "
         f"CTranslate2; it supports only model.{field.name}={field.default!r}"
         for field in dataclasses.fields(config)
-        if field.name not in known and getattr(config, field.name) != field.default
+        if f"model.{field.name}" not in known and getattr(config, field.name) != field.default
     ]
     if config.kv_heads != config.num_heads:
         problems.append(

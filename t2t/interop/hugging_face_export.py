@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t.config.fields import Config, ConfigError, ModelConfig
+from t2t.config.field_types import Role
+from t2t.config.fields import Config, ConfigError, ModelConfig, fields_with
+from t2t.config.unused_fields import list_unused
 from t2t.data.batch import BOS_ID
 from t2t.data.directions import find_tag, list_directions
 from t2t.data.tokenizer import Vocabulary
@@ -34,11 +36,6 @@ _FAMILIES = {
     "relative": "t5",
     "relative_by_layer": "t5",
 }
-# Fields that only affect training, other kinds of models, or how this project computes.
-IGNORED = (
-    "rnn_cell dropout attention_dropout feed_forward_dropout dtype kernels scan_layers "
-    "num_experts experts_per_token load_balance max_positions"
-).split()
 # Fields whose values are compared with their defaults filled in.
 DERIVED = {"num_kv_heads": "kv_heads", "d_k": "key_width", "d_v": "value_width"}
 _DEPTHS = ("num_layers", "encoder_layers", "decoder_layers")  # each family has any
@@ -152,8 +149,12 @@ def _check_model(
         The fields that keep the model from being one of the family, and notes on small differences.
     """
     problems, notes = [], []
+    ignored = {
+        *fields_with(Role.REGULARIZATION, Role.COMPUTATION),
+        *list_unused(Config(model=model)),
+    }
     for field in dataclasses.fields(model):
-        if field.name in (*IGNORED, *_DEPTHS):
+        if f"model.{field.name}" in ignored or field.name in _DEPTHS:
             continue
         attribute = DERIVED.get(field.name, field.name)
         default: Any = field.default

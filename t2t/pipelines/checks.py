@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import importlib.util
 import json
-import typing
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from t2t.config.open_numbers import OpenConfig
 from t2t.config.request_flags import parse_request
 from t2t.config.requests import RUN, Flag, Plugins, Request
 from t2t.config.rules import check_fields
-from t2t.config.variants import CHOICES, choices, find_options, import_plugins
+from t2t.config.variants import CHOICES, choices, find_type, import_plugins
 from t2t.data.corpus_sources import check_sources, list_splits
 from t2t.data.directions import choose_direction
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
@@ -131,11 +130,7 @@ def _read_overrides(texts: Mapping[str, list[str]], plugins: tuple[str, ...]) ->
     import_plugins(plugins)
     given: dict[str, Any] = {"plugins": plugins} if plugins else {}
     for name, values in texts.items():
-        kind: Any = FIELD_TYPES.get(name)
-        if name.startswith("plugin."):
-            options = find_options(name.split(".")[1])
-            hints = typing.get_type_hints(options, include_extras=True) if options else {}
-            kind = hints.get(name.rpartition(".")[2])
+        kind = find_type(name)
         given[name] = parse_override(name, values, kind) if kind else values[-1]
     return given
 
@@ -168,7 +163,7 @@ def _set_fields(config: Config, values: Mapping[str, Any]) -> Config:
             getattr(part, field)
         except (KeyError, AttributeError):
             raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name)}") from None
-        hint = FIELD_TYPES.get(name)
+        hint = find_type(name)
         setattr(part, field, check_type(name, value, hint) if hint else value)
     return config
 

@@ -14,8 +14,8 @@ from t2t.config.field_types import INPUT, LOCAL, WRITTEN
 from t2t.config.fields import Config, ConfigError, DataConfig, flatten
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.recipes import RECIPES, find_recipe, load_recipe
-from t2t.config.requests import RUN, Flag
-from t2t.config.variants import find_options, import_plugins, list_options
+from t2t.config.requests import RUN
+from t2t.config.variants import find_options, find_type, import_plugins, list_options
 from t2t.data.directions import list_directions
 from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, find_flags, find_paths, list_texts
 from t2t.storage.file_facts import recall, remember
@@ -121,7 +121,8 @@ def list_inputs(
     by_tfds = "tfds" in str(fields.get("config.data.source"))
     outputs = [pipeline.find_folder(name) for name in step.needs]  # which a recipe may name
     for name, text in texts:
-        notes = known.get(name, Flag()).kind.notes
+        kind = known[name].kind if name in known else find_type(name.removeprefix("config."))
+        notes = kind.notes if kind else ()
         if WRITTEN in notes or (by_tfds and name == "config.data.directory"):
             continue
         required = INPUT in notes or RUN in notes

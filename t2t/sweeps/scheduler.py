@@ -207,7 +207,8 @@ class Scheduler:
         execute = functools.partial(self._execute, run.workdir, worker, progress)
         reason = execute("training", self._programs.train(run))
         if not reason and (changed := find_other_fields(run)):
-            reason = f"not as in sweep.json, since the recipe has changed: {', '.join(changed)}"
+            shown = ", ".join(map(str, changed))
+            reason = f"not as in sweep.json, since the recipe has changed: {shown}"
         if not reason:
             reason = execute("evaluating", self._programs.evaluate(run))
         if self._is_stopped:

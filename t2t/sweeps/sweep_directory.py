@@ -16,12 +16,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from t2t.config.field_types import Role
 from t2t.config.fields import Config, ConfigError, flatten
-from t2t.config.files import differences, load_config
+from t2t.config.files import Difference, differences, load_config
 from t2t.config.languages import writes_spaces
 from t2t.config.measure_names import CASED_MEASURES, PREDICTION_MEASURES
 from t2t.config.measure_rules import list_measures, needs_model
 from t2t.config.objective_rules import is_text_alone
+from t2t.config.variants import find_role
 from t2t.data.directions import choose_direction
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.locks import LockedError, lock_update
@@ -29,8 +31,8 @@ from t2t.sweeps.sweep_rows import SweepRun
 from t2t.training.run_directory import RunError, lock
 from t2t.training.run_names import check_checkpoint
 
-# Config fields that may change when a sweep continues: locations and devices.
-LOCATION_FIELDS = ("mesh.", "data.directory", "data.cache_directory")
+# Roles of fields that are of the machines: they may change when a sweep continues.
+OF_MACHINES = {Role.DEVICES, Role.STORE}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,15 +108,18 @@ def _check_objective(protocol: EvaluationProtocol, run: SweepRun, first: SweepRu
         )
 
 
-def find_other_fields(run: SweepRun) -> list[str]:
-    """Returns the fields in which a trained run's config is not the row's, but for locations.
+def find_other_fields(run: SweepRun) -> list[Difference]:
+    """Returns the fields in which a trained run's config is not the row's.
 
-    Training reads the recipe itself, which somebody may have edited since the sweep began. For
-    `model.dtype=auto` it chooses a value (`resume.settle_dtype`).
+    Those of machines are left out. Training reads the recipe itself, which somebody may have
+    edited since the sweep began. For `model.dtype=auto` it chooses a value (`resume.settle_dtype`).
     """
     found = differences(run.config, load_config(run.workdir / "config.json"))
-    free = (*LOCATION_FIELDS, "model.dtype: 'auto'")
-    return [line for line in found if not line.startswith(free)]
+    return [
+        each
+        for each in found
+        if find_role(each.name) not in OF_MACHINES and each[:2] != ("model.dtype", "auto")
+    ]
 
 
 def lock_sweep(workdir: Path, *, shared: bool) -> AbstractContextManager[int]:
@@ -219,7 +224,7 @@ def _check_same(
         changed += [
             f"{name}: {field}: {old.get(field)!r} -> {value!r}"
             for field, value in requested[name].items()
-            if old.get(field) != value and not field.startswith(LOCATION_FIELDS)
+            if old.get(field) != value and find_role(field) not in OF_MACHINES
         ]
     if changed:
         raise RunError(

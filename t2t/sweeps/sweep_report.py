@@ -7,8 +7,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from t2t.config.field_types import Role
 from t2t.config.files import differences, overrides
 from t2t.config.measure_names import PREDICTION_MEASURES
+from t2t.config.variants import find_role
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.measures import format_interval, format_score
@@ -26,7 +28,7 @@ from t2t.ops.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
-from t2t.sweeps.sweep_directory import LOCATION_FIELDS
+from t2t.sweeps.sweep_directory import OF_MACHINES
 from t2t.sweeps.sweep_rows import BASE, EVALUATION, LENGTH, Paper, SweepRun, count_flops
 from t2t.training.early_stopping import read_stop_request
 from t2t.training.provenance import read_ledger
@@ -234,7 +236,9 @@ def describe_costs(outcome: RowOutcome, base: RowOutcome | None) -> dict[str, st
     ]
     return {
         "changes": ", ".join(
-            change.removeprefix("model.") for change in changes if not change.startswith("seed: ")
+            str(change).removeprefix("model.")
+            for change in changes
+            if find_role(change.name) is not Role.SEED
         ),
         "parameters": parameters,
         "FLOPs": f"{outcome.flops:.2e}" if outcome.flops else "",
@@ -343,7 +347,7 @@ def describe_provenance(runs: Sequence[SweepRun]) -> list[str]:
     fields = ", ".join(
         f"{name}={value!r}"
         for name, value in overrides(base.config).items()
-        if not name.startswith(LOCATION_FIELDS)
+        if find_role(name) not in OF_MACHINES
     )
     return [
         f"Runs from {begun[:10]} on, revision {', '.join(revisions)}"

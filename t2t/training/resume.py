@@ -1,4 +1,21 @@
-"""Resuming a run: what may change when training continues, and extending a finished run."""
+"""Resuming a run: what may change when training continues, and extending a finished run.
+
+The role of a field (`Role`) says when it may change:
+
+    with a vocabulary, without checkpoint   all but TEXT, LANGUAGES, VOCABULARY and COPIED
+    with checkpoints                        FILES, STORE, COPIED, DEVICES, CHECKPOINTS, LOGGING,
+                                            VALIDATION, SEARCH_BATCHES
+        without BLEU scores                 SEARCH: "best" compares scores of one search
+        where a new schedule starts         SCHEDULE: the run is finished, or has made no update
+                                            since its schedule started
+        of an open-ended schedule           training.steps, on which no learning rate depends
+        of files of text                    LANGUAGES: text is read alike whatever they are called;
+                                            not from or to one with a BLEU of its own, if there are
+                                            BLEU scores
+
+Files may move, but the training text may not change, nor the validation text once a checkpoint has
+a score on it, nor the vocabulary.
+"""
 
 import dataclasses
 import logging
@@ -7,11 +24,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig, TrainingConfig
+from t2t.config.field_types import Role
+from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.files import differences, load_config, override, read_saved_config, save_config
 from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
 from t2t.config.rules import OPEN_ENDED_SCHEDULES
-from t2t.config.variants import CHOICES
+from t2t.config.variants import CHOICES, find_role
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.distributed import broadcast_from_process_0, is_first
@@ -31,44 +49,13 @@ from t2t.training.run_directory import RunError, list_steps
 _log = logging.getLogger(__name__)
 
 
-# Here fields and sections ("mesh.") are written as lines of `differences` begin.
-
-# Fields that may change when a run continues: they affect neither the next update nor the order of
-# the data. Files may move, but the training text may not change, nor the validation text once a
-# checkpoint holds validation scores (`check_run`), nor the vocabulary.
-_CHANGEABLE = (
-    "mesh.", "checkpoints.", "decoding.", "data.directory:", "data.cache_directory:",
-    "data.train_src:", "data.train_tgt:", "data.hf_files:", "data.hf_streaming:",
-    "data.validation_src:", "data.validation_tgt:", "data.test_src:", "data.test_tgt:",
-    "tokenizer.path:", "training.log_every:", "training.validate_every:", "training.bleu_every:",
-    "training.source_use_pairs:", "training.max_nonfinite_steps:",
-)  # fmt: skip
-
-# Fields of the schedule, which may change where a new schedule starts.
-_SCHEDULE_FIELDS = (
-    "training.steps:", "training.schedule:", "training.schedule_start:", "training.learning_rate:",
-    "training.warmup_steps:", "training.cooldown_steps:",
-)  # fmt: skip
-
-# Fields that validation BLEU depends on. They may not change once checkpoints have BLEU scores,
-# since "best" would compare scores of different searches.
-_BLEU_FIELDS = tuple(
-    f"decoding.{field.name}:"
-    for field in dataclasses.fields(DecodingConfig)
-    if field.name != "batch_size"
-)
-
-# In a run with a vocabulary but no checkpoint, all may change but what the vocabulary depends on:
-# the tokenizer, the text, which `preparation.make_vocabulary` checks, how often it is read, and the
-# tags. So a field of the data is bound unless it names a file or is here.
-_BATCH_FIELDS = (
-    "data.objective:", "data.noise_density:", "data.mean_span_length:", "data.max_length:",
-    "data.max_length_ratio:", "data.batch_tokens:", "data.packed_length:", "data.subword_sampling:",
-    "data.sampled_sides:", "data.num_shapes:", "data.length_multiple:", "data.rows_multiple:",
-    "data.stages:", "data.tfds_held_out_name:",
-)  # fmt: skip
-
-_LANGUAGES = ("data.src_language:", "data.tgt_language:")
+# Fields of these roles affect neither the next update nor the order of the data.
+_FREE = {
+    Role.FILES, Role.STORE, Role.COPIED, Role.DEVICES, Role.CHECKPOINTS, Role.LOGGING,
+    Role.VALIDATION, Role.SEARCH, Role.SEARCH_BATCHES,
+}  # fmt: skip
+# A vocabulary depends on fields of these.
+_OF_VOCABULARY = {Role.TEXT, Role.LANGUAGES, Role.VOCABULARY, Role.COPIED}
 
 _REMEDIES = {  # what to do if the text of a split has changed
     "train": (
@@ -102,10 +89,9 @@ def open_run(
 def check_run(workdir: Path, config: Config, corpora: Mapping[str, Sequence[Corpus]]) -> None:
     """Checks that a run may start, or go on, with this config, text and environment.
 
-    If it has a vocabulary but no checkpoint, only the fields that the vocabulary depends on have to
-    be unchanged, so that a run can be started again after an error in its data. With a checkpoint,
-    the text of each split in `corpora` has to be that of the last start that recorded it, wherever
-    it lies: the training text, and the validation text if a checkpoint has a score on it.
+    Without a checkpoint a run can be started again after an error in its data. With one, the text
+    of each split in `corpora` has to be that of the last start that recorded it, wherever it lies:
+    the training text, and the validation text if a checkpoint has a score on it.
 
     Raises:
         ConfigError: validation is to translate otherwise than by beam search.
@@ -147,31 +133,17 @@ def _check_config(workdir: Path, config: Config, last: int, *, has_bleu: bool) -
         )
     if path.exists() and ((workdir / "vocab").exists() or last):
         saved = load_config(path)
-        changed = differences(_fill(saved), _fill(config))
-        if _has_free_languages(saved, config, has_bleu):
-            changed = [line for line in changed if not line.startswith(_LANGUAGES)]
-        if last:
-            changeable = _list_changeable(saved.training, config.training, last)
-            fixed = _BLEU_FIELDS if has_bleu else ()
-            changed = [
-                line
-                for line in changed
-                if not line.startswith(changeable) or line.startswith(fixed)
-            ]
-        else:
-            free = (*_CHANGEABLE, *_BATCH_FIELDS)
-            changed = [
-                line
-                for line in changed
-                if line.startswith("tokenizer.")
-                or (line.startswith("data.") and not line.startswith(free))
-            ]
+        free = _list_free(saved, config, last, has_bleu)
+        found = differences(_fill(saved), _fill(config))
+        changed = [each for each in found if find_role(each.name) not in free]
+        if _is_open_ended(config.training):
+            changed = [each for each in changed if each.name != "training.steps"]
         if changed:
-            is_schedule = any(line.startswith(_SCHEDULE_FIELDS) for line in changed)
+            is_schedule = any(find_role(each.name) is Role.SCHEDULE for each in changed)
             hint = "; a finished run goes on with a new schedule by --extend=STEPS"
             raise RunError(
                 f"{workdir} was written with another config:\n  "
-                + "\n  ".join(changed)
+                + "\n  ".join(map(str, changed))
                 + "\nchoose another --workdir, or continue this run with the old values"
                 + hint * is_schedule
             )
@@ -241,17 +213,22 @@ def _has_free_languages(saved: Config, new: Config, has_bleu: bool) -> bool:
     return not has_bleu or len(targets) == 1 or not targets & OWN_TOKENIZERS
 
 
-def _list_changeable(saved: TrainingConfig, new: TrainingConfig, last: int) -> tuple[str, ...]:
-    """Returns how lines of `differences` begin that may change after checkpoint `last`.
+def _list_free(saved: Config, new: Config, last: int, has_bleu: bool) -> set[Role]:
+    """Returns the roles of the fields that may change after checkpoint `last`; 0: there is none."""
+    free = _FREE if last else {*Role} - _OF_VOCABULARY
+    if has_bleu:
+        free = free - {Role.SEARCH}
+    if _has_free_languages(saved, new, has_bleu):
+        free = free | {Role.LANGUAGES}
+    begins = saved.training.schedule_start == last  # and no update has been made since
+    if new.training.schedule_start == last and (begins or last >= saved.training.steps):
+        free = free | {Role.SCHEDULE}
+    return free
 
-    The whole schedule may change if the new one starts at this checkpoint, and either the run is
-    finished or no update has been made since the saved schedule started there. Otherwise the number
-    of steps may change if the learning rates do not depend on it.
-    """
-    if new.schedule_start == last and (last >= saved.steps or saved.schedule_start == last):
-        return (*_CHANGEABLE, *_SCHEDULE_FIELDS)
-    is_open_ended = new.schedule in OPEN_ENDED_SCHEDULES and not new.cooldown_steps
-    return (*_CHANGEABLE, "training.steps:") if is_open_ended else _CHANGEABLE
+
+def _is_open_ended(training: TrainingConfig) -> bool:
+    """Returns whether the learning rates do not depend on the number of steps."""
+    return training.schedule in OPEN_ENDED_SCHEDULES and not training.cooldown_steps
 
 
 def _check_text(

@@ -10,7 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
+from t2t.config.field_types import Role
+from t2t.config.fields import (
+    Config,
+    ConfigError,
+    DataConfig,
+    ModelConfig,
+    TokenizerConfig,
+    fields_with,
+)
+from t2t.config.unused_fields import list_unused
 from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
@@ -168,24 +177,18 @@ def test_vocabulary_that_a_family_does_not_have_is_refused_by_field(
         plan_export(Config(model=T5), make_vocabulary(tmp_path, kind="bpe"), None)
 
 
-def test_field_that_an_export_does_not_know_is_refused(vocabulary: Vocabulary) -> None:
-    @dataclasses.dataclass
-    class Variant(ModelConfig):
-        logit_cap: float = 0.0
-
-    config = Config()
-    vars(config)["model"] = Variant()
-    plan_export(config, vocabulary, None)
-    ctranslate2_export.check_support(config.model)
-    vars(config)["model"] = Variant(logit_cap=30.0)
-    with pytest.raises(ConfigError, match=r"^model\.logit_cap=30\.0 is not supported .* 0\.0$"):
-        plan_export(config, vocabulary, None)
-    with pytest.raises(ConfigError, match=r"^model\.logit_cap=30\.0 is not supported by .*=0\.0$"):
-        ctranslate2_export.check_support(config.model)
+def test_field_that_is_not_written_for_ctranslate2_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ctranslate2_export, "EXPORTED", [])
+    ctranslate2_export.check_support(ModelConfig(dropout=0.3, dtype="float32"))
+    with pytest.raises(ConfigError, match=r"^model\.d_ff=8 is not supported by .*=2048$"):
+        ctranslate2_export.check_support(ModelConfig(d_ff=8))
 
 
-def test_every_field_of_the_model_goes_to_ctranslate2_is_ignored_or_restricted() -> None:
+def test_no_field_of_the_model_is_lost_on_the_way_to_ctranslate2() -> None:
     """`test_against_ctranslate2.py` compares outputs."""
-    names = [field.name for field in dataclasses.fields(ModelConfig)]
-    module = ctranslate2_export
-    assert sorted([*module.SUPPORTED, *module.EXPORTED, *module.IGNORED]) == sorted(names)
+    known = [*ctranslate2_export.SUPPORTED, *ctranslate2_export.EXPORTED]
+    others = {*fields_with(Role.MODEL)} - {f"model.{name}" for name in known}
+    assert len({*known}) == len(known)
+    assert others <= list_unused(Config()).keys()

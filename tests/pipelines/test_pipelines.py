@@ -204,6 +204,7 @@ def get_config():
 OPTIONS = """
 import dataclasses
 from t2t.config import *
+from t2t.config.field_types import WrittenFolder
 from t2t.config.variants import register
 import helper
 @register("plugin", "mine")
@@ -211,6 +212,7 @@ import helper
 class Options(PluginOptions):
     teacher: str = option("TMP/default", "")
     texts: tuple[str, ...] = option((), "")
+    cache: WrittenFolder = option("cache", "")
 """
 PLUGIN = {"config.plugins": "options"}
 
@@ -244,6 +246,7 @@ PLUGIN = {"config.plugins": "options"}
         (PLUGIN, "default", True),
         (PLUGIN | {"config.plugin.mine.teacher": "TMP/run:ema"}, "run/config.json", True),
         (PLUGIN | {"config.plugin.mine.texts": ("{a}/x", "TMP/file")}, "file", True),
+        (PLUGIN | {"config.plugin.mine.cache": "TMP/corpus"}, "corpus/text", False),
     ],
 )  # fmt: skip
 def test_a_step_depends_on_the_content_of_its_inputs(

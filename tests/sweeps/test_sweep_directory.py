@@ -44,8 +44,6 @@ def test_the_same_sweep_goes_on_and_may_grow(tmp_path: Path) -> None:
     open_sweep(tmp_path, make(), PROTOCOL)
     assert list_recorded(tmp_path, make()) == make()
     assert read_protocol(tmp_path) == PROTOCOL
-    moved = Config(data=DataConfig(cache_directory="elsewhere"))
-    open_sweep(tmp_path, make(moved), PROTOCOL)  # the data may lie elsewhere
 
 
 def test_rows_of_two_tasks_that_start_at_once_are_both_recorded(

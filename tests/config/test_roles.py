@@ -1,0 +1,101 @@
+"""What a field decides is said at the field, and nowhere else by a list of names."""
+
+import ast
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+import t2t
+from t2t.config import variants
+from t2t.config.field_types import Role
+from t2t.config.fields import FIELD_TYPES, PluginOptions, fields_with
+from t2t.config.variants import EXTENSIBLE, find_role, register
+
+LIBRARY = Path(t2t.__file__).parent
+NAMES = {name for name in FIELD_TYPES if "." in name}
+
+# Names of fields in the library, outside of config/fields.py and of messages; a reason for each. A
+# single field that takes registered values needs none: its name is the key of its variants.
+ALLOWED = {
+    # the fields that take registered values; the values of decoding.mbr are those of measures
+    "config/variants.py": "model.kind model.attention model.feed_forward model.norm model.position "
+    "data.objective data.source training.optimizer training.loss training.schedule decoding.mbr",
+    # rules between fields, which say the longer or the first of several
+    "config/rules.py": "data.max_length data.packed_length decoding.max_source_length "
+    "training.validate_every training.bleu_every",
+    "config/data_rules.py": "data.max_length data.packed_length data.train_weights "
+    "data.temperature data.stages",
+    # a vocabulary has sentinels for the longest text
+    "config/open_numbers.py": "data.max_length",
+    # each dataset in TFDS has its field, which an error names
+    "data/parts.py": "data.tfds_name data.tfds_held_out_name",
+    # facts of a saved run, whose config is flat
+    "evaluation/systems.py": "tokenizer.kind tokenizer.lowercase",
+    "evaluation/passport.py": "data.src_language data.tgt_language",
+    # what was measured to help
+    "evaluation/validation_scores.py": "model.norm_position model.position training.optimizer",
+    # one field is set
+    "api/encoder_states.py": "model.dtype",
+    "evaluation/evaluator.py": "decoding.alpha",
+    "evaluation/load_models.py": "decoding.max_source_length",
+    # the sides of a text have languages
+    "pipelines/checks.py": "data.train_src data.train_tgt",
+    # which placeholders texts have, and what is no folder of files beside TFDS
+    "pipelines/inputs.py": "data.directions data.directory",
+    # which dimension of the model is divided
+    "runtime/mesh.py": "model.d_model model.d_ff model.num_heads model.num_kv_heads "
+    "model.num_experts tokenizer.vocab_size",
+    # "auto" stands for another value in a trained run
+    "sweeps/sweep_directory.py": "model.dtype",
+    # what an open-ended schedule leaves free, and what --extend sets
+    "training/resume.py": "training.steps training.schedule_start",
+}
+
+
+def find_names(tree: ast.AST) -> Iterator[str]:
+    """The names of fields in literals, but for a single one that is a key of the registry."""
+    for node in ast.walk(tree):
+        texts: list[Any] = []
+        match node:
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+                texts = [part.value for part in parts if isinstance(part, ast.Constant)]
+            case ast.Dict(keys=keys):
+                texts = [key.value for key in keys if isinstance(key, ast.Constant)]
+            case ast.Constant(value=str(text)):
+                words = [word.removeprefix("config.") for word in text.replace(",", " ").split()]
+                texts = words if {*words} <= NAMES else []  # else a message
+        found = [text for text in texts if str(text).removeprefix("config.") in NAMES]
+        if len(found) > 1 or {*found} - EXTENSIBLE.keys():
+            yield from (name.removeprefix("config.") for name in found)
+
+
+def test_no_list_of_fields_is_kept_by_hand() -> None:
+    found = dict[str, set[str]]()
+    for path in LIBRARY.rglob("*.py"):
+        name = path.relative_to(LIBRARY).as_posix()
+        if name not in ("config/fields.py", "config/unused_fields.py"):  # rules between fields
+            found[name] = {*find_names(ast.parse(path.read_text("utf-8")))}
+    allowed = {name: {*names.split()} for name, names in ALLOWED.items()}
+    assert {name: names for name, names in found.items() if names} == allowed
+
+
+def test_each_field_has_a_role() -> None:
+    assert [name for name, kind in FIELD_TYPES.items() if kind.role is None] == []
+    of_text = Role.TEXT, Role.LANGUAGES, Role.FILES, Role.STORE, Role.HELD_OUT, Role.BATCHES
+    assert {*fields_with(*of_text)} == {name for name in NAMES if name.startswith("data.")}
+
+
+def test_option_of_a_plugin_may_have_a_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "_registered", {})
+
+    @register("plugin", "own")
+    @dataclasses.dataclass
+    class _Own(PluginOptions):
+        mix: float = 0.5
+        report_every: Annotated[int, Role.LOGGING] = 10
+
+    assert find_role("plugin.own.mix") is find_role("plugin.missing.mix") is Role.OPTIONS
+    assert find_role("plugin.own.report_every") is find_role("training.log_every") is Role.LOGGING
