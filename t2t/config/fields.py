@@ -8,7 +8,7 @@ JAX.
 import dataclasses
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from t2t.config.field_types import (
     LEAVE,
@@ -55,7 +55,7 @@ class Fields:
     metadata of its fields without a role of their own.
     """
 
-    NOTES: ClassVar[tuple[Any, ...]] = ()
+    NOTES = tuple[Any, ...]()  # without an annotation, which would make it a field's name
 
     def __init_subclass__(cls, notes: tuple[Any, ...] = ()) -> None:
         """Keeps the notes."""
