@@ -92,23 +92,30 @@ def option(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 
-# Notes that several fields carry. `remedy` ends the message for a changed field without effect.
+# Fields that have no effect beside some values of another one; the first note that holds is named.
 _OF_TRANSFORMER = beside("model.kind", "rnn", remedy=LEAVE)
-_OF_TEXT = unless("data.source", "text", remedy="choose data.source='text', or leave it empty")
-_OF_TFDS = unless("data.source", "tfds", remedy="choose data.source='tfds', or leave it empty")
-_OF_HF = unless("data.source", "hf", remedy="choose data.source='hf', or leave it empty")
-_OF_PAIRS = unless(
-    "data.objective",
-    "translation",
-    remedy=f"it reads text alone; {LEAVE}",
-    spares_registered=False,
+_OF_ENCODER = beside("model.kind", "decoder_only", remedy=LEAVE)
+_OF_DECODER = beside("model.kind", "encoder_only", remedy=LEAVE)
+_OF_NORM = beside("model.norm", "none")
+_OF_FEED_FORWARD = beside("model.feed_forward", "none", "moe")
+_OF_EXPERTS = unless("model.feed_forward", "moe", REGISTERED)
+_OF_TEXT, _OF_TFDS, _OF_HF = (
+    unless(
+        "data.source",
+        name,
+        REGISTERED,
+        remedy=f"choose data.source={name!r}, or leave it empty",
+    )
+    for name in ("text", "tfds", "hf")
 )
-_OF_SAMPLING = unless(
-    "decoding.strategy",
-    "sampling",
-    remedy=f"{LEAVE}, or set decoding.strategy='sampling'",
-)
+_OF_PAIRS = unless("data.objective", "translation", remedy=f"it reads text alone; {LEAVE}")
+_OF_SOURCES = beside("data.objective", "lm")
 _OF_TRAINED_VOCABULARY = unless("tokenizer.path", "")
+_OF_SUBWORDS = beside("tokenizer.kind", "symbols")
+_OF_BEAM = unless("decoding.strategy", "beam")
+_OF_SAMPLING = unless(
+    "decoding.strategy", "sampling", remedy=f"{LEAVE}, or set decoding.strategy='sampling'"
+)
 
 POSITIONS = (
     "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary", "relative",
@@ -128,33 +135,18 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     ] = "transformer"
     # kind="decoder_only": True: the tokens of the source see each other (prefix LM); False: each
     # sees only those before it, and relative positions have all their buckets for the past
-    prefix: Annotated[
-        bool, _OF_TRANSFORMER, beside("model.kind", "transformer", "encoder_only", remedy=LEAVE)
-    ] = True
+    prefix: Annotated[bool, unless("model.kind", "decoder_only", REGISTERED, remedy=LEAVE)] = True
     # N: layers of the encoder, and layers of the decoder
     num_layers: Annotated[
         Depth,
-        unless(
-            "model.decoder_layers",
-            None,
-            holds=lambda values: values["model.kind"] == "decoder_only",
-        ),
-        unless(
-            "model.encoder_layers",
-            None,
-            holds=lambda values: (
-                values["model.kind"] == "encoder_only" or values["model.decoder_layers"] is not None
-            ),
-        ),
+        unless("model.decoder_layers", None, also=beside("model.kind", "decoder_only")),
+        unless("model.encoder_layers", None, also=beside("model.kind", "encoder_only")),
+        unless("model.encoder_layers", None, also=unless("model.decoder_layers", None)),
     ] = 6
     # layers of the encoder; None: num_layers
-    encoder_layers: Annotated[Depth | None, beside("model.kind", "decoder_only", remedy=LEAVE)] = (
-        None
-    )
+    encoder_layers: Annotated[Depth | None, _OF_ENCODER] = None
     # layers of the decoder; None: num_layers
-    decoder_layers: Annotated[Depth | None, beside("model.kind", "encoder_only", remedy=LEAVE)] = (
-        None
-    )
+    decoder_layers: Annotated[Depth | None, _OF_DECODER] = None
     d_model: Size = 512  # width of the embeddings and of every sub-layer's output
     # width of the feed-forward's hidden layer
     d_ff: Annotated[Size, _OF_TRANSFORMER, beside("model.feed_forward", "none")] = 2048
@@ -179,15 +171,15 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     position: Annotated[str, Literal[POSITIONS], REGISTERED, _OF_TRANSFORMER] = "sinusoidal"
     # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
     # with position="learned", since the other kinds have no limit, or a registered one
-    max_positions: Annotated[Size, _OF_TRANSFORMER, unless("model.position", "learned")] = 1024
+    max_positions: Annotated[
+        Size, _OF_TRANSFORMER, unless("model.position", "learned", REGISTERED)
+    ] = 1024
     # layer (layer normalisation) | rms (root mean square) | none, or a registered norm
     norm: Annotated[str, Literal["layer", "rms", "none"], REGISTERED, _OF_TRANSFORMER] = "layer"
     # added to the variance, or to the mean square, in a norm
-    norm_epsilon: Annotated[PositiveFloat, _OF_TRANSFORMER, beside("model.norm", "none")] = 1e-6
+    norm_epsilon: Annotated[PositiveFloat, _OF_TRANSFORMER, _OF_NORM] = 1e-6
     # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
-    norm_position: Annotated[
-        str, Literal["post", "pre"], _OF_TRANSFORMER, beside("model.norm", "none")
-    ] = "post"
+    norm_position: Annotated[str, Literal["post", "pre"], _OF_TRANSFORMER, _OF_NORM] = "post"
     residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
     # relu | gelu (its approximation by tanh) | gelu_exact (BART's) | silu | swiglu | geglu | moe (a
     # mixture of experts, each relu without biases: Shazeer et al. 2017) | none, or a registered
@@ -199,29 +191,25 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
         _OF_TRANSFORMER,
     ] = "relu"
     # the biases b1 and b2 of the feed-forward (equation 2)
-    feed_forward_bias: Annotated[
-        bool, _OF_TRANSFORMER, beside("model.feed_forward", "none", "moe")
-    ] = True
+    feed_forward_bias: Annotated[bool, _OF_TRANSFORMER, _OF_FEED_FORWARD] = True
     # feed_forward="moe": experts, each of width d_ff
-    num_experts: Annotated[Size, _OF_TRANSFORMER, unless("model.feed_forward", "moe")] = 8
+    num_experts: Annotated[Size, _OF_TRANSFORMER, _OF_EXPERTS] = 8
     # feed_forward="moe": experts that a router chooses for each token
-    experts_per_token: Annotated[Size, _OF_TRANSFORMER, unless("model.feed_forward", "moe")] = 2
+    experts_per_token: Annotated[Size, _OF_TRANSFORMER, _OF_EXPERTS] = 2
     # feed_forward="moe": weight of the load-balancing loss of each layer (Fedus et al. 2022), which
     # is 1 if all experts are used alike. It is part of train/loss. With accumulation_steps it is
     # that of each part of the batch
-    load_balance: Annotated[
-        NonNegativeFloat, _OF_TRANSFORMER, unless("model.feed_forward", "moe")
-    ] = 0.01
+    load_balance: Annotated[NonNegativeFloat, _OF_TRANSFORMER, _OF_EXPERTS] = 0.01
     # only with kind="rnn"
-    rnn_cell: Annotated[str, Literal["gru", "lstm"], unless("model.kind", "rnn", remedy=LEAVE)] = (
-        "gru"
-    )
+    rnn_cell: Annotated[
+        str, Literal["gru", "lstm"], unless("model.kind", "rnn", REGISTERED, remedy=LEAVE)
+    ] = "gru"
     # all: one table for source, target and output (logits) | decoder: one for target and output |
     # input: one for source and target, another for output | none: three tables
     tie_embeddings: Annotated[str, Literal["all", "decoder", "input", "none"]] = "all"
     embedding_scale: bool = True  # multiply embeddings by sqrt(d_model) (section 3.4)
     # normalise the sums of embeddings and positions (BART's)
-    embedding_norm: Annotated[bool, _OF_TRANSFORMER, beside("model.norm", "none")] = False
+    embedding_norm: Annotated[bool, _OF_TRANSFORMER, _OF_NORM] = False
     # the first input of the decoder: bos | eos (NLLB's) | unk (MADLAD-400's)
     decoder_start: Annotated[
         str, Literal["bos", "eos", "unk"], beside("model.kind", "encoder_only")
@@ -232,9 +220,7 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     # dropout rate of the attention weights
     attention_dropout: Annotated[Probability, _OF_TRANSFORMER] = 0.0
     # dropout rate of the feed-forward's hidden layer
-    feed_forward_dropout: Annotated[
-        Probability, _OF_TRANSFORMER, beside("model.feed_forward", "none", "moe")
-    ] = 0.0
+    feed_forward_dropout: Annotated[Probability, _OF_TRANSFORMER, _OF_FEED_FORWARD] = 0.0
     # dtype of activations and products: auto (bfloat16 on GPU and TPU, float32 on CPU; a new run on
     # a CPU with bfloat16 instructions gets mixed) | float32 | bfloat16 | mixed (float32, but
     # products with weights have bfloat16 operands); parameters are always float32
@@ -297,9 +283,11 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     tgt_language: Annotated[Language, Role.LANGUAGES] = ""
     # source="multi30k": folder of its files (empty: download); source="tfds": data_dir (empty: the
     # default of TFDS)
-    directory: Annotated[InputPath, Role.STORE, unless("data.source", "multi30k", "tfds")] = ""
+    directory: Annotated[
+        InputPath, Role.STORE, unless("data.source", "multi30k", "tfds", REGISTERED)
+    ] = ""
     # source="tfds": a TFDS translation dataset
-    tfds_name: Annotated[str, unless("data.source", "tfds")] = "wmt14_translate/de-en"
+    tfds_name: Annotated[str, unless("data.source", "tfds", REGISTERED)] = "wmt14_translate/de-en"
     # source="tfds": the dataset of all splits but train, such as "wmt14_translate/de-en" for
     # training on "wmt17_translate/de-en"; empty: tfds_name
     tfds_held_out_name: Annotated[str, Role.HELD_OUT, _OF_TFDS] = ""
@@ -312,7 +300,7 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     # source="hf": read the Hub's files while they are copied; False: through the cache of
     # `datasets` on this machine
     hf_streaming: Annotated[
-        bool, Role.FILES, unless("data.source", "hf"), unless("data.hf_files", ())
+        bool, Role.FILES, unless("data.source", "hf", REGISTERED), unless("data.hf_files", ())
     ] = True
     # source="hf": column of source sentences; "translation.en": key "en" in the column
     # "translation"; "translation.0": item of a list; a number: column of a file without a line of
@@ -367,12 +355,12 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     # objective="span_corruption", "masked_lm": share of a text's sub-words that are left out or
     # masked; at least one
     noise_density: Annotated[
-        Share, Role.BATCHES, unless("data.objective", "span_corruption", "masked_lm")
+        Share, Role.BATCHES, unless("data.objective", "span_corruption", "masked_lm", REGISTERED)
     ] = 0.15
     # objective="span_corruption": mean number of sub-words of a span; a text has
     # as many spans as this number and noise_density say, rounded
     mean_span_length: Annotated[
-        SpanLength, Role.BATCHES, unless("data.objective", "span_corruption")
+        SpanLength, Role.BATCHES, unless("data.objective", "span_corruption", REGISTERED)
     ] = 3.0
     # tags of a direction: target (the source begins with that of the target language) | both (each
     # side begins with that of its own language, as in NLLB)
@@ -440,20 +428,16 @@ class TokenizerConfig(Fields, notes=(Role.VOCABULARY,)):
     # one vocabulary for both languages; False: one per language
     shared: Annotated[bool, _OF_TRAINED_VOCABULARY] = True
     # share of the text's characters that become sub-words
-    character_coverage: Annotated[
-        Coverage, beside("tokenizer.kind", "symbols"), _OF_TRAINED_VOCABULARY
-    ] = 1.0
+    character_coverage: Annotated[Coverage, _OF_TRAINED_VOCABULARY, _OF_SUBWORDS] = 1.0
     # encode characters outside the vocabulary as UTF-8 bytes; False: as the unknown token
-    byte_fallback: Annotated[bool, beside("tokenizer.kind", "symbols"), _OF_TRAINED_VOCABULARY] = (
-        True
-    )
+    byte_fallback: Annotated[bool, _OF_TRAINED_VOCABULARY, _OF_SUBWORDS] = True
     # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too: compare
     # measures that ignore case; the validation BLEU does
     lowercase: Annotated[bool, _OF_TRAINED_VOCABULARY] = False
     # pieces <extra_id_0>, <extra_id_1>, ..., at least those that data.objective needs, which a run
     # adds: one for each span that a text may have with span_corruption, one with masked_lm; text
     # with these characters is text
-    sentinels: Annotated[Sentinels, _OF_TRAINED_VOCABULARY, SETTLED] = 0
+    sentinels: Annotated[Sentinels, SETTLED, _OF_TRAINED_VOCABULARY] = 0
 
 
 @dataclasses.dataclass
@@ -501,10 +485,11 @@ class TrainingConfig(Fields, notes=(Role.UPDATES,)):
     # optimizer="nadamw", "schedule_free_adamw" or a registered one
     weight_decay: Annotated[
         NonNegativeFloat,
-        beside(
+        unless(
             "training.optimizer",
-            "adam",
-            "muon",
+            "nadamw",
+            "schedule_free_adamw",
+            REGISTERED,
             remedy="leave it at 0, or use 'nadamw' or 'schedule_free_adamw'",
         ),
     ] = 0.0
@@ -518,9 +503,7 @@ class TrainingConfig(Fields, notes=(Role.UPDATES,)):
     r_drop: NonNegativeFloat = 0.0
     # scheduled sampling (Mihaylova and Martins 2019): probability that a target input is
     # replaced by what the model, in a first pass without gradient, predicts in its place; 0: never
-    scheduled_sampling: Annotated[
-        Probability, beside("model.kind", "encoder_only", remedy=LEAVE)
-    ] = 0.0
+    scheduled_sampling: Annotated[Probability, _OF_DECODER] = 0.0
     # decay of an exponential moving average of the parameters, for example 0.999; 0: no
     # average. It is part of checkpoints, and --checkpoint=ema evaluates it
     ema_decay: Probability = 0.0
@@ -538,13 +521,13 @@ class TrainingConfig(Fields, notes=(Role.UPDATES,)):
     # chrF, and the last; 0: never
     bleu_every: Annotated[
         NonNegativeInt,
-        _OF_PAIRS,
+        Role.VALIDATION,
         beside(
             "tokenizer.kind",
             "symbols",
             remedy="BLEU counts words, and symbols are none; set it to 0",
         ),
-        Role.VALIDATION,
+        _OF_PAIRS,
     ] = 0
     # pairs of the validation split, of which validation/source_use says how much the model uses
     # their sources; 0: it is not computed
@@ -599,26 +582,20 @@ class DecodingConfig(Fields, notes=(Role.SEARCH, beside("data.objective", "maske
     # beam (beam search) | sampling (draws from the model's distribution)
     strategy: Annotated[str, Literal["beam", "sampling"]] = "beam"
     # hypotheses per sentence; 1: greedy search
-    beam_size: Annotated[Size, beside("decoding.strategy", "sampling")] = 4
+    beam_size: Annotated[Size, _OF_BEAM] = 4
     # exponent of the length penalty, by which log P is divided
-    alpha: Annotated[
-        Exponent, beside("decoding.length_penalty", "none"), beside("decoding.strategy", "sampling")
-    ] = 0.6
+    alpha: Annotated[Exponent, _OF_BEAM, beside("decoding.length_penalty", "none")] = 0.6
     # length penalty: gnmt ((5 + length) / 6) ** alpha, the paper's | length (length ** alpha, the
     # mean log P per sub-word if alpha is 1) | none (log P alone)
-    length_penalty: Annotated[
-        str, Literal["gnmt", "length", "none"], beside("decoding.strategy", "sampling")
-    ] = "gnmt"
+    length_penalty: Annotated[str, Literal["gnmt", "length", "none"], _OF_BEAM] = "gnmt"
     min_length: NonNegativeInt = 0  # least number of sub-words of an output, without EOS
     # a longer source is cut into pieces of at most this many sub-words, EOS and a tag included: at
     # the ends of sentences, else of clauses, else between words; 0: data.max_length, or the model's
     # positions if they are fewer
-    max_source_length: Annotated[NonNegativeInt, beside("data.objective", "lm")] = 0
+    max_source_length: Annotated[NonNegativeInt, _OF_SOURCES] = 0
     # translate each sentence of a line by itself: yes | no | auto (yes, if fewer than 10% of
     # training's source lines hold several sentences); not with a forced prefix
-    split_sentences: Annotated[
-        str, Literal["auto", "yes", "no"], beside("data.objective", "lm")
-    ] = "auto"
+    split_sentences: Annotated[str, Literal["auto", "yes", "no"], _OF_SOURCES] = "auto"
     # an output has at most source length + this many sub-words; what follows a prompt has at most
     # this many, and EOS
     max_extra_length: PositiveInt = 50
