@@ -133,8 +133,8 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     kind: Annotated[
         str, Literal["transformer", "decoder_only", "encoder_only", "rnn"], REGISTERED
     ] = "transformer"
-    # kind="decoder_only": True: the tokens of the source see each other (prefix LM); False: each
-    # sees only those before it, and relative positions have all their buckets for the past
+    # True: the tokens of the source see each other (prefix LM); False: each sees only those before
+    # it, and relative positions have all their buckets for the past
     prefix: Annotated[bool, unless("model.kind", "decoder_only", REGISTERED, remedy=LEAVE)] = True
     # N: layers of the encoder, and layers of the decoder
     num_layers: Annotated[
@@ -150,8 +150,7 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     d_model: Size = 512  # width of the embeddings and of every sub-layer's output
     # width of the feed-forward's hidden layer
     d_ff: Annotated[Size, _OF_TRANSFORMER, beside("model.feed_forward", "none")] = 2048
-    # h: attention heads
-    num_heads: Annotated[Size, _OF_TRANSFORMER] = 8
+    num_heads: Annotated[Size, _OF_TRANSFORMER] = 8  # h: attention heads
     # key/value heads, each shared by num_heads / num_kv_heads query heads; None: num_heads
     num_kv_heads: Annotated[Size | None, _OF_TRANSFORMER] = None
     # width of a query and of a key; None: d_model / num_heads
@@ -160,8 +159,7 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     d_v: Annotated[Size | None, _OF_TRANSFORMER] = None
     # dot_product (equation 1), or a registered variant
     attention: Annotated[str, Literal["dot_product"], REGISTERED, _OF_TRANSFORMER] = "dot_product"
-    # divide Q K^T by sqrt(d_k)
-    attention_scale: Annotated[bool, _OF_TRANSFORMER] = True
+    attention_scale: Annotated[bool, _OF_TRANSFORMER] = True  # divide Q K^T by sqrt(d_k)
     # add biases to queries, keys, values and the output of attention
     attention_bias: Annotated[bool, _OF_TRANSFORMER] = False
     # kind of positions: sinusoidal (the paper's) | sinusoidal_halves (all sines, then all cosines:
@@ -169,8 +167,7 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     # rotary (Su et al. 2021) | relative (Raffel et al. 2020) | relative_by_layer (with biases for
     # each layer: umT5's) | alibi (Press et al. 2022) | none, or a registered kind
     position: Annotated[str, Literal[POSITIONS], REGISTERED, _OF_TRANSFORMER] = "sinusoidal"
-    # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
-    # with position="learned", since the other kinds have no limit, or a registered one
+    # rows of the table: the longest sentence in sub-words, EOS included; others have no limit
     max_positions: Annotated[
         Size, _OF_TRANSFORMER, unless("model.position", "learned", REGISTERED)
     ] = 1024
@@ -192,15 +189,14 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     ] = "relu"
     # the biases b1 and b2 of the feed-forward (equation 2)
     feed_forward_bias: Annotated[bool, _OF_TRANSFORMER, _OF_FEED_FORWARD] = True
-    # feed_forward="moe": experts, each of width d_ff
-    num_experts: Annotated[Size, _OF_TRANSFORMER, _OF_EXPERTS] = 8
-    # feed_forward="moe": experts that a router chooses for each token
+    num_experts: Annotated[Size, _OF_TRANSFORMER, _OF_EXPERTS] = 8  # experts, each of width d_ff
+    # experts that a router chooses for each token
     experts_per_token: Annotated[Size, _OF_TRANSFORMER, _OF_EXPERTS] = 2
-    # feed_forward="moe": weight of the load-balancing loss of each layer (Fedus et al. 2022), which
-    # is 1 if all experts are used alike. It is part of train/loss. With accumulation_steps it is
-    # that of each part of the batch
+    # weight of the load-balancing loss of each layer (Fedus et al. 2022), which is 1 if all experts
+    # are used alike. It is part of train/loss. With accumulation_steps it is that of each part of
+    # the batch
     load_balance: Annotated[NonNegativeFloat, _OF_TRANSFORMER, _OF_EXPERTS] = 0.01
-    # only with kind="rnn"
+    # gru | lstm
     rnn_cell: Annotated[
         str, Literal["gru", "lstm"], unless("model.kind", "rnn", REGISTERED, remedy=LEAVE)
     ] = "gru"
@@ -281,38 +277,35 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     src_language: Annotated[Language, Role.LANGUAGES] = ""
     # likewise, of the target: empty is de, or unknown. Measures choose their tokenisers by it
     tgt_language: Annotated[Language, Role.LANGUAGES] = ""
-    # source="multi30k": folder of its files (empty: download); source="tfds": data_dir (empty: the
-    # default of TFDS)
+    # folder of the files of multi30k (empty: download), or data_dir of TFDS (empty: its default)
     directory: Annotated[
         InputPath, Role.STORE, unless("data.source", "multi30k", "tfds", REGISTERED)
     ] = ""
-    # source="tfds": a TFDS translation dataset
+    # a TFDS translation dataset
     tfds_name: Annotated[str, unless("data.source", "tfds", REGISTERED)] = "wmt14_translate/de-en"
-    # source="tfds": the dataset of all splits but train, such as "wmt14_translate/de-en" for
-    # training on "wmt17_translate/de-en"; empty: tfds_name
+    # the dataset of all splits but train, for example "wmt14_translate/de-en" if training is on
+    # that of 2017, "wmt17_translate/de-en"; empty: tfds_name
     tfds_held_out_name: Annotated[str, Role.HELD_OUT, _OF_TFDS] = ""
-    # source="hf": a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with
-    # "@REVISION" at its end, or a folder that save_to_disk wrote; empty: the files of hf_files
+    # a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with "@REVISION" at its
+    # end, or a folder that save_to_disk wrote; empty: the files of hf_files
     hf_name: Annotated[str, LOCAL, _OF_HF] = ""
-    # source="hf": files that hold both sides, each as "SPLIT=FILE": .parquet or .arrow, or .tsv,
-    # .csv, .jsonl or .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
+    # files that hold both sides, each as "SPLIT=FILE": .parquet or .arrow, or .tsv, .csv, .jsonl or
+    # .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
     hf_files: Annotated[InputPaths, Role.FILES, _OF_HF] = ()
-    # source="hf": read the Hub's files while they are copied; False: through the cache of
-    # `datasets` on this machine
+    # read the Hub's files while they are copied; False: through the cache of `datasets` on this
+    # machine
     hf_streaming: Annotated[
         bool, Role.FILES, unless("data.source", "hf", REGISTERED), unless("data.hf_files", ())
     ] = True
-    # source="hf": column of source sentences; "translation.en": key "en" in the column
-    # "translation"; "translation.0": item of a list; a number: column of a file without a line of
-    # names, from 0; empty: the language, in the column "translation" if there is one
+    # column of source sentences; "translation.en": key "en" in the column "translation";
+    # "translation.0": item of a list; a number: column of a file without a line of names, from 0;
+    # empty: the language, in the column "translation" if there is one
     src_column: Annotated[str, _OF_HF] = ""
-    # source="hf": column of their translations
-    tgt_column: Annotated[str, _OF_HF] = ""
-    # source="text": files of source sentences for training, one sentence per line, plain or packed
-    # by gzip, bzip2, xz or zstd
+    tgt_column: Annotated[str, _OF_HF] = ""  # column of their translations
+    # files of source sentences for training, one sentence per line, plain or packed by gzip, bzip2,
+    # xz or zstd
     train_src: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()
-    # source="text": their translations, line by line
-    train_tgt: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()
+    train_tgt: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()  # their translations, line by line
     # for each training corpus (each source is one, source="text" one for each file of train_src),
     # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
     # with subword_sampling); it must come to one pair or more; empty: once
@@ -325,14 +318,12 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019); sizes
     # are those before max_length and max_length_ratio
     temperature: NonNegativeFloat = 0.0
-    # source="text": source sentences of the validation split
+    # source sentences of the validation split
     validation_src: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
-    # source="text": their translations
-    validation_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
-    # source="text": source sentences of the test split
+    validation_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""  # their translations
+    # source sentences of the test split
     test_src: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
-    # source="text": their translations
-    test_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
+    test_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""  # their translations
     # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |
     # identical (both sides equal, apart from case) | script (most letters of a side are of another
     # script than usual) | overlap (a side is a sentence of another split of the same direction).
@@ -352,13 +343,12 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     objective: Annotated[
         str, Literal["translation", "lm", "span_corruption", "masked_lm"], REGISTERED, Role.BATCHES
     ] = "translation"
-    # objective="span_corruption", "masked_lm": share of a text's sub-words that are left out or
-    # masked; at least one
+    # share of a text's sub-words that are left out or masked; at least one
     noise_density: Annotated[
         Share, Role.BATCHES, unless("data.objective", "span_corruption", "masked_lm", REGISTERED)
     ] = 0.15
-    # objective="span_corruption": mean number of sub-words of a span; a text has
-    # as many spans as this number and noise_density say, rounded
+    # mean number of sub-words of a span; a text has as many spans as this number and noise_density
+    # say, rounded
     mean_span_length: Annotated[
         SpanLength, Role.BATCHES, unless("data.objective", "span_corruption", REGISTERED)
     ] = 3.0
@@ -481,8 +471,7 @@ class TrainingConfig(Fields, notes=(Role.UPDATES,)):
     adam_b1: Probability = 0.9
     adam_b2: Probability = 0.98  # beta_2
     adam_eps: PositiveFloat = 1e-9  # epsilon
-    # each update subtracts the learning rate times this times the parameters; with
-    # optimizer="nadamw", "schedule_free_adamw" or a registered one
+    # each update subtracts the learning rate times this times the parameters
     weight_decay: Annotated[
         NonNegativeFloat,
         unless(
@@ -559,7 +548,7 @@ class CheckpointConfig(Fields, notes=(Role.CHECKPOINTS,)):
     keep_every: NonNegativeInt = 0
     # also keep this many checkpoints that are best by best_metric; 0: none
     keep_best: NonNegativeInt = 1
-    # on the validation split; all but loss need training.bleu_every
+    # loss | bleu | chrf of the validation split; all but loss need training.bleu_every
     best_metric: Annotated[str, Literal["loss", "bleu", "chrf"], _OF_PAIRS] = "loss"
 
 
@@ -577,18 +566,19 @@ class MeshConfig(Fields, notes=(Role.DEVICES,)):
 
 @dataclasses.dataclass
 class DecodingConfig(Fields, notes=(Role.SEARCH, beside("data.objective", "masked_lm"))):
-    """Beam search, section 6.1 of the paper, or sampling."""
+    """Beam search, section 6.1 of the paper, or sampling; masks are filled without a search."""
 
     # beam (beam search) | sampling (draws from the model's distribution)
     strategy: Annotated[str, Literal["beam", "sampling"]] = "beam"
-    # hypotheses per sentence; 1: greedy search
-    beam_size: Annotated[Size, _OF_BEAM] = 4
+    beam_size: Annotated[Size, _OF_BEAM] = 4  # hypotheses per sentence; 1: greedy search
     # exponent of the length penalty, by which log P is divided
     alpha: Annotated[Exponent, _OF_BEAM, beside("decoding.length_penalty", "none")] = 0.6
     # length penalty: gnmt ((5 + length) / 6) ** alpha, the paper's | length (length ** alpha, the
     # mean log P per sub-word if alpha is 1) | none (log P alone)
     length_penalty: Annotated[str, Literal["gnmt", "length", "none"], _OF_BEAM] = "gnmt"
-    min_length: NonNegativeInt = 0  # least number of sub-words of an output, without EOS
+    # least number of sub-words, without EOS, of the output of each sentence or piece that is
+    # translated by itself
+    min_length: NonNegativeInt = 0
     # a longer source is cut into pieces of at most this many sub-words, EOS and a tag included: at
     # the ends of sentences, else of clauses, else between words; 0: data.max_length, or the model's
     # positions if they are fewer
@@ -599,17 +589,14 @@ class DecodingConfig(Fields, notes=(Role.SEARCH, beside("data.objective", "maske
     # an output has at most source length + this many sub-words; what follows a prompt has at most
     # this many, and EOS
     max_extra_length: PositiveInt = 50
-    # strategy="sampling": samples per sentence
-    num_samples: Annotated[Size, _OF_SAMPLING] = 1
-    # strategy="sampling": divides the logits
-    temperature: Annotated[PositiveFloat, _OF_SAMPLING] = 1.0
-    # strategy="sampling": draw from this many most probable sub-words; 0: all
+    num_samples: Annotated[Size, _OF_SAMPLING] = 1  # samples per sentence
+    temperature: Annotated[PositiveFloat, _OF_SAMPLING] = 1.0  # divides the logits
+    # draw from this many most probable sub-words; 0: all
     top_k: Annotated[NonNegativeInt, _OF_SAMPLING] = 0
-    # strategy="sampling": draw from the most probable sub-words that together have this
-    # probability (after temperature and top_k); 1: all
+    # draw from the most probable sub-words that together have this probability (after temperature
+    # and top_k); 1: all
     top_p: Annotated[TopShare, _OF_SAMPLING] = 1.0
-    # strategy="sampling": of the random numbers
-    sampling_seed: Annotated[Int32, _OF_SAMPLING] = 0
+    sampling_seed: Annotated[Int32, _OF_SAMPLING] = 0  # of the random numbers
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
     # expected utility, a measure of sentences: none | chrf | bleu | chrf++ | spbleu | ter |
     # exact_match, metricx (--metricx), or one of a plugin (evaluation.measure)
