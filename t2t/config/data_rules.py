@@ -124,12 +124,6 @@ def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
 
 def _text_problems(data: DataConfig) -> Iterator[str]:
     if is_text_alone(data):
-        yield from (
-            f"data.{split}_src={src!r} is not used by data.objective={data.objective!r}, which "
-            f"reads text alone; name the files in data.{split}_tgt"
-            for split in ("train", "validation", "test")
-            if (src := getattr(data, f"{split}_src"))
-        )
         if not data.train_tgt:
             yield "data.train_tgt has no file; data.source='text' needs at least one"
         return
@@ -169,11 +163,6 @@ def _column_problems(data: DataConfig) -> Iterator[str]:
             yield (
                 "data.tgt_column='': data.source='hf' finds the text by it; set it to the name of "
                 "the column, or data.tgt_language"
-            )
-        if data.src_column:
-            yield (
-                f"data.src_column={data.src_column!r} is not used by data.objective="
-                f"{data.objective!r}, which reads text alone; name the column in data.tgt_column"
             )
         return
     names = [each.partition("-")[::2] for each in data.directions]

@@ -36,6 +36,7 @@ from t2t.config.field_types import (
     Size,
     SpanLength,
     TopShare,
+    Unused,
     Weights,
     WrittenFolder,
     beside,
@@ -108,7 +109,6 @@ _OF_TEXT, _OF_TFDS, _OF_HF = (
     )
     for name in ("text", "tfds", "hf")
 )
-_OF_PAIRS = unless("data.objective", "translation", remedy=f"it reads text alone; {LEAVE}")
 _OF_SOURCES = beside("data.objective", "lm")
 _OF_TRAINED_VOCABULARY = unless("tokenizer.path", "")
 _OF_SUBWORDS = beside("tokenizer.kind", "symbols")
@@ -117,10 +117,19 @@ _OF_SAMPLING = unless(
     "decoding.strategy", "sampling", remedy=f"{LEAVE}, or set decoding.strategy='sampling'"
 )
 
+
+def _of_pairs(remedy: str = LEAVE) -> Unused:
+    """A field of pairs: other objectives, those of plugins included, read text alone."""
+    return unless("data.objective", "translation", remedy=f"it reads text alone; {remedy}")
+
+
 POSITIONS = (
     "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary", "relative",
     "relative_by_layer", "alibi", "none",
 )  # fmt: skip
+# Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
+# schedule depends on it, and a registered one may.
+OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 
 
 @dataclasses.dataclass
@@ -300,11 +309,13 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     # column of source sentences; "translation.en": key "en" in the column "translation";
     # "translation.0": item of a list; a number: column of a file without a line of names, from 0;
     # empty: the language, in the column "translation" if there is one
-    src_column: Annotated[str, _OF_HF] = ""
+    src_column: Annotated[str, _OF_HF, _of_pairs("name the column in data.tgt_column")] = ""
     tgt_column: Annotated[str, _OF_HF] = ""  # column of their translations
     # files of source sentences for training, one sentence per line, plain or packed by gzip, bzip2,
     # xz or zstd
-    train_src: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()
+    train_src: Annotated[
+        InputPaths, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.train_tgt")
+    ] = ()
     train_tgt: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()  # their translations, line by line
     # for each training corpus (each source is one, source="text" one for each file of train_src),
     # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
@@ -319,10 +330,14 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     # are those before max_length and max_length_ratio
     temperature: NonNegativeFloat = 0.0
     # source sentences of the validation split
-    validation_src: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
+    validation_src: Annotated[
+        InputPath, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.validation_tgt")
+    ] = ""
     validation_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""  # their translations
     # source sentences of the test split
-    test_src: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
+    test_src: Annotated[
+        InputPath, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.test_tgt")
+    ] = ""
     test_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""  # their translations
     # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |
     # identical (both sides equal, apart from case) | script (most letters of a side are of another
@@ -334,7 +349,7 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     # its target language, "<2de>". Each source is opened once for each, with these languages; in
     # names of files, data sets and columns {src}, {tgt} and {pair} (de-en: in alphabetical order)
     # stand for them. Empty: src_language to tgt_language, without tags
-    directions: Annotated[tuple[str, ...], _OF_PAIRS] = ()
+    directions: Annotated[tuple[str, ...], _of_pairs()] = ()
     # what the model learns to predict: translation (the target of a pair) | lm (each sub-word of a
     # text from those before it) | span_corruption (spans that are left out of a text: T5, Raffel et
     # al. 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). The last three
@@ -363,7 +378,7 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     max_length: Annotated[PositiveInt, Role.BATCHES] = 256
     # training drops pairs whose longer side has more than this times the sub-words of the shorter;
     # 0: no limit
-    max_length_ratio: Annotated[NonNegativeFloat, Role.BATCHES, _OF_PAIRS] = 0.0
+    max_length_ratio: Annotated[NonNegativeFloat, Role.BATCHES, _of_pairs()] = 0.0
     # positions of a batch, padding included: at most this many source positions and at most this
     # many target positions
     batch_tokens: Annotated[PositiveInt32, Role.BATCHES] = 25_000
@@ -456,9 +471,17 @@ class TrainingConfig(Fields, notes=(Role.UPDATES,)):
     rate_factors: tuple[str, ...] = ()
     # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
     schedule_start: Annotated[Int32, Role.SCHEDULE] = 0
-    # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
-    # inverse_sqrt and constant
-    cooldown_steps: Annotated[Int32, Role.SCHEDULE] = 0
+    # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none
+    cooldown_steps: Annotated[
+        Int32,
+        Role.SCHEDULE,
+        unless(
+            "training.schedule",
+            *OPEN_ENDED_SCHEDULES,
+            remedy="it decides itself how it ends; leave it at 0, or use one of "
+            f"{', '.join(OPEN_ENDED_SCHEDULES)}",
+        ),
+    ] = 0
     # adam | nadamw (Adam with Nesterov momentum and decoupled weight decay: Dozat 2016) |
     # schedule_free_adamw (evaluates an average of its iterates: Defazio et al. 2024) | muon
     # (orthogonal updates of matrices, Adam for the rest: Jordan et al. 2024), or a registered
@@ -516,7 +539,7 @@ class TrainingConfig(Fields, notes=(Role.UPDATES,)):
             "symbols",
             remedy="BLEU counts words, and symbols are none; set it to 0",
         ),
-        _OF_PAIRS,
+        _of_pairs(),
     ] = 0
     # pairs of the validation split, of which validation/source_use says how much the model uses
     # their sources; 0: it is not computed
@@ -549,7 +572,7 @@ class CheckpointConfig(Fields, notes=(Role.CHECKPOINTS,)):
     # also keep this many checkpoints that are best by best_metric; 0: none
     keep_best: NonNegativeInt = 1
     # loss | bleu | chrf of the validation split; all but loss need training.bleu_every
-    best_metric: Annotated[str, Literal["loss", "bleu", "chrf"], _OF_PAIRS] = "loss"
+    best_metric: Annotated[str, Literal["loss", "bleu", "chrf"], _of_pairs()] = "loss"
 
 
 @dataclasses.dataclass

@@ -23,10 +23,6 @@ from t2t.config.objective_rules import objective_problems
 from t2t.config.unused_fields import unused_problems
 from t2t.config.variants import choices, describe_unknown, import_plugins
 
-# Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
-# schedule depends on it, and a registered one may.
-OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
-
 
 def validate(config: Config) -> Config:
     """Returns the config unchanged.
@@ -139,13 +135,7 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
         )
         return
     left = max(training.steps - start - training.warmup_steps, 0)
-    if cooldown and training.schedule not in OPEN_ENDED_SCHEDULES:
-        yield (
-            f"training.cooldown_steps={cooldown} is not used by training.schedule="
-            f"{training.schedule!r}, which decides itself how it ends; leave it at 0, or use one "
-            f"of {', '.join(OPEN_ENDED_SCHEDULES)}"
-        )
-    elif cooldown > left:
+    if cooldown > left:
         yield (
             f"training.cooldown_steps={cooldown} is more than the {left} steps that "
             f"training.warmup_steps={training.warmup_steps} leaves of the {training.steps - start} "

@@ -7,10 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig, TrainingConfig
+from t2t.config.fields import (
+    OPEN_ENDED_SCHEDULES,
+    Config,
+    ConfigError,
+    DecodingConfig,
+    TrainingConfig,
+)
 from t2t.config.files import differences, load_config, override, read_saved_config, save_config
 from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
-from t2t.config.rules import OPEN_ENDED_SCHEDULES
 from t2t.config.variants import CHOICES
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
