@@ -192,10 +192,7 @@ class FieldType(NamedTuple):
     """The parts of a field's type."""
 
     plain: Any  # such as int, int | None or tuple[str, ...]
-    rules: tuple[Rule, ...] = ()
-    names: tuple[str, ...] = ()  # the library's own values; empty: any text, or another type
-    takes_registered: bool = False  # whether registered values are allowed, too
-    notes: tuple[Any, ...] = ()  # all metadata of `Annotated`
+    notes: tuple[Any, ...] = ()  # all metadata of `Annotated`, the outermost last
 
     @classmethod
     def of(cls, hint: Any) -> "FieldType":
@@ -204,21 +201,31 @@ class FieldType(NamedTuple):
             return hint
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if origin is Literal:
-            return cls(str, names=arguments)
+            return cls(str, (hint,))
         if origin is Annotated:
-            found, notes = cls.of(arguments[0]), arguments[1:]
-            names = [typing.get_args(each) for each in notes if typing.get_origin(each) is Literal]
-            return found._replace(
-                rules=found.rules + tuple(each for each in notes if isinstance(each, Rule)),
-                names=names[0] if names else found.names,
-                takes_registered=found.takes_registered or REGISTERED in notes,
-                notes=found.notes + notes,
-            )
+            found = cls.of(arguments[0])
+            return found._replace(notes=found.notes + arguments[1:])
         if NoneType in arguments:
             [given] = (each for each in arguments if each is not NoneType)
             inner = cls.of(given)
             return inner._replace(plain=inner.plain | None)
         return cls(hint)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The library's own values; empty: any text, or another type."""
+        literals = [note for note in self.notes if typing.get_origin(note) is Literal]
+        return typing.get_args(literals[-1]) if literals else ()
+
+    @property
+    def takes_registered(self) -> bool:
+        """True if values that plugins register are allowed, too."""
+        return REGISTERED in self.notes
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The rules for its values."""
+        return [note for note in self.notes if isinstance(note, Rule)]
 
     @property
     def role(self) -> Role | None:
