@@ -27,7 +27,7 @@ class Rule(NamedTuple):
 
 
 class Role(enum.Enum):
-    """What a field decides.
+    """The matter that a field decides.
 
     Resume, comparisons, sweeps and pipelines ask for the fields with a role. A section has a role,
     which is that of its fields without one.
@@ -57,7 +57,6 @@ class Role(enum.Enum):
 
 # Metadata: the start of a run may replace the value by another one that it stands for.
 SETTLED = "settled when a run starts"
-
 
 REGISTERED = "or a registered one"  # metadata: the field accepts other values than its Literal
 
@@ -229,7 +228,7 @@ class FieldType(NamedTuple):
 
     @property
     def role(self) -> Role | None:
-        """What the field decides: the outermost role in its type."""
+        """The outermost role in its type."""
         return next((note for note in reversed(self.notes) if isinstance(note, Role)), None)
 
     @property

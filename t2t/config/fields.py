@@ -93,7 +93,8 @@ def option(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 
-# Fields that have no effect beside some values of another one; the first note that holds is named.
+# Notes of fields that have no effect beside some values of another field. If several hold, messages
+# name the first: the wider cause, beside which the others have no effect themselves.
 _OF_TRANSFORMER = beside("model.kind", "rnn", remedy=LEAVE)
 _OF_ENCODER = beside("model.kind", "decoder_only", remedy=LEAVE)
 _OF_DECODER = beside("model.kind", "encoder_only", remedy=LEAVE)
@@ -102,10 +103,7 @@ _OF_FEED_FORWARD = beside("model.feed_forward", "none", "moe")
 _OF_EXPERTS = unless("model.feed_forward", "moe", REGISTERED)
 _OF_TEXT, _OF_TFDS, _OF_HF = (
     unless(
-        "data.source",
-        name,
-        REGISTERED,
-        remedy=f"choose data.source={name!r}, or leave it empty",
+        "data.source", name, REGISTERED, remedy=f"choose data.source={name!r}, or leave it empty"
     )
     for name in ("text", "tfds", "hf")
 )
@@ -205,7 +203,7 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     # are used alike. It is part of train/loss. With accumulation_steps it is that of each part of
     # the batch
     load_balance: Annotated[NonNegativeFloat, _OF_TRANSFORMER, _OF_EXPERTS] = 0.01
-    # gru | lstm
+    # gru (Cho et al. 2014) | lstm (Hochreiter and Schmidhuber 1997)
     rnn_cell: Annotated[
         str, Literal["gru", "lstm"], unless("model.kind", "rnn", REGISTERED, remedy=LEAVE)
     ] = "gru"
@@ -292,8 +290,8 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     ] = ""
     # a TFDS translation dataset
     tfds_name: Annotated[str, unless("data.source", "tfds", REGISTERED)] = "wmt14_translate/de-en"
-    # the dataset of all splits but train, for example "wmt14_translate/de-en" if training is on
-    # that of 2017, "wmt17_translate/de-en"; empty: tfds_name
+    # the dataset of all splits but train, such as "wmt14_translate/de-en" for training on
+    # that of "wmt17_translate/de-en"; empty: tfds_name
     tfds_held_out_name: Annotated[str, Role.HELD_OUT, _OF_TFDS] = ""
     # a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with "@REVISION" at its
     # end, or a folder that save_to_disk wrote; empty: the files of hf_files
