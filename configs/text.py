@@ -30,7 +30,7 @@ from t2t.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from t2t.config.objective_rules import count_sentinels, is_text_alone
+from t2t.config.objective_rules import count_sentinels
 from t2t.config.open_numbers import OPEN, OPEN_NAME, Choices, OpenConfig, show_number
 from t2t.runtime.machine_speed import may_have_accelerator, measure_speed
 
@@ -295,7 +295,7 @@ def choose_checkpoints(choices: Choices) -> None:
     """
     config, choose = choices.config, choices.choose
     search = config.decoding.strategy, config.decoding.mbr
-    translates = not is_text_alone(config.data) and config.tokenizer.kind != "symbols"
+    translates = not config.data.is_text_alone and config.tokenizer.kind != "symbols"
     intervals = {
         "checkpoints.every": config.checkpoints.every,
         "training.bleu_every": config.training.bleu_every,

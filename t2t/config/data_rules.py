@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.languages import fill_languages
-from t2t.config.objective_rules import is_text_alone
 from t2t.config.stages import read_stages
 
 _PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/parts.py
@@ -90,7 +89,7 @@ def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
 
 def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     weights, temperature, stages = data.train_weights, data.temperature, data.stages
-    files = data.train_tgt if is_text_alone(data) else data.train_src
+    files = data.train_tgt if data.is_text_alone else data.train_src
     count = sum(len(files) if source == "text" else 1 for source in sources)
     count *= max(len(data.directions), 1)
     if weights and len(weights) != count:
@@ -123,7 +122,7 @@ def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
 
 
 def _text_problems(data: DataConfig) -> Iterator[str]:
-    if is_text_alone(data):
+    if data.is_text_alone:
         if not data.train_tgt:
             yield "data.train_tgt has no file; data.source='text' needs at least one"
         return
@@ -158,7 +157,7 @@ def _hf_problems(data: DataConfig) -> Iterator[str]:
 
 def _column_problems(data: DataConfig) -> Iterator[str]:
     filled = fill_languages(data)
-    if is_text_alone(data):
+    if data.is_text_alone:
         if not (filled.tgt_language or data.tgt_column):
             yield (
                 "data.tgt_column='': data.source='hf' finds the text by it; set it to the name of "

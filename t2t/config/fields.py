@@ -415,6 +415,11 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     # training.accumulation_steps, empty rows are added to batches
     rows_multiple: Annotated[PositiveInt, Role.BATCHES] = 8
 
+    @property
+    def is_text_alone(self) -> bool:
+        """True if the objective reads text alone, the target side of the sources."""
+        return self.objective != "translation"
+
 
 @dataclasses.dataclass
 class TokenizerConfig(Fields, notes=(Role.VOCABULARY,)):

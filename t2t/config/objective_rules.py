@@ -20,11 +20,6 @@ KINDS = {  # objective -> values of model.kind that can be trained with it
 TEXT_MODELS = ("lm", "masked_lm")  # whose models give a text by itself a score
 
 
-def is_text_alone(data: DataConfig) -> bool:
-    """Returns whether the objective reads text alone, the target side of its sources."""
-    return data.objective != "translation"
-
-
 def count_noise(length: int, data: DataConfig) -> tuple[int, int]:
     """Returns how many sub-words of a text are corrupted, and in how many spans.
 
@@ -55,7 +50,7 @@ def count_sentinels(data: DataConfig) -> int:
 
 def check_translates(config: Config) -> None:
     """Raises ConfigError if the config does not train a model to translate."""
-    if is_text_alone(config.data):
+    if config.data.is_text_alone:
         use = "t2t.generate" if config.data.objective == "lm" else "t2t.generate --fill"
         raise ConfigError(
             f"data.objective={config.data.objective!r} trains no model to translate; {use} uses "
@@ -67,7 +62,7 @@ def check_continues(config: Config) -> None:
     """Raises ConfigError if the config trains no model to continue a text."""
     objective, kind = config.data.objective, config.model.kind
     if objective != "lm":
-        use = "t2t.generate --fill" if is_text_alone(config.data) else "t2t.translate"
+        use = "t2t.generate --fill" if config.data.is_text_alone else "t2t.translate"
         raise ConfigError(
             f"data.objective={objective!r} trains no model to continue a text; use {use}, or train "
             "one with data.objective='lm'"
@@ -115,7 +110,7 @@ def objective_problems(config: Config) -> Iterator[str]:
             f"data.objective={objective!r} cannot train model.kind={kind!r}; set model.kind to "
             f"{' or '.join(trained)}, or data.objective to one of {objectives}"
         )
-    if not is_text_alone(data):
+    if not data.is_text_alone:
         return
     reads = f"data.objective={objective!r} reads text alone, which has no"
     if "identical" in data.filters:

@@ -18,7 +18,6 @@ from t2t.config.objective_rules import (
     TEXT_PAIR_KINDS,
     count_noise,
     count_sentinels,
-    is_text_alone,
 )
 from t2t.config.variants import CHOICES, call_variant, make_variant_error
 from t2t.data.batch import EOS_ID, PAD_ID
@@ -190,7 +189,7 @@ def make_objective(data: DataConfig, tokenizer: Tokenizer) -> Objective:
         ConfigError: the vocabulary has not enough sentinels, or a registered objective is not as
             `Objective` says.
     """
-    if not is_text_alone(data):
+    if not data.is_text_alone:
         return Objective()
     sentinels, needed = tokenizer.sentinel_ids, count_sentinels(data)
     if len(sentinels) < needed:

@@ -23,7 +23,6 @@ from t2t.config.flags import parse_override
 from t2t.config.languages import fill_languages, normalize_language
 from t2t.config.measure_names import MEASURE_FIELD, METRICX, list_measures
 from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.config.objective_rules import is_text_alone
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.request_flags import parse_request
 from t2t.config.requests import RUN, Flag, Plugins, Request
@@ -254,7 +253,7 @@ def check_evaluation(request: EvaluationRequest, config: Config | None) -> None:
     from t2t.evaluation.text_scores import choose_measures
 
     data, possible = config and config.data, choices(MEASURE_FIELD)
-    if config and data and not is_text_alone(data):
+    if config and data and not data.is_text_alone:
         data = choose_direction(data, request.direction)
         language, sources = request.tgt_language or data.tgt_language, data.source.split("+")
         possible = list_measures(language, sources, spaces=True, kind=config.tokenizer.kind)
