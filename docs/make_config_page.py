@@ -35,6 +35,7 @@ Set a field on the command line as `--config.SECTION.FIELD=VALUE`, for example
 - **Errors** come before any device work, and say what is allowed: a wrong name, type or
   combination and, in new runs, a field without effect, such as `model.d_ff` with
   `model.feed_forward=none`.
+- **with** and **not with** name values of other fields, which decide whether a field has an effect.
 - **(open)** marks fields that also accept variants of a plugin ([extending](extending.md)).
 
 This page is made from [`t2t/config/fields.py`](../t2t/config/fields.py) by

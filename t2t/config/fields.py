@@ -1,8 +1,9 @@
 """The typed configuration of a run.
 
 A recipe in `configs/` returns a `Config`; the command line overrides single fields
-(`--config.model.num_heads=1`). `rules.py` says which combinations are valid. Nothing here imports
-JAX.
+(`--config.model.num_heads=1`). The type of a field says which values it may have, what it decides,
+and beside which values of other fields it has no effect; `rules.py` says which other combinations
+are valid. Nothing here imports JAX.
 """
 
 import dataclasses
@@ -56,7 +57,7 @@ class Fields:
     metadata of its fields without a role of their own.
     """
 
-    NOTES = tuple[Any, ...]()  # without an annotation, which would make it a field's name
+    NOTES = tuple[Any, ...]()  # without annotation, so that it is no field
 
     def __init_subclass__(cls, notes: tuple[Any, ...] = ()) -> None:
         """Keeps the notes."""
