@@ -3,11 +3,20 @@
 import re
 from collections.abc import Iterator
 
-from t2t.config.fields import ConfigError, DataConfig
+from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.config.languages import fill_languages
 from t2t.config.stages import read_stages
+from t2t.config.variants import CHOICES, find_variant
 
 _PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/parts.py
+
+TEXT_PAIR_KINDS = ("transformer", "rnn", "decoder_only")  # their sources and targets may be any
+KINDS = {  # objective -> values of model.kind that can be trained with it
+    "translation": TEXT_PAIR_KINDS,
+    "lm": ("decoder_only",),
+    "span_corruption": TEXT_PAIR_KINDS,
+    "masked_lm": ("encoder_only",),
+}
 
 
 def text_problems(data: DataConfig) -> list[str]:
@@ -52,6 +61,31 @@ def batch_problems(data: DataConfig) -> Iterator[str]:
             f"data.subword_sampling={data.subword_sampling} needs packed rows, whose shape is the "
             f"same in all epochs; set data.packed_length to {data.max_length} or more"
         )
+
+
+def objective_problems(config: Config) -> Iterator[str]:
+    """Yields one line for each rule about the objective that the config breaks."""
+    data, objective, kind = config.data, config.data.objective, config.model.kind
+    if objective in KINDS:
+        trained = KINDS[objective]
+    else:
+        registered = find_variant("data.objective", objective)
+        trained = tuple(getattr(registered, "kinds", TEXT_PAIR_KINDS))
+    if kind in CHOICES["model.kind"] and kind not in trained:  # not a registered one
+        objectives = ", ".join(name for name, kinds in KINDS.items() if kind in kinds)
+        yield (
+            f"data.objective={objective!r} cannot train model.kind={kind!r}; set model.kind to "
+            f"{' or '.join(trained)}, or data.objective to one of {objectives}"
+        )
+    if not data.is_text_alone:
+        return
+    reads = f"data.objective={objective!r} reads text alone, which has no"
+    if "identical" in data.filters:
+        yield f"data.filters={data.filters}: {reads} sides to compare; leave out identical"
+    if not config.tokenizer.shared:
+        yield f"tokenizer.shared=False: {reads} second language; set tokenizer.shared=True"
+    if data.subword_sampling and data.sampled_sides == "src":
+        yield f"data.sampled_sides='src': {reads} sources; leave it at 'both'"
 
 
 def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:

@@ -22,11 +22,10 @@ from t2t.config.files import (
 from t2t.config.flags import parse_override
 from t2t.config.languages import fill_languages, normalize_language
 from t2t.config.measure_names import MEASURE_FIELD, METRICX, list_measures
-from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.request_flags import parse_request
 from t2t.config.requests import RUN, Flag, Plugins, Request
-from t2t.config.rules import check_fields
+from t2t.config.rules import check_effect, check_fields, check_new_run
 from t2t.config.variants import CHOICES, choices, find_options, import_plugins
 from t2t.data.corpus_sources import check_sources, list_splits
 from t2t.data.directions import choose_direction

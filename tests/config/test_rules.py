@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from t2t.config import variants
+from t2t.config.data_rules import KINDS
 from t2t.config.fields import (
     FIELD_TYPES,
     Config,
@@ -18,11 +19,10 @@ from t2t.config.fields import (
     flatten,
 )
 from t2t.config.files import override
-from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.config.objective_rules import KINDS, check_scores, count_noise
-from t2t.config.rules import validate
-from t2t.config.unused_fields import list_unused
+from t2t.config.rules import check_effect, check_new_run, list_unused, validate
 from t2t.config.variants import CHOICES
+from t2t.data.objectives import count_noise
+from t2t.evaluation.likelihood import check_scores
 from t2t.training.schedule import make_schedule
 
 

@@ -11,8 +11,7 @@ import pytest
 from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
-from t2t.config.rules import validate
-from t2t.config.unused_fields import list_unused
+from t2t.config.rules import list_unused, validate
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID, DeviceBatch
 from t2t.model.interface import Params, merge
 from t2t.ops.build_model import init_model
