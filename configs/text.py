@@ -30,7 +30,6 @@ from t2t.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from t2t.config.objective_rules import count_sentinels, is_text_alone
 from t2t.config.open_numbers import OPEN, OPEN_NAME, Choices, OpenConfig, show_number
 from t2t.runtime.machine_speed import may_have_accelerator, measure_speed
 
@@ -159,6 +158,8 @@ def choose_lengths(choices: Choices, text: "TextFacts", subwords: "Subwords") ->
 
 def choose_vocabulary(choices: Choices, pieces: int, reason: str) -> None:
     """Chooses the vocabulary's size: with the sentinels that `data.max_length` asks for."""
+    from t2t.data.objectives import count_sentinels  # which imports JAX
+
     tokenizer, devices = choices.config.tokenizer, count_devices(choices.config)
     pieces += max(count_sentinels(choices.config.data) - tokenizer.sentinels, 0)
     # Symbols are no more than the text has.
@@ -295,7 +296,7 @@ def choose_checkpoints(choices: Choices) -> None:
     """
     config, choose = choices.config, choices.choose
     search = config.decoding.strategy, config.decoding.mbr
-    translates = not is_text_alone(config.data) and config.tokenizer.kind != "symbols"
+    translates = not config.data.is_text_alone and config.tokenizer.kind != "symbols"
     intervals = {
         "checkpoints.every": config.checkpoints.every,
         "training.bleu_every": config.training.bleu_every,

@@ -6,12 +6,15 @@ A test fails while the page differs from what this program would write.
 """
 
 import ast
+import dataclasses
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from t2t.config import fields
+from t2t.config.field_types import FieldType
 from t2t.config.fields import FIELD_TYPES
-from t2t.config.requests import read_help
+from t2t.config.requests import add_conditions, read_help
 from t2t.config.variants import CHOICES, EXTENSIBLE
 
 ROOT = Path(__file__).parents[1]
@@ -32,30 +35,12 @@ Set a field on the command line as `--config.SECTION.FIELD=VALUE`, for example
 - **Errors** come before any device work, and say what is allowed: a wrong name, type or
   combination and, in new runs, a field without effect, such as `model.d_ff` with
   `model.feed_forward=none`.
+- **with** and **not with** name values of other fields, which decide whether a field has an effect.
 - **(open)** marks fields that also accept variants of a plugin ([extending](extending.md)).
 
 This page is made from [`t2t/config/fields.py`](../t2t/config/fields.py) by
 `python -m docs.make_config_page`; a test keeps it in step.
 """
-
-# Of fields that have no comment in the source; a comment there wins.
-_MEANINGS = {
-    "data.train_tgt": "text: their translations, line by line",
-    "data.validation_src": "text: one file",
-    "data.validation_tgt": "text: its translation",
-    "data.test_src": "text: one file",
-    "data.test_tgt": "text: its translation",
-    "training.warmup_steps": "steps until the learning rate is at its peak",
-    "training.adam_b1": "decay of Adam's first moment",
-    "training.adam_b2": "decay of Adam's second moment",
-    "training.adam_eps": "added to the root of Adam's second moment",
-    "training.label_smoothing": "probability mass spread over the other words; 0: none",
-    "checkpoints.keep_last": "number of newest regular checkpoints kept",
-    "mesh.data": "copies of the model, each with its part of every batch",
-    "mesh.fsdp": "parts into which parameters are sharded along d_model; they also share the batch",
-    "mesh.tensor": "parts into which heads, d_ff and the vocabulary are sharded",
-    "decoding.beam_size": "hypotheses kept per sentence; 1 is greedy search",
-}
 
 
 def make_page() -> str:
@@ -90,20 +75,28 @@ def format_section(section: str, node: ast.ClassDef) -> str:
     if section:
         lines += [ast.get_docstring(node) or "", ""]
     lines += ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
-    comments = read_help(getattr(fields, node.name))
+    kind = getattr(fields, node.name)
+    comments = read_help(kind)
+    # Without the notes of the section, which its docstring explains.
+    types = {each.name: FieldType.of(each.type) for each in dataclasses.fields(kind)}
+
+    def write_cause(cause: str, values: Sequence[str]) -> str:
+        """Returns another field and its values, as recipes have them."""
+        shown = " or ".join(f'"{value}"' for value in values)
+        return f"{cause.removeprefix(f'{section}.')}={shown}"
+
     for field in list_fields(node):
         assert isinstance(field.target, ast.Name)
         name = field.target.id
         whole = f"{section}.{name}" if section else name
         if whole not in FIELD_TYPES:
             continue
-        mark, kind = " (open)" if whole in EXTENSIBLE else "", describe_type(whole)
+        mark, typed = " (open)" if whole in EXTENSIBLE else "", describe_type(whole)
         meaning = re.sub(r"<\w+>", r"`\g<0>`", comments[name])  # a browser takes them for tags
-        if meaning in ("", "text"):
-            meaning = _MEANINGS.get(whole, meaning)
+        meaning = add_conditions(meaning, types[name], write_cause)
         if any(choice not in meaning for choice in CHOICES.get(whole, ())):
             meaning = " | ".join(CHOICES[whole]) + (f": {meaning}" if meaning else "")
-        cells = f"`{name}`{mark}", kind, f"`{format_default(field)}`", meaning
+        cells = f"`{name}`{mark}", typed, f"`{format_default(field)}`", meaning
         lines.append("| " + " | ".join(re.sub(r"([*|])", r"\\\1", cell) for cell in cells) + " |")
     return "\n".join([*lines, ""])
 

@@ -12,8 +12,8 @@ import dataclasses
 import functools
 
 from t2t.config.flags import read_config, read_recipe
-from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.requests import Hosts, RunPath
+from t2t.config.rules import check_effect, check_new_run
 from t2t.runtime import command_line
 
 

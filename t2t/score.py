@@ -35,9 +35,12 @@ class ScoreRequest(ModelRequest, Plugins):
     tgt: InputPath = ""  # their translations, line by line; or texts
     n_best_list: InputPath = ""  # translations with numbers and scores, to be reranked
     tokens: bool = False  # also print the log-probability of each sub-word
-    reverse: bool = False  # the model translates from the target to the source
+    # the model translates from the target to the source
+    reverse: Annotated[bool, Flag(needs="n_best_list")] = False
     # share of this model in the new score
-    share: Annotated[float, Rule("lie in [0, 1]", lambda value: 0 <= value <= 1)] = 1.0
+    share: Annotated[
+        float, Rule("lie in [0, 1]", lambda value: 0 <= value <= 1), Flag(needs="n_best_list")
+    ] = 1.0
     decoding: Annotated[
         Mapping[str, Any], Flag(overrides=("alpha", "length_penalty", "batch_size"))
     ] = dataclasses.field(default_factory=dict)
@@ -47,10 +50,9 @@ class ScoreRequest(ModelRequest, Plugins):
         yield from super().list_problems()
         if bool(self.tgt) == bool(self.n_best_list):
             yield "give one of --tgt and --n_best_list"
-        of_list = {"reverse": self.reverse, "share": self.share != ScoreRequest.share}
-        of_list |= {name: name in self.decoding for name in ("alpha", "length_penalty")}
-        for name in (name for name, is_given in of_list.items() if self.tgt and is_given):
-            yield f"--{name} is for --n_best_list; leave it out with --tgt"
+        for name in ("alpha", "length_penalty"):
+            if self.tgt and name in self.decoding:
+                yield f"--{name} is for --n_best_list; leave it out with --tgt"
         if self.n_best_list and self.tokens:
             yield "--tokens is not for --n_best_list"
         if self.n_best_list and not self.src:

@@ -19,7 +19,6 @@ from t2t.config.fields import ConfigError
 from t2t.config.flags import read_chosen, read_config, read_recipe
 from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.measure_rules import choose_measure, needs_model
-from t2t.config.objective_rules import is_text_alone
 from t2t.config.recipes import find_recipe
 from t2t.config.requests import Measure, Plugins, RunPath
 from t2t.config.variants import choices
@@ -76,7 +75,7 @@ def main(request: SweepRequest) -> int:
         request.measure,
         lowercase=tokenizer.lowercase,
         kind=tokenizer.kind,
-        text_alone=is_text_alone(base.data),
+        text_alone=base.data.is_text_alone,
         language=base.data.tgt_language,
     )
     rows = read_rows(Path(find_recipe(request.sweep)).expanduser(), base)

@@ -11,8 +11,8 @@ from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.flags import read_config, read_recipe
-from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.requests import Hosts, Plugins, RunPath
+from t2t.config.rules import check_effect, check_new_run
 from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
 from t2t.runtime.host_memory import keep_freed_memory

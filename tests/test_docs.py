@@ -129,6 +129,8 @@ def test_every_flag_has_help(program: str) -> None:
     missing = [name for name, text in flags.items() if not text[:-1] and name != "config"]
     assert flags
     assert not missing
+    conditions = re.findall(r"with --(\w+)=", "\n".join(flags.values()), re.IGNORECASE)
+    assert {*conditions} <= flags.keys(), "a flag depends on one that the program has not"
 
 
 @pytest.fixture(scope="module")

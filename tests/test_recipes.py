@@ -24,9 +24,9 @@ from t2t.config.fields import (
     flatten,
 )
 from t2t.config.files import save_config
-from t2t.config.new_run_rules import check_effect, check_new_run
 from t2t.config.open_numbers import check_config
 from t2t.config.recipes import find_recipe
+from t2t.config.rules import check_effect, check_new_run
 from t2t.ops.flops import count_parameters
 from tests import programs
 

@@ -15,8 +15,8 @@ import pytest
 from configs import text
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import save_config
-from t2t.config.new_run_rules import check_effect
 from t2t.config.open_numbers import OPEN, check_config, list_open
+from t2t.config.rules import check_effect
 from t2t.data.corpus import DataError
 from t2t.data.corpus_sources import open_training
 from t2t.data.preparation import fill_tokenizer

@@ -14,7 +14,6 @@ from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
 from t2t.config.measure_names import CASED_MEASURES
 from t2t.config.measure_rules import choose_measure
-from t2t.config.objective_rules import is_text_alone
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.measures import MIN_SENTENCES, format_score
@@ -52,7 +51,7 @@ def evaluate(
     if request.save_params and len(request.members) > 1:
         raise ConfigError("an ensemble is one evaluation; leave out --save_params")
     model = RunModel(request)
-    if is_text_alone(model.config.data):
+    if model.config.data.is_text_alone:
         from t2t.evaluation.predictions import PredictionEvaluator  # it imports training
 
         evaluator: Evaluator = PredictionEvaluator(request, model)

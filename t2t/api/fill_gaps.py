@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from t2t.config.fields import Config, ConfigError
-from t2t.config.objective_rules import check_fills
 from t2t.data.batch import EOS_ID
 from t2t.data.corpus import DataError
 from t2t.data.sentences import clean_sentence
@@ -47,7 +46,6 @@ class GapFiller(Translator):
     """
 
     mark, example = SENTINEL.format(r"\d+"), "<extra_id_0>, <extra_id_1>, ... in this order"
-    check_run = staticmethod(check_fills)
 
     def __init__(self, model: RunModel, config: Config):
         """`config` is that of the model, perhaps with other fields of decoding.
@@ -62,6 +60,20 @@ class GapFiller(Translator):
             raise ConfigError(
                 "the run's vocabulary has no sentinels, so its model fills no gaps; use a run of "
                 "data.objective='span_corruption' or 'masked_lm'"
+            )
+
+    @staticmethod
+    def check_run(config: Config) -> None:
+        """Raises ConfigError if the config trains no model to fill gaps, or one to do so and more.
+
+        A translation model may be an imported T5, which does both; its vocabulary tells.
+        """
+        objective = config.data.objective
+        if objective not in ("span_corruption", "masked_lm", "translation"):
+            use = "t2t.generate without --fill" if objective == "lm" else "t2t.evaluate"
+            raise ConfigError(
+                f"data.objective={objective!r} trains no model to fill gaps; use {use}, or a run "
+                "of data.objective='span_corruption' or 'masked_lm'"
             )
 
     def describe_pieces(self) -> dict[str, Any]:

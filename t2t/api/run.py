@@ -19,7 +19,6 @@ from t2t.api.text_arguments import read_ids, read_pairs, read_text, read_texts
 from t2t.config.field_types import PositiveInt
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import override_decoding, read_argument
-from t2t.config.objective_rules import TEXT_MODELS, check_scores
 from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Tokenizer
@@ -28,7 +27,14 @@ from t2t.decoding.continuation import Continuer
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.find_evaluations import list_evaluations
-from t2t.evaluation.likelihood import MaskedScorer, PairScorer, count_several, warn_of_whole_pairs
+from t2t.evaluation.likelihood import (
+    TEXT_MODELS,
+    MaskedScorer,
+    PairScorer,
+    check_scores,
+    count_several,
+    warn_of_whole_pairs,
+)
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.plots import draw_by_step, embed_figure

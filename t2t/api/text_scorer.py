@@ -12,14 +12,13 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import ConfigError
-from t2t.config.objective_rules import TEXT_MODELS
 from t2t.data.batch import find_limit
 from t2t.data.corpus import TextFile
 from t2t.data.tokenizer import Vocabulary
 from t2t.data.unknown_characters import UnknownCharacters
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.translation import Translation, clean_line, drop_repeated
-from t2t.evaluation.likelihood import count_several, warn_of_whole_pairs
+from t2t.evaluation.likelihood import TEXT_MODELS, count_several, warn_of_whole_pairs
 from t2t.evaluation.load_models import RunModel
 from t2t.model.interface import Params
 

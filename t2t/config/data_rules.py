@@ -3,12 +3,20 @@
 import re
 from collections.abc import Iterator
 
-from t2t.config.fields import ConfigError, DataConfig
+from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.config.languages import fill_languages
-from t2t.config.objective_rules import is_text_alone
 from t2t.config.stages import read_stages
+from t2t.config.variants import CHOICES, find_variant
 
 _PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/parts.py
+
+TEXT_PAIR_KINDS = ("transformer", "rnn", "decoder_only")  # their sources and targets may be any
+KINDS = {  # objective -> values of model.kind that can be trained with it
+    "translation": TEXT_PAIR_KINDS,
+    "lm": ("decoder_only",),
+    "span_corruption": TEXT_PAIR_KINDS,
+    "masked_lm": ("encoder_only",),
+}
 
 
 def text_problems(data: DataConfig) -> list[str]:
@@ -55,6 +63,31 @@ def batch_problems(data: DataConfig) -> Iterator[str]:
         )
 
 
+def objective_problems(config: Config) -> Iterator[str]:
+    """Yields one line for each rule about the objective that the config breaks."""
+    data, objective, kind = config.data, config.data.objective, config.model.kind
+    if objective in KINDS:
+        trained = KINDS[objective]
+    else:
+        registered = find_variant("data.objective", objective)
+        trained = tuple(getattr(registered, "kinds", TEXT_PAIR_KINDS))
+    if kind in CHOICES["model.kind"] and kind not in trained:  # not a registered one
+        objectives = ", ".join(name for name, kinds in KINDS.items() if kind in kinds)
+        yield (
+            f"data.objective={objective!r} cannot train model.kind={kind!r}; set model.kind to "
+            f"{' or '.join(trained)}, or data.objective to one of {objectives}"
+        )
+    if not data.is_text_alone:
+        return
+    reads = f"data.objective={objective!r} reads text alone, which has no"
+    if "identical" in data.filters:
+        yield f"data.filters={data.filters}: {reads} sides to compare; leave out identical"
+    if not config.tokenizer.shared:
+        yield f"tokenizer.shared=False: {reads} second language; set tokenizer.shared=True"
+    if data.subword_sampling and data.sampled_sides == "src":
+        yield f"data.sampled_sides='src': {reads} sources; leave it at 'both'"
+
+
 def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     directions = data.directions
     for direction in directions:
@@ -90,7 +123,7 @@ def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
 
 def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
     weights, temperature, stages = data.train_weights, data.temperature, data.stages
-    files = data.train_tgt if is_text_alone(data) else data.train_src
+    files = data.train_tgt if data.is_text_alone else data.train_src
     count = sum(len(files) if source == "text" else 1 for source in sources)
     count *= max(len(data.directions), 1)
     if weights and len(weights) != count:
@@ -123,13 +156,7 @@ def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
 
 
 def _text_problems(data: DataConfig) -> Iterator[str]:
-    if is_text_alone(data):
-        yield from (
-            f"data.{split}_src={src!r} is not used by data.objective={data.objective!r}, which "
-            f"reads text alone; name the files in data.{split}_tgt"
-            for split in ("train", "validation", "test")
-            if (src := getattr(data, f"{split}_src"))
-        )
+    if data.is_text_alone:
         if not data.train_tgt:
             yield "data.train_tgt has no file; data.source='text' needs at least one"
         return
@@ -164,16 +191,11 @@ def _hf_problems(data: DataConfig) -> Iterator[str]:
 
 def _column_problems(data: DataConfig) -> Iterator[str]:
     filled = fill_languages(data)
-    if is_text_alone(data):
+    if data.is_text_alone:
         if not (filled.tgt_language or data.tgt_column):
             yield (
                 "data.tgt_column='': data.source='hf' finds the text by it; set it to the name of "
                 "the column, or data.tgt_language"
-            )
-        if data.src_column:
-            yield (
-                f"data.src_column={data.src_column!r} is not used by data.objective="
-                f"{data.objective!r}, which reads text alone; name the column in data.tgt_column"
             )
         return
     names = [each.partition("-")[::2] for each in data.directions]

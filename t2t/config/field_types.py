@@ -1,8 +1,8 @@
 """The types of the config's fields: the values that a field may have, and what it decides.
 
     d_model: PositiveInt = 512
-    rnn_cell: Annotated[str, Literal["gru", "lstm"], unless("model.kind", "rnn")] = "gru"
     norm: Annotated[str, Literal["layer", "rms", "none"], REGISTERED] = "layer"
+    norm_epsilon: Annotated[PositiveFloat, beside("model.norm", "none")] = 1e-6
     log_every: Annotated[PositiveInt, Role.LOGGING] = 100
 
 To type checkers these are int and str, so a recipe may compute them. `files.py` checks the types,
@@ -13,7 +13,7 @@ import enum
 import math
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -27,7 +27,7 @@ class Rule(NamedTuple):
 
 
 class Role(enum.Enum):
-    """What a field decides.
+    """The matter that a field decides.
 
     Resume, comparisons, sweeps, exports and reports ask for the fields with a role. A section has a
     role, which is that of its fields without one.
@@ -62,36 +62,33 @@ class Role(enum.Enum):
 # Metadata: the start of a run may replace the value by another one that it stands for.
 SETTLED = "settled when a run starts"
 
+REGISTERED = "or a registered one"  # metadata: the field accepts other values than its Literal
+
 
 class Unused(NamedTuple):
-    """Metadata: with some values of another field, the cause, a field has no effect."""
+    """Metadata: beside some values of another field, the cause, a field has no effect."""
 
     cause: str  # such as "model.kind"
-    values: tuple[Any, ...]  # of the cause
-    is_beside: bool  # has no effect beside these values; False: beside all others
-    # Ends the message by which every config is refused that changes the field, {default!r} is its
-    # default; "": only a new run and a request are refused.
+    values: tuple[Any, ...]  # of the cause; REGISTERED stands for those of plugins
+    is_beside: bool  # without effect beside these values; False: beside all others
+    # Ends the message by which every config is refused that changes the field; {default!r} is its
+    # default. "": only a new run and a request are refused.
     remedy: str = ""
-    # Values of the cause that plugins register may use the field; False: they use it no more than
-    # others do.
-    spares_registered: bool = True
-    holds: Callable[[Mapping[str, Any]], bool] = lambda values: True  # of all values of a config
+    also: "Unused | None" = None  # a second condition: the field has an effect unless both hold
 
 
 LEAVE = "leave it at {default!r}"
 
 
-def beside(cause: str, *values: Any, remedy: str = "", **more: Any) -> Unused:
+def beside(cause: str, *values: Any, remedy: str = "", also: Unused | None = None) -> Unused:
     """A field that has no effect beside these values of another one."""
-    return Unused(cause, values, True, remedy, **more)
+    return Unused(cause, values, True, remedy, also)
 
 
-def unless(cause: str, *values: Any, remedy: str = "", **more: Any) -> Unused:
-    """A field that only has an effect beside these values of another one, or registered ones."""
-    return Unused(cause, values, False, remedy, **more)
+def unless(cause: str, *values: Any, remedy: str = "", also: Unused | None = None) -> Unused:
+    """A field that has an effect only beside these values of another one."""
+    return Unused(cause, values, False, remedy, also)
 
-
-REGISTERED = "or a registered one"  # metadata: the field accepts other values than its Literal
 
 # NaN satisfies no comparison, so it breaks each of these rules.
 PositiveInt = Annotated[int, Rule("be positive", lambda value: value > 0)]
@@ -198,10 +195,7 @@ class FieldType(NamedTuple):
     """The parts of a field's type."""
 
     plain: Any  # such as int, int | None or tuple[str, ...]
-    rules: tuple[Rule, ...] = ()
-    names: tuple[str, ...] = ()  # the library's own values; empty: any text, or another type
-    takes_registered: bool = False  # whether registered values are allowed, too
-    notes: tuple[Any, ...] = ()  # all metadata of `Annotated`
+    notes: tuple[Any, ...] = ()  # all metadata of `Annotated`, the outermost last
 
     @classmethod
     def of(cls, hint: Any) -> "FieldType":
@@ -210,16 +204,10 @@ class FieldType(NamedTuple):
             return hint
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if origin is Literal:
-            return cls(str, names=arguments)
+            return cls(str, (hint,))
         if origin is Annotated:
-            found, notes = cls.of(arguments[0]), arguments[1:]
-            names = [typing.get_args(each) for each in notes if typing.get_origin(each) is Literal]
-            return found._replace(
-                rules=found.rules + tuple(each for each in notes if isinstance(each, Rule)),
-                names=names[0] if names else found.names,
-                takes_registered=found.takes_registered or REGISTERED in notes,
-                notes=found.notes + notes,
-            )
+            found = cls.of(arguments[0])
+            return found._replace(notes=found.notes + arguments[1:])
         if NoneType in arguments:
             [given] = (each for each in arguments if each is not NoneType)
             inner = cls.of(given)
@@ -227,13 +215,29 @@ class FieldType(NamedTuple):
         return cls(hint)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The library's own values; empty: any text, or another type."""
+        literals = [note for note in self.notes if typing.get_origin(note) is Literal]
+        return typing.get_args(literals[-1]) if literals else ()
+
+    @property
+    def takes_registered(self) -> bool:
+        """True if values that plugins register are allowed, too."""
+        return REGISTERED in self.notes
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The rules for its values."""
+        return [note for note in self.notes if isinstance(note, Rule)]
+
+    @property
     def role(self) -> Role | None:
-        """What the field decides: the outermost role in its type."""
+        """The outermost role in its type."""
         return next((note for note in reversed(self.notes) if isinstance(note, Role)), None)
 
     @property
     def unused(self) -> list[Unused]:
-        """The values of other fields with which this one has no effect."""
+        """The values of other fields beside which this one has no effect."""
         return [note for note in self.notes if isinstance(note, Unused)]
 
     def __str__(self) -> str:

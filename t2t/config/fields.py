@@ -1,8 +1,9 @@
 """The typed configuration of a run.
 
 A recipe in `configs/` returns a `Config`; the command line overrides single fields
-(`--config.model.num_heads=1`). `rules.py` says which combinations are valid. Nothing here imports
-JAX.
+(`--config.model.num_heads=1`). The type of a field says which values it may have, what it decides,
+and beside which values of other fields it has no effect; `rules.py` says which other combinations
+are valid. Nothing here imports JAX.
 """
 
 import dataclasses
@@ -36,6 +37,7 @@ from t2t.config.field_types import (
     Size,
     SpanLength,
     TopShare,
+    Unused,
     Weights,
     WrittenFolder,
     beside,
@@ -93,28 +95,41 @@ def option(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 
-# Notes that several fields carry. `remedy` ends the message for a changed field without effect.
+# Notes of fields that have no effect beside some values of another field. If several hold, messages
+# name the first: the wider cause, beside which the others have no effect themselves.
 _OF_TRANSFORMER = beside("model.kind", "rnn", remedy=LEAVE)
-_OF_TEXT = unless("data.source", "text", remedy="choose data.source='text', or leave it empty")
-_OF_TFDS = unless("data.source", "tfds", remedy="choose data.source='tfds', or leave it empty")
-_OF_HF = unless("data.source", "hf", remedy="choose data.source='hf', or leave it empty")
-_OF_PAIRS = unless(
-    "data.objective",
-    "translation",
-    remedy=f"it reads text alone; {LEAVE}",
-    spares_registered=False,
+_OF_ENCODER = beside("model.kind", "decoder_only", remedy=LEAVE)
+_OF_DECODER = beside("model.kind", "encoder_only", remedy=LEAVE)
+_OF_NORM = beside("model.norm", "none")
+_OF_FEED_FORWARD = beside("model.feed_forward", "none", "moe")
+_OF_EXPERTS = unless("model.feed_forward", "moe", REGISTERED)
+_OF_TEXT, _OF_TFDS, _OF_HF = (
+    unless(
+        "data.source", name, REGISTERED, remedy=f"choose data.source={name!r}, or leave it empty"
+    )
+    for name in ("text", "tfds", "hf")
 )
-_OF_SAMPLING = unless(
-    "decoding.strategy",
-    "sampling",
-    remedy=f"{LEAVE}, or set decoding.strategy='sampling'",
-)
+_OF_SOURCES = beside("data.objective", "lm")
 _OF_TRAINED_VOCABULARY = unless("tokenizer.path", "")
+_OF_SUBWORDS = beside("tokenizer.kind", "symbols")
+_OF_BEAM = unless("decoding.strategy", "beam")
+_OF_SAMPLING = unless(
+    "decoding.strategy", "sampling", remedy=f"{LEAVE}, or set decoding.strategy='sampling'"
+)
+
+
+def _of_pairs(remedy: str = LEAVE) -> Unused:
+    """A field of pairs: other objectives, those of plugins included, read text alone."""
+    return unless("data.objective", "translation", remedy=f"it reads text alone; {remedy}")
+
 
 POSITIONS = (
     "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary", "relative",
     "relative_by_layer", "alibi", "none",
 )  # fmt: skip
+# Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
+# schedule depends on it, and a registered one may.
+OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 
 
 @dataclasses.dataclass
@@ -127,40 +142,24 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     kind: Annotated[
         str, Literal["transformer", "decoder_only", "encoder_only", "rnn"], REGISTERED
     ] = "transformer"
-    # kind="decoder_only": True: the tokens of the source see each other (prefix LM); False: each
-    # sees only those before it, and relative positions have all their buckets for the past
-    prefix: Annotated[
-        bool, _OF_TRANSFORMER, beside("model.kind", "transformer", "encoder_only", remedy=LEAVE)
-    ] = True
+    # True: the tokens of the source see each other (prefix LM); False: each sees only those before
+    # it, and relative positions have all their buckets for the past
+    prefix: Annotated[bool, unless("model.kind", "decoder_only", REGISTERED, remedy=LEAVE)] = True
     # N: layers of the encoder, and layers of the decoder
     num_layers: Annotated[
         Depth,
-        unless(
-            "model.decoder_layers",
-            None,
-            holds=lambda values: values["model.kind"] == "decoder_only",
-        ),
-        unless(
-            "model.encoder_layers",
-            None,
-            holds=lambda values: (
-                values["model.kind"] == "encoder_only" or values["model.decoder_layers"] is not None
-            ),
-        ),
+        unless("model.decoder_layers", None, also=beside("model.kind", "decoder_only")),
+        unless("model.encoder_layers", None, also=beside("model.kind", "encoder_only")),
+        unless("model.encoder_layers", None, also=unless("model.decoder_layers", None)),
     ] = 6
     # layers of the encoder; None: num_layers
-    encoder_layers: Annotated[Depth | None, beside("model.kind", "decoder_only", remedy=LEAVE)] = (
-        None
-    )
+    encoder_layers: Annotated[Depth | None, _OF_ENCODER] = None
     # layers of the decoder; None: num_layers
-    decoder_layers: Annotated[Depth | None, beside("model.kind", "encoder_only", remedy=LEAVE)] = (
-        None
-    )
+    decoder_layers: Annotated[Depth | None, _OF_DECODER] = None
     d_model: Size = 512  # width of the embeddings and of every sub-layer's output
     # width of the feed-forward's hidden layer
     d_ff: Annotated[Size, _OF_TRANSFORMER, beside("model.feed_forward", "none")] = 2048
-    # h: attention heads
-    num_heads: Annotated[Size, _OF_TRANSFORMER] = 8
+    num_heads: Annotated[Size, _OF_TRANSFORMER] = 8  # h: attention heads
     # key/value heads, each shared by num_heads / num_kv_heads query heads; None: num_heads
     num_kv_heads: Annotated[Size | None, _OF_TRANSFORMER] = None
     # width of a query and of a key; None: d_model / num_heads
@@ -169,8 +168,7 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     d_v: Annotated[Size | None, _OF_TRANSFORMER] = None
     # dot_product (equation 1), or a registered variant
     attention: Annotated[str, Literal["dot_product"], REGISTERED, _OF_TRANSFORMER] = "dot_product"
-    # divide Q K^T by sqrt(d_k)
-    attention_scale: Annotated[bool, _OF_TRANSFORMER] = True
+    attention_scale: Annotated[bool, _OF_TRANSFORMER] = True  # divide Q K^T by sqrt(d_k)
     # add biases to queries, keys, values and the output of attention
     attention_bias: Annotated[bool, _OF_TRANSFORMER] = False
     # kind of positions: sinusoidal (the paper's) | sinusoidal_halves (all sines, then all cosines:
@@ -178,17 +176,16 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     # rotary (Su et al. 2021) | relative (Raffel et al. 2020) | relative_by_layer (with biases for
     # each layer: umT5's) | alibi (Press et al. 2022) | none, or a registered kind
     position: Annotated[str, Literal[POSITIONS], REGISTERED, _OF_TRANSFORMER] = "sinusoidal"
-    # rows of the table of learned positions: the longest sentence in sub-words, EOS included; only
-    # with position="learned", since the other kinds have no limit, or a registered one
-    max_positions: Annotated[Size, _OF_TRANSFORMER, unless("model.position", "learned")] = 1024
+    # rows of the table: the longest sentence in sub-words, EOS included; others have no limit
+    max_positions: Annotated[
+        Size, _OF_TRANSFORMER, unless("model.position", "learned", REGISTERED)
+    ] = 1024
     # layer (layer normalisation) | rms (root mean square) | none, or a registered norm
     norm: Annotated[str, Literal["layer", "rms", "none"], REGISTERED, _OF_TRANSFORMER] = "layer"
     # added to the variance, or to the mean square, in a norm
-    norm_epsilon: Annotated[PositiveFloat, _OF_TRANSFORMER, beside("model.norm", "none")] = 1e-6
+    norm_epsilon: Annotated[PositiveFloat, _OF_TRANSFORMER, _OF_NORM] = 1e-6
     # post: norm(x + f(x)), as in the paper | pre: x + f(norm(x))
-    norm_position: Annotated[
-        str, Literal["post", "pre"], _OF_TRANSFORMER, beside("model.norm", "none")
-    ] = "post"
+    norm_position: Annotated[str, Literal["post", "pre"], _OF_TRANSFORMER, _OF_NORM] = "post"
     residual: bool = True  # True: x + f(x) around every sub-layer f; False: f(x)
     # relu | gelu (its approximation by tanh) | gelu_exact (BART's) | silu | swiglu | geglu | moe (a
     # mixture of experts, each relu without biases: Shazeer et al. 2017) | none, or a registered
@@ -200,32 +197,26 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
         _OF_TRANSFORMER,
     ] = "relu"
     # the biases b1 and b2 of the feed-forward (equation 2)
-    feed_forward_bias: Annotated[
-        bool, _OF_TRANSFORMER, beside("model.feed_forward", "none", "moe")
-    ] = True
-    # feed_forward="moe": experts, each of width d_ff
-    num_experts: Annotated[Size, _OF_TRANSFORMER, unless("model.feed_forward", "moe")] = 8
-    # feed_forward="moe": experts that a router chooses for each token
-    experts_per_token: Annotated[Size, _OF_TRANSFORMER, unless("model.feed_forward", "moe")] = 2
-    # feed_forward="moe": weight of the load-balancing loss of each layer (Fedus et al. 2022), which
-    # is 1 if all experts are used alike. It is part of train/loss. With accumulation_steps it is
-    # that of each part of the batch
-    load_balance: Annotated[
-        NonNegativeFloat,
-        _OF_TRANSFORMER,
-        unless("model.feed_forward", "moe"),
-        Role.REGULARIZATION,
-    ] = 0.01
-    # only with kind="rnn"
-    rnn_cell: Annotated[str, Literal["gru", "lstm"], unless("model.kind", "rnn", remedy=LEAVE)] = (
-        "gru"
+    feed_forward_bias: Annotated[bool, _OF_TRANSFORMER, _OF_FEED_FORWARD] = True
+    num_experts: Annotated[Size, _OF_TRANSFORMER, _OF_EXPERTS] = 8  # experts, each of width d_ff
+    # experts that a router chooses for each token
+    experts_per_token: Annotated[Size, _OF_TRANSFORMER, _OF_EXPERTS] = 2
+    # weight of the load-balancing loss of each layer (Fedus et al. 2022), which is 1 if all experts
+    # are used alike. It is part of train/loss. With accumulation_steps it is that of each part of
+    # the batch
+    load_balance: Annotated[NonNegativeFloat, Role.REGULARIZATION, _OF_TRANSFORMER, _OF_EXPERTS] = (
+        0.01
     )
+    # gru (Cho et al. 2014) | lstm (Hochreiter and Schmidhuber 1997)
+    rnn_cell: Annotated[
+        str, Literal["gru", "lstm"], unless("model.kind", "rnn", REGISTERED, remedy=LEAVE)
+    ] = "gru"
     # all: one table for source, target and output (logits) | decoder: one for target and output |
     # input: one for source and target, another for output | none: three tables
     tie_embeddings: Annotated[str, Literal["all", "decoder", "input", "none"]] = "all"
     embedding_scale: bool = True  # multiply embeddings by sqrt(d_model) (section 3.4)
     # normalise the sums of embeddings and positions (BART's)
-    embedding_norm: Annotated[bool, _OF_TRANSFORMER, beside("model.norm", "none")] = False
+    embedding_norm: Annotated[bool, _OF_TRANSFORMER, _OF_NORM] = False
     # the first input of the decoder: bos | eos (NLLB's) | unk (MADLAD-400's)
     decoder_start: Annotated[
         str, Literal["bos", "eos", "unk"], beside("model.kind", "encoder_only")
@@ -234,13 +225,10 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
     # dropout rate of every sub-layer's output and of the sums of embeddings and positions
     dropout: Annotated[Probability, Role.REGULARIZATION] = 0.1
     # dropout rate of the attention weights
-    attention_dropout: Annotated[Probability, _OF_TRANSFORMER, Role.REGULARIZATION] = 0.0
+    attention_dropout: Annotated[Probability, Role.REGULARIZATION, _OF_TRANSFORMER] = 0.0
     # dropout rate of the feed-forward's hidden layer
     feed_forward_dropout: Annotated[
-        Probability,
-        _OF_TRANSFORMER,
-        beside("model.feed_forward", "none", "moe"),
-        Role.REGULARIZATION,
+        Probability, Role.REGULARIZATION, _OF_TRANSFORMER, _OF_FEED_FORWARD
     ] = 0.0
     # dtype of activations and products: auto (bfloat16 on GPU and TPU, float32 on CPU; a new run on
     # a CPU with bfloat16 instructions gets mixed) | float32 | bfloat16 | mixed (float32, but
@@ -304,36 +292,37 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     src_language: Annotated[Language, Role.LANGUAGES] = ""
     # likewise, of the target: empty is de, or unknown. Measures choose their tokenisers by it
     tgt_language: Annotated[Language, Role.LANGUAGES] = ""
-    # source="multi30k": folder of its files (empty: download); source="tfds": data_dir (empty: the
-    # default of TFDS)
-    directory: Annotated[InputPath, Role.STORE, unless("data.source", "multi30k", "tfds")] = ""
-    # source="tfds": a TFDS translation dataset
-    tfds_name: Annotated[str, unless("data.source", "tfds")] = "wmt14_translate/de-en"
-    # source="tfds": the dataset of all splits but train, such as "wmt14_translate/de-en" for
-    # training on "wmt17_translate/de-en"; empty: tfds_name
+    # folder of the files of multi30k (empty: download), or data_dir of TFDS (empty: its default)
+    directory: Annotated[
+        InputPath, Role.STORE, unless("data.source", "multi30k", "tfds", REGISTERED)
+    ] = ""
+    # a TFDS translation dataset
+    tfds_name: Annotated[str, unless("data.source", "tfds", REGISTERED)] = "wmt14_translate/de-en"
+    # the dataset of all splits but train, such as "wmt14_translate/de-en" for training on
+    # that of "wmt17_translate/de-en"; empty: tfds_name
     tfds_held_out_name: Annotated[str, Role.HELD_OUT, _OF_TFDS] = ""
-    # source="hf": a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with
-    # "@REVISION" at its end, or a folder that save_to_disk wrote; empty: the files of hf_files
+    # a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with "@REVISION" at its
+    # end, or a folder that save_to_disk wrote; empty: the files of hf_files
     hf_name: Annotated[str, LOCAL, _OF_HF] = ""
-    # source="hf": files that hold both sides, each as "SPLIT=FILE": .parquet or .arrow, or .tsv,
-    # .csv, .jsonl or .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
+    # files that hold both sides, each as "SPLIT=FILE": .parquet or .arrow, or .tsv, .csv, .jsonl or
+    # .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
     hf_files: Annotated[InputPaths, Role.FILES, _OF_HF] = ()
-    # source="hf": read the Hub's files while they are copied; False: through the cache of
-    # `datasets` on this machine
+    # read the Hub's files while they are copied; False: through the cache of `datasets` on this
+    # machine
     hf_streaming: Annotated[
-        bool, Role.FILES, unless("data.source", "hf"), unless("data.hf_files", ())
+        bool, Role.FILES, unless("data.source", "hf", REGISTERED), unless("data.hf_files", ())
     ] = True
-    # source="hf": column of source sentences; "translation.en": key "en" in the column
-    # "translation"; "translation.0": item of a list; a number: column of a file without a line of
-    # names, from 0; empty: the language, in the column "translation" if there is one
-    src_column: Annotated[str, _OF_HF] = ""
-    # source="hf": column of their translations
-    tgt_column: Annotated[str, _OF_HF] = ""
-    # source="text": files of source sentences for training, one sentence per line, plain or packed
-    # by gzip, bzip2, xz or zstd
-    train_src: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()
-    # source="text": their translations, line by line
-    train_tgt: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()
+    # column of source sentences; "translation.en": key "en" in the column "translation";
+    # "translation.0": item of a list; a number: column of a file without a line of names, from 0;
+    # empty: the language, in the column "translation" if there is one
+    src_column: Annotated[str, _OF_HF, _of_pairs("name the column in data.tgt_column")] = ""
+    tgt_column: Annotated[str, _OF_HF] = ""  # column of their translations
+    # files of source sentences for training, one sentence per line, plain or packed by gzip, bzip2,
+    # xz or zstd
+    train_src: Annotated[
+        InputPaths, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.train_tgt")
+    ] = ()
+    train_tgt: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()  # their translations, line by line
     # for each training corpus (each source is one, source="text" one for each file of train_src),
     # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
     # with subword_sampling); it must come to one pair or more; empty: once
@@ -346,14 +335,16 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019); sizes
     # are those before max_length and max_length_ratio
     temperature: NonNegativeFloat = 0.0
-    # source="text": source sentences of the validation split
-    validation_src: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
-    # source="text": their translations
-    validation_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
-    # source="text": source sentences of the test split
-    test_src: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
-    # source="text": their translations
-    test_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""
+    # source sentences of the validation split
+    validation_src: Annotated[
+        InputPath, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.validation_tgt")
+    ] = ""
+    validation_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""  # their translations
+    # source sentences of the test split
+    test_src: Annotated[
+        InputPath, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.test_tgt")
+    ] = ""
+    test_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""  # their translations
     # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |
     # identical (both sides equal, apart from case) | script (most letters of a side are of another
     # script than usual) | overlap (a side is a sentence of another split of the same direction).
@@ -364,7 +355,7 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     # its target language, "<2de>". Each source is opened once for each, with these languages; in
     # names of files, data sets and columns {src}, {tgt} and {pair} (de-en: in alphabetical order)
     # stand for them. Empty: src_language to tgt_language, without tags
-    directions: Annotated[tuple[str, ...], _OF_PAIRS] = ()
+    directions: Annotated[tuple[str, ...], _of_pairs()] = ()
     # what the model learns to predict: translation (the target of a pair) | lm (each sub-word of a
     # text from those before it) | span_corruption (spans that are left out of a text: T5, Raffel et
     # al. 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). The last three
@@ -373,15 +364,14 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     objective: Annotated[
         str, Literal["translation", "lm", "span_corruption", "masked_lm"], REGISTERED, Role.BATCHES
     ] = "translation"
-    # objective="span_corruption", "masked_lm": share of a text's sub-words that are left out or
-    # masked; at least one
+    # share of a text's sub-words that are left out or masked; at least one
     noise_density: Annotated[
-        Share, Role.BATCHES, unless("data.objective", "span_corruption", "masked_lm")
+        Share, Role.BATCHES, unless("data.objective", "span_corruption", "masked_lm", REGISTERED)
     ] = 0.15
-    # objective="span_corruption": mean number of sub-words of a span; a text has
-    # as many spans as this number and noise_density say, rounded
+    # mean number of sub-words of a span; a text has as many spans as this number and noise_density
+    # say, rounded
     mean_span_length: Annotated[
-        SpanLength, Role.BATCHES, unless("data.objective", "span_corruption")
+        SpanLength, Role.BATCHES, unless("data.objective", "span_corruption", REGISTERED)
     ] = 3.0
     # tags of a direction: target (the source begins with that of the target language) | both (each
     # side begins with that of its own language, as in NLLB)
@@ -394,7 +384,7 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     max_length: Annotated[PositiveInt, Role.BATCHES] = 256
     # training drops pairs whose longer side has more than this times the sub-words of the shorter;
     # 0: no limit
-    max_length_ratio: Annotated[NonNegativeFloat, Role.BATCHES, _OF_PAIRS] = 0.0
+    max_length_ratio: Annotated[NonNegativeFloat, Role.BATCHES, _of_pairs()] = 0.0
     # positions of a batch, padding included: at most this many source positions and at most this
     # many target positions
     batch_tokens: Annotated[PositiveInt32, Role.BATCHES] = 25_000
@@ -433,6 +423,11 @@ class DataConfig(Fields, notes=(Role.TEXT,)):
     # training.accumulation_steps, empty rows are added to batches
     rows_multiple: Annotated[PositiveInt, Role.BATCHES] = 8
 
+    @property
+    def is_text_alone(self) -> bool:
+        """True if the objective reads text alone, the target side of the sources."""
+        return self.objective != "translation"
+
 
 @dataclasses.dataclass
 class TokenizerConfig(Fields, notes=(Role.VOCABULARY,)):
@@ -449,20 +444,16 @@ class TokenizerConfig(Fields, notes=(Role.VOCABULARY,)):
     # one vocabulary for both languages; False: one per language
     shared: Annotated[bool, _OF_TRAINED_VOCABULARY] = True
     # share of the text's characters that become sub-words
-    character_coverage: Annotated[
-        Coverage, beside("tokenizer.kind", "symbols"), _OF_TRAINED_VOCABULARY
-    ] = 1.0
+    character_coverage: Annotated[Coverage, _OF_TRAINED_VOCABULARY, _OF_SUBWORDS] = 1.0
     # encode characters outside the vocabulary as UTF-8 bytes; False: as the unknown token
-    byte_fallback: Annotated[bool, beside("tokenizer.kind", "symbols"), _OF_TRAINED_VOCABULARY] = (
-        True
-    )
+    byte_fallback: Annotated[bool, _OF_TRAINED_VOCABULARY, _OF_SUBWORDS] = True
     # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too: compare
     # measures that ignore case; the validation BLEU does
     lowercase: Annotated[bool, _OF_TRAINED_VOCABULARY] = False
     # pieces <extra_id_0>, <extra_id_1>, ..., at least those that data.objective needs, which a run
     # adds: one for each span that a text may have with span_corruption, one with masked_lm; text
     # with these characters is text
-    sentinels: Annotated[Sentinels, _OF_TRAINED_VOCABULARY, SETTLED] = 0
+    sentinels: Annotated[Sentinels, SETTLED, _OF_TRAINED_VOCABULARY] = 0
 
 
 @dataclasses.dataclass
@@ -491,9 +482,17 @@ class TrainingConfig(Fields, notes=(Role.UPDATES,)):
     rate_factors: tuple[str, ...] = ()
     # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
     schedule_start: Annotated[Int32, Role.SCHEDULE] = 0
-    # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none. With noam,
-    # inverse_sqrt and constant
-    cooldown_steps: Annotated[Int32, Role.SCHEDULE] = 0
+    # cooldown: over this many steps at the end, the rate falls linearly to 0; 0: none
+    cooldown_steps: Annotated[
+        Int32,
+        Role.SCHEDULE,
+        unless(
+            "training.schedule",
+            *OPEN_ENDED_SCHEDULES,
+            remedy="it decides itself how it ends; leave it at 0, or use one of "
+            f"{', '.join(OPEN_ENDED_SCHEDULES)}",
+        ),
+    ] = 0
     # adam | nadamw (Adam with Nesterov momentum and decoupled weight decay: Dozat 2016) |
     # schedule_free_adamw (evaluates an average of its iterates: Defazio et al. 2024) | muon
     # (orthogonal updates of matrices, Adam for the rest: Jordan et al. 2024), or a registered
@@ -506,14 +505,14 @@ class TrainingConfig(Fields, notes=(Role.UPDATES,)):
     adam_b1: Probability = 0.9
     adam_b2: Probability = 0.98  # beta_2
     adam_eps: PositiveFloat = 1e-9  # epsilon
-    # each update subtracts the learning rate times this times the parameters; with
-    # optimizer="nadamw", "schedule_free_adamw" or a registered one
+    # each update subtracts the learning rate times this times the parameters
     weight_decay: Annotated[
         NonNegativeFloat,
-        beside(
+        unless(
             "training.optimizer",
-            "adam",
-            "muon",
+            "nadamw",
+            "schedule_free_adamw",
+            REGISTERED,
             remedy="leave it at 0, or use 'nadamw' or 'schedule_free_adamw'",
         ),
     ] = 0.0
@@ -527,9 +526,7 @@ class TrainingConfig(Fields, notes=(Role.UPDATES,)):
     r_drop: NonNegativeFloat = 0.0
     # scheduled sampling (Mihaylova and Martins 2019): probability that a target input is
     # replaced by what the model, in a first pass without gradient, predicts in its place; 0: never
-    scheduled_sampling: Annotated[
-        Probability, beside("model.kind", "encoder_only", remedy=LEAVE)
-    ] = 0.0
+    scheduled_sampling: Annotated[Probability, _OF_DECODER] = 0.0
     # decay of an exponential moving average of the parameters, for example 0.999; 0: no
     # average. It is part of checkpoints, and --checkpoint=ema evaluates it
     ema_decay: Probability = 0.0
@@ -547,13 +544,13 @@ class TrainingConfig(Fields, notes=(Role.UPDATES,)):
     # chrF, and the last; 0: never
     bleu_every: Annotated[
         NonNegativeInt,
-        _OF_PAIRS,
+        Role.VALIDATION,
         beside(
             "tokenizer.kind",
             "symbols",
             remedy="BLEU counts words, and symbols are none; set it to 0",
         ),
-        Role.VALIDATION,
+        _of_pairs(),
     ] = 0
     # pairs of the validation split, of which validation/source_use says how much the model uses
     # their sources; 0: it is not computed
@@ -585,8 +582,8 @@ class CheckpointConfig(Fields, notes=(Role.CHECKPOINTS,)):
     keep_every: NonNegativeInt = 0
     # also keep this many checkpoints that are best by best_metric; 0: none
     keep_best: NonNegativeInt = 1
-    # on the validation split; all but loss need training.bleu_every
-    best_metric: Annotated[str, Literal["loss", "bleu", "chrf"], _OF_PAIRS] = "loss"
+    # loss | bleu | chrf of the validation split; all but loss need training.bleu_every
+    best_metric: Annotated[str, Literal["loss", "bleu", "chrf"], _of_pairs()] = "loss"
 
 
 @dataclasses.dataclass
@@ -603,45 +600,37 @@ class MeshConfig(Fields, notes=(Role.DEVICES,)):
 
 @dataclasses.dataclass
 class DecodingConfig(Fields, notes=(Role.SEARCH, beside("data.objective", "masked_lm"))):
-    """Beam search, section 6.1 of the paper, or sampling."""
+    """Beam search, section 6.1 of the paper, or sampling; masks are filled without a search."""
 
     # beam (beam search) | sampling (draws from the model's distribution)
     strategy: Annotated[str, Literal["beam", "sampling"]] = "beam"
-    # hypotheses per sentence; 1: greedy search
-    beam_size: Annotated[Size, beside("decoding.strategy", "sampling")] = 4
+    beam_size: Annotated[Size, _OF_BEAM] = 4  # hypotheses per sentence; 1: greedy search
     # exponent of the length penalty, by which log P is divided
-    alpha: Annotated[
-        Exponent, beside("decoding.length_penalty", "none"), beside("decoding.strategy", "sampling")
-    ] = 0.6
+    alpha: Annotated[Exponent, _OF_BEAM, beside("decoding.length_penalty", "none")] = 0.6
     # length penalty: gnmt ((5 + length) / 6) ** alpha, the paper's | length (length ** alpha, the
     # mean log P per sub-word if alpha is 1) | none (log P alone)
-    length_penalty: Annotated[
-        str, Literal["gnmt", "length", "none"], beside("decoding.strategy", "sampling")
-    ] = "gnmt"
-    min_length: NonNegativeInt = 0  # least number of sub-words of an output, without EOS
+    length_penalty: Annotated[str, Literal["gnmt", "length", "none"], _OF_BEAM] = "gnmt"
+    # least number of sub-words, without EOS, of the output of each sentence or piece that is
+    # translated by itself
+    min_length: NonNegativeInt = 0
     # a longer source is cut into pieces of at most this many sub-words, EOS and a tag included: at
     # the ends of sentences, else of clauses, else between words; 0: data.max_length, or the model's
     # positions if they are fewer
-    max_source_length: Annotated[NonNegativeInt, beside("data.objective", "lm")] = 0
+    max_source_length: Annotated[NonNegativeInt, _OF_SOURCES] = 0
     # translate each sentence of a line by itself: yes | no | auto (yes, if fewer than 10% of
     # training's source lines hold several sentences); not with a forced prefix
-    split_sentences: Annotated[
-        str, Literal["auto", "yes", "no"], beside("data.objective", "lm")
-    ] = "auto"
+    split_sentences: Annotated[str, Literal["auto", "yes", "no"], _OF_SOURCES] = "auto"
     # an output has at most source length + this many sub-words; what follows a prompt has at most
     # this many, and EOS
     max_extra_length: PositiveInt = 50
-    # strategy="sampling": samples per sentence
-    num_samples: Annotated[Size, _OF_SAMPLING] = 1
-    # strategy="sampling": divides the logits
-    temperature: Annotated[PositiveFloat, _OF_SAMPLING] = 1.0
-    # strategy="sampling": draw from this many most probable sub-words; 0: all
+    num_samples: Annotated[Size, _OF_SAMPLING] = 1  # samples per sentence
+    temperature: Annotated[PositiveFloat, _OF_SAMPLING] = 1.0  # divides the logits
+    # draw from this many most probable sub-words; 0: all
     top_k: Annotated[NonNegativeInt, _OF_SAMPLING] = 0
-    # strategy="sampling": draw from the most probable sub-words that together have this
-    # probability (after temperature and top_k); 1: all
+    # draw from the most probable sub-words that together have this probability (after temperature
+    # and top_k); 1: all
     top_p: Annotated[TopShare, _OF_SAMPLING] = 1.0
-    # strategy="sampling": of the random numbers
-    sampling_seed: Annotated[Int32, _OF_SAMPLING] = 0
+    sampling_seed: Annotated[Int32, _OF_SAMPLING] = 0  # of the random numbers
     # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
     # expected utility, which is a measure of sentences or one of a plugin (evaluation.measure); one
     # that a model computes needs --measure_model

@@ -22,8 +22,7 @@ from t2t.config.fields import (
 )
 from t2t.config.languages import fill_languages
 from t2t.config.plain_values import is_ordered, simplify
-from t2t.config.rules import validate
-from t2t.config.unused_fields import list_unused
+from t2t.config.rules import list_unused, validate
 from t2t.config.variants import (
     describe_options,
     find_options,

@@ -132,8 +132,7 @@ def parse_override(name: str, texts: Sequence[str], hint: Any) -> Any:
     Raises:
         ConfigError: it has another type.
     """
-    plain = FieldType.of(hint).plain
-    options = [plain] if typing.get_origin(plain) is tuple else [plain, *typing.get_args(plain)]
+    options = _list_plain(hint)
     parser: Any = next((_PARSERS[each] for each in options if each in _PARSERS), TupleParser())
     parser = flags.BooleanParser() if bool in options else parser
     try:
@@ -147,12 +146,18 @@ def parse_override(name: str, texts: Sequence[str], hint: Any) -> Any:
     return values[0]
 
 
+def _list_plain(hint: Any) -> list[Any]:
+    """Returns the plain type of a field, and int for int | None."""
+    plain = FieldType.of(hint).plain
+    return [plain] if typing.get_origin(plain) is tuple else [plain, *typing.get_args(plain)]
+
+
 def _register_parsers(section: type[Fields]) -> None:
     """Chooses a parser for each field of a section by its plain type: `check_config` checks it."""
     for field in dataclasses.fields(section):  # type: ignore[arg-type]  # all are dataclasses
         for hint in (field.type, *typing.get_args(field.type)):  # such as int, of int | None
-            if parser := _PARSERS.get(FieldType.of(hint).plain):
-                config_flags.register_flag_parser_for_type(hint, parser)
+            for plain in filter(_PARSERS.__contains__, _list_plain(hint)):
+                config_flags.register_flag_parser_for_type(hint, _PARSERS[plain])
         if dataclasses.is_dataclass(field.type):
             config_flags.register_flag_parser_for_type(field.type, _SectionParser(field.name))
             _register_parsers(typing.cast(type[Fields], field.type))

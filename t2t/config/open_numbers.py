@@ -24,8 +24,7 @@ from t2t.config.fields import (
     show,
 )
 from t2t.config.files import build_config, complete_options, load_config
-from t2t.config.rules import check_fields, validate
-from t2t.config.unused_fields import list_unused
+from t2t.config.rules import check_fields, list_unused, validate
 
 
 class _OpenNumber(int):

@@ -17,13 +17,20 @@ import functools
 import re
 import sys
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from t2t.config.field_types import REGISTERED, FieldType, Rule
-from t2t.config.fields import ConfigError, DecodingConfig, Fields, describe_unknown_field, show
+from t2t.config.fields import (
+    FIELD_TYPES,
+    ConfigError,
+    DecodingConfig,
+    Fields,
+    describe_unknown_field,
+    show,
+)
 from t2t.config.files import read_argument
 from t2t.config.variants import CHOICES
 from t2t.storage.paths import make_path, make_run_path
@@ -201,12 +208,17 @@ def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:
 def describe_flags(kind: type[Request]) -> dict[str, str]:
     """Returns the help of each flag: the comments of its field, and the rules of its type."""
     texts, searches = read_help(kind), read_help(DecodingConfig)
-    described = {}
-    for flag in list_flags(kind):
+    described, flags = dict[str, str](), list_flags(kind)
+    names = {f"decoding.{flag.field}": flag.name for flag in flags if flag.holder}
+
+    def write_flag(cause: str, values: Sequence[str]) -> str:
+        """Returns a field of `config.decoding` with its values, if it is a flag, too."""
+        return f"--{names[cause]}={' or '.join(values)}" if cause in names else ""
+
+    for flag in flags:
         text = texts.get(flag.field, "")
         if flag.holder:
-            # as flags: strategy="sampling" becomes with --strategy=sampling
-            text = re.sub(r'(\w+)="(\w+)"', r"with --\1=\2", searches[flag.field])
+            text = add_conditions(searches[flag.field], flag.kind, write_flag)
             text += ". Default: the config's"
         if flag.name:
             described[flag.name] = _describe(flag.kind, text)
@@ -223,6 +235,20 @@ def _describe(kind: FieldType, text: str) -> str:
     if text.split(" ")[0] not in kind.names:
         text = text[:1].upper() + text[1:]
     return text if text.endswith("...") else f"{text}."
+
+
+def add_conditions(text: str, kind: FieldType, write: Callable[[str, Sequence[str]], str]) -> str:
+    """Returns the help of a field with the choices in other fields on which its effect depends.
+
+    `write` formats the name and the values of such a field; "": it is not mentioned.
+    """
+    shown: dict[bool, list[str]] = {True: [], False: []}
+    for note in kind.unused:
+        values = [each for each in note.values if each in FIELD_TYPES[note.cause].names]
+        if values and (cause := write(note.cause, values)):
+            shown[note.is_beside].append(cause)
+    before = f"with {' and '.join(shown[False])}: " if shown[False] else ""
+    return before + text + (f"; not with {' or '.join(shown[True])}" if shown[True] else "")
 
 
 def read_help(kind: type) -> dict[str, str]:

@@ -1,14 +1,21 @@
-"""The rules that a config must satisfy; `validate` checks them before any device work.
+"""The rules that a config must satisfy, which are checked before any device work.
+
+    values of a field                  `Rule` and `Literal` in its type (field_types.py)
+    a field beside values of another   `beside` and `unless` in its type, `list_unused` here
+    fields of config.data              data_rules.py
+    other fields together              `validate`
+    new runs only                      `check_new_run`, `check_effect`; other runs can be opened
 
 Each error message names the field, the value, the rule and the remedy.
 """
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
-from t2t.config.data_rules import batch_problems, text_problems
-from t2t.config.field_types import FieldType
+from t2t.config.data_rules import batch_problems, objective_problems, text_problems
+from t2t.config.field_types import REGISTERED, FieldType, Unused
 from t2t.config.fields import (
     FIELD_TYPES,
     Config,
@@ -19,13 +26,9 @@ from t2t.config.fields import (
     TrainingConfig,
     flatten,
 )
-from t2t.config.objective_rules import objective_problems
-from t2t.config.unused_fields import unused_problems
-from t2t.config.variants import choices, describe_unknown, import_plugins
+from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
 
-# Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
-# schedule depends on it, and a registered one may.
-OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
+HIGHEST_PEAK = 0.1  # no built-in optimiser learns at a higher rate
 
 
 def validate(config: Config) -> Config:
@@ -35,7 +38,7 @@ def validate(config: Config) -> Config:
         ConfigError: the config breaks rules; the message has one line for each.
     """
     check_fields(config)
-    problems = [*unused_problems(flatten(config))]
+    problems = [*_unused_problems(flatten(config))]
     is_rnn = config.model.kind == "rnn"
     problems += _rnn_problems(config.model) if is_rnn else _transformer_problems(config.model)
     problems += [*text_problems(config.data), *batch_problems(config.data)]
@@ -72,6 +75,100 @@ def check_fields(config: Config, without: Collection[str] = ()) -> None:
                 faults = FieldType.of(field.type).list_faults(value)
                 problems += [f"{whole}={value!r} {fault}" for fault in faults]
             problems += [f"plugin.{name}.{line}" for line in options.list_problems()]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def list_unused(config: Config, *, refused: bool = False) -> dict[str, str]:
+    """Returns the fields that have no effect, each with the field that is the cause.
+
+    `refused`: only those that `_unused_problems` refuses in every config.
+    """
+    found: dict[str, str] = {}
+    for name, note in _list_holding(flatten(config)):
+        if note.remedy or not refused:
+            found.setdefault(name, note.cause)
+    return found
+
+
+def _unused_problems(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yields one line for each changed field that is refused in every config."""
+    defaults = flatten(Config())
+    for name, note in _list_holding(values):
+        if note.remedy and values[name] != defaults[name]:
+            end, cause = note.remedy.format(default=defaults[name]), note.cause
+            yield f"{name}={values[name]!r} is not used by {cause}={values[cause]!r}; {end}"
+
+
+def _list_holding(values: Mapping[str, Any]) -> Iterator[tuple[str, Unused]]:
+    """Yields each field without effect beside these values, with each note that says so."""
+    for name, kind in FIELD_TYPES.items():
+        yield from ((name, note) for note in kind.unused if _holds(note, values))
+
+
+def _holds(note: Unused, values: Mapping[str, Any]) -> bool:
+    """Returns whether the cause has a value that takes the effect away."""
+    value, names = values[note.cause], FIELD_TYPES[note.cause].names
+    are_listed = [
+        each in note.values or (REGISTERED in note.values and each not in names)
+        for each in (value.split("+") if note.cause == "data.source" else [value])
+    ]
+    holds = all(are_listed) if note.is_beside else not any(are_listed)
+    return holds and (note.also is None or _holds(note.also, values))
+
+
+def check_new_run(config: Config) -> None:
+    """Checks the peak of the schedule, and the relative positions of a causal model.
+
+    A factor of noam, such as the default 1.0, is no peak of another schedule; a registered schedule
+    or optimiser may have any rate. Of text alone without a prefix, half of the buckets of a prefix
+    LM would never be used; T5's decoder has all of them for the past.
+
+    Raises:
+        ConfigError: one of them is wrong.
+    """
+    model, training = config.model, config.training
+    is_causal = config.data.objective == "lm" and model.kind == "decoder_only"
+    if is_causal and model.position == "relative" and model.prefix:
+        raise ConfigError(
+            "model.prefix=True would keep half of the buckets of model.position='relative' for "
+            "tokens on the right, which data.objective='lm' never sees; set model.prefix=False"
+        )
+    is_known = training.schedule in CHOICES["training.schedule"]
+    is_known &= training.optimizer in CHOICES["training.optimizer"]
+    if training.schedule != "noam" and is_known and training.learning_rate > HIGHEST_PEAK:
+        noam = training.noam_peak(config.model.d_model)
+        raise ConfigError(
+            f"training.learning_rate={training.learning_rate:g} is a factor only with "
+            f"training.schedule='noam', whose rate would rise to {noam:.2g}; with "
+            f"{training.schedule!r} it is the peak itself, at most {HIGHEST_PEAK:g}; set it, for "
+            f"example to {min(noam, HIGHEST_PEAK):.2g}"
+        )
+
+
+def check_effect(configs: Sequence[Config], given: Collection[str]) -> None:
+    """Checks that changed fields have an effect.
+
+    A recipe's field may lose its effect by a flag, as model.d_ff does by
+    --config.model.feed_forward=none.
+
+    Args:
+        configs: a config with its flags, or the rows of a sweep, base first: a field has to have
+            an effect on one of them.
+        given: names of the fields that flags set.
+
+    Raises:
+        ConfigError: a field without effect is set by a flag, or by a recipe alone.
+    """
+    values, defaults = flatten(configs[0]), flatten(Config())
+    problems = [
+        f"{name}={values[name]!r} has no effect with {cause}={values[cause]!r}; leave it at "
+        f"{defaults[name]!r}"
+        for name, cause in list_unused(configs[0]).items()
+        if values[name] != defaults[name]
+        and (name in given or cause not in given)
+        and all(name in list_unused(config) for config in configs)
+    ]
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -139,13 +236,7 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
         )
         return
     left = max(training.steps - start - training.warmup_steps, 0)
-    if cooldown and training.schedule not in OPEN_ENDED_SCHEDULES:
-        yield (
-            f"training.cooldown_steps={cooldown} is not used by training.schedule="
-            f"{training.schedule!r}, which decides itself how it ends; leave it at 0, or use one "
-            f"of {', '.join(OPEN_ENDED_SCHEDULES)}"
-        )
-    elif cooldown > left:
+    if cooldown > left:
         yield (
             f"training.cooldown_steps={cooldown} is more than the {left} steps that "
             f"training.warmup_steps={training.warmup_steps} leaves of the {training.steps - start} "

@@ -20,7 +20,6 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from t2t.config.fields import DataConfig
-from t2t.config.objective_rules import is_text_alone
 from t2t.data.corpus import Corpus, DataError
 
 Lengths = Int[np.ndarray, "n"]
@@ -282,7 +281,7 @@ def find_dropped(src: Lengths, tgt: Lengths, data: DataConfig) -> dict[str, Int[
     dropped: dict[str, list[np.ndarray]] = {rule: [] for rule in rules}
     for start in range(0, len(src), BLOCK):
         shorter = tgt[start : start + BLOCK]
-        if not is_text_alone(data):  # the source of lm is always empty
+        if not data.is_text_alone:  # the source of lm is always empty
             shorter = np.minimum(src[start : start + BLOCK], shorter)
         longer = np.maximum(src[start : start + BLOCK], tgt[start : start + BLOCK])
         empty = shorter <= 1  # EOS alone

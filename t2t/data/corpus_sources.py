@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from t2t.config.fields import DataConfig, TokenizerConfig
-from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import call_variant
 from t2t.data.corpus import Corpus, DataError, TextCorpus
 from t2t.data.directions import choose_direction, find_tag
@@ -232,7 +231,7 @@ def open_part(part: Part, split: str) -> Corpus | None:
         return None
     check_languages(part, source.languages)
     corpus = source.open(part, split)
-    if corpus is not None and is_text_alone(part.config):
+    if corpus is not None and part.config.is_text_alone:
         from t2t.data.derived_corpora import TargetsAlone
 
         return TargetsAlone(corpus)

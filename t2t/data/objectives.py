@@ -13,13 +13,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, UInt64
 
+from t2t.config.data_rules import TEXT_PAIR_KINDS
 from t2t.config.fields import ConfigError, DataConfig
-from t2t.config.objective_rules import (
-    TEXT_PAIR_KINDS,
-    count_noise,
-    count_sentinels,
-    is_text_alone,
-)
 from t2t.config.variants import CHOICES, call_variant, make_variant_error
 from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.batching import CorpusLengths, Lengths
@@ -38,6 +33,34 @@ class Sentences(NamedTuple):
 
     ids: Int[np.ndarray, "tokens"]
     lengths: Int[np.ndarray, "n"]
+
+
+def count_noise(length: int, data: DataConfig) -> tuple[int, int]:
+    """Returns how many sub-words of a text are corrupted, and in how many spans.
+
+    As in T5 (Raffel et al. 2020) both numbers are rounded, and at least 1. Not all of a text is
+    corrupted, unless it has only one sub-word, and spans do not touch. `length` is without EOS.
+    """
+    if not length:
+        return 0, 0
+    noise = min(max(round(length * data.noise_density), 1), max(length - 1, 1))
+    spans = min(max(round(noise / data.mean_span_length), 1), noise, length - noise + 1)
+    return noise, spans
+
+
+def count_sentinels(data: DataConfig) -> int:
+    """Returns how many sentinels the objective needs: for each span of the longest text, one.
+
+    The longest text is that of `data.max_length`. masked_lm needs one, for the mask.
+    """
+    if data.objective != "span_corruption":
+        return int(data.objective == "masked_lm")
+    most = 0
+    for length in range(1, 2 * data.max_length + 2):  # the shorter side has at least half of it
+        noise, spans = count_noise(length, data)
+        if max(length - noise, noise) + spans + 1 <= data.max_length:
+            most = max(most, spans)
+    return most
 
 
 class Objective:
@@ -190,7 +213,7 @@ def make_objective(data: DataConfig, tokenizer: Tokenizer) -> Objective:
         ConfigError: the vocabulary has not enough sentinels, or a registered objective is not as
             `Objective` says.
     """
-    if not is_text_alone(data):
+    if not data.is_text_alone:
         return Objective()
     sentinels, needed = tokenizer.sentinel_ids, count_sentinels(data)
     if len(sentinels) < needed:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from t2t.config.fields import DataConfig
-from t2t.config.objective_rules import is_text_alone
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.directions import list_directions
 from t2t.storage.paths import make_path
@@ -86,7 +85,7 @@ def _list_parts(data: DataConfig) -> Iterator[Part]:
         match source:
             case "text":
                 train, validation, test = data.train_src, data.validation_src, data.test_src
-                if is_text_alone(data):  # its files are both sides
+                if data.is_text_alone:  # its files are both sides
                     train, validation, test = data.train_tgt, data.validation_tgt, data.test_tgt
                 for src, tgt in zip(train, data.train_tgt, strict=True):
                     yield Part(own, next(weights), files={"train": _make_paths(src, tgt)})
@@ -110,7 +109,7 @@ def _list_parts(data: DataConfig) -> Iterator[Part]:
                     )
                     for split, *_ in entries
                 }
-                if is_text_alone(data):  # its column is both sides
+                if data.is_text_alone:  # its column is both sides
                     column, language = data.tgt_column, data.tgt_language
                     own = dataclasses.replace(own, src_column=column, src_language=language)
                 yield Part(own, next(weights), files=files, dataset=data.hf_name)

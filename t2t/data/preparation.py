@@ -12,11 +12,11 @@ from pathlib import Path
 import jax
 
 from t2t.config.fields import Config, ConfigError, DataConfig, TokenizerConfig
-from t2t.config.objective_rules import count_sentinels
 from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
 from t2t.data.directions import find_tag, list_directions, list_tags
+from t2t.data.objectives import count_sentinels
 from t2t.data.parts import Direction
 from t2t.data.token_cache import TokenizedCorpus, count_shards, is_tokenized, tokenize_corpus
 from t2t.data.tokenizer import (

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from t2t.config.fields import Config, ConfigError
-from t2t.config.objective_rules import check_continues
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
 from t2t.data.tokenizer import Vocabulary
@@ -23,8 +22,6 @@ class Continuer(Translator):
     `decoding.max_extra_length`, scores and lengths are those of the sub-words behind the prompt. An
     output ends before the first stop string; its score is still that of all that was searched.
     """
-
-    check_run = staticmethod(check_continues)
 
     def __init__(
         self,
@@ -47,6 +44,21 @@ class Continuer(Translator):
                 raise ConfigError(f"no output holds the stop string {text!r}: {why}; change it")
         self.stop = tuple(stop)
         self.max_source_length = 2**30  # of a padded prompt
+
+    @staticmethod
+    def check_run(config: Config) -> None:
+        """Raises ConfigError if the config trains no model to continue a text."""
+        objective, kind = config.data.objective, config.model.kind
+        if objective != "lm":
+            use = "t2t.generate --fill" if config.data.is_text_alone else "t2t.translate"
+            raise ConfigError(
+                f"data.objective={objective!r} trains no model to continue a text; use {use}, or "
+                "train one with data.objective='lm'"
+            )
+        if kind != "decoder_only":
+            raise ConfigError(
+                f"model.kind={kind!r} is not known to take a prompt; use model.kind='decoder_only'"
+            )
 
     def describe_pieces(self) -> dict[str, Any]:
         """Returns the settings besides the search that bulk generation records."""

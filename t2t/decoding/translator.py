@@ -13,7 +13,6 @@ import numpy as np
 import tqdm
 
 from t2t.config.fields import Config, ConfigError
-from t2t.config.objective_rules import check_translates
 from t2t.data.batch import BOS_ID, EOS_ID, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
@@ -53,9 +52,6 @@ class Translator:
     overrides `search`, `describe` and `compile_seconds`; everything else is the same for both
     engines, JAX and CTranslate2.
     """
-
-    # Raises ConfigError if the run does not do what this class does with it.
-    check_run = staticmethod(check_translates)
 
     def __init__(
         self,
@@ -99,6 +95,16 @@ class Translator:
         self.shows_progress = False  # a bar of the sentences
         # Gets the text so far, again and again, of a single line with a single hypothesis.
         self.watch: Callable[[str], None] | None = None
+
+    @staticmethod
+    def check_run(config: Config) -> None:
+        """Raises ConfigError if the config does not train a model to translate."""
+        if config.data.is_text_alone:
+            use = "t2t.generate" if config.data.objective == "lm" else "t2t.generate --fill"
+            raise ConfigError(
+                f"data.objective={config.data.objective!r} trains no model to translate; {use} "
+                "uses it, and t2t.evaluate with a split alone measures perplexity and accuracy"
+            )
 
     def check_lines(self, sentences: Sequence[str], first: int) -> None:
         """Raises what `translate_n_best` raises for these lines, without a search."""

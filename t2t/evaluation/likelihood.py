@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from t2t.config.fields import Config
+from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import batch_pairs, group_by_length, pad_sentences
 from t2t.data.sentences import is_missing, split_sentences
 from t2t.data.tokenizer import Vocabulary
@@ -25,6 +25,17 @@ _log = logging.getLogger(__name__)
 
 _MAX_LOGITS = 2**26  # elements of a batch's logits: 256 MiB
 _LENGTH = 64  # padded length up to which batches have all their rows
+TEXT_MODELS = ("lm", "masked_lm")  # whose models give a text by itself a score
+
+
+def check_scores(config: Config) -> None:
+    """Raises ConfigError if the model gives no probability to a target, token by token."""
+    objective = config.data.objective
+    if objective == "masked_lm" or config.model.kind == "encoder_only":
+        raise ConfigError(
+            f"data.objective={objective!r} trains a model that predicts masked sub-words, not a "
+            "whole target, so a pair has no probability; t2t.evaluate computes their perplexity"
+        )
 
 
 def count_several(config: Config, vocabulary: Vocabulary, sources: Sequence[str]) -> int:

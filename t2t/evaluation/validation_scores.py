@@ -22,7 +22,6 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import Config, ConfigError, flatten
-from t2t.config.objective_rules import is_text_alone
 from t2t.data.batch import PAD_ID, DeviceBatch
 from t2t.data.batching import BatchPlan
 from t2t.data.corpus import Corpus
@@ -72,7 +71,7 @@ class Validation:
             MeasureError: a package is missing.
         """
         self._every, self._last = config.training.bleu_every, config.training.steps
-        is_translation = not is_text_alone(config.data)
+        is_translation = not config.data.is_text_alone
         self._source_use_pairs = config.training.source_use_pairs if is_translation else 0
         own = flatten(config)
         self._helpful = {name: value for name, value in HELPFUL.items() if own[name] != value}
@@ -258,7 +257,7 @@ def make_scorer(
             "%s: %d of %d %s have more sub-words than model.max_positions=%d and are left out of "
             "the scores",
             split, scorer.num_left_out, len(corpus),
-            "texts" if is_text_alone(config.data) else "pairs", config.model.max_positions,
+            "texts" if config.data.is_text_alone else "pairs", config.model.max_positions,
         )  # fmt: skip
     return scorer
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from t2t.config.field_types import Role
 from t2t.config.fields import Config, ConfigError, ModelConfig, fields_with
-from t2t.config.unused_fields import list_unused
+from t2t.config.rules import list_unused
 from t2t.data.batch import BOS_ID
 from t2t.data.directions import find_tag, list_directions
 from t2t.data.tokenizer import Vocabulary

@@ -22,12 +22,10 @@ from t2t.config.flags import parse_override
 from t2t.config.languages import fill_languages, normalize_language
 from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.measure_rules import list_measures
-from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.config.objective_rules import is_text_alone
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.request_flags import parse_request
 from t2t.config.requests import RUN, Flag, Plugins, Request
-from t2t.config.rules import check_fields
+from t2t.config.rules import check_effect, check_fields, check_new_run
 from t2t.config.variants import CHOICES, choices, find_type, import_plugins
 from t2t.data.corpus_sources import check_sources, list_splits
 from t2t.data.directions import choose_direction
@@ -245,7 +243,7 @@ def check_evaluation(request: EvaluationRequest, config: Config | None) -> None:
     from t2t.evaluation.text_scores import choose_measures
 
     data, possible = config and config.data, choices(MEASURE_FIELD)
-    if config and data and not is_text_alone(data):
+    if config and data and not data.is_text_alone:
         data = choose_direction(data, request.direction)
         language, sources = request.tgt_language or data.tgt_language, data.source.split("+")
         possible = list_measures(language, sources, spaces=True, kind=config.tokenizer.kind)

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from t2t.config.fields import Config, ConfigError, DataConfig
-from t2t.config.objective_rules import is_text_alone
 from t2t.data.batching import BatchShape, assign_shapes, choose_shapes, count_lengths, find_dropped
 from t2t.data.objectives import choose_objective
 from t2t.data.packing import make_plan
@@ -66,7 +65,7 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
         ConfigError: The limits of length would drop every pair.
     """
     src, tgt = draw_lengths(config.data, mean_length)
-    if is_text_alone(config.data):
+    if config.data.is_text_alone:
         objective = choose_objective(config.data, range(config.tokenizer.sentinels))
         src, tgt = objective.find_lengths((np.ones_like(src), src))
     kept = np.ones(len(src), bool)

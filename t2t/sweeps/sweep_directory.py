@@ -22,7 +22,6 @@ from t2t.config.files import Difference, differences, load_config
 from t2t.config.languages import writes_spaces
 from t2t.config.measure_names import CASED_MEASURES, PREDICTION_MEASURES
 from t2t.config.measure_rules import list_measures, needs_model
-from t2t.config.objective_rules import is_text_alone
 from t2t.config.variants import find_role
 from t2t.data.directions import choose_direction
 from t2t.storage.atomic_files import explain_write_errors, write_file
@@ -65,7 +64,7 @@ def check_protocol(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> No
             except ConfigError as error:
                 raise ConfigError(f"{run.name}: {error}") from None
         data = choose_direction(run.config.data, protocol.direction)
-        if is_text_alone(data):
+        if data.is_text_alone:
             continue
         spaces = writes_spaces(data.tgt_language)
         kind = run.config.tokenizer.kind
@@ -94,7 +93,7 @@ def _check_objective(protocol: EvaluationProtocol, run: SweepRun, first: SweepRu
             f"{run.name}: data.objective={objective!r} is another than data.objective={own!r} of "
             f"{first.name}, so their scores are not comparable; give each a sweep of its own"
         )
-    if not is_text_alone(run.config.data):
+    if not run.config.data.is_text_alone:
         return
     if protocol.measure not in PREDICTION_MEASURES:
         raise ConfigError(

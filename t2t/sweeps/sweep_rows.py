@@ -26,10 +26,8 @@ from t2t.config.fields import (
     show,
 )
 from t2t.config.files import check_type, override
-from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.config.objective_rules import count_sentinels, is_text_alone
-from t2t.config.unused_fields import list_unused
-from t2t.data.objectives import choose_objective
+from t2t.config.rules import check_effect, check_new_run, list_unused
+from t2t.data.objectives import choose_objective, count_sentinels
 from t2t.ops.flops import count_parameters, train_flops
 
 LENGTH = 25  # sub-words per sentence, on either side, for which operations are counted
@@ -98,7 +96,7 @@ class SweepRun:
 def count_flops(config: Config, tgt_vocab_size: int) -> int:
     """Counts the FLOPs of the whole training, with full batches of `LENGTH`-long sentences."""
     sides = np.array([LENGTH]), np.array([LENGTH])
-    if is_text_alone(config.data):
+    if config.data.is_text_alone:
         sentinels = max(config.tokenizer.sentinels, count_sentinels(config.data))
         objective = choose_objective(config.data, range(sentinels))
         sides = objective.find_lengths((np.ones_like(sides[0]), sides[1]))

@@ -25,10 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.field_types import Role
-from t2t.config.fields import Config, ConfigError, TrainingConfig
+from t2t.config.fields import OPEN_ENDED_SCHEDULES, Config, ConfigError, TrainingConfig
 from t2t.config.files import differences, load_config, override, read_saved_config, save_config
 from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
-from t2t.config.rules import OPEN_ENDED_SCHEDULES
 from t2t.config.variants import CHOICES, find_role
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from t2t.config import variants
+from t2t.config.data_rules import KINDS
 from t2t.config.fields import (
     FIELD_TYPES,
     Config,
@@ -18,11 +19,10 @@ from t2t.config.fields import (
     flatten,
 )
 from t2t.config.files import override
-from t2t.config.new_run_rules import check_effect, check_new_run
-from t2t.config.objective_rules import KINDS, check_scores, count_noise
-from t2t.config.rules import validate
-from t2t.config.unused_fields import list_unused
+from t2t.config.rules import check_effect, check_new_run, list_unused, validate
 from t2t.config.variants import CHOICES
+from t2t.data.objectives import count_noise
+from t2t.evaluation.likelihood import check_scores
 from t2t.training.schedule import make_schedule
 
 
@@ -122,6 +122,7 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
         "raise it to 513 or more",
     ),
     ({"training.optimizer": "muon", "model.kind": "rnn"}, "use 'adam'"),
+    ({"model.norm": "rms", "model.kind": "rnn"}, "leave it at 'layer'"),
     ({"training.weight_decay": 0.1}, "leave it at 0, or use 'nadamw' or 'schedule_free_adamw'"),
     ({"training.adam_b1": 0.0, "training.optimizer": "schedule_free_adamw"}, "such as 0.9"),
     ({"training.accumulation_steps": 3}, "raise data.rows_multiple to 24"),
@@ -204,33 +205,6 @@ def test_one_axis_of_the_mesh_takes_the_rest_and_the_others_are_positive(
 )
 def test_followed_remedy_is_accepted(values: dict[str, Any]) -> None:
     override(Config(), values)
-
-
-def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
-    """Checks every field of ModelConfig: it is either listed here or used by both kinds."""
-    changes = {
-        "d_ff": 4, "num_heads": 4, "num_kv_heads": 4, "d_k": 4, "d_v": 4, "attention_scale": False,
-        "position": "none", "max_positions": 4, "norm": "rms",
-        "norm_position": "pre", "embedding_norm": True, "feed_forward": "gelu",
-        "attention_dropout": 0.5, "feed_forward_dropout": 0.5, "scan_layers": True,
-        "attention_bias": True, "norm_epsilon": 1e-5, "feed_forward_bias": False, "num_experts": 4,
-        "experts_per_token": 1, "load_balance": 0.5, "prefix": False,
-    }  # fmt: skip
-    shared = """
-        kind num_layers encoder_layers decoder_layers d_model residual tie_embeddings output_bias
-        embedding_scale decoder_start dropout attention dtype kernels rnn_cell
-    """.split()
-    assert vars(ModelConfig()).keys() == {*changes, *shared}
-    foreign_fields: dict[str, dict[str, Any]] = {
-        "rnn": changes,
-        "transformer": {"rnn_cell": "lstm", "prefix": False},
-        "decoder_only": {"rnn_cell": "lstm", "encoder_layers": 2},
-        "encoder_only": {"rnn_cell": "lstm", "decoder_layers": 2, "prefix": False},
-    }
-    for kind, foreign in foreign_fields.items():
-        for name, value in foreign.items():
-            message = rejection({"model.kind": kind, f"model.{name}": value})
-            assert message.startswith(f"model.{name}={value!r} is not used by model.kind={kind!r}")
 
 
 def test_all_problems_are_named_at_once() -> None:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.objective_rules import count_noise, count_sentinels
 from t2t.config.variants import register
 from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.batching import CorpusLengths
@@ -18,6 +17,8 @@ from t2t.data.objectives import (
     Objective,
     Sentences,
     SpanCorruption,
+    count_noise,
+    count_sentinels,
     cut_randomly,
     make_keys,
     make_objective,

@@ -19,7 +19,7 @@ from t2t.config.fields import (
     TokenizerConfig,
     fields_with,
 )
-from t2t.config.unused_fields import list_unused
+from t2t.config.rules import list_unused
 from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
