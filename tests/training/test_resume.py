@@ -130,7 +130,7 @@ def make_seeds(case: Case) -> list[Any]:
         }
         search = dataclasses.asdict(make(fields).decoding)
         origin = {"run": "run", "checkpoint": "30", "parameters": "equal"}
-        passport = Passport(origin, {"split": "test"}, own, search)
+        passport = Passport(origin, {"split": "test"}, own, search, {"name": "jax"})
         seeds.append(SimpleNamespace(passport=passport, path=f"{number}.json"))
     return seeds
 
