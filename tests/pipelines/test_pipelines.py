@@ -21,10 +21,11 @@ from t2t.pipeline import PipelineRequest, main
 from t2t.pipelines import checks
 from t2t.pipelines.pipeline_report import write_report
 from t2t.pipelines.records import RECORD, Record, Work, plan
-from t2t.pipelines.runner import Runner, lock
+from t2t.pipelines.runner import Runner
 from t2t.pipelines.steps import Pipeline, Step, read_steps
 from t2t.runtime.child_programs import find_reason
 from t2t.storage import locks
+from t2t.storage.locks import lock
 from tests.evaluation.saved_evaluations import (
     REFERENCES,
     SOURCES,
@@ -59,9 +60,8 @@ def run(steps: list[Step], workdir: Path, workers: int = 1) -> tuple[str, dict[s
     pipeline = ShortPrograms(steps, workdir)
     log = workdir / "ran"
     log.unlink(missing_ok=True)
-    with lock(workdir):
-        runner = Runner(pipeline, plan(pipeline), workers)
-        runner.work([*pipeline.steps])
+    runner = Runner(pipeline, plan(pipeline), workers)
+    runner.work([*pipeline.steps])
     return log.read_text() if log.exists() else "", runner.failures
 
 
@@ -181,8 +181,11 @@ def test_a_step_is_run_by_one_pipeline_at_a_time(
     monkeypatch.setattr(locks, "WAIT", 0.0)
     pipeline = ShortPrograms([Step("a", "train", TRAIN)], tmp_path)
     second = Runner(pipeline, plan(pipeline), 1)
-    with lock(tmp_path, "a"), pytest.raises(ConfigError, match="is at work on step a in "):
+    step = lock(tmp_path / ".locks" / "a" / "lock")
+    with step, pytest.raises(ConfigError, match="is at work on step a in "):
         second.work(["a"])
+    with lock(tmp_path / "lock"), pytest.raises(ConfigError, match="pipeline is at work in "):
+        run_pipeline.run_pipeline(pipeline, [], 1)
     run_pipeline.run_pipeline(pipeline, ["a", "a"], 1)
     second.work(["a"])
     assert (tmp_path / "ran").read_text() == "a "

@@ -17,11 +17,13 @@ from t2t.config.fields import Config, ConfigError
 from t2t.config.files import complete_options, override, save_config
 from t2t.runtime.child_programs import assign_resources, find_gpus, uses_tpu
 from t2t.storage.atomic_files import make_folder
+from t2t.storage.locks import lock
 from t2t.sweeps.scheduler import Programs, RunProgress, sweep
 from t2t.sweeps.sweep_directory import EvaluationProtocol
 from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
 from t2t.training.early_stopping import STOPPED_EARLY
 from t2t.training.provenance import save_plugins
+from t2t.training.run_directory import RunError
 from tests.evaluation.saved_evaluations import save, spoil
 
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("small", {"model.d_ff": 8})]
@@ -164,6 +166,18 @@ def test_finished_rows_are_skipped_and_failed_ones_tried_again(
     work(tmp_path, runs, base="exit('again')", small="exit('again')")
     assert all(run.score.exists() for run in runs)
     assert not any(run.failure.exists() for run in runs)
+
+
+def test_two_sweeps_do_not_share_a_directory_but_tasks_of_an_array_do(
+    tmp_path: Path, runs: list[SweepRun]
+) -> None:
+    place, refused = tmp_path / "lock", "another sweep is running in"
+    with lock(place, shared=True):
+        assert work(tmp_path, runs, 1, 2)
+        with pytest.raises(RunError, match=refused):
+            work(tmp_path, runs)
+    with lock(place), pytest.raises(RunError, match=refused):
+        work(tmp_path, runs, 1, 2)
 
 
 def test_a_finished_row_whose_plugin_has_changed_is_named(
