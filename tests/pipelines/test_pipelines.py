@@ -545,19 +545,6 @@ def test_a_wrong_recipe_is_refused_in_one_line(
         read_steps(path, settings)
 
 
-@pytest.mark.parametrize("folder", ["t{0}x", "{a}t", "x/t{b.c}"])
-def test_a_path_with_braces_is_named_as_such(tmp_path: Path, folder: str) -> None:
-    (tmp_path / folder).mkdir(parents=True)
-    (text := tmp_path / folder / "text").touch()
-    step = Step("a", "translate", {"workdir": "run", "input": str(text)})
-    with pytest.raises(
-        ConfigError, match=f"a: --input=.*: {re.escape(f'{tmp_path}/{folder}')} has"
-    ):
-        Pipeline([step], tmp_path)
-    with pytest.raises(ConfigError, match="has braces, which stand for steps; choose another"):
-        run_pipeline.open_pipeline("configs/pipelines/distil.py", [], tmp_path / folder)
-
-
 @pytest.mark.parametrize("name", ["a,b", 'a,"b"', "a b", "{", "a=b", "a:b"])
 def test_the_name_of_a_file_is_one_value(tmp_path: Path, name: str) -> None:
     (text := tmp_path / name).touch()
