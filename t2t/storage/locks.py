@@ -219,8 +219,6 @@ class _BucketLock:
 
     def release(self) -> None:
         """Releases the lock; a bucket that cannot be written leaves it to become stale."""
-        if not self._thread.is_alive():  # it is shared
-            return
         self._ended.set()
         self._thread.join()
         with warn_of_write_errors(f"{self._path} is not released"):
