@@ -305,18 +305,18 @@ def check_disk(pipeline: Pipeline, works: list[Work], configs: Mapping[str, Conf
     ]
     if not known:
         return
-    from t2t.training.disk_space import count_kept, estimate_checkpoint
-    from t2t.training.run_directory import list_steps
+    from t2t.training.disk_space import count_kept, count_missing, estimate_checkpoint
 
     needed, sizes = 0, dict[str, int]()  # by what a checkpoint's size depends on
     for work, config in known:
-        run = pipeline.find_output(work.step.name)
-        there = 0 if work.is_aside else len(list_steps(run))
         parts = repr((config.model, config.training, config.tokenizer))
         if parts not in sizes:
             with _explain(work.step):
                 sizes[parts] = estimate_checkpoint(config)
-        needed += max(count_kept(config) - there, 0) * sizes[parts]
+        run = pipeline.find_output(work.step.name)
+        needed += sizes[parts] * (
+            count_kept(config) if work.is_aside else count_missing(run, config)
+        )
     if needed > (free := measure_free_space(place)):
         raise ConfigError(
             f"--workdir={workdir} has {show_bytes(free, 3)} free, and the checkpoints of the "

@@ -106,8 +106,8 @@ class Runner:
         self._works[name] = plan_step(self._pipeline, step, keys, ready=True)
         return self._works[name]
 
-    def _run_program(self, work: Work, worker: int, lock: int) -> Iterator[None]:
-        """Does the same; the program inherits the descriptor of the step's lock."""
+    def _run_program(self, work: Work, worker: int, descriptor: int) -> Iterator[None]:
+        """Does the same; the program inherits the `descriptor` of the step's lock."""
         step, record = work.step, work.record
         folder = self._pipeline.find_folder(step.name)
         if work.is_aside:
@@ -127,7 +127,7 @@ class Runner:
             printed = files.enter_context(draft.open("wb")) if prints else log
             offset = log.tell()
             process = start_program(
-                record.command, worker, self._workers, printed, log, lock,
+                record.command, worker, self._workers, printed, log, descriptor,
                 ends_with_parent=True,
             )  # fmt: skip
         self._running.append(process)

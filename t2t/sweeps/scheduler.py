@@ -156,13 +156,13 @@ class RunProgress:
 class Scheduler:
     """Runs a number of workers, each with its share of the cores and GPUs."""
 
-    def __init__(self, programs: Programs, workers: int, lock: int):
+    def __init__(self, programs: Programs, workers: int, descriptor: int):
         """Keeps the arguments.
 
-        `lock` is the file descriptor of the sweep's lock; child processes inherit it, so the lock
+        `descriptor` is that of the sweep's lock; child processes inherit it, so the lock
         is held until all of them have ended.
         """
-        self._programs, self._workers, self._lock = programs, workers, lock
+        self._programs, self._workers, self._descriptor = programs, workers, descriptor
         self._running: set[subprocess.Popen[bytes]] = set()
         self._starting = threading.Lock()
         self._is_stopped = False
@@ -232,7 +232,9 @@ class Scheduler:
         with log.open("ab") as output, self._starting:
             if self._is_stopped:
                 return "stopped"
-            process = start_program(command, worker, self._workers, output, output, self._lock)
+            process = start_program(
+                command, worker, self._workers, output, output, self._descriptor
+            )
             self._running.add(process)
             offset = output.tell()
         progress.begin(stage)
