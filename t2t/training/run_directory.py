@@ -39,8 +39,7 @@ def lock_run(workdir: Path) -> Iterator[None]:
     refusal = (
         f"another trainer is at work in {workdir}; wait until it ends, or choose another --workdir"
     )
-    lone = lock(workdir / "lock", refusal, RunError) if is_first() else contextlib.nullcontext()
-    with lone:
+    with lock(workdir / "lock", refusal, RunError) if is_first() else contextlib.nullcontext():
         wait_for_all()  # while process 0 waits for the lock
         yield
 

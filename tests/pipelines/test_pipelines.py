@@ -545,6 +545,11 @@ def test_a_wrong_recipe_is_refused_in_one_line(
         read_steps(path, settings)
 
 
+def test_a_folder_with_braces_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has braces, which stand for steps; choose another"):
+        run_pipeline.open_pipeline("configs/pipelines/distil.py", [], tmp_path / "{a}t")
+
+
 @pytest.mark.parametrize("name", ["a,b", 'a,"b"', "a b", "{", "a=b", "a:b"])
 def test_the_name_of_a_file_is_one_value(tmp_path: Path, name: str) -> None:
     (text := tmp_path / name).touch()
