@@ -14,7 +14,6 @@ command again measures what is missing: first the steps that were not reached, t
 import argparse
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import shlex
@@ -23,15 +22,15 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contest import ROOT
 from benchmarks.gpu_steps.results import FAILED, NOT_REACHED, is_measured, read_reason, read_rows
 from t2t.runtime.text_tables import format_table
-from t2t.storage.atomic_files import check_writable, write_file
-from t2t.storage.paths import describe_error
+from t2t.storage.atomic_files import write_file
+from t2t.storage.locks import lock
 
 DONE = "done"
 SHORTEST = 5.0  # seconds: no step is started that has less time
@@ -144,27 +143,6 @@ def make_environment(folder: Path, wheels: Path, dry_run: bool) -> dict[str, str
     return {**defaults, **os.environ, **fixed}
 
 
-@contextlib.contextmanager
-def claim(folder: Path) -> Iterator[None]:
-    """Keeps other calls out of the folder.
-
-    Raises:
-        ValueError: it cannot be written, or another call uses it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        check_writable(folder)
-        lock = (folder / "lock").open("w")
-    except OSError as error:
-        raise ValueError(f"--out={folder} cannot be written: {describe_error(error)}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"--out={folder} is in use by another call; wait for it") from None
-        yield
-
-
 def read_earlier(folder: Path, dry_run: bool) -> dict[str, Any]:
     """Returns how the steps of earlier calls ended.
 
@@ -261,7 +239,8 @@ def main() -> int:
     """Runs the steps and prints the table; returns 0 if nothing is missing, 1 if something is."""
     flags, steps = parse_flags()
     try:
-        with claim(flags.out):
+        refusal = f"--out={flags.out} is in use by another call; wait for it"
+        with lock(flags.out / "lock", refusal, ValueError, wait=0.0):
             complete = run_steps(flags, steps)
     except ValueError as error:
         print(error, file=sys.stderr)

@@ -26,8 +26,10 @@ class DoctorRequest(Hosts):
     config: str | None = None
 
 
-def examine(request: DoctorRequest) -> Iterator["Finding"]:
-    """Runs all checks; those of the machine need JAX, and the recipe the packages that it uses.
+def examine(request: DoctorRequest) -> Iterator[tuple[str, "Finding"]]:
+    """Runs all checks; yields name and finding.
+
+    Those of the machine need JAX, and the recipe the packages that it uses.
 
     Raises:
         ConfigError: the recipe is not valid, or the vocabulary of its `tokenizer.path`.
@@ -40,7 +42,7 @@ def examine(request: DoctorRequest) -> Iterator["Finding"]:
         from t2t.runtime.distributed import join
         from t2t.runtime.jax_settings import enable_compilation_cache
     except Exception as error:  # of any package
-        yield Finding("machine", "not checked", describe(error))
+        yield "machine", Finding("not checked", describe(error))
         return
     enable_compilation_cache()
     join(**request.hosts)
@@ -50,7 +52,7 @@ def examine(request: DoctorRequest) -> Iterator["Finding"]:
     except Exception as error:
         if explain(error) is not None:
             raise
-        yield Finding("recipe", "not checked", describe(error))
+        yield "recipe", Finding("not checked", describe(error))
     yield from machine_checks.examine(request.workdir, config)
 
 
@@ -65,10 +67,10 @@ def read_recipe(request: DoctorRequest) -> "Config":
 def main(request: DoctorRequest) -> int:
     """Prints the findings of this process; returns the exit status."""
     healthy = True
-    for finding in examine(request):
+    for name, finding in examine(request):
         healthy &= not finding.problem
         wrong = f"  WRONG: {finding.problem}" if finding.problem else ""
-        print(f"{finding.name}: {finding.value}{wrong}", flush=True)
+        print(f"{name}: {finding.value}{wrong}", flush=True)
     return 0 if healthy else 1
 
 

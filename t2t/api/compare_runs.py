@@ -1,13 +1,10 @@
 """`compare`: scores of systems side by side, with verdicts, as text."""
 
-import functools
 import html
 from collections.abc import Sequence
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import CASED_MEASURES
-from t2t.config.measure_rules import choose_measure
 from t2t.data.sentences import describe_empty_references
 from t2t.evaluation import verification
 from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
@@ -18,7 +15,6 @@ from t2t.evaluation.measures import (
     TestSet,
     format_interval,
     format_score,
-    have_spaces,
 )
 from t2t.evaluation.plots import (
     check_format,
@@ -36,6 +32,7 @@ from t2t.evaluation.systems import (
     list_changes,
     list_circumstances,
     list_own,
+    open_measure,
     read_statistics,
     read_system,
 )
@@ -94,7 +91,8 @@ def compare(
     systems = [
         read_system(operand, split, evaluation, may_differ, checkpoint) for operand in operands
     ]
-    chosen, notes = _open_measure(systems, measure)
+    _check_repeated(systems)
+    chosen, notes = open_measure(systems, measure)
     test_set = check_comparable(systems)
     statistics = read_statistics(systems, chosen, test_set)
     is_text_alone = bool(systems[0].passport.objective)
@@ -148,40 +146,13 @@ def _check_choice(operands: Sequence[str], split: str, evaluation: str, checkpoi
             raise ConfigError(f"{found.path} is not --evaluation={evaluation}; {_FILES}")
 
 
-def _open_measure(systems: Sequence[System], name: str | None) -> tuple[Measure, list[str]]:
-    """Returns the measure by which all systems can be compared; None: `choose_measure`.
-
-    Also returns a note if the text calls for another measure than usual.
-    """
+def _check_repeated(systems: Sequence[System]) -> None:
+    """Raises `ConfigError` if an evaluation is given twice."""
     paths = [each.path.absolute() for system in systems for each in system.evaluations]
     if repeated := [path for path in paths if paths.count(path) > 1]:
         raise ConfigError(
             f"{' '.join(each.name for each in systems)}: {repeated[0]} is given twice"
         )
-    cases = {system.is_lowercase for system in systems}
-    if len(cases) > 1 and name in CASED_MEASURES:
-        raise ConfigError(
-            f"--measure={name} counts lower-case outputs as errors, and some of the systems are "
-            "lower-case (tokenizer.lowercase); use --measure=bleu_lowercase"
-        )
-    first, kinds = systems[0].evaluations[0], {system.tokenizer_kind for system in systems}
-    if first.passport.objective:
-        return first.open_measure(choose_measure(name, lowercase=False, text_alone=True)), []
-    language = first.passport.data["tgt_language"]
-    choose = functools.partial(
-        choose_measure,
-        lowercase=any(cases),
-        kind="symbols" if "symbols" in kinds else "",
-        language=language,
-    )
-    chosen = choose(name, spaces=have_spaces(language, *first.read_test_set().references))
-    notes = []
-    if not name and chosen != (usual := choose(None, spaces=True)):
-        notes.append(
-            f"the references have no spaces between words, by which {usual} would count them: the "
-            f"first verdict is by {chosen}"
-        )
-    return first.open_measure(chosen), notes
 
 
 def _describe_circumstances(

@@ -15,6 +15,7 @@ import jax
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import save_config
+from t2t.config.languages import normalize_language
 from t2t.config.measure_names import list_scored
 from t2t.config.requests import make_request
 from t2t.config.rules import validate
@@ -98,7 +99,7 @@ def import_model(source: str, workdir: str | os.PathLike[str], **options: Any) -
     config.data.src_language = request.src_language or config.data.src_language
     config.data.tgt_language = request.tgt_language or config.data.tgt_language
     _set_directions(config, model, request.directions)
-    warnings = _list_warnings(model, search, list_unknown(given) if has_file else {})
+    warnings = _list_warnings(config, model, search, list_unknown(given) if has_file else {})
     for warning in warnings:
         _log.warning("%s", warning)
     origin = _describe_source(request, folder, vocabulary, values)
@@ -117,10 +118,17 @@ def import_model(source: str, workdir: str | os.PathLike[str], **options: Any) -
 
 
 def _list_warnings(
-    model: ForeignModel, search: ForeignSearch, unknown: Mapping[str, Any]
+    config: Config, model: ForeignModel, search: ForeignSearch, unknown: Mapping[str, Any]
 ) -> list[str]:
     """Lists what is not understood or not taken, one line each."""
+    given = {"src": config.data.src_language, "tgt": config.data.tgt_language}
     return [
+        *(
+            f"tokenizer_config.json says that the model is for {own}; --{side}_language={code} "
+            "is taken"
+            for (side, code), own in zip(given.items(), model.own_languages, strict=True)
+            if own and code and normalize_language(own) != normalize_language(code)
+        ),
         *(
             f"{file}: {name}={value!r} is not known and is ignored"
             for file, fields in (("config.json", model.unknown), (GENERATION, unknown))

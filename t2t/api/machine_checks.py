@@ -43,22 +43,25 @@ _SKEW = 5  # seconds
 _SLOW = 10  # MB/s of one process
 
 
-def examine(workdir: Path | None, config: Config | None = None) -> Iterator[Finding]:
-    """Runs the checks of this process one by one; the disk has to hold the config's checkpoints."""
-    yield attempt("process", find_process)
-    yield attempt("devices", find_devices)
-    yield attempt("devices per process", find_shares)
-    yield attempt("slices", find_slices)
-    yield attempt("cores", find_cores)
-    yield attempt("model.dtype=auto", find_dtype)
-    yield attempt("memory", find_memory)
-    yield attempt("collective", find_collective)
-    yield attempt("attention", find_attention)
-    yield attempt("clocks", find_clocks)
+def examine(workdir: Path | None, config: Config | None = None) -> Iterator[tuple[str, Finding]]:
+    """Runs the checks of this process one by one; yields name and finding.
+
+    The disk has to hold the config's checkpoints.
+    """
+    yield "process", attempt(find_process)
+    yield "devices", attempt(find_devices)
+    yield "devices per process", attempt(find_shares)
+    yield "slices", attempt(find_slices)
+    yield "cores", attempt(find_cores)
+    yield "model.dtype=auto", attempt(find_dtype)
+    yield "memory", attempt(find_memory)
+    yield "collective", attempt(find_collective)
+    yield "attention", attempt(find_attention)
+    yield "clocks", attempt(find_clocks)
     if workdir:
-        yield attempt("disk", find_disk, workdir, config)
-        yield attempt("run directory", find_shared_directory, workdir)
-        yield attempt("bandwidth", find_bandwidth, workdir, config)
+        yield "disk", attempt(find_disk, workdir, config)
+        yield "run directory", attempt(find_shared_directory, workdir)
+        yield "bandwidth", attempt(find_bandwidth, workdir, config)
 
 
 def find_process() -> Finding:
@@ -72,8 +75,8 @@ def find_process() -> Finding:
     for launcher, count in started.items():
         if count.isdigit() and int(count) > 1 and jax.process_count() == 1:
             problem = f"{launcher} started {count} processes, and each works alone"
-            return Finding("process", value, f"{problem}: add --distributed")
-    return Finding("process", value)
+            return Finding(value, f"{problem}: add --distributed")
+    return Finding(value)
 
 
 def find_devices() -> Finding:
@@ -91,7 +94,7 @@ def find_devices() -> Finding:
             problem = "this host has a TPU, but JAX has no libtpu: pip install -e '.[tpu]'"
     mesh = dict(make_mesh(MeshConfig()).shape)
     value = f"{len(local)} here, {len(everywhere)} in all, {' and '.join(kinds)}, mesh {mesh}"
-    return Finding("devices", value, problem)
+    return Finding(value, problem)
 
 
 def find_shares() -> Finding:
@@ -102,7 +105,7 @@ def find_shares() -> Finding:
     if has_gpu() and (installed := len(list(Path("/dev").glob("nvidia[0-9]*")))):
         value += f", {installed} GPUs in this machine"
     problem = "the processes with fewest set the pace: give all equally many"
-    return Finding("devices per process", value, problem if most > fewest else "")
+    return Finding(value, problem if most > fewest else "")
 
 
 def find_slices() -> Finding:
@@ -112,7 +115,7 @@ def find_slices() -> Finding:
         f"MEGASCALE_NUM_SLICES={stated}: the slices do not know of each other; start the program "
         "on all hosts of all slices with --distributed"
     )
-    return Finding("slices", found, "" if stated in (None, found) else problem)
+    return Finding(found, "" if stated in (None, found) else problem)
 
 
 def find_cores() -> Finding:
@@ -126,16 +129,16 @@ def find_cores() -> Finding:
         f"too few beside an accelerator: give each process {_CORES} or more "
         "(sbatch --cpus-per-task=8; Kubernetes: resources.requests.cpu)"
     )
-    return Finding("cores", f"{cores:g} for this process", problem if cores < needed else "")
+    return Finding(f"{cores:g} for this process", problem if cores < needed else "")
 
 
 def find_dtype() -> Finding:
     """Names the dtype with which `model.dtype=auto` trains a new run."""
     if jax.default_backend() != "cpu":
-        return Finding("model.dtype=auto", "bfloat16")
+        return Finding("bfloat16")
     from t2t.training.resume import trains_in_mixed
 
-    return Finding("model.dtype=auto", "mixed" if trains_in_mixed() else "float32")
+    return Finding("mixed" if trains_in_mixed() else "float32")
 
 
 def find_memory() -> Finding:
@@ -143,7 +146,7 @@ def find_memory() -> Finding:
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     device = f"{limit / 1e9:.1f} GB per device, " if limit is not None else ""
-    return Finding("memory", f"{device}{host:.1f} GB and {os.cpu_count()} cores on the host")
+    return Finding(f"{device}{host:.1f} GB and {os.cpu_count()} cores on the host")
 
 
 def find_collective() -> Finding:
@@ -159,7 +162,7 @@ def find_collective() -> Finding:
     expected = mesh.size * (mesh.size + 1) // 2
     value = f"a sum over {mesh.size} devices in {1000 * seconds:.2f} ms"
     problem = "" if total == expected else f"the sum is {total} instead of {expected}"
-    return Finding("collective", value, problem)
+    return Finding(value, problem)
 
 
 def find_attention() -> Finding:
@@ -185,7 +188,7 @@ def find_attention() -> Finding:
     except Exception as error:  # of a compiler or cuDNN: a finding
         problem = str(error).strip().partition("\n")[0]
     remedy = ": train with --config.model.kernels=textbook, and report it"
-    return Finding("attention", "gradients over 64 positions", problem and problem + remedy)
+    return Finding("gradients over 64 positions", problem and problem + remedy)
 
 
 def find_clocks() -> Finding:
@@ -197,7 +200,7 @@ def find_clocks() -> Finding:
     differences = [(one - shown[0] + 2**29) % 2**30 - 2**29 for one in shown]
     skew = (max(differences) - min(differences)) / 1000
     problem = "" if skew < _SKEW else "the clocks differ: switch on NTP or chrony on all machines"
-    return Finding("clocks", f"{skew:.1f} s apart", problem)
+    return Finding(f"{skew:.1f} s apart", problem)
 
 
 def find_disk(workdir: Path, config: Config | None = None) -> Finding:
@@ -207,7 +210,7 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
             make_folder(workdir)
             check_writable(workdir)
     except RunError as error:
-        return Finding("disk", str(workdir), str(error))
+        return Finding(str(workdir), str(error))
     free = measure_free_space(workdir)
     amount = "a bucket has no limit" if free == math.inf else f"{show_bytes(free, 3)} free"
     value, problem = f"{amount} in {workdir}", ""
@@ -227,7 +230,7 @@ def find_disk(workdir: Path, config: Config | None = None) -> Finding:
             " or choose another --workdir; training stops when the disk is full"
         )
         problem *= bool(missing)
-    return Finding("disk", value, problem)
+    return Finding(value, problem)
 
 
 def find_shared_directory(workdir: Path) -> Finding:
@@ -243,11 +246,11 @@ def find_shared_directory(workdir: Path) -> Finding:
     if is_first() and found:
         path.unlink()
     if not broadcast_from_process_0(bool(found)):
-        return Finding("run directory", "not written by process 0, so not compared")
+        return Finding("not written by process 0, so not compared")
     if found == str(word):
-        return Finding("run directory", "shared by all processes")
+        return Finding("shared by all processes")
     problem = f"process 0 has another {workdir}: use a shared file system"
-    return Finding("run directory", "", problem)
+    return Finding("", problem)
 
 
 def find_bandwidth(workdir: Path, config: Config | None = None, size: int = 2**25) -> Finding:
@@ -266,7 +269,7 @@ def find_bandwidth(workdir: Path, config: Config | None = None, size: int = 2**2
         read = time.perf_counter()
         path.unlink()
     except storage_errors() as error:
-        return Finding("bandwidth", f"unknown: {describe_error(error)}")  # see "disk"
+        return Finding(f"unknown: {describe_error(error)}")  # see "disk"
     writing, reading = (size / 1e6 / max(x, 1e-6) for x in (written - started, read - written))
     value = f"writes {writing:.0f} MB/s, reads {reading:.0f} MB/s in each process"
     if config:
@@ -281,4 +284,4 @@ def find_bandwidth(workdir: Path, config: Config | None = None, size: int = 2**2
     problem = "" if same else "what was read is not what was written: the file system is broken"
     if same and writing < _SLOW:
         problem = f"less than {_SLOW} MB/s: choose another disk, or raise checkpoints.every"
-    return Finding("bandwidth", value, problem)
+    return Finding(value, problem)

@@ -26,13 +26,12 @@ _INSTALL = "pip install -e ."
 class Finding(NamedTuple):
     """The result of one check."""
 
-    name: str
     value: str
     problem: str = ""  # with its remedy; empty: none
 
 
-def attempt(name: str, check: Callable[..., Finding], *arguments: Any) -> Finding:
-    """Runs a check of this name; an error of a package is a finding.
+def attempt(check: Callable[..., Finding], *arguments: Any) -> Finding:
+    """Runs a check; an error of a package is a finding.
 
     Raises:
         Exception: an error of the user's or the system's, as any program reports it.
@@ -42,7 +41,7 @@ def attempt(name: str, check: Callable[..., Finding], *arguments: Any) -> Findin
     except Exception as error:
         if explain(error) is not None:
             raise
-        return Finding(name, "unknown", describe(error))
+        return Finding("unknown", describe(error))
 
 
 def describe(error: Exception) -> str:
@@ -50,18 +49,18 @@ def describe(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def examine_packages() -> Iterator[Finding]:
-    """Runs the checks of packages one by one."""
-    yield attempt("versions", find_versions)
-    yield attempt("requirements", find_unfit_versions)
-    yield attempt("untested versions", find_untested_versions)
-    yield attempt("imports", find_broken_packages)
+def examine_packages() -> Iterator[tuple[str, Finding]]:
+    """Runs the checks of packages one by one; yields name and finding."""
+    yield "versions", attempt(find_versions)
+    yield "requirements", attempt(find_unfit_versions)
+    yield "untested versions", attempt(find_untested_versions)
+    yield "imports", attempt(find_broken_packages)
 
 
 def find_versions() -> Finding:
     """Names the versions of Python and of the packages that compute."""
     found = [f"{name} {_find_version(name) or '(not installed)'}" for name in PACKAGES]
-    return Finding("versions", f"Python {platform.python_version()}, {', '.join(found)}")
+    return Finding(f"Python {platform.python_version()}, {', '.join(found)}")
 
 
 def _find_version(name: str) -> str:
@@ -97,7 +96,7 @@ def find_unfit_versions() -> Finding:
         elif not all(_fits(found, sign, bound) for sign, bound in bounds):
             problems.append(f"{name} {found} is none of {requirement}")
     problem = f"{', '.join(problems)}: {_INSTALL}" if problems else ""
-    return Finding("requirements", "packages and ranges of requirements.txt", problem)
+    return Finding("packages and ranges of requirements.txt", problem)
 
 
 def _fits(version: str, sign: str, bound: str) -> bool:
@@ -119,7 +118,7 @@ def find_broken_packages() -> Finding:
                 raise
             problems.append(f"{module} cannot be imported ({describe(error)})")
     problem = f"{', '.join(problems)}: {_INSTALL}" if problems else ""
-    return Finding("imports", f"{len(modules)} modules of these packages", problem)
+    return Finding(f"{len(modules)} modules of these packages", problem)
 
 
 def _list_modules() -> list[str]:
@@ -152,15 +151,15 @@ def _normalize(requirement: str) -> str:
 
 def find_untested_versions() -> Finding:
     """Lists packages of t2t that the tests did not run with; requirements.txt allows them."""
-    title, python = "untested versions", f"python{sys.version_info.major}.{sys.version_info.minor}"
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     if not CONSTRAINTS.is_dir():
-        return Finding(title, "unknown: scripts/constraints/ exists only in the checkout")
+        return Finding("unknown: scripts/constraints/ exists only in the checkout")
     text = "\n".join(path.read_text("utf-8") for path in CONSTRAINTS.glob(f"{python}*.txt"))
     tested: dict[str, set[str]] = {}
     for name, version in re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE):
         tested.setdefault(name, set()).add(version)
     if not tested:
-        return Finding(title, f"all: scripts/constraints/ has no file for {python}")
+        return Finding(f"all: scripts/constraints/ has no file for {python}")
     untested = []
     for name, installed in sorted(find_packages().items()):
         versions = tested.get(name, {installed})
@@ -168,7 +167,7 @@ def find_untested_versions() -> Finding:
             untested.append(f"{name} {installed} instead of {' or '.join(sorted(versions))}")
     remedy = f"pip install -e . -c scripts/constraints/{python}.txt"
     value = f"{', '.join(untested)}; to install tested ones: {remedy}" if untested else "none"
-    return Finding(title, value)
+    return Finding(value)
 
 
 def find_packages() -> dict[str, str]:

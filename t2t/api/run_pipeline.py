@@ -11,10 +11,11 @@ from t2t.config.fields import ConfigError
 from t2t.pipelines.checks import check
 from t2t.pipelines.pipeline_report import write_report
 from t2t.pipelines.records import plan
-from t2t.pipelines.runner import Runner, lock
+from t2t.pipelines.runner import Runner
 from t2t.pipelines.steps import PLACEHOLDER, Pipeline, read_steps
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.locks import lock
 from t2t.storage.paths import check_new_run_path, make_local_path, make_run_path
 
 _log = logging.getLogger(__name__)
@@ -56,7 +57,11 @@ def run_pipeline(pipeline: Pipeline, only: Sequence[str], workers: int) -> Runne
         if missing := [each for each in needed if works[each].action != "none"]:
             raise ConfigError(f"--only={name} needs {missing[0]}, which is not finished; run it")
     check(pipeline, works, only)
-    with lock(pipeline.workdir, shared=bool(only)):
+    refusal = (
+        f"another pipeline is at work in {pipeline.workdir}, or a program of one that was killed; "
+        "wait until it ends"
+    )
+    with lock(pipeline.workdir / "lock", refusal, ConfigError, shared=bool(only)):
         runner = Runner(pipeline, plan(pipeline), workers)
         runner.work([*dict.fromkeys(only or works)])
     return runner

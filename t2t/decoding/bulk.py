@@ -10,12 +10,11 @@ renames their folder. The result is the same, byte by byte, however often it was
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import itertools
 import json
 import logging
-import os
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from t2t.storage.atomic_files import (
     explain_write_errors,
     write_file,
 )
+from t2t.storage.locks import lock
 from t2t.storage.open_text import TextError, check_regular, pack, unpack
 from t2t.storage.paths import find_version, hash_file, make_local_path
 
@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 BATCHES_TOGETHER = 16  # their sentences are sorted by length, then batched
 _REPORT = 10.0  # seconds from a report of progress to the next, at least
 SETTINGS = "settings.json"  # what the files of an output folder were made with
+_LOCK = f".{SETTINGS}.lock"  # beside them, of whoever reads or writes them
 _SECTIONS = "settings", "inputs"  # of these settings
 _NO_BUCKET = "--input and --output are local or shared folders; copy them"
 
@@ -196,7 +197,7 @@ def process_files(
     settings = json.loads(json.dumps({**settings, "shard_lines": shard_lines}))
     folder = next(iter(inputs.values())).parent
     folder.mkdir(parents=True, exist_ok=True)
-    with _lock(folder):
+    with lock(folder / _LOCK, wait=math.inf, required=False):
         names = check_settings(folder, settings, hashes)
     unfinished = {path: target for path, target in inputs.items() if not target.exists()}
     for target in inputs.values():
@@ -213,24 +214,13 @@ def process_files(
         shards = _process_shards(path, target, place, process, shard_lines, suffix, progress)
         if find_version(path) != versions[path]:
             raise ConfigError(f"--input: {path} changed while it was read; use another --output")
-        with _lock(folder):  # somebody may have emptied the folder meanwhile, and begun anew
+        # Somebody may have emptied the folder meanwhile, and begun anew.
+        with lock(folder / _LOCK, wait=math.inf, required=False):
             check_settings(folder, settings, hashes)
         with explain_write_errors(ConfigError, target):
             _finish(target, place, shards, joins=not suffix)
         progress.finish(path)
     progress.report()
-
-
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Keeps other processes from writing the settings, where the file system can lock folders."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def check_settings(

@@ -29,6 +29,7 @@ from t2t.storage.atomic_files import (
     write_file,
     write_link,
 )
+from t2t.storage.locks import lock
 from t2t.storage.paths import choose_interval
 from t2t.training.checkpoint import average_params, rank, save_params
 from t2t.training.early_stopping import read_stop_request, request_stop
@@ -37,7 +38,6 @@ from t2t.training.run_directory import (
     list_last_steps,
     list_regular_steps,
     list_steps,
-    lock,
 )
 
 _log = logging.getLogger(__name__)
@@ -101,10 +101,10 @@ class Watch:
         Raises:
             RunError: another watch is running, or a file cannot be written.
         """
-        with lock(
-            self._folder,
-            f"another watch with these settings is running on {self._workdir}; wait until it ends",
-        ):
+        refusal = (
+            f"another watch with these settings is running on {self._workdir}; wait until it ends"
+        )
+        with lock(self._folder / "lock", refusal, RunError):
             self._load_saved(scorer)
             last_scored = time.monotonic()
             while True:

@@ -6,6 +6,7 @@ example data.train_src where each seed trained on translations of its own teache
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,13 +15,13 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.field_types import Role
-from t2t.config.fields import TokenizerConfig, fields_with
-from t2t.config.measure_names import MEASURE_FIELD
-from t2t.config.measure_rules import needs_model
+from t2t.config.fields import ConfigError, TokenizerConfig, fields_with
+from t2t.config.measure_names import CASED_MEASURES, MEASURE_FIELD
+from t2t.config.measure_rules import choose_measure, needs_model
 from t2t.config.variants import choices, find_role
 from t2t.data.sentences import is_missing
 from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
-from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet
+from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet, have_spaces
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.storage.paths import split_run_paths
@@ -274,6 +275,41 @@ def _check_predicted(systems: Sequence[System], texts: TestSet) -> TestSet:
             )
     kept = [text for text, count in zip(texts.sources, counts, strict=True) if count]
     return TestSet(kept, [kept])
+
+
+def open_measure(systems: Sequence[System], name: str | None = None) -> tuple[Measure, list[str]]:
+    """Returns the measure by which all systems can be compared; None: `choose_measure`.
+
+    Also returns a note if the text calls for another measure than usual.
+
+    Raises:
+        ConfigError: the measure does not fit all systems.
+        EvaluationError: as `Evaluation.open_measure`.
+    """
+    cases = {system.is_lowercase for system in systems}
+    if len(cases) > 1 and name in CASED_MEASURES:
+        raise ConfigError(
+            f"--measure={name} counts lower-case outputs as errors, and some of the systems are "
+            "lower-case (tokenizer.lowercase); use --measure=bleu_lowercase"
+        )
+    first, kinds = systems[0].evaluations[0], {system.tokenizer_kind for system in systems}
+    if first.passport.objective:
+        return first.open_measure(choose_measure(name, lowercase=False, text_alone=True)), []
+    language = first.passport.data["tgt_language"]
+    choose = functools.partial(
+        choose_measure,
+        lowercase=any(cases),
+        kind="symbols" if "symbols" in kinds else "",
+        language=language,
+    )
+    chosen = choose(name, spaces=have_spaces(language, *first.read_test_set().references))
+    notes = []
+    if not name and chosen != (usual := choose(None, spaces=True)):
+        notes.append(
+            f"the references have no spaces between words, by which {usual} would count them: the "
+            f"first verdict is by {chosen}"
+        )
+    return first.open_measure(chosen), notes
 
 
 def read_statistics(

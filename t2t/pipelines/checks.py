@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import importlib.util
-import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from t2t.config.files import (
     read_saved_config,
 )
 from t2t.config.flags import parse_override
-from t2t.config.languages import fill_languages, normalize_language
 from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.measure_rules import list_measures
 from t2t.config.open_numbers import OpenConfig
@@ -36,13 +34,11 @@ from t2t.pipelines.steps import Pipeline, Step, find_flags, find_program, list_t
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import check_writable, explain_write_errors, measure_free_space
 from t2t.training.run_directory import is_regular
-from t2t.training.run_names import check_checkpoint, split_name
-
-Languages = tuple[str, str]  # source and target; empty if they are not known
+from t2t.training.run_names import check_checkpoint
 
 
 def check(pipeline: Pipeline, works: Mapping[str, Work], only: Collection[str] = ()) -> None:
-    """Checks flags, checkpoints, languages, packages and disk of the steps that are to run.
+    """Checks flags, checkpoints, packages and disk of the steps that are to run.
 
     Raises:
         ConfigError: a step would fail; the message names it.
@@ -63,10 +59,10 @@ def check(pipeline: Pipeline, works: Mapping[str, Work], only: Collection[str] =
             ready = all(works[each].action == "none" for each in work.step.needs)
             if config := check_config(pipeline, work.step, ready=ready):
                 configs[name] = config
+                check_loss(pipeline, config)
     for work in waiting:
         with _explain(work.step):
             check_runs(pipeline, work.step, requests[work.step.name], configs)
-            check_languages(pipeline, work.step, configs)
             check_engine(work.step, requests[work.step.name], configs)
     check_disk(pipeline, [work for work in waiting if work.step.program == "train"], configs)
 
@@ -267,81 +263,17 @@ def check_engine(step: Step, request: Request, configs: Mapping[str, Config]) ->
         check_support(config.model)
 
 
-def find_languages(
-    pipeline: Pipeline, run: str, configs: Mapping[str, Config], direction: str = ""
-) -> Languages:
-    """The languages between which a run translates, by its name `{STEP}` or its path.
-
-    `direction` is the one that a program asks a run of several for.
-    """
-    step = pipeline.steps.get(run.strip("{}"))
-    if direction:
-        src, _, tgt = direction.partition("-")
-    elif step is None:
-        path = Path(run).expanduser() / "config.json"
-        return _read_languages(read_saved_config(path)) if path.exists() else ("", "")
-    elif step.program == "import_model":
-        saved: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):
-            path = Path(step.flags["source"]).expanduser() / "tokenizer_config.json"
-            saved = json.loads(path.read_text("utf-8"))
-        src, _, tgt = str(step.flags.get("directions", "")).partition("-")
-        src = saved.get("source_lang") or src or step.flags.get("src_language", "")
-        tgt = saved.get("target_lang") or tgt or step.flags.get("tgt_language", "")
-    else:
-        return _read_languages(configs[step.name]) if step.name in configs else ("", "")
-    return normalize_language(src), normalize_language(tgt)
-
-
-def _read_languages(config: Config) -> Languages:
-    if config.data.directions:
-        return "", ""  # several
-    data = fill_languages(config.data)
-    return normalize_language(data.src_language), normalize_language(data.tgt_language)
-
-
-def check_languages(pipeline: Pipeline, step: Step, configs: Mapping[str, Config]) -> None:
-    """Checks that translations are used as text of the language that their model writes."""
-    if step.name not in configs:
-        return
-    src, tgt = _read_languages(configs[step.name])
-    for run in list_teachers(pipeline, configs[step.name]):
-        _compare(find_languages(pipeline, run, configs), (src, tgt), run)
-    for name, text in list_texts(step.flags):
-        maker = pipeline.steps.get(text.partition("}")[0].removeprefix("{"))
-        if maker is None or maker.program != "translate":
-            continue
-        if name in ("config.data.train_src", "config.data.train_tgt"):
-            run = str(maker.flags.get("workdir"))
-            wanted = (src, tgt) if name.endswith("tgt") else (tgt, src)
-            direction = str(maker.flags.get("direction", ""))
-            _compare(find_languages(pipeline, run, configs, direction), wanted, run)
-
-
-def list_teachers(pipeline: Pipeline, config: Config) -> Iterator[str]:
-    """Yields the runs that the loss reads, each as `{STEP}` or its path."""
+def check_loss(pipeline: Pipeline, config: Config) -> None:
+    """Makes a registered loss, which may refuse its options."""
     if config.training.loss in CHOICES["training.loss"]:
-        return  # one of t2t's own, which has none
+        return
     from t2t.training.losses import make_loss
 
     try:
-        teachers = make_loss(config).teachers
+        make_loss(config)
     except (ConfigError, OSError) as error:
-        if str(pipeline.workdir) in str(error):  # it asks for what a step will write
-            return
-        raise
-    runs = {pipeline.find_output(name): f"{{{name}}}" for name in pipeline.steps}
-    for name in teachers:
-        path, _ = split_name(name, "training.loss")
-        yield runs.get(path, str(path))
-
-
-def _compare(found: Languages, wanted: Languages, run: str) -> None:
-    if all((*found, *wanted)) and found != wanted:
-        raise ConfigError(
-            f"its teacher {run} translates {'-'.join(found)}, and this step needs "
-            f"{'-'.join(wanted)}; name a teacher of these languages"
-        )
+        if str(pipeline.workdir) not in str(error):  # else it asks for what a step will write
+            raise
 
 
 def check_disk(pipeline: Pipeline, works: list[Work], configs: Mapping[str, Config]) -> None:
@@ -360,18 +292,18 @@ def check_disk(pipeline: Pipeline, works: list[Work], configs: Mapping[str, Conf
     ]
     if not known:
         return
-    from t2t.training.disk_space import count_kept, estimate_checkpoint
-    from t2t.training.run_directory import list_steps
+    from t2t.training.disk_space import count_kept, count_missing, estimate_checkpoint
 
     needed, sizes = 0, dict[str, int]()  # by what a checkpoint's size depends on
     for work, config in known:
-        run = pipeline.find_output(work.step.name)
-        there = 0 if work.is_aside else len(list_steps(run))
         parts = repr((config.model, config.training, config.tokenizer))
         if parts not in sizes:
             with _explain(work.step):
                 sizes[parts] = estimate_checkpoint(config)
-        needed += max(count_kept(config) - there, 0) * sizes[parts]
+        run = pipeline.find_output(work.step.name)
+        needed += sizes[parts] * (
+            count_kept(config) if work.is_aside else count_missing(run, config)
+        )
     if needed > (free := measure_free_space(place)):
         raise ConfigError(
             f"--workdir={workdir} has {show_bytes(free, 3)} free, and the checkpoints of the "

@@ -6,7 +6,7 @@ It is computed from the files of the steps, any number of times.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ import numpy as np
 
 from t2t.config.field_types import INPUT
 from t2t.config.fields import FIELD_TYPES
-from t2t.config.measure_rules import choose_measure
-from t2t.evaluation.measures import Measure, format_interval, format_score
+from t2t.evaluation.measures import format_interval, format_score
 from t2t.evaluation.plots import plot_by_speed
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import judge
@@ -24,6 +23,7 @@ from t2t.evaluation.systems import (
     check_comparable,
     list_changes,
     list_unlike,
+    open_measure,
     read_statistics,
     read_system,
 )
@@ -105,20 +105,11 @@ def list_systems(finished: Mapping[str, Work]) -> dict[str, list[Step]]:
     return found
 
 
-def open_measure(systems: Sequence[System]) -> Measure:
-    """The measure by which systems are compared: BLEU, or the one for their text."""
-    first = systems[0]
-    lowercase = any(system.is_lowercase for system in systems)
-    language = first.passport.data["tgt_language"]
-    name = choose_measure(None, lowercase=lowercase, kind=first.tokenizer_kind, language=language)
-    return first.evaluations[0].open_measure(name)
-
-
 def describe_system(
     pipeline: Pipeline, finished: Mapping[str, Work], system: System, step: Step
 ) -> dict[str, Any]:
     """Score, speed and size of a system, the size that of one step."""
-    measure, test_set = open_measure([system]), check_comparable([system])
+    (measure, _), test_set = open_measure([system]), check_comparable([system])
     score = judge(read_statistics([system], measure, test_set), measure, test_set)
     own, backend = score.scores[system.name], system.passport.backend
     speeds = [each.result.get("tokens_per_second") for each in system.evaluations]
@@ -161,8 +152,9 @@ def judge_systems(pipeline: Pipeline, systems: Mapping[str, System]) -> list[str
     lines = []
     for pair in list_pairs(pipeline, systems):
         try:
-            measure, test_set = open_measure(pair), check_comparable(pair)
+            (measure, notes), test_set = open_measure(pair), check_comparable(pair)
             judgement = judge(read_statistics(pair, measure, test_set), measure, test_set)
+            lines += notes
             lines += describe_all(judgement, measure.name, list_same(pair))
         except EvaluationError as error:  # the others are worth a report
             lines.append(f"No verdict on {pair[1].name} against {pair[0].name}: {error}")

@@ -18,7 +18,7 @@ from t2t.pipelines.steps import OLD, PROGRAMS, Pipeline
 from t2t.runtime.child_programs import find_reason, start_program, stop_programs
 from t2t.runtime.command_line import INTERRUPTED
 from t2t.storage.atomic_files import explain_write_errors
-from t2t.storage.locks import LockedError, lock_folder
+from t2t.storage.locks import lock
 from t2t.training.early_stopping import STOPPED_EARLY
 
 _log = logging.getLogger(__name__)
@@ -27,29 +27,6 @@ LOG = "output.log"
 _POLL_SECONDS = 0.2
 _SAVE_SECONDS = 10.0  # between two writes of the cost of a running program
 _LOCKS = ".locks"  # the folder of the locks of steps, beside which steps are put aside
-
-
-@contextlib.contextmanager
-def lock(workdir: Path, step: str = "", *, shared: bool = False) -> Iterator[int]:
-    """A context that locks the folder of a pipeline, or a step.
-
-    Programs that inherit the descriptor hold the lock, too.
-
-    Raises:
-        ConfigError: another process holds the lock, or the folder cannot be written.
-    """
-    with contextlib.ExitStack() as held:
-        with explain_write_errors(ConfigError, workdir):
-            try:
-                place = workdir / _LOCKS / step if step else workdir
-                descriptor = held.enter_context(lock_folder(place, shared=shared))
-            except LockedError as error:
-                raise ConfigError(
-                    f"another pipeline is at work {f'on step {step} ' * bool(step)}in {workdir}, "
-                    f"or a program of one that was killed (the lock is held by {error}); wait "
-                    "until it ends"
-                ) from None
-        yield descriptor
 
 
 class Runner:
@@ -105,7 +82,12 @@ class Runner:
 
     def _run(self, name: str, worker: int) -> Iterator[None]:
         """Yields while the program of a step works; another process may have finished the step."""
-        with lock(self._pipeline.workdir, name) as descriptor:
+        workdir = self._pipeline.workdir
+        refusal = (
+            f"another pipeline is at work on step {name} in {workdir}, or its program, which "
+            "outlived a killed one; wait until it ends"
+        )
+        with lock(workdir / _LOCKS / name / "lock", refusal, ConfigError) as descriptor:
             try:
                 work = self._plan(name)
             except ConfigError as error:  # an input is gone
@@ -124,8 +106,8 @@ class Runner:
         self._works[name] = plan_step(self._pipeline, step, keys, ready=True)
         return self._works[name]
 
-    def _run_program(self, work: Work, worker: int, lock: int) -> Iterator[None]:
-        """Does the same; the program inherits the descriptor of the step's lock."""
+    def _run_program(self, work: Work, worker: int, descriptor: int) -> Iterator[None]:
+        """Does the same; the program inherits the `descriptor` of the step's lock."""
         step, record = work.step, work.record
         folder = self._pipeline.find_folder(step.name)
         if work.is_aside:
@@ -145,7 +127,7 @@ class Runner:
             printed = files.enter_context(draft.open("wb")) if prints else log
             offset = log.tell()
             process = start_program(
-                record.command, worker, self._workers, printed, log, lock,
+                record.command, worker, self._workers, printed, log, descriptor,
                 ends_with_parent=True,
             )  # fmt: skip
         self._running.append(process)

@@ -131,7 +131,6 @@ class Pipeline:
             _check_step(step, named)
             named[step.name] = step
         for step in steps:
-            _check_braces(step)
             if unknown := [name for name in step.needs if name not in named]:
                 raise ConfigError(
                     f"step {step.name} needs {{{unknown[0]}}}, which is no step; the steps are "
@@ -235,18 +234,6 @@ def _check_step(step: Step, known: Mapping[str, Step]) -> None:
             f"step {step.name}: leave out --{flag}, which the pipeline chooses; others read it as "
             f"{{{step.name}}}"
         )
-
-
-def _check_braces(step: Step) -> None:
-    """Refuses a path with braces, which would be taken for the output of a step."""
-    for name, text in list_texts(step.flags):
-        for found in PLACEHOLDER.finditer(text):
-            path = text[: found.end()] + text[found.end() :].partition("/")[0]
-            if path != found[0] and any(map(find_paths, (path, path.partition("=")[2]))):
-                raise ConfigError(
-                    f"step {step.name}: --{name}={text}: {path} has braces, which stand for the "
-                    "output of a step, and a path cannot have them; rename it, or link to it"
-                )
 
 
 def read_steps(recipe: str, settings: Sequence[str]) -> list[Step]:

@@ -15,6 +15,7 @@ from typing import IO
 from t2t.config.fields import ConfigError
 from t2t.runtime.jax_settings import has_tpu
 
+CPUS = Path("/sys/devices/system/cpu")
 PARENT = "T2T_PARENT"  # variable with the process whose end ends a program
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
@@ -94,7 +95,7 @@ def find_reason(status: int, output: bytes) -> str:
 def assign_resources(
     worker: int, workers: int, environment: Mapping[str, str]
 ) -> tuple[set[int], dict[str, str]]:
-    """Returns the CPU cores (empty: all) and the environment of one of several workers.
+    """Returns Linux's CPUs (empty: all) and the environment of one of several workers.
 
     Workers share no NVIDIA GPU, and no core unless there are fewer cores than workers.
 
@@ -108,12 +109,27 @@ def assign_resources(
             f"--workers={workers}: every process claims all TPU chips of this machine, so the "
             "second one fails; use --workers=1, or JAX_PLATFORMS=cpu to train on the CPU"
         )
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
     gpus = find_gpus(environment)
     if gpus and len(gpus) < workers:
         raise ConfigError(f"--workers={workers} is more than the {len(gpus)} GPUs; use fewer")
     mine = {"CUDA_VISIBLE_DEVICES": ",".join(gpus[worker::workers])} if gpus else {}
-    return {*cores[worker::workers]}, {**environment, **mine}
+    cores = list_cores()
+    if len(cores) < workers:
+        cores = [[thread] for core in cores for thread in core]
+    return {*itertools.chain(*cores[worker::workers])}, {**environment, **mine}
+
+
+def list_cores() -> list[list[int]]:
+    """Lists the cores that this process may use, each with its hardware threads.
+
+    Linux calls each thread a CPU. Without such a list, each is a core; elsewhere there are none.
+    """
+    cores: dict[str, list[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else ():
+        siblings = CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        name = siblings.read_text("utf-8") if siblings.exists() else f"{cpu}"
+        cores.setdefault(name, []).append(cpu)
+    return [*cores.values()]
 
 
 def find_gpus(environment: Mapping[str, str]) -> list[str]:

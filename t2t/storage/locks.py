@@ -1,4 +1,4 @@
-"""Locks on local files, and on folders, local or in a bucket: `FOLDER/lock`.
+"""Locks that say who holds them: local files, and objects in a bucket.
 
 Other processes wait for the holder of a local file, whose name is in the file. The operating system
 releases a lock when its holder ends, even if it is killed; on NFS the locks are those of all hosts.
@@ -10,9 +10,9 @@ the generation of the object that it replaces (0: there is none), so of several 
 succeeds. The owner writes the object again every `HEARTBEAT` seconds, and empties it when it ends.
 An owner that finds another one's object has lost the lock and ends at once.
 
-Whoever finds an owner watches the generation: if it changes the owner is alive, if it stays the
-same for `STALE` seconds the owner is dead. No clocks of different machines are compared. On the
-same machine nobody waits for a dead owner, since each owner also locks a local file.
+Whoever finds an owner watches the generation: if it stays the same for `STALE` seconds the owner is
+dead. No clocks of different machines are compared. On the same machine nobody waits for a dead
+owner, since each owner also locks a local file.
 """
 
 import contextlib
@@ -31,53 +31,74 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from t2t.storage.atomic_files import warn_of_write_errors, write_file
+from t2t.storage.atomic_files import explain_write_errors, warn_of_write_errors, write_file
 from t2t.storage.paths import LOCAL_FOLDER, find_client, is_bucket
 
 _log = logging.getLogger(__name__)
 
-WAIT = 150.0  # seconds until a process that waits for another one gives up
+WAIT = 150.0  # seconds until a process that waits for another one gives up; more than `STALE`
 _POLL = 0.5  # seconds between two attempts
 HEARTBEAT = 20.0  # seconds between two writes of the owner in a bucket
 STALE = 120.0  # seconds without a write after which an owner counts as dead
 _BUCKET_POLL = 2.0  # seconds between two looks at another owner's object
 
 
-class LockedError(Exception):
+class LockedError(RuntimeError):
     """Another process holds the lock; the message describes it."""
 
 
 @contextlib.contextmanager
-def lock_file(
-    path: Path, *, shared: bool = False, wait: float | None = None, required: bool = True
+def lock(
+    path: Path,
+    refusal: str = "the lock is in use",
+    kind: type[Exception] = LockedError,
+    *,
+    shared: bool = False,
+    wait: float | None = None,
+    required: bool = True,
 ) -> Iterator[int]:
-    """A context that locks a file, which is created with its folder; it yields its descriptor.
+    """A context that holds a lock: a local file, whose folder is made, or an object in a bucket.
 
-    Child processes that inherit the descriptor hold the lock until they end, also if this process
-    is killed. Several processes may hold a lock that all of them share (`shared`). `wait` is the
-    seconds to wait for the holder; None: `WAIT`. If it is not `required`, the block runs without a
-    lock where the file system has none.
+    It yields a file descriptor. Child processes that inherit it hold the lock on this machine until
+    they end, also if this process is killed.
+
+    Args:
+        path: the file or object, which others find by its name.
+        refusal: the message of the error if another process holds the lock; who it is is added.
+        kind: the class of the error.
+        shared: holders that share the lock admit each other. In a bucket they only check that no
+            other holds it when they begin.
+        wait: seconds to wait for a holder that is alive; None: `WAIT`.
+        required: without it the block runs without a lock where a file cannot be written or locked.
 
     Raises:
-        LockedError: another process held the lock all the time.
-        OSError: the file cannot be written, or the file system has no locks.
+        Exception: (of this `kind`) another process held the lock all the time, or the folder cannot
+            be written or has no locks.
     """
+    acquire, wait = _lock_object if is_bucket(path) else _lock_file, WAIT if wait is None else wait
+    with contextlib.ExitStack() as held:
+        with explain_write_errors(kind, path.parent):
+            try:
+                descriptor = held.enter_context(acquire(path, shared, wait))
+            except LockedError as error:
+                raise kind(f"{refusal} (the lock is held by {error})") from None
+            except OSError:
+                if required:
+                    raise
+                descriptor = held.enter_context(Path(os.devnull).open("rb")).fileno()
+        yield descriptor
+
+
+@contextlib.contextmanager
+def _lock_file(path: Path, shared: bool, wait: float) -> Iterator[int]:
+    """Locks a local file, which is released when the last process that has it open closes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    with path.open("r+b", buffering=0) as file:
-        try:
-            _acquire(path, file, shared, WAIT if wait is None else wait)
-        except OSError as error:
-            if required:
-                raise OSError(
-                    errno.ENOLCK,
-                    f"a file system without locks ({error.strerror}): mount it with locks (Lustre: "
-                    "-o flock)",
-                ) from None
+    with path.open("a+b", buffering=0) as file:
+        _wait(path, wait, _POLL, lambda: _take_file(path, file, shared))
         with contextlib.suppress(OSError):  # the name is for messages alone
             file.truncate(0)
             file.write(json.dumps(describe_self()).encode())
@@ -85,21 +106,34 @@ def lock_file(
         yield file.fileno()
 
 
-def _acquire(path: Path, file: IO[bytes], shared: bool, wait: float) -> None:
-    """Locks an open file; it is released when the last process that has it open closes it."""
+def _take_file(path: Path, file: IO[bytes], shared: bool) -> bytes | None:
+    """Locks an open file and returns None, or returns what its holder wrote."""
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return path.read_bytes()
+    except OSError as error:
+        raise OSError(
+            errno.ENOLCK,
+            f"a file system without locks ({error.strerror}): mount it with locks (Lustre: -o "
+            "flock)",
+        ) from None
+    return None
+
+
+def _wait(path: Path, wait: float, poll: float, take: Callable[[], bytes | None]) -> None:
+    """Waits until `take` returns None; as long as it cannot, it returns what the holder wrote."""
     started = time.monotonic()
     for attempt in itertools.count():
-        try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        if (content := take()) is None:
             return
-        except BlockingIOError:
-            holder = describe_holder(path.read_bytes())
+        holder = describe_holder(content)
         if time.monotonic() - started >= wait:
             raise LockedError(f"{holder}; gave up after {wait:.0f} seconds")
         if not attempt:
             limit = f" up to {wait:.0f} seconds" * math.isfinite(wait)
             _log.info("%s is held by %s; waiting%s", path, holder, limit)
-        time.sleep(_POLL)
+        time.sleep(poll)
 
 
 def describe_self() -> dict[str, Any]:
@@ -121,72 +155,33 @@ def describe_holder(content: bytes) -> str:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path, *, shared: bool = False) -> Iterator[int]:
-    """A context that locks a folder, which is created; it yields the descriptor of a local lock.
-
-    Child processes that inherit the descriptor hold the lock on this machine until they end, if
-    this process is killed. Processes that share the lock (`shared`) admit each other; in a bucket
-    they only check that no other holds it when they begin.
-
-    Raises:
-        LockedError: another process holds the lock.
-        OSError: the folder cannot be written; or an error of a bucket's client.
-    """
-    if not is_bucket(folder):
-        with lock_file(folder / "lock", shared=shared) as descriptor:
-            yield descriptor
-        return
-    with _lock_machine(folder, shared) as (descriptor, machine):
-        lock = _BucketLock(folder / "lock", machine)
-        lock.wait()
-        if shared:
-            yield descriptor
-            return
-        lock.take()
+def _lock_object(path: Path, shared: bool, wait: float) -> Iterator[int]:
+    """Locks an object in a bucket, after a local file that processes of this machine wait for."""
+    with _lock_machine(path, shared, wait) as (descriptor, machine):
+        owned = _BucketLock(path, machine)
+        _wait(path, wait, _BUCKET_POLL, lambda: owned.take(shared))
         try:
             yield descriptor
         finally:
-            lock.release()
+            if not shared:
+                owned.release()
 
 
 @contextlib.contextmanager
-def lock_update(path: Path) -> Iterator[None]:
-    """A context for reading a file and writing it anew, which waits for others that do the same.
-
-    Raises:
-        LockedError: others held the lock all the time.
-        OSError: as in `lock_folder`.
-    """
-    place, started = path.with_name(f"{path.name}.lock"), time.monotonic()
-    with contextlib.ExitStack() as held:
-        if not is_bucket(path):
-            held.enter_context(lock_file(place))
-        while is_bucket(path):  # where of several that begin at once, one gets the lock
-            try:
-                held.enter_context(lock_folder(place))
-                break
-            except LockedError:
-                if time.monotonic() - started > WAIT:
-                    raise
-                time.sleep(_BUCKET_POLL)
-        yield
-
-
-@contextlib.contextmanager
-def _lock_machine(folder: Path, shared: bool) -> Iterator[tuple[int, str]]:
+def _lock_machine(path: Path, shared: bool, wait: float) -> Iterator[tuple[int, str]]:
     """Locks a local file; yields its descriptor, and a random text that is kept beside the file.
 
     Whoever holds the lock knows that earlier owners with the same text have ended. Where no file
     can be kept or locked it is a temporary one, which nobody else finds.
     """
-    name = hashlib.sha256(str(folder).encode()).hexdigest()[:32]
+    name = hashlib.sha256(str(path).encode()).hexdigest()[:32]
     with contextlib.ExitStack() as held:
         try:
             place = LOCAL_FOLDER.expanduser() / "locks"
-            descriptor = held.enter_context(lock_file(place / name, shared=shared))
+            descriptor = held.enter_context(_lock_file(place / name, shared, wait))
         except OSError:
             place = Path(held.enter_context(tempfile.TemporaryDirectory()))
-            descriptor = held.enter_context(lock_file(place / name, required=False))
+            descriptor = held.enter_context(lock(place / name, required=False))
         text = place / f"{name}.id"
         if not text.exists():
             write_file(text, uuid.uuid4().hex)
@@ -199,36 +194,28 @@ class _BucketLock:
     def __init__(self, path: Path, machine: str):
         self._path, self._client = path, find_client()
         self._owner = describe_self() | {"id": uuid.uuid4().hex, "machine": machine}
-        self._generation = "0"  # of the object that this process may replace
+        self._generation = ""  # of the object that this process may replace
+        self._changed = 0.0  # when it was first seen
         self._found = b""  # what another process has written in its place
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_often, daemon=True)
 
-    def wait(self) -> None:
-        """Waits until nobody owns the lock, or raises `LockedError`."""
-        self._generation, content = self._read()
-        if not self._is_free(content):
-            _log.info(
-                "%s was left by %s, or is in use; waiting up to %.0f seconds to see which",
-                self._path, describe_holder(content), STALE,
-            )  # fmt: skip
-        started = time.monotonic()
-        while not self._is_free(content) and time.monotonic() - started < STALE:
-            time.sleep(min(_BUCKET_POLL, STALE / 10))
-            seen = self._generation
-            self._generation, content = self._read()
-            if self._generation != seen and not self._is_free(content):
-                raise LockedError(describe_holder(content))
+    def take(self, shared: bool) -> bytes | None:
+        """Takes the lock and returns None, or returns what the owner wrote, who may be alive.
 
-    def take(self) -> None:
-        """Takes the lock after `wait`, and begins to write it again and again.
-
-        Raises:
-            LockedError: another process was faster.
+        The object is written again and again until `release`, unless the lock is shared.
         """
-        if not self._write(self._describe()):
-            raise LockedError(describe_holder(self._found))
+        generation, content = self._read()
+        if generation != self._generation:
+            self._generation, self._changed = generation, time.monotonic()
+        if not self._is_free(content) and time.monotonic() - self._changed < STALE:
+            return content
+        if shared:
+            return None
+        if not self._write(self._describe()):  # another process was faster
+            return self._found
         self._thread.start()
+        return None
 
     def release(self) -> None:
         """Releases the lock; a bucket that cannot be written leaves it to become stale."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.storage.atomic_files import atomic_path
-from t2t.storage.locks import lock_file
+from t2t.storage.locks import lock
 from t2t.storage.paths import LOCAL_FOLDER, find_client, is_bucket
 
 
@@ -62,7 +62,7 @@ def fetch_once(path: Path, copy: Path) -> Iterator[None]:
     if copy == path:
         yield
         return
-    with lock_file(copy.with_name(f".{copy.name}.lock"), wait=math.inf, required=False):
+    with lock(copy.with_name(f".{copy.name}.lock"), wait=math.inf, required=False):
         yield
 
 

@@ -20,10 +20,10 @@ from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.runtime.child_programs import find_reason, start_program, stop_programs
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file
 from t2t.storage.growing_files import GrowingFiles, measure_growth
+from t2t.storage.locks import lock
 from t2t.sweeps.sweep_directory import (
     EvaluationProtocol,
     find_other_fields,
-    lock_sweep,
     open_sweep,
 )
 from t2t.sweeps.sweep_rows import SweepRun, count_flops
@@ -70,7 +70,12 @@ def sweep(
 ) -> bool:
     """Trains and evaluates all runs, or the one at `index`; returns whether none of them failed."""
     chosen = runs if index is None else [runs[index]]
-    with lock_sweep(workdir, shared=index is not None) as lock:
+    refusal = (
+        f"another sweep is running in {workdir}, or a run that a killed sweep left behind; "
+        "wait until it ends, or choose another --workdir"
+    )
+    # The tasks of a job array share the lock, which the child processes inherit.
+    with lock(workdir / "lock", refusal, RunError, shared=index is not None) as descriptor:
         open_sweep(workdir, runs, programs.protocol)
         for run in chosen:
             if run.score.exists() and (names := list_changed(run.workdir, run.config.plugins)):
@@ -81,7 +86,7 @@ def sweep(
                 )  # fmt: skip
         _log.info("the output of each run is in %s/RUN/output.log", workdir)
         with explain_write_errors(RunError, workdir, "the same command continues"):
-            Scheduler(programs, workers, lock).work(chosen)
+            Scheduler(programs, workers, descriptor).work(chosen)
     return not any(run.failure.exists() for run in chosen)
 
 
@@ -151,13 +156,13 @@ class RunProgress:
 class Scheduler:
     """Runs a number of workers, each with its share of the cores and GPUs."""
 
-    def __init__(self, programs: Programs, workers: int, lock: int):
+    def __init__(self, programs: Programs, workers: int, descriptor: int):
         """Keeps the arguments.
 
-        `lock` is the file descriptor of the sweep's lock; child processes inherit it, so the lock
+        `descriptor` is that of the sweep's lock; child processes inherit it, so the lock
         is held until all of them have ended.
         """
-        self._programs, self._workers, self._lock = programs, workers, lock
+        self._programs, self._workers, self._descriptor = programs, workers, descriptor
         self._running: set[subprocess.Popen[bytes]] = set()
         self._starting = threading.Lock()
         self._is_stopped = False
@@ -228,7 +233,9 @@ class Scheduler:
         with log.open("ab") as output, self._starting:
             if self._is_stopped:
                 return "stopped"
-            process = start_program(command, worker, self._workers, output, output, self._lock)
+            process = start_program(
+                command, worker, self._workers, output, output, self._descriptor
+            )
             self._running.add(process)
             offset = output.tell()
         progress.begin(stage)

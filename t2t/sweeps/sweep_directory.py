@@ -8,11 +8,9 @@ A run is finished when its evaluation exists. There is no other state, so a swee
 any time.
 """
 
-import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,9 @@ from t2t.config.measure_rules import list_measures, needs_model
 from t2t.config.variants import find_role
 from t2t.data.directions import choose_direction
 from t2t.storage.atomic_files import explain_write_errors, write_file
-from t2t.storage.locks import LockedError, lock_update
+from t2t.storage.locks import lock
 from t2t.sweeps.sweep_rows import SweepRun
-from t2t.training.run_directory import RunError, lock
+from t2t.training.run_directory import RunError
 from t2t.training.run_names import check_checkpoint
 
 # Roles of fields that are of the machines: they may change when a sweep continues.
@@ -121,32 +119,21 @@ def find_other_fields(run: SweepRun) -> list[Difference]:
     ]
 
 
-def lock_sweep(workdir: Path, *, shared: bool) -> AbstractContextManager[int]:
-    """Creates and locks the directory of a sweep; the context is the lock's file descriptor.
-
-    The tasks of a job array share the lock (`shared`). It is held as long as any process has the
-    descriptor open. Child processes inherit it, so if a sweep is killed the lock remains until its
-    runs have ended, too.
-
-    Raises:
-        RunError: another sweep holds the lock, or the directory cannot be written.
-    """
-    refusal = (
-        f"another sweep is running in {workdir}, or a run that a killed sweep left behind; "
-        "wait until it ends, or choose another --workdir"
-    )
-    return lock(workdir, refusal, shared=shared)
-
-
 def open_sweep(workdir: Path, runs: Sequence[SweepRun], protocol: EvaluationProtocol) -> None:
     """Writes sweep.json, or checks that these runs agree with the existing one and adds new runs.
 
+    Tasks of a job array do so one after the other.
+
     Raises:
-        RunError: a run's config, or the split, checkpoint or direction differs, or the file cannot
-            be written.
+        RunError: a run's config, or the split, checkpoint or direction differs, the file cannot be
+            written, or another task does not end.
     """
     path = workdir / "sweep.json"
-    with _lock_rows(path):
+    refusal = f"{path} is being written by another task; start this one again"
+    with (
+        lock(path.with_name(f"{path.name}.lock"), refusal, RunError),
+        explain_write_errors(RunError, path),
+    ):
         saved: dict[str, Any] = _read(workdir) if path.exists() else {"runs": {}}
         changed = [
             f"--{name}: {saved[name]!r} -> {value!r}"
@@ -156,20 +143,6 @@ def open_sweep(workdir: Path, runs: Sequence[SweepRun], protocol: EvaluationProt
         requested = _check_same(workdir, saved["runs"], runs, changed)
         content = vars(protocol) | {"runs": saved["runs"] | requested}
         write_file(path, json.dumps(content, indent=2) + "\n")
-
-
-@contextlib.contextmanager
-def _lock_rows(path: Path) -> Iterator[None]:
-    """A context in which no other task of a job array adds its rows.
-
-    Raises:
-        RunError: sweep.json cannot be written, or another task does not end.
-    """
-    try:
-        with explain_write_errors(RunError, path), lock_update(path):
-            yield
-    except LockedError as error:
-        raise RunError(f"{path} is being written by {error}; start this task again") from None
 
 
 def read_protocol(workdir: Path) -> EvaluationProtocol:

@@ -21,8 +21,7 @@ _log = logging.getLogger(__name__)
 
 def find_missing_space(workdir: Path, config: Config, size: int) -> float:
     """Returns the bytes to be freed for a run's checkpoints of `size` bytes; 0 if all fit."""
-    absent = max(0, count_kept(config) - len(list_steps(workdir)))
-    return max(0, absent * size - measure_free_space(workdir))
+    return max(0, count_missing(workdir, config) * size - measure_free_space(workdir))
 
 
 def describe_checkpoints(config: Config, size: int) -> str:
@@ -60,6 +59,11 @@ def warn_of_missing_space(workdir: Path, config: Config, size: int) -> None:
             workdir, show_bytes(measure_free_space(workdir), 3), show_bytes(missing, 3),
             describe_checkpoints(config, size),
         )  # fmt: skip
+
+
+def count_missing(workdir: Path, config: Config) -> int:
+    """Returns the number of checkpoints that a run will keep and does not have yet."""
+    return max(0, count_kept(config) - len(list_steps(workdir)))
 
 
 def count_kept(config: Config) -> int:

@@ -16,8 +16,8 @@ from typing import Any
 from t2t.config.fields import Config
 from t2t.config.files import load_config
 from t2t.runtime.distributed import is_first, wait_for_all
-from t2t.storage.atomic_files import explain_write_errors, list_complete
-from t2t.storage.locks import LockedError, lock_folder
+from t2t.storage.atomic_files import list_complete
+from t2t.storage.locks import lock
 
 COMMITTED = "commit_success.txt"  # the object that Orbax writes last to a checkpoint in a bucket
 
@@ -39,29 +39,9 @@ def lock_run(workdir: Path) -> Iterator[None]:
     refusal = (
         f"another trainer is at work in {workdir}; wait until it ends, or choose another --workdir"
     )
-    with lock(workdir, refusal) if is_first() else contextlib.nullcontext():
+    with lock(workdir / "lock", refusal, RunError) if is_first() else contextlib.nullcontext():
         wait_for_all()  # while process 0 waits for the lock
         yield
-
-
-@contextlib.contextmanager
-def lock(folder: Path, refusal: str, *, shared: bool = False) -> Iterator[int]:
-    """A context that locks a folder; processes that share the lock (`shared`) admit each other.
-
-    It yields a file descriptor. On this machine the lock is held as long as any process has it
-    open, so child processes that inherit it keep it if this process is killed.
-
-    Raises:
-        RunError: another process holds the lock (the message is `refusal`), or the folder cannot be
-            written.
-    """
-    with contextlib.ExitStack() as held:
-        with explain_write_errors(RunError, folder):
-            try:
-                descriptor = held.enter_context(lock_folder(folder, shared=shared))
-            except LockedError as error:
-                raise RunError(f"{refusal} (the lock is held by {error})") from None
-        yield descriptor
 
 
 def list_steps(workdir: Path) -> list[int]:

@@ -76,14 +76,22 @@ def test_what_was_not_understood_or_taken_is_logged_and_recorded(
     (source / "generation_config.json").write_text(json.dumps(generation), "utf-8")
     refuse(source, tmp_path, r"attention_window=64 .* --ignore_fields=attention_window")
     run = tmp_path / "run"
-    config = import_model(str(source), run, ignore_fields=["attention_window"])
+    config = import_model(
+        str(source), run, ignore_fields=["attention_window"], src_language="eng", tgt_language="fr"
+    )
     assert config.decoding.beam_size == 1
     warnings = [record.message for record in caplog.records]
-    for expected in ("later_field=3", "later_search=2", "no_repeat_ngram_size=3"):
+    for expected in (
+        "later_field=3",
+        "later_search=2",
+        "no_repeat_ngram_size=3",
+        "is for de; --tgt",
+    ):
         assert [expected in warning for warning in warnings].count(True) == 1
     origin = json.loads((run / "import.json").read_text("utf-8"))
     assert origin["ignored_fields"] == {"attention_window": 64}
     assert origin["warnings"] == warnings
+    assert "--src_language" not in "".join(warnings)
     assert origin["understood"]["search"] == "beam of 1"
     assert origin["understood"]["family"] == "marian MarianMTModel"
 

@@ -40,8 +40,6 @@ ALLOWED = {
     "api/encoder_states.py": "model.dtype",
     "evaluation/evaluator.py": "decoding.alpha",
     "evaluation/load_models.py": "decoding.max_source_length",
-    # the sides of a text have languages
-    "pipelines/checks.py": "data.train_src data.train_tgt",
     # which placeholders texts have, and what is no folder of files beside TFDS
     "pipelines/inputs.py": "data.directions data.directory",
     # which dimension of the model is divided

@@ -163,7 +163,7 @@ def test_a_part_that_is_started_twice_ends_well_in_both(
     process_files(inputs, {"beam": 4}, translate_late, 5)
     assert translated == [0]
     assert read(tmp_path) == expected
-    assert not [*(tmp_path / "out").glob(".*")]
+    assert [*(tmp_path / "out").glob(".*")] == [tmp_path / "out" / ".settings.json.lock"]
 
 
 def test_processes_with_other_files_keep_each_others_records(
@@ -241,7 +241,7 @@ def test_shards_of_other_settings_or_inputs_are_never_taken(
             path.unlink()
     make_inputs(tmp_path)
     assert run(tmp_path) == expected
-    assert not [*(tmp_path / "out").glob(".*")]
+    assert [*(tmp_path / "out").glob(".*")] == [tmp_path / "out" / ".settings.json.lock"]
 
 
 def test_folder_that_was_begun_anew_gets_nothing_of_the_work_before(tmp_path: Path) -> None:

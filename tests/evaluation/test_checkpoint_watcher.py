@@ -18,9 +18,10 @@ from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.measures import Score
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation, save_evaluation
 from t2t.model.interface import Params
+from t2t.storage.locks import lock
 from t2t.training.checkpoint import average_params, restore_params
 from t2t.training.early_stopping import read_stop_request, record_stop
-from t2t.training.run_directory import RunError, lock
+from t2t.training.run_directory import RunError
 from tests.evaluation.saved_evaluations import describe
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -164,7 +165,7 @@ def test_training_is_told_to_stop_when_patience_is_at_its_end(
 
 def test_second_watch_is_refused(run: Path) -> None:
     with (
-        lock(run / "evaluations" / "watch", ""),
+        lock(run / "evaluations" / "watch" / "lock"),
         pytest.raises(RunError, match="another watch with these settings is running on"),
     ):
         make_watch(run).follow(FakeScorer(run, {}))

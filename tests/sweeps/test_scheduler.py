@@ -15,13 +15,16 @@ import pytest
 
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import complete_options, override, save_config
+from t2t.runtime import child_programs
 from t2t.runtime.child_programs import assign_resources, find_gpus, uses_tpu
 from t2t.storage.atomic_files import make_folder
+from t2t.storage.locks import lock
 from t2t.sweeps.scheduler import Programs, RunProgress, sweep
 from t2t.sweeps.sweep_directory import EvaluationProtocol
 from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
 from t2t.training.early_stopping import STOPPED_EARLY
 from t2t.training.provenance import save_plugins
+from t2t.training.run_directory import RunError
 from tests.evaluation.saved_evaluations import save, spoil
 
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("small", {"model.d_ff": 8})]
@@ -166,6 +169,18 @@ def test_finished_rows_are_skipped_and_failed_ones_tried_again(
     assert not any(run.failure.exists() for run in runs)
 
 
+def test_two_sweeps_do_not_share_a_directory_but_tasks_of_an_array_do(
+    tmp_path: Path, runs: list[SweepRun]
+) -> None:
+    place, refused = tmp_path / "lock", "another sweep is running in"
+    with lock(place, shared=True):
+        assert work(tmp_path, runs, 1, 2)
+        with pytest.raises(RunError, match=refused):
+            work(tmp_path, runs)
+    with lock(place), pytest.raises(RunError, match=refused):
+        work(tmp_path, runs, 1, 2)
+
+
 def test_a_finished_row_whose_plugin_has_changed_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,12 +239,21 @@ def test_interrupted_sweep_waits_until_its_programs_have_saved(
     assert not any(run.failure.exists() for run in runs)
 
 
-def test_workers_share_gpus_and_cores_and_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_share_gpus_and_cores_and_no_tpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_programs, "CPUS", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6})
     machine = {"CUDA_VISIBLE_DEVICES": "0,2,3", "X": "y"}
     assert assign_resources(0, 1, machine) == (set(), machine)
     assert assign_resources(0, 2, machine) == ({4, 6}, {"CUDA_VISIBLE_DEVICES": "0,3", "X": "y"})
     assert assign_resources(1, 2, machine) == ({5}, {"CUDA_VISIBLE_DEVICES": "2", "X": "y"})
+    cpu = {"JAX_PLATFORMS": "cpu"}
+    for number, siblings in ((4, "4-5"), (5, "4-5"), (6, "6-7")):  # two threads of a core
+        (tmp_path / f"cpu{number}" / "topology").mkdir(parents=True)
+        (tmp_path / f"cpu{number}" / "topology" / "thread_siblings_list").write_text(siblings)
+    assert [assign_resources(worker, 2, cpu)[0] for worker in range(2)] == [{4, 5}, {6}]
+    assert [assign_resources(worker, 3, cpu)[0] for worker in range(3)] == [{4}, {5}, {6}]
     with pytest.raises(ConfigError, match="--workers=4 is more than the 3 GPUs"):
         assign_resources(0, 4, machine)
     tpu = {"JAX_PLATFORMS": "tpu,cpu"}

@@ -19,7 +19,6 @@ from t2t.sweeps.sweep_directory import (
     EvaluationProtocol,
     check_protocol,
     list_recorded,
-    lock_sweep,
     open_sweep,
     read_protocol,
 )
@@ -123,18 +122,3 @@ def test_damaged_sweep_is_named(tmp_path: Path, text: str) -> None:
     for act in (lambda: open_sweep(tmp_path, make(), PROTOCOL), lambda: read_protocol(tmp_path)):
         with pytest.raises(RunError, match=r"sweep\.json is damaged; remove it, and the same"):
             act()
-
-
-def test_two_sweeps_do_not_share_a_directory_but_tasks_of_an_array_do(tmp_path: Path) -> None:
-    def open_lock(*, shared: bool) -> None:
-        with lock_sweep(tmp_path, shared=shared):
-            pass
-
-    refused = "another sweep is running in"
-    with lock_sweep(tmp_path, shared=True):
-        open_lock(shared=True)
-        with pytest.raises(RunError, match=refused):
-            open_lock(shared=False)
-    with lock_sweep(tmp_path, shared=False), pytest.raises(RunError, match=refused):
-        open_lock(shared=True)
-    open_lock(shared=False)

@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
+import optax
 import pytest
 
+from t2t.config import variants
 from t2t.config.fields import CheckpointConfig, Config, ModelConfig, TrainingConfig
 from t2t.config.files import save_config
+from t2t.config.variants import register
+from t2t.storage.atomic_files import list_files
 from t2t.training.checkpoint import restore_params
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.disk_space import (
     estimate_checkpoint,
     find_missing_space,
-    measure_checkpoint,
 )
 from t2t.training.early_stopping import StopRequest, read_stop_request, record_stop, request_stop
 from t2t.training.optimizer import make_optimizer
@@ -195,21 +199,36 @@ def test_space_is_missing_for_checkpoints_that_are_not_there(
         ({"ema_decay": 0.9}, 16),
         ({"optimizer": "muon"}, 8),  # and little for what is no matrix
         ({"optimizer": "schedule_free_adamw", "schedule": "constant"}, 16),
+        ({"optimizer": "momentum"}, 8),
+        ({"frozen": ("encoder.*", "decoder.*")}, 5),  # and 12 of the embedding
     ],
     ids=str,
 )
 def test_bytes_of_a_checkpoint_are_known_before_there_is_one(
-    training: dict[str, Any], bytes_per_parameter: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    training: dict[str, Any],
+    bytes_per_parameter: int,
 ) -> None:
-    model = ModelConfig(num_layers=1, d_model=32, d_ff=64, num_heads=2)
+    monkeypatch.setattr(variants, "_registered", {})
+    register("training.optimizer", "momentum")(lambda *_: optax.sgd(0.1, momentum=0.9))
+    model = ModelConfig(num_layers=1, d_model=64, d_ff=512, num_heads=2)
     config = Config(model=model, training=TrainingConfig(**training))
-    config.tokenizer.vocab_size = 40
+    config.tokenizer.vocab_size = 400
     estimated = estimate_checkpoint(config)
     optimizer = make_optimizer(config)
-    _, state = init_state(config, optimizer, 40, 40)
-    assert measure_checkpoint(state, optimizer) == estimated
+    _, state = init_state(config, optimizer, 400, 400)
     count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
     assert estimated / count == pytest.approx(bytes_per_parameter, rel=0.1)
+    noise = np.random.default_rng(0)  # which no file packs
+    filled = jax.tree.map(
+        lambda x: np.frombuffer(noise.bytes(x.nbytes), x.dtype).reshape(x.shape), state
+    )
+    checkpoints = Checkpoints(tmp_path, config, optimizer)
+    checkpoints.save(filled._replace(step=np.int32(1)))
+    checkpoints.close()
+    written = sum(path.stat().st_size for path in list_files(tmp_path / "checkpoints"))
+    assert written == pytest.approx(estimated, rel=0.1)
 
 
 def test_empty_file_is_a_request(tmp_path: Path) -> None:
