@@ -166,6 +166,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "training.optimizer": "row_normalized",
     },
     "gated_attention": {"model.attention": "gated"},
+    "low_rank": {"model.attention": "low_rank"},
     "sandwich_norm": {"model.attention": "sandwich", "model.feed_forward": "sandwich"},
 }
 # Those train on a mesh in bfloat16 in a slow test below; nothing is trained with a measure.
@@ -183,7 +184,9 @@ def test_examples_train_in_bfloat16_on_a_mesh(names: str) -> None:
         "training.optimizer": "muon",
     }
     row |= {"training.accumulation_steps": 2, "model.norm_position": "pre", "model.num_layers": 1}
-    config, mesh = make_pair_config(row | EXAMPLES[names]), place(row)
+    plugins = tuple(f"examples.{name}" for name in names.split())
+    config = override(make_pair_config(row | EXAMPLES[names]), {"plugins": plugins})
+    mesh = place(row)
     with jax.set_mesh(mesh):
         optimizer = make_optimizer(config)
         structure, state = init_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)

@@ -143,7 +143,7 @@ def recur(base: Config) -> Row:
     after = match_size_of(base, narrow)
     overrides = {
         f"model.{name}": value
-        for name, value in vars(after).items()
+        for name, value in dataclasses.asdict(after).items()
         if value != getattr(before, name)
     }
     overrides |= change_width(base, after.d_model)

@@ -80,6 +80,28 @@ def option(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 
+@dataclasses.dataclass
+class Section(Fields):
+    """A section that variants get alone, with the options that `Config.plugin` has.
+
+    `plugin` is no field, since the options stand in the config once. `files.complete_options` sets
+    it, and a copy by `dataclasses.replace` keeps it.
+    """
+
+    if TYPE_CHECKING:  # type checkers do not know that an `InitVar` may be an attribute
+
+        @property
+        def plugin(self) -> dict[str, Any]:
+            """The options of plugins by their names, each a `PluginOptions`."""
+
+    else:
+        plugin: dataclasses.InitVar[Any] = dataclasses.field(default=None, kw_only=True)
+
+        def __post_init__(self, plugin: Any) -> None:
+            """Keeps the options; a section that no config has completed has none."""
+            self.plugin = plugin or {}
+
+
 POSITIONS = (
     "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary", "relative",
     "relative_by_layer", "alibi", "none",
@@ -87,7 +109,7 @@ POSITIONS = (
 
 
 @dataclasses.dataclass
-class ModelConfig(Fields):
+class ModelConfig(Section):
     """The architecture; the defaults are the paper's base model (table 3)."""
 
     # transformer (encoder and decoder) | decoder_only (source and target in one sequence) |
@@ -202,7 +224,7 @@ class ModelConfig(Fields):
 
 
 @dataclasses.dataclass
-class DataConfig(Fields):
+class DataConfig(Section):
     """The corpus, the pairs of it that are used, and the size of batches."""
 
     # phrasebook (embedded, synthetic) | multi30k | tfds | hf (Hugging Face datasets) | text (your
@@ -343,7 +365,7 @@ class TokenizerConfig(Fields):
 
 
 @dataclasses.dataclass
-class TrainingConfig(Fields):
+class TrainingConfig(Section):
     """Section 5 of the paper: optimiser, schedule, regularisation; and intervals of reports."""
 
     steps: PositiveInt = 100_000  # length of training in steps, one batch each

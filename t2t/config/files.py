@@ -5,7 +5,7 @@ import functools
 import json
 import os
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from t2t.config.fields import (
     ConfigError,
     DecodingConfig,
     Fields,
+    Section,
     describe_unknown_field,
     flatten,
     show,
@@ -34,7 +35,7 @@ from t2t.config.variants import (
 from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import make_run_path
 
-Section = TypeVar("Section")
+Built = TypeVar("Built")
 
 
 def build_config(values: Any, where: str = "") -> Config:
@@ -58,9 +59,9 @@ def build_config(values: Any, where: str = "") -> Config:
 
 
 def _build(
-    kind: Callable[..., Section], values: Mapping[str, Any], section: str, problems: list[str]
-) -> Section:
-    hints = typing.get_type_hints(kind, include_extras=True)
+    kind: type[Built], values: Mapping[str, Any], section: str, problems: list[str]
+) -> Built:
+    hints = {field.name: field.type for field in dataclasses.fields(kind)}
     if unknown := sorted(f"{section}{name}" for name in values.keys() - hints.keys()):
         problems.append(f"unknown fields {', '.join(unknown)}; written by another version?")
     built = {}
@@ -97,7 +98,12 @@ def complete_options(config: Config) -> Config:
             problems[known:] = [f"{line}; {describe_options(name)}" for line in problems[known:]]
     if problems:
         raise ConfigError("\n".join(problems))
-    return dataclasses.replace(config, plugin=built)
+    sections: dict[str, Any] = {
+        name: dataclasses.replace(value, plugin=built)  # type: ignore[call-arg]  # see `Section`
+        for name, value in vars(config).items()
+        if isinstance(value, Section)
+    }
+    return dataclasses.replace(config, plugin=built, **sections)
 
 
 def read_argument(name: str, value: Any, hint: Any) -> Any:

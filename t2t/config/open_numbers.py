@@ -5,6 +5,7 @@ place of names. Flags may set some of them. `check_config` lets the method `fit`
 when a run begins. Once the run has a vocabulary or a checkpoint, its config has them all.
 """
 
+import dataclasses
 import logging
 from collections.abc import Callable, Collection
 from decimal import Decimal
@@ -143,7 +144,8 @@ def check_config(
 
 def _drop_open(section: Fields) -> dict[str, Any]:
     """Returns the values of a section's fields that are not open; the others get defaults."""
-    return {name: value for name, value in vars(section).items() if not _is_open(value)}
+    names = [field.name for field in dataclasses.fields(section)]  # type: ignore[arg-type]
+    return {name: value for name in names if not _is_open(value := getattr(section, name))}
 
 
 def _has_checkpoint(workdir: Path) -> bool:

@@ -38,7 +38,8 @@ CHOICES = {name: kind.names for name, kind in FIELD_TYPES.items() if kind.names}
     ),
 }  # fmt: skip
 
-# Fields that accept registered variants, with the signature that the function must have.
+# Fields that accept registered variants, with the signature that the function must have. Of
+# `config`, which is `Config` or a section of it, each finds typed options in `config.plugin`.
 EXTENSIBLE = {
     "model.kind": "(ModelConfig, Policy, src_vocab_size, tgt_vocab_size, key) -> Model",
     # A function; or a class of modules with parameters, of which each MultiHeadAttention has one.
@@ -60,8 +61,9 @@ EXTENSIBLE = {
     "training.optimizer": "(Config, optax.Schedule, parameters) -> optax.GradientTransformation",
     # Of training alone, not of validation. A function, or a class (Config) whose instances are
     # called so. With an attribute `teachers`, names of runs, their models follow the key.
-    "training.loss": "(model, batch, key) -> (sum of losses, sum of weights), which begins with "
-    "hidden, table, targets, weights, auxiliary = model.predict(batch, key)",
+    "training.loss": "(model, batch, key) -> (sum of losses, sum of weights), or with auxiliary and "
+    "{figure: sum} behind them, which begins with hidden, table, targets, weights, auxiliary = "
+    "model.predict(batch, key)",
     # Maps the number of updates so far to the learning rate; does its own warm-up.
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",
     # Called once, by the first process, before the first step.
@@ -212,14 +214,14 @@ def list_options(modules: Collection[str]) -> list[str]:
     ]
 
 
-def list_option_names() -> list[str]:
-    """Returns the fields of all registered options, such as plugin.distillation.mix."""
+def find_option_types() -> dict[str, FieldType]:
+    """Returns the types of all registered options, by names such as plugin.distillation.mix."""
     kinds = [(name, kind) for (field, name), kind in _registered.items() if field == "plugin"]
-    return [
-        f"plugin.{name}.{field.name}"
+    return {
+        f"plugin.{name}.{field.name}": FieldType.of(field.type)
         for name, kind in kinds
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses
-    ]
+    }
 
 
 def describe_options(name: str) -> str:

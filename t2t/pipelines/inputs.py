@@ -1,7 +1,7 @@
 """The inputs of a step from outside: files, folders and runs that it names, and the user's code.
 
-The type of a flag, or of a field of the config, says what it names. Any other text that is the path
-of a file or folder counts, too, such as an option of a plugin.
+The type of a flag, of a field of the config or of an option of a plugin says what it names. Any
+other text that is the path of a file or folder, with a slash in it, counts, too.
 """
 
 import hashlib
@@ -125,7 +125,7 @@ def list_inputs(
         if WRITTEN in notes or (by_tfds and name == "config.data.directory"):
             continue
         required = INPUT in notes or RUN in notes
-        may_be = required or LOCAL in notes or name.startswith("config.plugin.") or "/" in text
+        may_be = required or LOCAL in notes or "/" in text
         # A recipe is asked for what stands behind its colon.
         path_text = text.partition(":")[2] if name == "config" else text
         for each in _fill_languages(path_text, directions) if may_be else ():

@@ -28,6 +28,7 @@ from t2t.config.fields import FIELD_TYPES, ConfigError, Fields, explain_attribut
 from t2t.config.files import check_type
 from t2t.config.recipes import find_recipe
 from t2t.config.requests import Flag, Request, find_request, list_flags
+from t2t.config.variants import find_option_types
 
 
 class Program(NamedTuple):
@@ -87,11 +88,14 @@ def find_program(name: str) -> type[Request]:
     return kind
 
 
-@functools.cache
 def find_flags(program: str) -> dict[str, Flag]:
-    """The flags of a program, and those that override fields of a config, by their names."""
+    """The flags of a program, and those that override fields of a config, by their names.
+
+    Options of plugins are among them if these have been imported.
+    """
     own = {flag.name: flag for flag in list_flags(find_program(program)) if flag.name}
-    return {f"config.{name}": Flag(kind=kind) for name, kind in FIELD_TYPES.items()} | own
+    fields = FIELD_TYPES | find_option_types()
+    return {f"config.{name}": Flag(kind=kind) for name, kind in fields.items()} | own
 
 
 def find_paths(text: str) -> list[Path]:

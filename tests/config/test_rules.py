@@ -220,7 +220,7 @@ def test_fields_that_a_kind_does_not_use_are_rejected() -> None:
         kind num_layers encoder_layers decoder_layers d_model residual tie_embeddings output_bias
         embedding_scale decoder_start dropout attention dtype kernels rnn_cell
     """.split()
-    assert vars(ModelConfig()).keys() == {*changes, *shared}
+    assert dataclasses.asdict(ModelConfig()).keys() == {*changes, *shared}
     foreign_fields: dict[str, dict[str, Any]] = {
         "rnn": changes,
         "transformer": {"rnn_cell": "lstm", "prefix": False},

@@ -211,8 +211,8 @@ import helper
 @register("plugin", "mine")
 @dataclasses.dataclass
 class Options(PluginOptions):
-    teacher: str = option("TMP/default", "")
-    texts: tuple[str, ...] = option((), "")
+    teacher: InputPath = option("TMP/default", "")
+    texts: InputPaths = option((), "")
 """
 PLUGIN = {"config.plugins": "options"}
 
