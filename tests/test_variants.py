@@ -324,6 +324,20 @@ def test_parameters_of_a_registered_feed_forward_are_counted() -> None:
     assert count_parameters(config, *SIZES) == counted
 
 
+def test_parameters_of_an_adapter_follow_its_rank() -> None:
+    use_example("low_rank")
+    base = Config(model=dataclasses.replace(SMALL, attention="low_rank"))
+    counts = [
+        count_parameters(
+            override(base, {"plugins": ("examples.low_rank",), "plugin.low_rank.rank": rank}).model,
+            *SIZES,
+        )
+        for rank in (2, 3)
+    ]
+    layers = 3 * SMALL.num_layers  # those of self-attention, and of attention to the source
+    assert counts[1] - counts[0] == layers * 2 * SMALL.d_model
+
+
 def test_operations_of_a_registered_family_are_counted_as_those_of_its_base() -> None:
     register_alternating()
     register("model.kind", "own")(lambda *_: None)
