@@ -265,10 +265,17 @@ def test_float32_result_of_a_part_is_rounded_to_the_dtype_of_the_model(
     assert not any(x.dtype == jnp.float32 for x in found)
 
 
-def test_example_of_shardings_runs_on_any_mesh() -> None:
-    page = Path("docs/extending.md").read_text("utf-8").split("### On a mesh")[1]
+def _flatten(code: str) -> str:
+    return "\n".join(map(str.strip, code.splitlines()))
+
+
+def test_example_of_shardings_runs_on_any_mesh_and_the_page_has_others_from_files() -> None:
+    page = Path("docs/extending.md").read_text("utf-8")
+    files = "".join(path.read_text("utf-8") for path in Path("examples").glob("*.py"))
+    blocks = [block.split("```")[0].strip("\n") for block in page.split("```python")[1:]]
+    [of_shardings] = [block for block in blocks if _flatten(block) not in _flatten(files)]
     names: dict[str, Any] = {"jnp": jnp}
-    exec(page.split("```python")[1].split("```")[0], names)
+    exec(of_shardings, names)
     look_back = names["look_back"]
     ids = jnp.arange(8 * 4).reshape(8, 4) % 12
     x, table = (jnp.sin(jnp.arange(float(np.prod(s)))).reshape(s) for s in ((8, 4, 16), (12, 16)))

@@ -61,8 +61,8 @@ EXTENSIBLE = {
     "training.optimizer": "(Config, optax.Schedule, parameters) -> optax.GradientTransformation",
     # Of training alone, not of validation. A function, or a class (Config) whose instances are
     # called so. With an attribute `teachers`, names of runs, their models follow the key.
-    "training.loss": "(model, batch, key) -> (sum of losses, sum of weights), or with auxiliary and "
-    "{figure: sum} behind them, which begins with hidden, table, targets, weights, auxiliary = "
+    "training.loss": "(model, batch, key) -> (sum of losses, sum of weights[, auxiliary[, {figure: "
+    "sum}]]), which begins with hidden, table, targets, weights, auxiliary = "
     "model.predict(batch, key)",
     # Maps the number of updates so far to the learning rate; does its own warm-up.
     "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",

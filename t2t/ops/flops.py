@@ -16,6 +16,7 @@ from t2t.ops.build_model import describe_model, find_family
 
 _described: dict[str, Params] = {}  # what `_describe` has returned
 
+
 def count_parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> int:
     """Returns the number of trained parameters; tied tables count once."""
     params = _describe(config, src_vocab_size, tgt_vocab_size)
