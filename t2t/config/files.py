@@ -61,10 +61,11 @@ def build_config(values: Any, where: str = "") -> Config:
 def _build(
     kind: type[Built], values: Mapping[str, Any], section: str, problems: list[str]
 ) -> Built:
-    hints = {field.name: field.type for field in dataclasses.fields(kind)}
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses
+    hints: dict[str, Any] = {field.name: field.type for field in fields}
     if unknown := sorted(f"{section}{name}" for name in values.keys() - hints.keys()):
         problems.append(f"unknown fields {', '.join(unknown)}; written by another version?")
-    built = {}
+    built = dict[str, Any]()
     for name in filter(hints.__contains__, values):
         value, hint = values[name], hints[name]
         if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
