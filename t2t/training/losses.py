@@ -142,7 +142,7 @@ def _make_registered(config: Config) -> Loss:
     loss = find_variant(field, name)
     loss = loss(config) if isinstance(loss, type) else loss
     teachers = list_teachers(name, loss)
-    check_call(field, name, loss, *[None] * (3 + len(teachers)))
+    check_call(field, name, loss, *[None] * 3, *teachers)
 
     names: list[str] | None = None  # of the figures, once a call has returned them
 

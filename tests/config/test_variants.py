@@ -250,7 +250,7 @@ def test_wrong_function_is_named_with_the_signature_that_is_expected(
 
     with pytest.raises(ConfigError) as caught:
         register_and_use()
-    expected = re.escape(EXTENSIBLE[field])  # `match` would also read the notes that JAX adds
+    expected = re.escape(str(EXTENSIBLE[field]))  # `match` would also read the notes that JAX adds
     assert re.fullmatch(rf"{field}='own': .* {fault}.*; expected {expected}", str(caught.value))
 
 
