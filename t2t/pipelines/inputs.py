@@ -12,10 +12,11 @@ from typing import Any
 
 from t2t.config.field_types import INPUT, LOCAL, WRITTEN
 from t2t.config.fields import Config, ConfigError, DataConfig, flatten
+from t2t.config.files import complete_options
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.recipes import RECIPES, find_recipe, load_recipe
 from t2t.config.requests import RUN, Flag
-from t2t.config.variants import find_options, import_plugins, list_options
+from t2t.config.variants import import_plugins
 from t2t.data.directions import list_directions
 from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, find_flags, find_paths, list_texts
 from t2t.storage.file_facts import recall, remember
@@ -64,20 +65,17 @@ def hash_inputs(
     """
     values = {f"config.{name}": value for name, value in flatten(recipe).items()} if recipe else {}
     found = dict[str, str]() if recipe or not _asks_for_steps(step) else dict(old)
-    modules = [*_list_plugins(values | dict(step.flags))]
-    for name in modules:
+    imported = list[str]()
+    for name in _list_plugins(values | dict(step.flags)):
         key = f"plugins={name}"
         try:
             import_plugins([name])
+            imported.append(name)
             found[key] = hash_sources(read_sources([name]))
         except ConfigError:  # the checks refuse it if the step has to run
             found[key] = old.get(key, "")
-    own = {
-        f"config.plugin.{name}.{option}": default
-        for name in list_options(modules)
-        if (kind := find_options(name))
-        for option, default in vars(kind()).items()
-    }
+    options = complete_options(Config(plugins=tuple(imported))).plugin
+    own = flatten({name: vars(each) for name, each in options.items()}, "config.plugin.")
     found |= _hash_recipe(step, recipe)
     for name, path in list_inputs(pipeline, step, own | values | dict(step.flags)):
         found[f"{name}={path}"] = _hash_path(path, pipeline.workdir)
