@@ -12,6 +12,7 @@ row with a single head and the rates of dropout and label smoothing do not scale
 d_model changes, the peak learning rate scales with d_model^-0.5 in every schedule (equation 3).
 """
 
+import dataclasses
 import math
 
 from t2t.config import Config, ModelConfig
