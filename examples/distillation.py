@@ -46,7 +46,7 @@ class Distillation:
     def __call__(
         self, model: Model, batch: DeviceBatch, key: jax.Array, teacher: Model
     ) -> tuple[Any, ...]:
-        """Returns the sums of losses and weights, and figures; without a key no teacher drops."""
+        """Returns sums and figures; the teacher gets no key, so no dropout."""
         hidden, table, targets, weights, auxiliary = model.predict(batch, key)
         log_probs, mix, scale = compute_log_probs(hidden, table), self.mix, self.temperature
         of_teacher = compute_log_probs(*teacher.predict(batch)[:2])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.data_rules import text_problems
-from t2t.config.fields import Config, ConfigError, DataConfig, Fields, flatten, show
+from t2t.config.fields import Config, ConfigError, DataConfig, Fields, Section, flatten, show
 from t2t.config.files import build_config, complete_options, load_config
 from t2t.config.rules import check_fields, validate
 from t2t.config.unused_fields import list_unused
@@ -137,6 +137,11 @@ def check_config(
             {n: _drop_open(value) if isinstance(value, Fields) else value for n, value in sections}
         )
     )
+    for name, value in sections:
+        if isinstance(value, Section) and (lost := value.plugin.keys() - config.plugin.keys()):
+            raise ConfigError(
+                f"{name} comes from a config with the options plugin.{min(lost)}; set plugin, too"
+            )
     if isinstance(config, OpenConfig):
         _fill_open_values(built, config, workdir, fetch)
     return validate(built)

@@ -132,6 +132,8 @@ def test_options_of_a_plugin_are_typed_and_survive_json_and_overrides(tmp_path: 
     path.write_text(json.dumps(values))
     assert load_config(path).plugin == {"own": Own()}
     assert check_config(Config()).plugin == {}
+    with pytest.raises(ConfigError, match=r"^model comes .* options plugin\.own; set plugin, too"):
+        check_config(Config(model=config.model))
     save_config(config, path)
     variants._registered.clear()  # t2t.show imports no plugin
     assert read_saved_config(path).plugin == {"own": {"mix": 1.0, "rounding": "up"}}
