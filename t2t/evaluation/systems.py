@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from t2t.config.fields import FIELD_TYPES, DecodingConfig, TokenizerConfig
+from t2t.config.fields import DecodingConfig, ModelConfig, TokenizerConfig
 from t2t.config.measure_names import MEASURE_FIELD, METRICX
 from t2t.config.variants import choices
 from t2t.data.sentences import is_missing
@@ -42,7 +42,7 @@ _SEARCH = (
     *(f"decoding.{name}" for name in vars(DecodingConfig()) if name != "batch_size"),
 )
 # Facts about the models of equal parameters that may still compute other things.
-_MODEL = ("vocabulary", "ensemble", *(name for name in FIELD_TYPES if name.startswith("model.")))
+_MODEL = ("vocabulary", "ensemble", *(f"model.{name}" for name in vars(ModelConfig())))
 
 # The facts that systems share if their scores are comparable, and what to do if they do not.
 _COMPARABLE = {

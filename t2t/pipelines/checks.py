@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import typing
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from t2t.config.open_numbers import OpenConfig
 from t2t.config.request_flags import parse_request
 from t2t.config.requests import RUN, Flag, Plugins, Request
 from t2t.config.rules import check_fields
-from t2t.config.variants import CHOICES, choices, find_option_types, import_plugins
+from t2t.config.variants import CHOICES, choices, find_options, import_plugins
 from t2t.data.corpus_sources import check_sources, list_splits
 from t2t.data.directions import choose_direction
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
@@ -128,9 +129,12 @@ def _read_overrides(texts: Mapping[str, list[str]], plugins: tuple[str, ...]) ->
         plugins = parse_override("plugins", texts["plugins"], FIELD_TYPES["plugins"])
     import_plugins(plugins)
     given: dict[str, Any] = {"plugins": plugins} if plugins else {}
-    types = FIELD_TYPES | find_option_types()
     for name, values in texts.items():
-        kind = types.get(name)
+        kind: Any = FIELD_TYPES.get(name)
+        if name.startswith("plugin."):
+            options = find_options(name.split(".")[1])
+            hints = typing.get_type_hints(options, include_extras=True) if options else {}
+            kind = hints.get(name.rpartition(".")[2])
         given[name] = parse_override(name, values, kind) if kind else values[-1]
     return given
 
@@ -184,7 +188,7 @@ def check_runs(
     known = find_flags(step.program)
     for name, text in list_texts(pipeline.resolve(step)):
         notes = known.get(name, Flag()).kind.notes
-        if {INPUT, RUN} & {*notes}:
+        if name.startswith("config.plugin.") or {INPUT, RUN} & {*notes}:
             run, colon, which = text.rpartition(":")
             if colon and Path(run) in runs:  # RUN:CHECKPOINT
                 _check_checkpoint(pipeline, runs[Path(run)], which, configs)

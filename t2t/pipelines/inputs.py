@@ -1,7 +1,7 @@
 """The inputs of a step from outside: files, folders and runs that it names, and the user's code.
 
-The type of a flag, of a field of the config or of an option of a plugin says what it names. Any
-other text that is the path of a file or folder, with a slash in it, counts, too.
+The type of a flag, or of a field of the config, says what it names. Any other text that is the path
+of a file or folder counts, too, such as an option of a plugin.
 """
 
 import hashlib
@@ -12,11 +12,10 @@ from typing import Any
 
 from t2t.config.field_types import INPUT, LOCAL, WRITTEN
 from t2t.config.fields import Config, ConfigError, DataConfig, flatten
-from t2t.config.files import complete_options
 from t2t.config.open_numbers import OpenConfig
 from t2t.config.recipes import RECIPES, find_recipe, load_recipe
 from t2t.config.requests import RUN, Flag
-from t2t.config.variants import import_plugins
+from t2t.config.variants import find_options, import_plugins, list_options
 from t2t.data.directions import list_directions
 from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, find_flags, find_paths, list_texts
 from t2t.storage.file_facts import recall, remember
@@ -65,17 +64,20 @@ def hash_inputs(
     """
     values = {f"config.{name}": value for name, value in flatten(recipe).items()} if recipe else {}
     found = dict[str, str]() if recipe or not _asks_for_steps(step) else dict(old)
-    imported = list[str]()
-    for name in _list_plugins(values | dict(step.flags)):
+    modules = [*_list_plugins(values | dict(step.flags))]
+    for name in modules:
         key = f"plugins={name}"
         try:
             import_plugins([name])
-            imported.append(name)
             found[key] = hash_sources(read_sources([name]))
         except ConfigError:  # the checks refuse it if the step has to run
             found[key] = old.get(key, "")
-    options = complete_options(Config(plugins=tuple(imported))).plugin
-    own = flatten({name: vars(each) for name, each in options.items()}, "config.plugin.")
+    own = {
+        f"config.plugin.{name}.{option}": default
+        for name in list_options(modules)
+        if (kind := find_options(name))
+        for option, default in vars(kind()).items()
+    }
     found |= _hash_recipe(step, recipe)
     for name, path in list_inputs(pipeline, step, own | values | dict(step.flags)):
         found[f"{name}={path}"] = _hash_path(path, pipeline.workdir)
@@ -123,7 +125,7 @@ def list_inputs(
         if WRITTEN in notes or (by_tfds and name == "config.data.directory"):
             continue
         required = INPUT in notes or RUN in notes
-        may_be = required or LOCAL in notes or "/" in text
+        may_be = required or LOCAL in notes or name.startswith("config.plugin.") or "/" in text
         # A recipe is asked for what stands behind its colon.
         path_text = text.partition(":")[2] if name == "config" else text
         for each in _fill_languages(path_text, directions) if may_be else ():

@@ -28,7 +28,6 @@ from t2t.config.fields import FIELD_TYPES, ConfigError, Fields, explain_attribut
 from t2t.config.files import check_type
 from t2t.config.recipes import find_recipe
 from t2t.config.requests import Flag, Request, find_request, list_flags
-from t2t.config.variants import find_option_types
 
 
 class Program(NamedTuple):
@@ -88,14 +87,11 @@ def find_program(name: str) -> type[Request]:
     return kind
 
 
+@functools.cache
 def find_flags(program: str) -> dict[str, Flag]:
-    """The flags of a program, and those that override fields of a config, by their names.
-
-    Options of plugins are among them if these have been imported.
-    """
+    """The flags of a program, and those that override fields of a config, by their names."""
     own = {flag.name: flag for flag in list_flags(find_program(program)) if flag.name}
-    fields = FIELD_TYPES | find_option_types()
-    return {f"config.{name}": Flag(kind=kind) for name, kind in fields.items()} | own
+    return {f"config.{name}": Flag(kind=kind) for name, kind in FIELD_TYPES.items()} | own
 
 
 def find_paths(text: str) -> list[Path]:

@@ -20,7 +20,7 @@ from absl import app, flags
 from t2t.config.fields import Config, ConfigError, describe_unknown_field, flatten
 from t2t.config.request_flags import combine_repeated, define_request, read_request
 from t2t.config.requests import HOSTS, Request, describe_flags, find_request, list_flags
-from t2t.config.variants import describe_options, find_option_types, trust_plugins
+from t2t.config.variants import describe_options, list_option_names, trust_plugins
 from t2t.runtime.child_programs import end_with_parent
 from t2t.runtime.error_messages import explain, is_unanswered
 from t2t.runtime.jax_settings import check_precision, skip_absent_accelerators
@@ -232,7 +232,7 @@ def _parse(arguments: Sequence[str], alone: str) -> Sequence[str]:
     except KeyError:  # from config_flags: no such field
         given = (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in arguments)
         names = [found[1] for found in given if found]
-        known = [*flatten(Config()), *find_option_types()]
+        known = [*flatten(Config()), *list_option_names()]
         unknown = next((name for name in names if name not in known), None)
         if unknown is None:  # raised by the recipe
             raise

@@ -211,8 +211,8 @@ import helper
 @register("plugin", "mine")
 @dataclasses.dataclass
 class Options(PluginOptions):
-    teacher: InputPath = option("TMP/default", "")
-    texts: InputPaths = option((), "")
+    teacher: str = option("TMP/default", "")
+    texts: tuple[str, ...] = option((), "")
 """
 PLUGIN = {"config.plugins": "options"}
 
