@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from t2t.config import Config, ConfigError, PluginOptions, PositiveFloat, Rule, option
+from t2t.config import Config, ConfigError, InputPath, PluginOptions, PositiveFloat, Rule, option
 from t2t.config.variants import register
 from t2t.data.batch import DeviceBatch
 from t2t.model.interface import Model
@@ -26,7 +26,7 @@ Share = Annotated[float, Rule("lie in [0, 1]", lambda value: 0 <= value <= 1)]
 class Options(PluginOptions):
     """Fields of the config: --config.plugin.distillation.FIELD=VALUE."""
 
-    teacher: str = option("", "the teacher's run, as RUN or RUN:CHECKPOINT")
+    teacher: InputPath = option("", "the teacher's run, as RUN or RUN:CHECKPOINT")
     temperature: PositiveFloat = option(1.0, "divides the logits of teacher and student")
     mix: Share = option(0.5, "weight of the teacher in the loss; that of the text is 1 - mix")
 
@@ -46,11 +46,14 @@ class Distillation:
     def __call__(
         self, model: Model, batch: DeviceBatch, key: jax.Array, teacher: Model
     ) -> tuple[Any, ...]:
-        """Returns the sums of losses and of weights; the teacher gets no key, so no dropout."""
+        """Returns sums and figures; the teacher gets no key, so no dropout."""
         hidden, table, targets, weights, auxiliary = model.predict(batch, key)
         log_probs, mix, scale = compute_log_probs(hidden, table), self.mix, self.temperature
         of_teacher = compute_log_probs(*teacher.predict(batch)[:2])
         wanted, found = (jax.nn.log_softmax(x / scale) for x in (of_teacher, log_probs))
         taught = -(scale**2) * jnp.sum(jnp.exp(wanted) * found, axis=-1)
-        losses = (1 - mix) * cross_entropies(log_probs, targets, self.smoothing) + mix * taught
-        return jnp.sum(losses * weights), jnp.sum(weights), auxiliary
+        untaught = cross_entropies(log_probs, targets, self.smoothing)
+        losses = (1 - mix) * untaught + mix * taught
+        parts = {"cross_entropy": untaught, "distillation": taught}
+        figures = {name: jnp.sum(part * weights) for name, part in parts.items()}
+        return jnp.sum(losses * weights), jnp.sum(weights), auxiliary, figures

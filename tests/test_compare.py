@@ -242,6 +242,7 @@ ROUNDING = "the rounding, in which they differ by backend.compute_type float32 -
         ({}, {"backend": INT8}, f", but not {ROUNDING}."),
         ({}, {"decoding": SAMPLING, "backend": INT8}, f", but not {NO_DRAWS}, nor {ROUNDING}."),
         ({}, {"config": {"model.num_heads": 2}}, "with one run per system the variance over "),
+        ({}, {"config": {"plugin.own.rank": 2}}, "with one run per system the variance over "),
         ({}, {"origin": {"vocabulary": "other"}}, "with one run per system the variance over "),
         ({}, {"origin": {"ensemble": {"mean": 1}}}, "with one run per system the variance over "),
     ],

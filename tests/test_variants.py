@@ -166,6 +166,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "training.optimizer": "row_normalized",
     },
     "gated_attention": {"model.attention": "gated"},
+    "low_rank": {"model.attention": "low_rank"},
     "sandwich_norm": {"model.attention": "sandwich", "model.feed_forward": "sandwich"},
 }
 # Those train on a mesh in bfloat16 in a slow test below; nothing is trained with a measure.
@@ -183,7 +184,9 @@ def test_examples_train_in_bfloat16_on_a_mesh(names: str) -> None:
         "training.optimizer": "muon",
     }
     row |= {"training.accumulation_steps": 2, "model.norm_position": "pre", "model.num_layers": 1}
-    config, mesh = make_pair_config(row | EXAMPLES[names]), place(row)
+    plugins = tuple(f"examples.{name}" for name in names.split())
+    config = override(make_pair_config(row | EXAMPLES[names]), {"plugins": plugins})
+    mesh = place(row)
     with jax.set_mesh(mesh):
         optimizer = make_optimizer(config)
         structure, state = init_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
@@ -262,10 +265,17 @@ def test_float32_result_of_a_part_is_rounded_to_the_dtype_of_the_model(
     assert not any(x.dtype == jnp.float32 for x in found)
 
 
-def test_example_of_shardings_runs_on_any_mesh() -> None:
-    page = Path("docs/extending.md").read_text("utf-8").split("### On a mesh")[1]
+def _flatten(code: str) -> str:
+    return "\n".join(map(str.strip, code.splitlines()))
+
+
+def test_example_of_shardings_runs_on_any_mesh_and_the_page_has_others_from_files() -> None:
+    page = Path("docs/extending.md").read_text("utf-8")
+    files = "".join(path.read_text("utf-8") for path in Path("examples").glob("*.py"))
+    blocks = [block.split("```")[0].strip("\n") for block in page.split("```python")[1:]]
+    [of_shardings] = [block for block in blocks if _flatten(block) not in _flatten(files)]
     names: dict[str, Any] = {"jnp": jnp}
-    exec(page.split("```python")[1].split("```")[0], names)
+    exec(of_shardings, names)
     look_back = names["look_back"]
     ids = jnp.arange(8 * 4).reshape(8, 4) % 12
     x, table = (jnp.sin(jnp.arange(float(np.prod(s)))).reshape(s) for s in ((8, 4, 16), (12, 16)))
@@ -319,6 +329,20 @@ def test_parameters_of_a_registered_feed_forward_are_counted() -> None:
     config = dataclasses.replace(SMALL, feed_forward="squared_relu")
     counted = sum(leaf.size for leaf in jax.tree.leaves(draw_params(config)[1]))
     assert count_parameters(config, *SIZES) == counted
+
+
+def test_parameters_of_an_adapter_follow_its_rank() -> None:
+    use_example("low_rank")
+    base = Config(model=dataclasses.replace(SMALL, attention="low_rank"))
+    counts = [
+        count_parameters(
+            override(base, {"plugins": ("examples.low_rank",), "plugin.low_rank.rank": rank}).model,
+            *SIZES,
+        )
+        for rank in (2, 3)
+    ]
+    layers = 3 * SMALL.num_layers  # those of self-attention, and of attention to the source
+    assert counts[1] - counts[0] == layers * 2 * SMALL.d_model
 
 
 def test_operations_of_a_registered_family_are_counted_as_those_of_its_base() -> None:

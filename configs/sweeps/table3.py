@@ -12,6 +12,7 @@ row with a single head and the rates of dropout and label smoothing do not scale
 d_model changes, the peak learning rate scales with d_model^-0.5 in every schedule (equation 3).
 """
 
+import dataclasses
 import math
 
 from t2t.config import Config, ModelConfig
@@ -143,7 +144,7 @@ def recur(base: Config) -> Row:
     after = match_size_of(base, narrow)
     overrides = {
         f"model.{name}": value
-        for name, value in vars(after).items()
+        for name, value in dataclasses.asdict(after).items()
         if value != getattr(before, name)
     }
     overrides |= change_width(base, after.d_model)

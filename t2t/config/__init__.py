@@ -3,6 +3,8 @@
 The other names are for the options of plugins.
 """
 
+from t2t.config.field_types import InputPath as InputPath
+from t2t.config.field_types import InputPaths as InputPaths
 from t2t.config.field_types import NonNegativeFloat as NonNegativeFloat
 from t2t.config.field_types import NonNegativeInt as NonNegativeInt
 from t2t.config.field_types import PositiveFloat as PositiveFloat

@@ -95,6 +95,28 @@ def option(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 
+@dataclasses.dataclass
+class Section(Fields):
+    """A section that variants get alone, with the options that `Config.plugin` has.
+
+    `plugin` is no field, since the options stand in the config once. `files.complete_options` sets
+    it, and a copy by `dataclasses.replace` keeps it.
+    """
+
+    if TYPE_CHECKING:  # type checkers do not know that an `InitVar` may be an attribute
+
+        @property
+        def plugin(self) -> dict[str, Any]:
+            """The options of plugins by their names, each a `PluginOptions`."""
+
+    else:
+        plugin: dataclasses.InitVar[Any] = dataclasses.field(default=None, kw_only=True)
+
+        def __post_init__(self, plugin: Any) -> None:
+            """Keeps the options; a section that no config has completed has none."""
+            self.plugin = plugin or {}
+
+
 # Notes of fields that have no effect beside some values of another field. If several hold, messages
 # name the first: the wider cause, beside which the others have no effect themselves.
 _OF_TRANSFORMER = beside("model.kind", "rnn", remedy=LEAVE)
@@ -133,7 +155,7 @@ OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 
 
 @dataclasses.dataclass
-class ModelConfig(Fields, notes=(Role.MODEL,)):
+class ModelConfig(Section, notes=(Role.MODEL,)):
     """The architecture; the defaults are the paper's base model (table 3)."""
 
     # transformer (encoder and decoder) | decoder_only (source and target in one sequence) |
@@ -277,7 +299,7 @@ class ModelConfig(Fields, notes=(Role.MODEL,)):
 
 
 @dataclasses.dataclass
-class DataConfig(Fields, notes=(Role.TEXT,)):
+class DataConfig(Section, notes=(Role.TEXT,)):
     """The corpus, the pairs of it that are used, and the size of batches."""
 
     # phrasebook (embedded, synthetic) | multi30k | tfds | hf (Hugging Face datasets) | text (your
@@ -457,7 +479,7 @@ class TokenizerConfig(Fields, notes=(Role.VOCABULARY,)):
 
 
 @dataclasses.dataclass
-class TrainingConfig(Fields, notes=(Role.UPDATES,)):
+class TrainingConfig(Section, notes=(Role.UPDATES,)):
     """Section 5 of the paper: optimiser, schedule, regularisation; and intervals of reports."""
 
     # length of training in steps, one batch each

@@ -5,7 +5,7 @@ import functools
 import json
 import os
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from t2t.config.fields import (
     ConfigError,
     DecodingConfig,
     Fields,
+    Section,
     describe_unknown_field,
     flatten,
     show,
@@ -33,7 +34,7 @@ from t2t.config.variants import (
 from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import make_run_path
 
-Section = TypeVar("Section")
+Built = TypeVar("Built")
 
 
 def build_config(values: Any, where: str = "") -> Config:
@@ -57,12 +58,13 @@ def build_config(values: Any, where: str = "") -> Config:
 
 
 def _build(
-    kind: Callable[..., Section], values: Mapping[str, Any], section: str, problems: list[str]
-) -> Section:
-    hints = typing.get_type_hints(kind, include_extras=True)
+    kind: type[Built], values: Mapping[str, Any], section: str, problems: list[str]
+) -> Built:
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses
+    hints: dict[str, Any] = {field.name: field.type for field in fields}
     if unknown := sorted(f"{section}{name}" for name in values.keys() - hints.keys()):
         problems.append(f"unknown fields {', '.join(unknown)}; written by another version?")
-    built = {}
+    built = dict[str, Any]()
     for name in filter(hints.__contains__, values):
         value, hint = values[name], hints[name]
         if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
@@ -96,7 +98,12 @@ def complete_options(config: Config) -> Config:
             problems[known:] = [f"{line}; {describe_options(name)}" for line in problems[known:]]
     if problems:
         raise ConfigError("\n".join(problems))
-    return dataclasses.replace(config, plugin=built)
+    sections: dict[str, Any] = {
+        name: dataclasses.replace(value, plugin=built)  # type: ignore[call-arg]  # see `Section`
+        for name, value in vars(config).items()
+        if isinstance(value, Section)
+    }
+    return dataclasses.replace(config, plugin=built, **sections)
 
 
 def read_argument(name: str, value: Any, hint: Any) -> Any:

@@ -64,8 +64,7 @@ def _register_options(config: Any) -> Any:
     for name, options in completed.plugin.items():
         config_flags.register_flag_parser_for_type(type(options), _SectionParser(f"plugin.{name}"))
         _register_parsers(type(options))
-    config.plugin = completed.plugin
-    return config
+    return completed
 
 
 class _IntegerParser(flags.IntegerParser):

@@ -5,6 +5,7 @@ place of names. Flags may set some of them. `check_config` lets the method `fit`
 when a run begins. Once the run has a vocabulary or a checkpoint, its config has them all.
 """
 
+import dataclasses
 import logging
 from collections.abc import Callable, Collection
 from decimal import Decimal
@@ -19,6 +20,7 @@ from t2t.config.fields import (
     ConfigError,
     DataConfig,
     Fields,
+    Section,
     fields_with,
     flatten,
     show,
@@ -145,6 +147,11 @@ def check_config(
             {n: _drop_open(value) if isinstance(value, Fields) else value for n, value in sections}
         )
     )
+    for name, value in sections:
+        if isinstance(value, Section) and (lost := value.plugin.keys() - config.plugin.keys()):
+            raise ConfigError(
+                f"{name} comes from a config with the options plugin.{min(lost)}; set plugin, too"
+            )
     if isinstance(config, OpenConfig):
         _fill_open_values(built, config, workdir, fetch)
     return validate(built)
@@ -152,7 +159,8 @@ def check_config(
 
 def _drop_open(section: Fields) -> dict[str, Any]:
     """Returns the values of a section's fields that are not open; the others get defaults."""
-    return {name: value for name, value in vars(section).items() if not _is_open(value)}
+    names = [field.name for field in dataclasses.fields(section)]  # type: ignore[arg-type]
+    return {name: value for name in names if not _is_open(value := getattr(section, name))}
 
 
 def _has_checkpoint(workdir: Path) -> bool:

@@ -23,7 +23,7 @@ import traceback
 import typing
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from t2t.config.field_types import FieldType, Role
 from t2t.config.fields import FIELD_TYPES, ConfigError, PluginOptions, list_types, show
@@ -36,56 +36,69 @@ CHOICES = {name: kind.names for name, kind in FIELD_TYPES.items() if kind.names}
     MEASURE_FIELD: (*MEASURES,),  # no field of the config: --measures of t2t.evaluate
 }
 
-# Fields that accept registered variants, with the signature that the function must have.
+
+class Form(NamedTuple):
+    """The form of a registered function or class, for checks and as errors show it."""
+
+    arguments: str  # which it is called with; empty: `_check_variant` knows
+    result: str
+    call: str = ""  # the arguments with which its result is called
+
+    def __str__(self) -> str:
+        """Shows a signature, such as "(ModelConfig, Policy) -> nnx.Module, called as (x)"."""
+        given = f"({self.arguments}) -> " if self.arguments else ""
+        return f"{given}{self.result}{f', called as ({self.call})' if self.call else ''}"
+
+
+# Fields that accept registered variants. The config, or section of it, that a variant gets has the
+# typed options of plugins in `plugin`.
 EXTENSIBLE = {
-    "model.kind": "(ModelConfig, Policy, src_vocab_size, tgt_vocab_size, key) -> Model",
+    "model.kind": Form("ModelConfig, Policy, src_vocab_size, tgt_vocab_size, key", "Model"),
     # A function; or a class of modules with parameters, of which each MultiHeadAttention has one.
-    "model.attention": "as t2t.model.attention.dot_product_attention, or an nnx.Module class "
-    "(ModelConfig, Policy, key) of modules called so, or a subclass of MultiHeadAttention",
+    "model.attention": Form(
+        "",
+        "as t2t.model.attention.dot_product_attention, or an nnx.Module class (ModelConfig, "
+        "Policy, key) of modules called so, or a subclass of MultiHeadAttention",
+    ),
     # May also return (y, auxiliary), see t2t.model.stack.Auxiliary. `is_token` is False at padding,
     # or None.
-    "model.feed_forward": "(ModelConfig, Policy, key) -> nnx.Module, called as (x, key, is_token)",
-    "model.norm": "(ModelConfig, Policy) -> nnx.Module, called as (x)",
-    "model.position": "(ModelConfig, Policy, key, causal) -> t2t.model.position.Position",
+    "model.feed_forward": Form("ModelConfig, Policy, key", "nnx.Module", "x, key, is_token"),
+    "model.norm": Form("ModelConfig, Policy", "nnx.Module", "x"),
+    "model.position": Form("ModelConfig, Policy, key, causal", "t2t.model.position.Position"),
     # Makes the pairs of text alone; a class derived from `Objective`.
-    "data.objective": "(DataConfig, sentinels, words) -> t2t.data.objectives.Objective",
+    "data.objective": Form("DataConfig, sentinels, words", "t2t.data.objectives.Objective"),
     # Returns the corpus of one split, or None if the source has no such split. Training asks for
     # train, validation and test; any other split can be evaluated.
-    "data.source": "(DataConfig, split: str) -> Corpus | None",
+    "data.source": Form("DataConfig, split: str", "Corpus | None"),
     # Gradients are clipped (`training.clip_norm`) before they reach it. It may also return a
     # t2t.training.optimizer.Optimizer, which says at which parameters it is evaluated. The third
     # argument maps each name to a t2t.ops.build_model.Parameter.
-    "training.optimizer": "(Config, optax.Schedule, parameters) -> optax.GradientTransformation",
+    "training.optimizer": Form(
+        "Config, optax.Schedule, parameters", "optax.GradientTransformation"
+    ),
     # Of training alone, not of validation. A function, or a class (Config) whose instances are
     # called so. With an attribute `teachers`, names of runs, their models follow the key.
-    "training.loss": "(model, batch, key) -> (sum of losses, sum of weights), which begins with "
-    "hidden, table, targets, weights, auxiliary = model.predict(batch, key)",
+    "training.loss": Form(
+        "model, batch, key",
+        "(sum of losses, sum of weights[, auxiliary[, {figure: sum}]]), which begins with hidden, "
+        "table, targets, weights, auxiliary = model.predict(batch, key)",
+    ),
     # Maps the number of updates so far to the learning rate; does its own warm-up.
-    "training.schedule": "(TrainingConfig, d_model) -> optax.Schedule",
+    "training.schedule": Form("TrainingConfig, d_model", "optax.Schedule"),
     # Called once, by the first process, before the first step.
-    "training.writer": "(Config, workdir) -> t2t.training.metric_writers.MetricWriter",
+    "training.writer": Form("Config, workdir", "t2t.training.metric_writers.MetricWriter"),
     # Typed fields of the config, --config.plugin.NAME.FIELD.
-    "plugin": "a dataclass derived from t2t.config.PluginOptions, whose fields have defaults",
+    "plugin": Form(
+        "", "a dataclass derived from t2t.config.PluginOptions, whose fields have defaults"
+    ),
     # The language is one of `normalize_language`, or "" if it is unknown. With a further argument
     # `model` it gets the run directory that --measure_model names.
-    MEASURE_FIELD: "(tgt_language, num_references) -> t2t.evaluation.measures.Measure with "
-    "segments(sources, hypotheses, references) -> finite array [sentences, statistics]",
+    MEASURE_FIELD: Form(
+        "tgt_language, num_references",
+        "t2t.evaluation.measures.Measure with segments(sources, hypotheses, references) -> finite "
+        "array [sentences, statistics]",
+    ),
 }
-
-# The numbers of arguments of registered functions and classes, and of what these create.
-_ARGUMENTS = {
-    "model.kind": 5,
-    "model.feed_forward": 3,
-    "model.norm": 2,
-    "model.position": 4,
-    "data.objective": 3,
-    "data.source": 2,
-    "training.optimizer": 3,
-    "training.schedule": 2,
-    "training.writer": 2,
-    MEASURE_FIELD: 2,
-}
-_CALLED_WITH = {"model.feed_forward": 3, "model.norm": 1}
 
 Variant = TypeVar("Variant", bound=Callable[..., Any])
 BEGAN = time.time()  # when this process imported t2t
@@ -171,16 +184,17 @@ def _check_variant(field: str, name: str, variant: Any) -> None:
         case "model.attention":
             check_call(field, name, variant, *[None] * 3)
             check_call(field, name, call, *[None] * 7, scaled=True)
-        case "training.loss" if isinstance(variant, type):
+        case "training.loss" if call:
             check_call(field, name, variant, None)  # its teachers are known when it is created
         case "training.loss":
-            check_call(field, name, variant, *[None] * (3 + len(list_teachers(name, variant))))
+            check_call(field, name, variant, *[None] * 3, *list_teachers(name, variant))
         case "evaluation.measure" if takes_model(name):
             check_call(field, name, variant, None, None, model=None)
         case _:
-            check_call(field, name, variant, *[None] * _ARGUMENTS[field])
-            if call is not None and field in _CALLED_WITH:
-                check_call(field, name, call, *[None] * (1 + _CALLED_WITH[field]))
+            form = EXTENSIBLE[field]
+            check_call(field, name, variant, *form.arguments.split(", "))
+            if call is not None and form.call:
+                check_call(field, name, call, None, *form.call.split(", "))
 
 
 def _check_options(name: str, kind: Any) -> None:
@@ -274,8 +288,8 @@ def call_variant(
     result = find_variant(field, name)(*arguments, **named)
     if not is_valid(result):
         raise make_variant_error(field, name, f"returned {describe_value(result)}")
-    if field in _CALLED_WITH:
-        check_call(field, name, result, *[None] * _CALLED_WITH[field])
+    if form := EXTENSIBLE[field].call:
+        check_call(field, name, result, *form.split(", "))
     return result
 
 

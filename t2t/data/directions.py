@@ -16,7 +16,11 @@ from t2t.config.languages import fill_languages
 
 # Fields in which {src}, {tgt} and {pair} stand for a direction's languages: all but folders that
 # directions share.
-_NAMES = [name for name in vars(DataConfig()) if WRITTEN not in FIELD_TYPES[f"data.{name}"].notes]
+_NAMES = [
+    name
+    for name in dataclasses.asdict(DataConfig())
+    if WRITTEN not in FIELD_TYPES[f"data.{name}"].notes
+]
 
 
 def list_directions(data: DataConfig) -> list[DataConfig]:

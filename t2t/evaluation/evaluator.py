@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from t2t.config.fields import Config, ConfigError, ModelConfig
+from t2t.config.fields import FIELD_TYPES, Config, ConfigError
 from t2t.config.files import override, overrides
 from t2t.config.measure_names import MEASURE_MODULES
 from t2t.data.batch import find_limit
@@ -35,7 +35,7 @@ MODULES = (__name__, *MEASURE_MODULES)
 # parameters are known by the start of training that wrote the checkpoint, without reading them.
 _REUSED = (
     "checkpoint", "trained", "vocabulary", "data", "decoding", "backend", "code", "versions",
-    "texts", *(f"model.{name}" for name in vars(ModelConfig())),
+    "texts", *(name for name in FIELD_TYPES if name.startswith("model.")),
 )  # fmt: skip
 
 

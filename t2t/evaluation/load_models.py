@@ -18,8 +18,8 @@ from jaxtyping import Float
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig, ModelConfig
-from t2t.config.files import load_config, override
+from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
+from t2t.config.files import load_config, override, overrides
 from t2t.config.measure_names import MEASURES
 from t2t.config.variants import has_registered, list_plugins
 from t2t.data.directions import choose_direction, find_tag
@@ -128,11 +128,14 @@ class RunModel:
         ).hexdigest()
 
     def describe_models(self) -> list[dict[str, Any]]:
-        """Returns the fields of `config.model` that are not default, of each model."""
-        defaults = vars(ModelConfig())
+        """Returns the fields of `config.model` that are not default, and options, of each model."""
         return [
-            {name: value for name, value in vars(each).items() if value != defaults[name]}
-            for each in self.members.configs
+            {
+                name.removeprefix("model."): value
+                for name, value in overrides(each).items()
+                if name.startswith(("model.", "plugin."))
+            }
+            for each in self._configs
         ]
 
     def restore(self) -> tuple[Params, list[str]]:

@@ -82,7 +82,9 @@ class System:
         seeds = [*self.evaluations, *other.evaluations]
         known = [each.passport.origin.get("parameters") for each in seeds]
         is_same = len(known) == 2 and None not in known and known[0] == known[1]
-        return is_same and not self.passport.diff(other.passport, *_MODEL)
+        recorded = [*self.passport.config, *other.passport.config]
+        options = (name for name in recorded if name.startswith("plugin."))
+        return is_same and not self.passport.diff(other.passport, *_MODEL, *options)
 
 
 def read_system(

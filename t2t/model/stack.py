@@ -33,7 +33,8 @@ from t2t.model.position import Position, make_block_position
 
 # What feed-forwards return beside their output, summed over blocks; most return nothing. "loss" is
 # added to the loss of each predicted token, so it is a mean over the tokens that the layer sees.
-# Other entries are vectors of counts, whose shares of their sum are metrics of training.
+# Other entries are vectors of counts, whose shares of their sum are metrics of training, and the
+# figures of a registered loss: scalars, which are metrics as means per predicted token.
 Auxiliary = dict[str, Float[Array, "..."]]
 
 

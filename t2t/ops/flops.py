@@ -4,7 +4,6 @@ The tests compare the FLOPs with the matrix products in the model's jaxpr.
 """
 
 import dataclasses
-import functools
 from collections import Counter
 
 import jax
@@ -15,10 +14,12 @@ from t2t.config.fields import ModelConfig
 from t2t.model.interface import Params, name_leaves
 from t2t.ops.build_model import describe_model, find_family
 
+_described: dict[str, Params] = {}  # what `_describe` has returned
+
 
 def count_parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> int:
     """Returns the number of trained parameters; tied tables count once."""
-    params = _describe(dataclasses.astuple(config), src_vocab_size, tgt_vocab_size)
+    params = _describe(config, src_vocab_size, tgt_vocab_size)
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
@@ -63,7 +64,7 @@ def _count_multiplications(config: ModelConfig) -> Counter[str]:
     Weights are parameters with two or more dimensions, without tables and biases.
     """
     found, counts = find_family(config), Counter[str]()
-    for name, leaf in name_leaves(_describe(dataclasses.astuple(config), 1, 1)).items():
+    for name, leaf in name_leaves(_describe(config, 1, 1)).items():
         if leaf.ndim < 2 or name.endswith(("table", "bias")):
             continue
         size = leaf.size
@@ -73,10 +74,10 @@ def _count_multiplications(config: ModelConfig) -> Counter[str]:
     return counts
 
 
-@functools.lru_cache(maxsize=1024)
-def _describe(fields: tuple[object, ...], src_vocab_size: int, tgt_vocab_size: int) -> Params:
+def _describe(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> Params:
     """Returns the shapes of the parameters; asks for no device, since dtype and kernels are set."""
-    config = ModelConfig(*fields)  # type: ignore[arg-type]
     config = dataclasses.replace(config, dtype="float32", kernels="textbook")
-    _, params = describe_model(config, src_vocab_size, tgt_vocab_size)
-    return params
+    key = repr((config, config.plugin, src_vocab_size, tgt_vocab_size))
+    if key not in _described:
+        _, _described[key] = describe_model(config, src_vocab_size, tgt_vocab_size)
+    return _described[key]

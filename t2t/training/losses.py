@@ -2,11 +2,12 @@
 
 A registered loss (`config/variants.py`) is a function (model, batch, key), or a class that is
 created with the `Config` and whose instances are called so. It may name other runs, its teachers
-(`teachers.py`); their models are further arguments, behind the key.
+(`teachers.py`); their models are further arguments, behind the key. It may also return figures,
+sums by name that are logged apart.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from t2t.config.fields import Config, TrainingConfig
+from t2t.config.fields import Config, TrainingConfig, show
 from t2t.config.files import load_config
 from t2t.config.variants import (
     check_call,
@@ -31,8 +32,15 @@ from t2t.runtime.mesh import spec
 from t2t.training.run_names import split_name
 from t2t.training.scheduled_sampling import sample_inputs
 
-# Sums of losses and of weights, and what layers return beside their output (`Auxiliary`).
+# Sums of losses and of weights, and what layers return beside their output, with the figures of a
+# registered loss (`Auxiliary`).
 Sums = tuple[Float[Array, ""], Float[Array, ""], Auxiliary]
+
+# What each line of `metrics.jsonl` has of training (`metrics.py`): no names of other figures.
+TAKEN = (
+    "loss", "learning_rate", "gradient_norm", "tokens_per_second", "padding_share",
+    "data_wait_share", "skipped",
+)  # fmt: skip
 
 
 class Loss(NamedTuple):
@@ -134,17 +142,42 @@ def _make_registered(config: Config) -> Loss:
     loss = find_variant(field, name)
     loss = loss(config) if isinstance(loss, type) else loss
     teachers = list_teachers(name, loss)
-    check_call(field, name, loss, *[None] * (3 + len(teachers)))
+    check_call(field, name, loss, *[None] * 3, *teachers)
+
+    names: list[str] | None = None  # of the figures, once a call has returned them
 
     def sum_losses(*arguments: Any) -> Sums:
-        sums = loss(*arguments)
-        if not (isinstance(sums, tuple) and [*map(jnp.shape, sums[:2])] == [(), ()]):
-            parts = sums if isinstance(sums, tuple) else (sums,)
+        nonlocal names
+        returned = loss(*arguments)
+        parts = returned if isinstance(returned, tuple) else (returned,)
+        if len(parts) > 4 or [*map(jnp.shape, parts[:2])] != [(), ()]:
             found = ", ".join(map(describe_value, parts))
             raise make_variant_error(field, name, f"returned {found or 'nothing'}")
-        return sums[0], sums[1], sums[2] if len(sums) > 2 else {}
+        losses, weights, *others = parts
+        auxiliary, figures = (*others, {}, {})[:2]
+        if fault := _find_fault(figures, auxiliary):
+            raise make_variant_error(field, name, f"returned {fault}")
+        names = sorted(figures) if names is None else names
+        if names != sorted(figures):
+            fault = f"returned the figures {sorted(figures)}, but {names} before"
+            raise make_variant_error(field, name, fault)
+        return losses, weights, auxiliary | {n: jnp.float32(x) for n, x in figures.items()}
 
     return Loss(sum_losses, teachers)
+
+
+def _find_fault(figures: Any, auxiliary: Auxiliary) -> str:
+    """Says what is wrong with the figures that a loss returns; empty: nothing."""
+    if not isinstance(figures, Mapping):
+        return f"the figures {show(figures)}, no dictionary of sums by name"
+    for name, value in figures.items():
+        if not (isinstance(name, str) and name.isidentifier()):
+            return f"a figure of the name {name!r}; use letters, digits and _"
+        if name in (*TAKEN, *auxiliary):
+            return f"a figure of the name {name!r}, which another has; choose another name"
+        if jnp.shape(value) != ():
+            return f"the figure {name!r} as {describe_value(value)}; return its sum"
+    return ""
 
 
 def add_auxiliary_loss(

@@ -149,22 +149,27 @@ class Report:
             "train/data_wait_share": self._waited / self._seconds,
             "train/skipped": int(metrics.skipped),
         }
+        text = f"loss {loss:.3f}"
         for name, counts in self._counts.items():
-            shares = dict(enumerate(counts / counts.sum()))
-            scalars |= {f"train/{name}/{index}": float(share) for index, share in shares.items()}
+            if counts.ndim:
+                shares = enumerate(counts / counts.sum())
+                scalars |= {f"train/{name}/{index}": float(share) for index, share in shares}
+            else:  # a figure of the loss
+                scalars[f"train/{name}"] = float(counts) / self._loss_tokens
+                text += f", {name} {scalars[f'train/{name}']:.3f}"
         if self._metric_log:
             self._metric_log.write(step, scalars)
         speed = f"{scalars['train/tokens_per_second']:.0f} tokens/s"
         rate = f"rate {scalars['train/learning_rate']:.2e}"
         self._bar.set_postfix_str(
-            f"train loss {loss:.3f}, {rate}, {speed}, padding {scalars['train/padding_share']:.0%}"
+            f"train {text}, {rate}, {speed}, padding {scalars['train/padding_share']:.0%}"
         )
         if self._bar.disable:
             seconds = self._seconds / self._steps
             left = timedelta(seconds=round(seconds * (self._training.steps - step)))
             _log.info(
-                "step %d/%d: loss %.3f, %s, gradient norm %.2g, %s, %.3g s/step, %s left",
-                step, self._training.steps, loss, rate, scalars["train/gradient_norm"], speed,
+                "step %d/%d: %s, %s, gradient norm %.2g, %s, %.3g s/step, %s left",
+                step, self._training.steps, text, rate, scalars["train/gradient_norm"], speed,
                 seconds, left,
             )  # fmt: skip
         self._restart_interval()

@@ -53,7 +53,7 @@ class Metrics(NamedTuple):
     learning_rate: Float[Array, ""]
     skipped: Int[Array, ""]  # steps without an update so far
     skipped_in_a_row: Int[Array, ""]  # of them, the ones since the last update that were not finite
-    auxiliary: Auxiliary = {}  # noqa: RUF012 (never changed); sums of what layers count
+    auxiliary: Auxiliary = {}  # noqa: RUF012 (never changed); counts and figures, summed
 
 
 TrainStep = Callable[[TrainState, DeviceBatch], tuple[TrainState, Metrics]]

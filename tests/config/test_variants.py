@@ -20,7 +20,6 @@ from t2t.config.field_types import NonNegativeFloat
 from t2t.config.fields import (
     Config,
     ConfigError,
-    DataConfig,
     ModelConfig,
     PluginOptions,
     TrainingConfig,
@@ -38,6 +37,7 @@ from t2t.config.open_numbers import check_config
 from t2t.config.rules import validate
 from t2t.config.variants import EXTENSIBLE, find_variant, register, trust_plugins
 from t2t.data.corpus_sources import open_split
+from t2t.data.objectives import choose_objective
 from t2t.model.attention import MultiHeadAttention
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import KeyValue
@@ -45,6 +45,8 @@ from t2t.model.layers import Identity
 from t2t.model.position import Position
 from t2t.ops.build_model import describe_model
 from t2t.ops.select_kernels import choose_policy
+from t2t.training.losses import make_loss
+from t2t.training.metric_writers import open_writers
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.schedule import make_schedule
 
@@ -129,6 +131,8 @@ def test_options_of_a_plugin_are_typed_and_survive_json_and_overrides(tmp_path: 
     path.write_text(json.dumps(values))
     assert load_config(path).plugin == {"own": Own()}
     assert check_config(Config()).plugin == {}
+    with pytest.raises(ConfigError, match=r"^model comes .* options plugin\.own; set plugin, too"):
+        check_config(Config(model=config.model))
     save_config(config, path)
     variants._registered.clear()  # t2t.show imports no plugin
     assert read_saved_config(path).plugin == {"own": {"mix": 1.0, "rounding": "up"}}
@@ -152,26 +156,61 @@ def test_wrong_options_of_a_plugin_are_named(plugin: Any, message: str) -> None:
         check_config(Config(plugin=plugin))
 
 
-def use(field: str) -> None:
+def use(field: str, config: Config) -> None:
     """Does with the variant "own" what a model, training or the reading of data does."""
-    model, training = ModelConfig(num_layers=1, d_model=8, num_heads=2), TrainingConfig()
+    section, _, name = field.partition(".")
+    if field != "training.writer":
+        setattr(getattr(config, section), name, "own")
     match field:
         case "training.schedule":
-            training.schedule = "own"
-            make_schedule(training, 512)
+            make_schedule(config.training, 512)
         case "training.optimizer":
-            training.optimizer = "own"
-            make_optimizer(Config(training=training))
+            make_optimizer(config)
+        case "training.loss":
+            make_loss(config)
+        case "training.writer":
+            open_writers(["own"], config, Path("run"))
         case "data.source":
-            open_split(DataConfig(source="own"), "train")
+            open_split(config.data, "train")
+        case "data.objective":
+            choose_objective(config.data, ())
         case "model.attention":
-            model.attention = "own"
-            layer = MultiHeadAttention(model, choose_policy(model), jax.random.key(0))
+            layer = MultiHeadAttention(config.model, choose_policy(config.model), jax.random.key(0))
             heads = jnp.zeros((2, 3, 2, 4))
             layer.attend(heads, KeyValue(heads, heads), jnp.ones((2, 1, 3, 3), bool))
         case _:
-            setattr(model, field.removeprefix("model."), "own")
-            describe_model(model, 20, 20)
+            describe_model(config.model, 20, 20)
+
+
+def make_config() -> Config:
+    return Config(model=ModelConfig(num_layers=1, d_model=8, num_heads=2))
+
+
+class Seen(BaseException):
+    """Holds the options that a variant has; no error, after which training would go on."""
+
+
+class Seeing(nnx.Module):
+    def __init__(self, config: Any, *_: Any, **__: Any):
+        raise Seen(config.plugin["own"])
+
+    def __call__(self, *_: Any, **__: Any) -> None: ...
+
+
+# A measure belongs to evaluations, and is the same for all runs.
+@pytest.mark.parametrize("field", sorted(EXTENSIBLE.keys() - {"plugin", "evaluation.measure"}))
+@pytest.mark.usefixtures("one_device")
+def test_options_reach_each_kind_of_variant(field: str, tmp_path: Path) -> None:
+    register("plugin", "own")(Own)
+    register(field, "own")(Seeing)
+    config = override(make_config(), {"plugins": (__name__,), "plugin.own.mix": 0.25})
+    save_config(config, tmp_path / "config.json")
+    config = load_config(tmp_path / "config.json")
+    for section in ("model", "data", "training"):  # as programs make copies
+        setattr(config, section, dataclasses.replace(getattr(config, section)))
+    with pytest.raises(Seen) as caught:
+        use(field, config)
+    assert caught.value.args == (Own(mix=0.25),)
 
 
 class Uncallable:
@@ -208,11 +247,11 @@ def test_wrong_function_is_named_with_the_signature_that_is_expected(
 
     def register_and_use() -> None:
         register(field, "own")(function)
-        use(field)
+        use(field, make_config())
 
     with pytest.raises(ConfigError) as caught:
         register_and_use()
-    expected = re.escape(EXTENSIBLE[field])  # `match` would also read the notes that JAX adds
+    expected = re.escape(str(EXTENSIBLE[field]))  # `match` would also read the notes that JAX adds
     assert re.fullmatch(rf"{field}='own': .* {fault}.*; expected {expected}", str(caught.value))
 
 

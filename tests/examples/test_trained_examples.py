@@ -90,7 +90,12 @@ def test_example_trains_on_eight_devices_and_resumes_bit_for_bit(
     for steps in (2, STEPS):
         assert train(make_student(tmp_path, teacher, case, steps), parts)
     assert_same_training(parts, whole, STEPS, "train/")
-    losses = [line["train/loss"] for line in read_figures(parts, "train/loss")]
+    figures = read_figures(parts, "train/loss")
+    losses = [line["train/loss"] for line in figures]
+    if case == "distillation":  # by halves
+        for line in figures:
+            parts_of_loss = line["train/cross_entropy"], line["train/distillation"]
+            assert line["train/loss"] == pytest.approx(np.mean(parts_of_loss), rel=1e-5)
     assert losses[-1] < losses[0]
     assert np.isfinite(losses).all()
 

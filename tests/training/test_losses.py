@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.config.fields import Config, TrainingConfig
+from t2t.config.fields import Config, ConfigError, TrainingConfig
+from t2t.config.variants import register
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch
 from t2t.model.interface import Model, Params, Prediction, merge
 from t2t.training.losses import make_loss
@@ -102,3 +103,29 @@ def test_without_dropout_the_loss_of_a_step_is_the_plain_one() -> None:
 
     found, plain = run(trainer.first.params)
     assert float(found) == pytest.approx(float(plain), rel=1e-6)
+
+
+@pytest.mark.usefixtures("own_variants")
+@pytest.mark.parametrize(
+    ("figures", "fault"),
+    [
+        ({"loss": 1.0}, "a figure of the name 'loss', which another has; choose another name"),
+        ({"inputs": 1.0}, "a figure of the name 'inputs', which another has"),
+        ({"a/b": 1.0}, "a figure of the name 'a/b'; use letters, digits and _"),
+        ({"own": jnp.ones(2)}, r"the figure 'own' as an array of shape \(2,\); return its sum"),
+        (1.0, "the figures 1.0, no dictionary of sums by name"),
+        ({"other": 1.0}, r"the figures \['other'\], but \['own'\] before"),
+    ],
+)
+def test_wrong_figures_of_a_loss_are_named(figures: Any, fault: str) -> None:
+    returned = iter([{"own": 1.0}, figures])
+
+    @register("training.loss", "own")
+    def own(model: Model, batch: DeviceBatch, key: jax.Array | None) -> tuple[Any, ...]:
+        return 0.0, 1.0, model.predict(batch, key).auxiliary, next(returned)
+
+    loss = make_loss(Config(training=TrainingConfig(loss="own"))).sum_losses
+    arguments = Constant(TGT_IN), make(TGT_IN), None
+    assert loss(*arguments)[2]["own"] == 1
+    with pytest.raises(ConfigError, match=f"^training.loss='own': .* returned {fault}.*; expected"):
+        loss(*arguments)

@@ -21,6 +21,7 @@ from tensorboardX.proto import event_pb2
 from t2t.config import Config, ConfigError, TrainingConfig
 from t2t.config.variants import register
 from t2t.storage import growing_files
+from t2t.training.losses import TAKEN
 from t2t.training.metric_writers import MetricWriter, check_writers, open_writers
 from t2t.training.metrics import Report
 from t2t.training.run_directory import RunError
@@ -28,9 +29,12 @@ from t2t.training.step import Metrics
 
 
 def make_metrics(
-    loss: float = 2.0, tokens: int = 80, *, skipped: int = 0, in_a_row: int = 0
+    loss: float = 2.0, tokens: int = 80, *, skipped: int = 0, in_a_row: int = 0, **figures: float
 ) -> Metrics:
-    """Makes the metrics of 100 positions, where half of the tokens are predicted."""
+    """Makes the metrics of 100 positions, where half of the tokens are predicted.
+
+    `figures` are means over these.
+    """
     return Metrics(
         loss=jnp.asarray(loss),
         predicted=jnp.asarray(tokens / 2),
@@ -40,6 +44,7 @@ def make_metrics(
         learning_rate=jnp.asarray(0.25),
         skipped=jnp.asarray(skipped),
         skipped_in_a_row=jnp.asarray(in_a_row),
+        auxiliary={name: jnp.asarray(mean * tokens / 2) for name, mean in figures.items()},
     )
 
 
@@ -104,13 +109,13 @@ def test_every_figure_is_in_the_file_and_in_tensorboard(
         report = make_report(tmp_path, every=3)
         with report.waiting():
             pass
-        report.add(1, make_metrics(loss=3.0, tokens=60))
+        report.add(1, make_metrics(loss=3.0, tokens=60, own=1.0))
         with report.waiting():
             pass
-        report.add(2, make_metrics(loss=2.0, tokens=90))
+        report.add(2, make_metrics(loss=2.0, tokens=90, own=2.0))
         with report.paused():
             pass
-        report.add(3, make_metrics(loss=4.0, tokens=50))
+        report.add(3, make_metrics(loss=4.0, tokens=50, own=3.0))
         report.flush()
     report.validation(3, {"loss": 1.5, "perplexity": 4.5, "bleu": 30.0})
     report.close()
@@ -124,6 +129,8 @@ def test_every_figure_is_in_the_file_and_in_tensorboard(
         "train/data_wait_share": 2 / 10,
         "train/skipped": 0,
     }
+    assert {*figures} == {f"train/{name}" for name in TAKEN}
+    figures["train/own"] = (1 * 60 + 2 * 90 + 3 * 50) / 200
     scores = {"validation/loss": 1.5, "validation/perplexity": 4.5, "validation/bleu": 30.0}
     assert abs(train["time"] - validation["time"]) < 60
     assert train == pytest.approx({"step": 3, "time": train["time"]} | figures)
@@ -343,10 +350,10 @@ def test_log_file_gets_lines_instead_of_a_bar(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    report_steps(tmp_path, make_metrics(), make_metrics())
+    report_steps(tmp_path, make_metrics(own=0.5), make_metrics(own=1.0))
     assert re.fullmatch(
-        r"step 2/100: loss 2\.000, rate 2\.50e-01, gradient norm 0\.5, \d+ tokens/s, \S+ s/step, "
-        r"\d+:\d\d:\d\d left",
+        r"step 2/100: loss 2\.000, own 0\.750, rate 2\.50e-01, gradient norm 0\.5, \d+ tokens/s, "
+        r"\S+ s/step, \d+:\d\d:\d\d left",
         caplog.messages[0],
     )
 
