@@ -5,7 +5,7 @@ Each error message names the field, the value, the rule and the remedy.
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from t2t.config.data_rules import batch_problems, text_problems
 from t2t.config.field_types import FieldType
@@ -48,8 +48,8 @@ def validate(config: Config) -> Config:
     return config
 
 
-def check_fields(config: Config, without: Collection[str] = ()) -> None:
-    """Checks each field by itself, except those of the names `without`; imports plugins.
+def check_fields(config: Config) -> None:
+    """Checks each field by itself; imports plugins.
 
     Raises:
         ConfigError: the message has one line for each field that breaks a rule.
@@ -57,7 +57,7 @@ def check_fields(config: Config, without: Collection[str] = ()) -> None:
     import_plugins(config.plugins)
     values, problems = flatten(config), list[str]()
     for name, kind in FIELD_TYPES.items():
-        if name in without or name == "plugin":
+        if name == "plugin":
             continue
         value = values[name]
         if kind.takes_registered:

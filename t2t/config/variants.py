@@ -192,7 +192,7 @@ def _check_options(name: str, kind: Any) -> None:
         is_valid = issubclass(kind, PluginOptions) and name.isidentifier()
     except TypeError:
         is_valid = False
-    if not is_valid or hasattr(dict, name):  # flags look for attributes first
+    if not is_valid:
         raise make_variant_error("plugin", name, "declares no options under a name of its own")
 
 
@@ -212,14 +212,16 @@ def list_options(modules: Collection[str]) -> list[str]:
     ]
 
 
-def list_option_names() -> list[str]:
-    """Returns the fields of all registered options, such as plugin.distillation.mix."""
-    kinds = [(name, kind) for (field, name), kind in _registered.items() if field == "plugin"]
-    return [
-        f"plugin.{name}.{field.name}"
-        for name, kind in kinds
-        for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses
-    ]
+def find_type(name: str) -> FieldType | None:
+    """Returns the type of a field such as model.d_model, or of an option of an imported plugin.
+
+    Options have names such as plugin.distillation.mix. None: there is no such field.
+    """
+    section, _, field = name.rpartition(".")
+    outer, _, option = section.partition(".")
+    kind = find_options(option) if outer == "plugin" else None
+    own = {each.name: FieldType.of(each.type) for each in dataclasses.fields(kind)} if kind else {}  # type: ignore[arg-type]
+    return own.get(field, FIELD_TYPES.get(name))
 
 
 def describe_options(name: str) -> str:
