@@ -35,8 +35,8 @@ RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 def parse_flags(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Config:
     """Returns the config of a program that is called with these arguments."""
     values = flags.FlagValues()
-    define_config(known=values)
     monkeypatch.setattr(sys, "argv", ["train", *arguments])
+    define_config(known=values)
     values(sys.argv)
     return read_recipe(values)
 
@@ -152,6 +152,16 @@ def test_every_program_that_reads_a_recipe_reads_all_of_it(program: str, tmp_pat
     assert done.returncode
     assert "tokenizer.path: gone cannot be read: No such file" in done.stderr
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train --distributed", "prepare", "sweep --sweep=configs/sweeps/modern.py --index=0", "plan"],
+)
+def test_minutes_are_for_a_process_that_trains_alone(command: str, tmp_path: Path) -> None:
+    own = "--topology=cpu:1" if command == "plan" else f"--workdir={tmp_path}/run"
+    message = programs.refuse(*f"t2t.{command} --config=configs/text.py:minutes=5 {own}".split())
+    assert message.startswith("minutes=5: minutes are those of the machine that trains, and of one")
 
 
 def test_recipes_of_t2t_are_found_from_any_folder(

@@ -387,7 +387,7 @@ def test_wrong_values_are_refused_before_others_are_chosen(
 
 def test_only_a_field_that_is_set_is_no_choice_of_the_recipe(tmp_path: Path) -> None:
     write_text(tmp_path)
-    defaults = {"model__num_layers": 6, "checkpoints__best_metric": "loss"}
+    defaults: dict[str, Any] = {"model__num_layers": 6, "checkpoints__best_metric": "loss"}
     recipe = make_recipe(tmp_path, **defaults)
     recipe.leave_open("training.label_smoothing")
     names = {name.replace("__", ".") for name in defaults}

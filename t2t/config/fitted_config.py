@@ -81,7 +81,7 @@ class FittedConfig(Config):
     def leave_open(self, *names: str) -> None:
         """Takes the values of fields such as "model.dropout" away; reading one gives its default.
 
-        To set a field is to close it.
+        To set a field is to close it. A section that is replaced has none that is open.
         """
         for name in names:
             section, _, field = name.partition(".")
@@ -201,7 +201,7 @@ def _take_values(choices: Choices, workdir: Path) -> None:
     else:
         choices.vocabulary = workdir / "vocab"
         # How many sentinels a vocabulary has depends on the length.
-        taken = {*fields_with(Role.VOCABULARY), "data.max_length"}
+        taken = {*fields_with(Role.VOCABULARY, Role.COPIED), "data.max_length"}
     for name in [name for name in choices.left if name in taken]:
         choices.choose(name, values[name])
     choices.rows.clear()  # `describe` is of what is chosen now

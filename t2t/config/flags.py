@@ -75,7 +75,7 @@ class _RecipeParser(flags.ArgumentParser[Any]):
 
 def _list_arguments() -> list[str]:
     """Returns the arguments of the program, with those of --flagfile."""
-    return list(flags.FLAGS.read_flags_from_files(sys.argv, force_gnu=False))
+    return list(flags.FLAGS.read_flags_from_files(sys.argv[1:], force_gnu=False))
 
 
 def _read_plugins() -> tuple[str, ...]:
@@ -165,6 +165,7 @@ def define_config(required: bool = True, known: flags.FlagValues = flags.FLAGS) 
         "or else from t2t itself; --config.SECTION.FIELD=VALUE overrides a field of "
         "t2t/config/fields.py.",
         flag_values=known,
+        sys_argv=sys.argv[1:],  # behind the program's name no --flagfile would be read
     )
     known["config"].parser = _RecipeParser()
     if required:
@@ -195,7 +196,8 @@ def read_config(
 
 def read_recipe(known: flags.FlagValues = flags.FLAGS) -> Config:
     """Returns the recipe with the values that flags give; their types are not checked."""
-    return set_fields(known["config"].value._load(), read_given(known))
+    flag: Any = known["config"]
+    return set_fields(flag.value._load(), read_given(known))
 
 
 def read_name(known: flags.FlagValues = flags.FLAGS) -> str:
@@ -205,7 +207,7 @@ def read_name(known: flags.FlagValues = flags.FLAGS) -> str:
 
 def read_given(known: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
     """Returns the values that flags give to fields, by the names of the fields."""
-    flag = known["config"]
+    flag: Any = known["config"]
     return read_overrides(config_flags.get_override_values(flag), flag.value._load().plugins)
 
 

@@ -6,6 +6,7 @@ t2t's own are in `configs/`: beside the package in a checkout, inside it when it
 import inspect
 import runpy
 from pathlib import Path
+from typing import Any
 
 from t2t.config.fields import Config, ConfigError, explain_attribute, show
 
@@ -37,7 +38,7 @@ def load_recipe(recipe: str) -> Config:
     if not Path(path).is_file():
         raise ConfigError(f"config={recipe} is no file; name a recipe, such as configs/base.py")
     arguments = [argument] * bool(colon)
-    get_config = runpy.run_path(path).get("get_config")
+    get_config: Any = runpy.run_path(path).get("get_config")
     try:
         inspect.signature(get_config).bind(*arguments)
     except TypeError as error:

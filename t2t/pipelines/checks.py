@@ -110,14 +110,14 @@ def check_config(pipeline: Pipeline, step: Step, *, ready: bool) -> Config | Non
         raise ConfigError(f"--config.{next(iter(texts))} overrides a field of --config")
     recipe = read_step_recipe(pipeline, step, ready=ready)
     given = read_overrides(texts, recipe.plugins if recipe else ())
-    if recipe is None or isinstance(recipe, FittedConfig):
+    fits_itself = isinstance(recipe, FittedConfig)
+    if recipe is None or fits_itself:
         check_values(given)  # the rules between fields hold when all values are known
     if recipe is None:
         return None
-    is_fitted = isinstance(recipe, FittedConfig)
-    config = complete_options(set_fields(recipe, given)) if is_fitted else override(recipe, given)
+    config = complete_options(set_fields(recipe, given)) if fits_itself else override(recipe, given)
     check_sources(config.data)
-    if step.program in ("prepare", "train") and not is_fitted:
+    if step.program in ("prepare", "train") and not fits_itself:
         check_new_run(config)
         if not step.flags.get("allow_unused"):
             check_effect([config], given)
@@ -167,7 +167,7 @@ def _check_checkpoint(
         if which != "last" and not which.isdecimal():
             raise ConfigError(f"checkpoint {which!r}: the imported model {name} has only last")
         return
-    # The numbers of an open config are chosen when its text is there.
+    # The recipe chooses the others when its text is there.
     fitted = None if isinstance(config, FittedConfig) else config
     check_checkpoint(which, config if which.startswith("ema") else fitted)
     number = which.removeprefix("ema:")

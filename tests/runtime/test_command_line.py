@@ -232,8 +232,10 @@ def test_file_names_are_taken_as_they_are(
 def test_options_of_a_plugin_are_flags_with_its_types(folder: Path) -> None:
     flags = ["--config=recipe.py", "--workdir=options", "--config.plugin.own.mix=1"]
     flags += ["--config.plugin.own.words=a b", "--config.plugin.own.loud"]
-    found = call(folder, *flags, "--config.plugins=my_plugin")
-    assert found == (0, "{'own': Options(mix=1.0, words=('a b',), loud=True)}\n", "")
+    (folder / "flags").write_text("--config.plugins=my_plugin\n")
+    for plugins in ("--config.plugins=my_plugin", "--flagfile=flags"):
+        found = call(folder, *flags, plugins)
+        assert found == (0, "{'own': Options(mix=1.0, words=('a b',), loud=True)}\n", "")
 
 
 @pytest.mark.parametrize(
