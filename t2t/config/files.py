@@ -26,8 +26,8 @@ from t2t.config.rules import validate
 from t2t.config.unused_fields import list_unused
 from t2t.config.variants import (
     describe_options,
+    find_option_types,
     find_options,
-    find_type,
     import_plugins,
     list_options,
     open_plugins,
@@ -192,7 +192,7 @@ def set_fields(config: AnyConfig, values: Mapping[str, Any]) -> AnyConfig:
         section, _, field = name.rpartition(".")
         outer, _, option = section.partition(".")
         if outer == "plugin" and option:
-            if find_options(option) and not find_type(name):
+            if find_options(option) and name not in find_option_types():
                 raise ConfigError(f"{name}={show(value)}: {describe_options(option)}")
             known = changed.plugin.get(option, {})
             fields = vars(known) if isinstance(known, Fields) else known

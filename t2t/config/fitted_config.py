@@ -124,12 +124,11 @@ def check_config(
     """
     if type(config) is not Config and not isinstance(config, FittedConfig):
         raise ConfigError(f"config={show(config)} is not of type t2t.config.Config; make one")
-    own = {*type(config).__dataclass_fields__} - {*Config.__dataclass_fields__}
-    values = {
-        name: vars(value) if isinstance(value, Fields) else value  # open fields get defaults
-        for name, value in vars(config).items()
-        if name not in own
-    }
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(Config)}
+    for name, value in values.items():
+        if isinstance(value, Fields):  # an open field gets its default
+            fields = dataclasses.fields(value)  # type: ignore[arg-type]  # all are dataclasses
+            values[name] = {field.name: getattr(value, field.name) for field in fields}
     built = complete_options(build_config(values))
     if isinstance(config, FittedConfig):
         _fit(built, config, workdir, fetch, trains_alone=trains_alone)

@@ -19,11 +19,18 @@ from ml_collections import config_flags
 from ml_collections.config_flags.tuple_parser import TupleParser
 
 from t2t.config.field_types import FieldType
-from t2t.config.fields import Config, ConfigError, DataConfig, describe_unknown_field, flatten
+from t2t.config.fields import (
+    FIELD_TYPES,
+    Config,
+    ConfigError,
+    DataConfig,
+    describe_unknown_field,
+    flatten,
+)
 from t2t.config.files import set_fields
 from t2t.config.fitted_config import check_config, list_open
 from t2t.config.recipes import load_recipe
-from t2t.config.variants import find_type, import_plugins
+from t2t.config.variants import find_option_types, import_plugins
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
 
@@ -41,7 +48,7 @@ class _Unread:
         name = f"{self._name}.{field}" if self._name else field
         if name == "plugin":  # the types of its options are known when it is imported
             import_plugins(_read_plugins() or self._load().plugins)
-        return _is_boolean(find_type(name)) or _Unread(self._load, name)
+        return bool in _list_types(name) or _Unread(self._load, name)
 
     def __contains__(self, field: str) -> bool:
         return True
@@ -78,18 +85,20 @@ def _list_arguments() -> list[str]:
     return list(flags.FLAGS.read_flags_from_files(sys.argv[1:], force_gnu=False))
 
 
-def _read_plugins() -> tuple[str, ...]:
-    """Returns the modules of --config.plugins, which may stand behind flags of their options."""
+def _read_plugins() -> Any:
+    """Returns the modules of --config.plugins, which may stand after the flags of their options."""
     texts = [
         after if found[1] is None else found[1]
         for argument, after in itertools.pairwise([*_list_arguments(), ""])
         if (found := re.fullmatch(r"--?config\.plugins(?:=(.*))?", argument))
     ]
-    return tuple(itertools.chain.from_iterable(map(_read_texts, texts)))
+    return _read_value("plugins", texts)
 
 
-def _is_boolean(kind: FieldType | None) -> bool:
-    return kind is not None and bool in (kind.plain, *typing.get_args(kind.plain))
+def _list_types(name: str) -> tuple[Any, ...]:
+    """Returns the plain type of a field, and those that it joins, such as int and None."""
+    plain = (FIELD_TYPES | find_option_types()).get(name, FieldType(str)).plain
+    return plain, *typing.get_args(plain)
 
 
 def _read_texts(text: str) -> tuple[str, ...]:
@@ -119,37 +128,36 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 
 
-def read_overrides(
-    given: Mapping[str, Sequence[str] | bool], plugins: Sequence[str]
-) -> dict[str, Any]:
+def read_overrides(given: Mapping[str, Any], plugins: Sequence[str]) -> dict[str, Any]:
     """Returns values of fields, which flags give as texts; imports the plugins that they name.
 
     A text that is no value of a field's type stays a text, which the check of types refuses.
-    `plugins` are those of the recipe.
+
+    Args:
+        given: the texts of each flag, or a bool.
+        plugins: those of the recipe.
 
     Raises:
         ConfigError: a field has two values, or a plugin cannot be imported.
     """
-    modules = [each for text in given.get("plugins", ()) for each in _read_texts(text)]  # type: ignore[union-attr]
-    import_plugins(modules or plugins)
+    import_plugins(_read_value("plugins", given.get("plugins", ())) or plugins)
     return {
-        name: texts if isinstance(texts, bool) else _read_value(name, texts, find_type(name))
+        name: texts if isinstance(texts, bool) else _read_value(name, texts)
         for name, texts in given.items()
     }
 
 
-def _read_value(name: str, texts: Sequence[str], kind: FieldType | None) -> Any:
-    plain = kind.plain if kind else str
-    options = plain, *typing.get_args(plain)  # such as int | None, int and None
-    for option in options:
-        if typing.get_origin(option) is tuple:
-            is_text = str in typing.get_args(option)
+def _read_value(name: str, texts: Sequence[str]) -> Any:
+    types = _list_types(name)
+    for kind in types:
+        if typing.get_origin(kind) is tuple:
+            is_text = str in typing.get_args(kind)
             read = _read_texts if is_text else _read_literals
             none = () if is_text else ("None",)
             return tuple(each for text in texts if text not in none for each in read(text))
     if len({*texts}) > 1:
         raise ConfigError(f"--config.{name} is given as {' and as '.join(texts)}; give it once")
-    parse = next((_PARSERS[each] for each in options if each in _PARSERS), str)
+    parse = next((_PARSERS[each] for each in types if each in _PARSERS), str)
     try:
         return None if texts[0] == "None" and parse is not str else parse(texts[0])
     except ValueError:

@@ -212,16 +212,14 @@ def list_options(modules: Collection[str]) -> list[str]:
     ]
 
 
-def find_type(name: str) -> FieldType | None:
-    """Returns the type of a field such as model.d_model, or of an option of an imported plugin.
-
-    Options have names such as plugin.distillation.mix. None: there is no such field.
-    """
-    section, _, field = name.rpartition(".")
-    outer, _, option = section.partition(".")
-    kind = find_options(option) if outer == "plugin" else None
-    own = {each.name: FieldType.of(each.type) for each in dataclasses.fields(kind)} if kind else {}  # type: ignore[arg-type]
-    return own.get(field, FIELD_TYPES.get(name))
+def find_option_types() -> dict[str, FieldType]:
+    """Returns the types of all registered options, by names such as plugin.distillation.mix."""
+    kinds = [(name, kind) for (field, name), kind in _registered.items() if field == "plugin"]
+    return {
+        f"plugin.{name}.{field.name}": FieldType.of(field.type)
+        for name, kind in kinds
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses
+    }
 
 
 def describe_options(name: str) -> str:

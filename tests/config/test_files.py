@@ -150,9 +150,6 @@ def test_copies_of_a_config_are_configs() -> None:
         assert copied == config
         with pytest.raises(ConfigError, match="step=1: no such field"):
             setattr(copied.training, "step", 1)  # noqa: B010
-    vars(config.training)["step"] = 1
-    with pytest.raises(ConfigError, match=r"^unknown fields training\.step"):
-        check_config(config)
 
 
 @pytest.mark.parametrize(
