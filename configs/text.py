@@ -35,13 +35,6 @@ from t2t.runtime.machine_speed import may_have_accelerator, measure_speed
 if TYPE_CHECKING:
     from t2t.data.text_facts import Subwords, TextFacts
 
-CHOSEN = (
-    "model.num_layers", "model.d_model", "model.d_ff", "model.num_heads", "model.dropout",
-    "data.max_length", "data.packed_length", "data.batch_tokens", "tokenizer.vocab_size",
-    "training.steps", "training.learning_rate", "training.warmup_steps", "training.log_every",
-    "training.validate_every", "training.bleu_every", "checkpoints.every",
-    "checkpoints.best_metric",
-)  # fmt: skip
 SIZES = {  # width; layers of each stack; the fewest target sub-words an epoch
     "small": (128, 4, 0),
     "medium": (256, 4, 3_000_000),
@@ -346,7 +339,15 @@ def get_config(wishes: str = "") -> TextConfig:
         size=size,
         machine_bound="minutes" if minutes else "",
     )
-    config.leave_open(*CHOSEN)
+    model, data, training = config.model, config.data, config.training
+    # Fields that are open: `fit` chooses their values.
+    del model.num_layers, model.d_model, model.d_ff, model.num_heads, model.dropout
+    del data.max_length, data.packed_length, data.batch_tokens, config.tokenizer.vocab_size
+    del training.learning_rate, training.warmup_steps, training.log_every
+    del training.validate_every, training.bleu_every
+    del config.checkpoints.every, config.checkpoints.best_metric
     if "steps" in found:
-        config.training.steps = found["steps"]
+        training.steps = found["steps"]
+    else:
+        del training.steps
     return config

@@ -1,8 +1,9 @@
 """Configs whose recipe chooses values for a text, such as configs/text.py, when a run begins.
 
-Such a recipe returns a subclass of `FittedConfig`, and leaves fields open: they have no value of
-their own until a flag, or Python, sets one. `check_config` lets the method `fit` choose those that
-are left. Once the run has a vocabulary or a checkpoint, its config has them all.
+Such a recipe returns a subclass of `FittedConfig` with open fields: `del config.model.dropout`
+takes a value away, and reading it gives the default. A flag, or Python, closes a field by setting
+it. `check_config` lets the method `fit` choose the values of those that are left. Once the run has
+a vocabulary or a checkpoint, its config has them all.
 """
 
 import dataclasses
@@ -71,21 +72,13 @@ def show_number(value: float) -> str:
 class FittedConfig(Config):
     """A config with open fields; it may have fields that `Config` has not, for `fit` to read.
 
-    The recipe's wishes, such as "minutes=30", are in the field `wishes`.
+    The recipe's wishes, such as "minutes=30", are in the field `wishes`. A section that is replaced
+    has no open field.
     """
 
     # the wish that depends on the machine, such as "minutes": several processes would each choose
     # other values for it
     machine_bound: str = ""
-
-    def leave_open(self, *names: str) -> None:
-        """Takes the values of fields such as "model.dropout" away; reading one gives its default.
-
-        To set a field is to close it. A section that is replaced has none that is open.
-        """
-        for name in names:
-            section, _, field = name.partition(".")
-            delattr(getattr(self, section), field)
 
     def fit(self, choices: Choices) -> None:
         """Chooses the values of open fields. The others have been checked, each by itself."""

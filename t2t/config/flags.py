@@ -38,7 +38,8 @@ flags.disclaim_key_flags()  # --help shows a program the flags that it defines b
 class _Unread:
     """Stands for a recipe, or a part of it, while `ml_collections` reads the flags of its fields.
 
-    It has a field of any name: a bool, whose flag needs no value, or one that takes texts.
+    It has a field of any name: a bool, whose flag needs no value, or one that takes texts. `load`
+    loads the recipe once.
     """
 
     def __init__(self, load: Callable[[], Config], name: str = ""):
@@ -148,6 +149,7 @@ def read_overrides(given: Mapping[str, Any], plugins: Sequence[str]) -> dict[str
 
 
 def _read_value(name: str, texts: Sequence[str]) -> Any:
+    """Returns the value of a field; a tuple of numbers is also empty as `None`."""
     types = _list_types(name)
     for kind in types:
         if typing.get_origin(kind) is tuple:

@@ -201,7 +201,7 @@ class Own(FittedConfig):
         choices.choose("training.steps", {})
 def get_config():
     config = Own()
-    config.leave_open("training.steps")
+    del config.training.steps
     return config
 """
 OPTIONS = """
