@@ -12,22 +12,11 @@ and more dropout (docs/fine-tuning.md).
 
 import dataclasses
 
-from t2t.config import CheckpointConfig, DataConfig, TokenizerConfig, TrainingConfig
+from t2t.config import CheckpointConfig, Config, DataConfig, TokenizerConfig, TrainingConfig
 from t2t.config.files import load_run_config
-from t2t.config.open_numbers import OPEN, Choices, OpenConfig
 
 
-class FineTuneConfig(OpenConfig):
-    """The recipe before its steps and its packing are known."""
-
-    def fit(self, choices: Choices) -> None:
-        """Chooses the number of batch shapes: each compiles as long as about 100 steps take."""
-        steps = choices.config.training.steps
-        number = min(max(steps // 100, 1), DataConfig.num_shapes)
-        choices.choose("data.num_shapes", number, f"{steps:,} steps; each shape compiles once")
-
-
-def get_config(run: str) -> FineTuneConfig:
+def get_config(run: str) -> Config:
     """`run` is a run directory; its data and training are left out, its batches are kept."""
     base = load_run_config(run)
     # An import adds this bias only to bar ids that are no outputs of the original.
@@ -39,9 +28,9 @@ def get_config(run: str) -> FineTuneConfig:
         "length_multiple rows_multiple"
     ).split()
     batches = {name: getattr(base.data, name) for name in kept}
-    return FineTuneConfig(
+    return Config(
         model=dataclasses.replace(base.model, dtype=dtype),
-        data=DataConfig(source="text", num_shapes=OPEN, **batches),
+        data=DataConfig(source="text", **batches),
         tokenizer=TokenizerConfig(path=f"{run}/vocab"),
         training=TrainingConfig(
             init_from=run,

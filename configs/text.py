@@ -22,15 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from t2t.config import (
-    CheckpointConfig,
     Config,
     ConfigError,
     DataConfig,
     ModelConfig,
-    TokenizerConfig,
     TrainingConfig,
 )
-from t2t.config.open_numbers import OPEN, OPEN_NAME, Choices, OpenConfig, show_number
+from t2t.config.fitted_config import Choices, FittedConfig, show_number
 from t2t.runtime.machine_speed import may_have_accelerator, measure_speed
 
 if TYPE_CHECKING:
@@ -58,22 +56,11 @@ PEAK_OF_ADAM = 0.6  # times that of Muon
 
 
 @dataclasses.dataclass
-class TextConfig(OpenConfig):
+class TextConfig(FittedConfig):
     """The recipe before its text is known."""
 
     minutes: float = 0.0  # of training on this machine; 0: as the text needs
     size: str = ""  # one of SIZES; empty: by the text, and the minutes
-
-    @property
-    def asked(self) -> str:
-        """The wishes but steps, which are a field of the run."""
-        wishes = {"minutes": self.minutes and f"{self.minutes:g}", "size": self.size}
-        return ",".join(f"{name}={value}" for name, value in wishes.items() if value)
-
-    @property
-    def machine_bound(self) -> str:
-        """Minutes are a number of steps that depends on the machine."""
-        return "minutes" if self.minutes else ""
 
     def fit(self, choices: Choices) -> None:
         """Chooses the values; docs/own-data.md has the measurements that they are from."""
@@ -342,29 +329,26 @@ def get_config(wishes: str = "") -> TextConfig:
             raise ConfigError(f"configs/text.py:{name}={found[name]:g}: it has to be above 0")
     if {"minutes", "steps"} <= found.keys():
         raise ConfigError(f"configs/text.py:{wishes}: choose minutes or steps, not both")
-    return TextConfig(
-        model=ModelConfig(
-            num_layers=OPEN,
-            d_model=OPEN,
-            d_ff=OPEN,
-            num_heads=OPEN,
-            dropout=OPEN,
-            position="rotary",
-            norm_position="pre",
-        ),
-        data=DataConfig(source="text", max_length=OPEN, packed_length=OPEN, batch_tokens=OPEN),
-        tokenizer=TokenizerConfig(vocab_size=OPEN),
-        training=TrainingConfig(
-            optimizer="muon",
-            schedule="cosine",
-            steps=found.get("steps", OPEN),
-            learning_rate=OPEN,
-            warmup_steps=OPEN,
-            log_every=OPEN,
-            validate_every=OPEN,
-            bleu_every=OPEN,
-        ),
-        checkpoints=CheckpointConfig(every=OPEN, best_metric=OPEN_NAME),
-        minutes=found.get("minutes", 0.0),
-        size=found.get("size", ""),
+    minutes, size = found.get("minutes", 0.0), found.get("size", "")
+    kept = {"minutes": f"{minutes:g}" if minutes else "", "size": size}
+    config = TextConfig(
+        model=ModelConfig(position="rotary", norm_position="pre"),
+        data=DataConfig(source="text"),
+        training=TrainingConfig(optimizer="muon", schedule="cosine"),
+        wishes=",".join(f"{name}={value}" for name, value in kept.items() if value),
+        minutes=minutes,
+        size=size,
+        machine_bound="minutes" if minutes else "",
     )
+    model, data, training = config.model, config.data, config.training
+    # Fields that are open: `fit` chooses their values.
+    del model.num_layers, model.d_model, model.d_ff, model.num_heads, model.dropout
+    del data.max_length, data.packed_length, data.batch_tokens, config.tokenizer.vocab_size
+    del training.learning_rate, training.warmup_steps, training.log_every
+    del training.validate_every, training.bleu_every
+    del config.checkpoints.every, config.checkpoints.best_metric
+    if "steps" in found:
+        training.steps = found["steps"]
+    else:
+        del training.steps
+    return config

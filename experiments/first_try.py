@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from configs.text import get_config
-from t2t.config.open_numbers import check_config
+from t2t.config.fitted_config import check_config
 from t2t.data.corpus import Pair
 from t2t.data.phrasebook import read_pairs
 from t2t.storage.atomic_files import write_file

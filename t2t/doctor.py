@@ -61,7 +61,9 @@ def read_recipe(request: DoctorRequest) -> "Config":
     from t2t.config.flags import read_config
     from t2t.data.preparation import fill_tokenizer
 
-    return fill_tokenizer(read_config(workdir=request.workdir), request.workdir)
+    is_alone = not request.hosts["distributed"]
+    config = read_config(workdir=request.workdir, trains_alone=is_alone)
+    return fill_tokenizer(config, request.workdir)
 
 
 def main(request: DoctorRequest) -> int:

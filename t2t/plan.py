@@ -74,7 +74,7 @@ def main(request: PlanRequest) -> int:
     jax.config.update("jax_platforms", "cpu")  # leave this machine's accelerators alone
     # The cache cannot load programs that were compiled for devices this machine does not have.
     jax.config.update("jax_enable_compilation_cache", False)
-    config = fill_tokenizer(read_config(trains_here=False))
+    config = fill_tokenizer(read_config(trains_alone=False))
     return 0 if report_plan(**vars(request) | {"config": config}) else 1
 
 

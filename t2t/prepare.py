@@ -11,7 +11,7 @@ Without --workdir it only downloads the data, and prints the size of each split.
 import dataclasses
 import functools
 
-from t2t.config.flags import read_config, read_recipe
+from t2t.config.flags import read_config, read_given
 from t2t.config.requests import Hosts, RunPath
 from t2t.config.rules import check_effect, check_new_run
 from t2t.runtime import command_line
@@ -31,11 +31,11 @@ def main(request: PrepareRequest) -> None:
     from t2t.data import corpus_sources
 
     workdir, fetch = request.workdir, None if request.distributed else corpus_sources.prepare
-    config = read_config(workdir=workdir, fetch=fetch, trains_here=False)
+    config = read_config(workdir=workdir, fetch=fetch, trains_alone=False)
     if workdir and not (workdir / "config.json").exists():
         check_new_run(config)
         if not request.allow_unused:
-            check_effect([config], read_recipe()[1].keys())
+            check_effect([config], read_given())
 
     import jax
 

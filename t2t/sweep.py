@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
-from t2t.config.flags import read_chosen, read_config, read_recipe
+from t2t.config.flags import read_chosen, read_config, read_given, read_name
 from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.measure_rules import choose_measure, needs_model
 from t2t.config.recipes import find_recipe
@@ -68,7 +68,7 @@ def main(request: SweepRequest) -> int:
 
     workdir = request.workdir
     begun = sorted(workdir.glob(f"{BASE}-seed*"))  # whose numbers the other rows share
-    base = read_config(workdir=begun[0] if begun else None)
+    base = read_config(workdir=begun[0] if begun else None, trains_alone=request.index is None)
     check_new_run_path(workdir)
     tokenizer = fill_tokenizer(base).tokenizer
     measure = choose_measure(
@@ -83,7 +83,7 @@ def main(request: SweepRequest) -> int:
     for name, reason in left_out.items():
         _log.info("row %s is left out: %s", name, reason)
     if not (workdir / "sweep.json").exists():
-        check_rows(runs, read_recipe()[1].keys())
+        check_rows(runs, read_given())
     runs = [dataclasses.replace(run, config=fill_tokenizer(run.config)) for run in runs]
     if request.report:
         print(_report(workdir, runs, measure if request.measure else ""))
@@ -96,8 +96,7 @@ def main(request: SweepRequest) -> int:
     assign_resources(0, request.workers, os.environ)
     protocol = EvaluationProtocol(request.split, request.checkpoint, measure, request.direction)
     check_protocol(protocol, runs)
-    recipe, given = read_recipe()
-    programs = Programs(recipe, given | read_chosen(base), protocol)
+    programs = Programs(read_name(), read_given() | read_chosen(base), protocol)
     try:
         good = sweep(workdir, programs, runs, request.workers, request.index)
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ import dataclasses
 from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
-from t2t.config.flags import read_config, read_recipe
+from t2t.config.flags import read_config, read_given
 from t2t.config.requests import Hosts, Plugins, RunPath
 from t2t.config.rules import check_effect, check_new_run
 from t2t.config.variants import import_plugins
@@ -44,7 +44,8 @@ def main(request: TrainingRequest) -> int:
     workdir = request.workdir
     if request.writers:
         import_plugins(request.plugins)
-    given = read_config(request.extend, workdir) if request.config else None
+    is_alone = not request.hosts["distributed"]
+    given = read_config(request.extend, workdir, trains_alone=is_alone) if request.config else None
     if given is None and not (workdir / "config.json").exists():
         raise ConfigError(
             f"--config is missing, and {workdir} holds no run to continue; name a recipe, such as "
@@ -53,7 +54,7 @@ def main(request: TrainingRequest) -> int:
     if given and (request.extend or not (workdir / "config.json").exists()):
         check_new_run(given)
         if not request.allow_unused:
-            check_effect([given], read_recipe()[1].keys())
+            check_effect([given], read_given())
 
     if not (has_gpu() or has_tpu()):
         keep_freed_memory()

@@ -10,9 +10,7 @@ import pytest
 from absl import flags
 from hypothesis import given
 from hypothesis import strategies as st
-from ml_collections import config_flags
 
-import t2t.config.flags  # noqa: F401  (whose parsers read the fields)
 from configs import algoperf_wmt, fine_tune
 from t2t.config import recipes
 from t2t.config.fields import (
@@ -24,7 +22,8 @@ from t2t.config.fields import (
     flatten,
 )
 from t2t.config.files import save_config
-from t2t.config.open_numbers import check_config
+from t2t.config.fitted_config import check_config
+from t2t.config.flags import define_config, read_recipe
 from t2t.config.recipes import find_recipe
 from t2t.config.rules import check_effect, check_new_run
 from t2t.ops.flops import count_parameters
@@ -36,11 +35,10 @@ RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 def parse_flags(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Config:
     """Returns the config of a program that is called with these arguments."""
     values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", flag_values=values)
     monkeypatch.setattr(sys, "argv", ["train", *arguments])
+    define_config(known=values)
     values(sys.argv)
-    assert isinstance(values.config, Config)
-    return values.config
+    return read_recipe(values)
 
 
 @given(
@@ -132,16 +130,6 @@ def test_fine_tuning_keeps_what_the_parameters_depend_on(tmp_path: Path) -> None
     assert config.tokenizer == TokenizerConfig(path=f"{tmp_path}/vocab")
     assert config.training.init_from == str(tmp_path)
     assert (config.data.max_length, config.data.directions) == (40, data.directions)
-    config.data.train_src, config.data.train_tgt = ("train.{src}",), ("train.{tgt}",)
-    assert check_config(config).data.num_shapes == DataConfig.num_shapes
-    config.training.steps = 250  # a shape compiles as long as about 100 steps take
-    assert check_config(config).data.num_shapes == 2
-    data.directions, data.packed_length = (), 80
-    save_config(base, tmp_path / "config.json")
-    config = fine_tune.get_config(str(tmp_path))
-    config.data.train_src, config.data.train_tgt = ("train.en",), ("train.de",)
-    config.training.steps, config.data.packed_length = 120, 0  # which a flag sets
-    assert check_config(config).data.num_shapes == 1
     assert (config.data.src_language, config.data.tgt_language) == ("en", "de")
 
 
@@ -164,6 +152,16 @@ def test_every_program_that_reads_a_recipe_reads_all_of_it(program: str, tmp_pat
     assert done.returncode
     assert "tokenizer.path: gone cannot be read: No such file" in done.stderr
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train --distributed", "prepare", "sweep --sweep=configs/sweeps/modern.py --index=0", "plan"],
+)
+def test_minutes_are_for_a_process_that_trains_alone(command: str, tmp_path: Path) -> None:
+    own = "--topology=cpu:1" if command == "plan" else f"--workdir={tmp_path}/run"
+    message = programs.refuse(*f"t2t.{command} --config=configs/text.py:minutes=5 {own}".split())
+    assert message.startswith("minutes=5: minutes are those of the machine that trains, and of one")
 
 
 def test_recipes_of_t2t_are_found_from_any_folder(

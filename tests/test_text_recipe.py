@@ -1,6 +1,6 @@
 """The recipe for one's own text: what it chooses, and what it refuses."""
 
-import dataclasses
+import copy
 import logging
 import random
 import re
@@ -15,7 +15,7 @@ import pytest
 from configs import text
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import save_config
-from t2t.config.open_numbers import OPEN, check_config, list_open
+from t2t.config.fitted_config import check_config, list_open
 from t2t.config.rules import check_effect
 from t2t.data.corpus import DataError
 from t2t.data.corpus_sources import open_training
@@ -375,11 +375,6 @@ def test_vocabulary_is_one_that_the_text_fills(tmp_path: Path) -> None:
         ({"data__max_length": 2}, "all of the text is longer than data.max_length=2 sub-words"),
         ({"tokenizer__kind": "bep"}, "tokenizer.kind='bep' is unknown"),
         ({"data__train_src": ()}, "data.train_src has 0 files"),
-        # The number that stands for an open one is no value of a field that has another one.
-        ({"data__num_shapes": -1}, "data.num_shapes=-1 must be positive"),
-        ({"model__dropout": -1.0}, "model.dropout=-1.0 must"),
-        ({"training__steps": -1}, "training.steps=-1 must be positive"),
-        ({"checkpoints__best_metric": "open"}, "checkpoints.best_metric='open' is unknown"),
     ],
 )
 def test_wrong_values_are_refused_before_others_are_chosen(
@@ -390,13 +385,17 @@ def test_wrong_values_are_refused_before_others_are_chosen(
         fit(tmp_path, **fields)
 
 
-def test_values_like_those_of_open_fields_are_taken(tmp_path: Path) -> None:
+def test_only_a_field_that_is_set_is_no_choice_of_the_recipe(tmp_path: Path) -> None:
     write_text(tmp_path)
-    recipe = make_recipe(tmp_path, mesh__data=1, mesh__fsdp=-1, training__warmup_steps=OPEN)
-    recipe.data.cache_directory = str(tmp_path / "open")
-    assert list_open(dataclasses.replace(recipe)) == list_open(text.get_config())
-    config = check_config(recipe)
-    assert (config.mesh.fsdp, config.data.cache_directory) == (-1, str(tmp_path / "open"))
+    defaults: dict[str, Any] = {"model__num_layers": 6, "checkpoints__best_metric": "loss"}
+    recipe = make_recipe(tmp_path, **defaults)
+    del recipe.training.label_smoothing
+    closed = {*list_open(text.get_config())} - {*list_open(copy.deepcopy(recipe))}
+    assert closed == {"model.num_layers", "checkpoints.best_metric"}
+    with pytest.raises(ConfigError, match=r"chose no value for training\.label_smoothing"):
+        check_config(recipe)
+    config = fit(tmp_path, **defaults)
+    assert (config.model.num_layers, config.checkpoints.best_metric) == (6, "loss")
 
 
 def make_words(consonants: str, vowels: str, number: int = 1200) -> Iterator[str]:

@@ -20,7 +20,7 @@ import pytest
 from t2t.api import notebook, train_run
 from t2t.api.evaluate_run import evaluate
 from t2t.api.run_summary import describe_run
-from t2t.config import files, open_numbers, rules
+from t2t.config import files, fitted_config, rules
 from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig
 from t2t.config.files import load_config
 from t2t.data.corpus import DataError
@@ -80,12 +80,12 @@ def test_config_is_read_once_and_checked_once(
 
         monkeypatch.setattr(module, name, counted)
 
-    for module in (files, open_numbers):
+    for module in (files, fitted_config):
         count(module, "build_config")
     count(rules, "check_fields")
     recipe = change(config, training={"steps": 5, "warmup_steps": 1})
     called.clear()
-    assert train_run.train(open_numbers.check_config(recipe), tmp_path / "run")
+    assert train_run.train(fitted_config.check_config(recipe), tmp_path / "run")
     assert called == {"build_config": 1, "check_fields": 1}
     called.clear()
     for checkpoint in ("best", "avg:1"):

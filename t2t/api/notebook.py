@@ -91,7 +91,7 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     from t2t.api import train_run
     from t2t.api.run import check_process
     from t2t.config.files import read_argument
-    from t2t.config.open_numbers import check_config
+    from t2t.config.fitted_config import check_config
     from t2t.config.rules import check_effect, check_new_run
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path

@@ -1,7 +1,7 @@
 """Builds a config from plain values, saves and loads it as JSON, and compares two configs."""
 
+import copy
 import dataclasses
-import functools
 import json
 import os
 import typing
@@ -26,6 +26,7 @@ from t2t.config.plain_values import is_ordered, simplify
 from t2t.config.rules import list_unused, validate
 from t2t.config.variants import (
     describe_options,
+    find_option_types,
     find_options,
     import_plugins,
     list_options,
@@ -35,6 +36,7 @@ from t2t.storage.atomic_files import write_file
 from t2t.storage.paths import make_run_path
 
 Built = TypeVar("Built")
+AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
 def build_config(values: Any, where: str = "") -> Config:
@@ -193,19 +195,39 @@ def overrides(config: Config) -> dict[str, Any]:
     }
 
 
+def set_fields(config: AnyConfig, values: Mapping[str, Any]) -> AnyConfig:
+    """A copy of a config with the given values: {"model.num_heads": 1}; types are not checked.
+
+    Raises:
+        ConfigError: a field does not exist.
+    """
+    changed = copy.deepcopy(config)
+    for name, value in values.items():
+        section, _, field = name.rpartition(".")
+        outer, _, option = section.partition(".")
+        if outer == "plugin" and option:
+            if find_options(option) and name not in find_option_types():
+                raise ConfigError(f"{name}={show(value)}: {describe_options(option)}")
+            known = changed.plugin.get(option, {})
+            fields = vars(known) if isinstance(known, Fields) else known
+            changed.plugin[option] = {**fields, field: value}
+        elif "plugin" in (outer, name):
+            raise ConfigError(f"{name}={show(value)}: set one of its options, plugin.NAME.FIELD")
+        elif name in FIELD_TYPES:
+            setattr(getattr(changed, section) if section else changed, field, value)
+        else:
+            raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name)}")
+    return changed
+
+
 def override(config: Config, values: Mapping[str, Any]) -> Config:
     """A copy of the config with the given values: {"model.num_heads": 1}.
 
     Raises:
         ConfigError: a field does not exist, or its value has the wrong type or breaks a rule.
     """
-    sections, known = dataclasses.asdict(config), flatten(config)
-    for name, value in values.items():
-        if name not in known and not name.startswith("plugin."):
-            raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name)}")
-        *outer, field = name.split(".")
-        functools.reduce(lambda part, own: part.setdefault(own, {}), outer, sections)[field] = value
-    return validate(complete_options(build_config(sections)))
+    changed = dataclasses.asdict(set_fields(config, values))
+    return validate(complete_options(build_config(changed)))
 
 
 def save_config(config: Config, path: Path) -> None:

@@ -3,8 +3,10 @@
 t2t's own are in `configs/`: beside the package in a checkout, inside it when it is installed.
 """
 
+import inspect
 import runpy
 from pathlib import Path
+from typing import Any
 
 from t2t.config.fields import Config, ConfigError, explain_attribute, show
 
@@ -27,7 +29,7 @@ def find_recipe(recipe: str) -> str:
 
 
 def load_recipe(recipe: str) -> Config:
-    """Returns what `get_config` of a recipe returns: `configs/multi30k.py:en-de`; open values stay.
+    """Returns what `get_config` of a recipe returns: `configs/multi30k.py:en-de`.
 
     Raises:
         ConfigError: the file or the function does not exist, or returns something else.
@@ -35,13 +37,17 @@ def load_recipe(recipe: str) -> Config:
     path, colon, argument = find_recipe(recipe).partition(":")
     if not Path(path).is_file():
         raise ConfigError(f"config={recipe} is no file; name a recipe, such as configs/base.py")
+    arguments = [argument] * bool(colon)
+    get_config: Any = runpy.run_path(path).get("get_config")
     try:
-        config = runpy.run_path(path)["get_config"](*[argument] * bool(colon))
-    except (KeyError, TypeError) as error:
+        inspect.signature(get_config).bind(*arguments)
+    except TypeError as error:
         raise ConfigError(
             f"config={recipe}: the recipe needs a function get_config(), with one argument for "
             f"what follows a colon: {error}"
         ) from None
+    try:
+        config = get_config(*arguments)
     except AttributeError as error:
         raise explain_attribute(error) or error from None
     if not isinstance(config, Config):

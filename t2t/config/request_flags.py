@@ -72,9 +72,9 @@ def read_request(
         value: Any = operands if flag.operands else None
         if flag.name == "config" and known is flags.FLAGS:
             if known["config"].present:
-                from t2t.config.flags import read_recipe
+                from t2t.config.flags import read_name
 
-                value = read_recipe()[0]
+                value = read_name()
         elif flag.name:
             value = known[flag.name].value
         if flag.name == "workdir" and value == []:

@@ -51,8 +51,8 @@ def validate(config: Config) -> Config:
     return config
 
 
-def check_fields(config: Config, without: Collection[str] = ()) -> None:
-    """Checks each field by itself, except those of the names `without`; imports plugins.
+def check_fields(config: Config) -> None:
+    """Checks each field by itself; imports plugins.
 
     Raises:
         ConfigError: the message has one line for each field that breaks a rule.
@@ -60,7 +60,7 @@ def check_fields(config: Config, without: Collection[str] = ()) -> None:
     import_plugins(config.plugins)
     values, problems = flatten(config), list[str]()
     for name, kind in FIELD_TYPES.items():
-        if name in without or name == "plugin":
+        if name == "plugin":
             continue
         value = values[name]
         if kind.takes_registered:

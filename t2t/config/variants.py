@@ -207,7 +207,7 @@ def _check_options(name: str, kind: Any) -> None:
         is_valid = issubclass(kind, PluginOptions) and name.isidentifier()
     except TypeError:
         is_valid = False
-    if not is_valid or hasattr(dict, name):  # flags look for attributes first
+    if not is_valid:
         raise make_variant_error("plugin", name, "declares no options under a name of its own")
 
 
@@ -246,14 +246,14 @@ def list_options(modules: Collection[str]) -> list[str]:
     ]
 
 
-def list_option_names() -> list[str]:
-    """Returns the fields of all registered options, such as plugin.distillation.mix."""
+def find_option_types() -> dict[str, FieldType]:
+    """Returns the types of all registered options, by names such as plugin.distillation.mix."""
     kinds = [(name, kind) for (field, name), kind in _registered.items() if field == "plugin"]
-    return [
-        f"plugin.{name}.{field.name}"
+    return {
+        f"plugin.{name}.{field.name}": FieldType.of(field.type)
         for name, kind in kinds
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses
-    ]
+    }
 
 
 def describe_options(name: str) -> str:

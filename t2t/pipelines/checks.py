@@ -2,29 +2,29 @@
 
 import contextlib
 import dataclasses
-import functools
 import importlib.util
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from t2t.config.field_types import INPUT
-from t2t.config.fields import FIELD_TYPES, Config, ConfigError, describe_unknown_field, show
+from t2t.config.fields import Config, ConfigError, describe_unknown_field
 from t2t.config.files import (
-    check_type,
+    build_config,
     complete_options,
     override,
     override_decoding,
     read_saved_config,
+    set_fields,
 )
-from t2t.config.flags import parse_override
+from t2t.config.fitted_config import FittedConfig
+from t2t.config.flags import read_overrides
 from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.measure_rules import list_measures
-from t2t.config.open_numbers import OpenConfig
 from t2t.config.request_flags import parse_request
 from t2t.config.requests import RUN, Flag, Plugins, Request
 from t2t.config.rules import check_effect, check_fields, check_new_run
-from t2t.config.variants import CHOICES, choices, find_type, import_plugins
+from t2t.config.variants import CHOICES, choices, import_plugins
 from t2t.data.corpus_sources import check_sources, list_splits
 from t2t.data.directions import choose_direction
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
@@ -104,62 +104,25 @@ def check_config(pipeline: Pipeline, step: Step, *, ready: bool) -> Config | Non
     if texts and "config" not in step.flags:
         raise ConfigError(f"--config.{next(iter(texts))} overrides a field of --config")
     recipe = read_step_recipe(pipeline, step, ready=ready)
-    given = _read_overrides(texts, recipe.plugins if recipe else ())
+    given = read_overrides(texts, recipe.plugins if recipe else ())
+    fits_itself = isinstance(recipe, FittedConfig)
+    if recipe is None or fits_itself:
+        check_values(given)  # the rules between fields hold when all values are known
     if recipe is None:
-        check_values(given)
         return None
-    config = _override(recipe, given)
+    config = complete_options(set_fields(recipe, given)) if fits_itself else override(recipe, given)
     check_sources(config.data)
-    if step.program in ("prepare", "train") and not isinstance(config, OpenConfig):
+    if step.program in ("prepare", "train") and not fits_itself:
         check_new_run(config)
         if not step.flags.get("allow_unused"):
             check_effect([config], given)
     return config
 
 
-def _read_overrides(texts: Mapping[str, list[str]], plugins: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the values that flags set fields to; `plugins` are those of the recipe."""
-    if "plugins" in texts:
-        plugins = parse_override("plugins", texts["plugins"], FIELD_TYPES["plugins"])
-    import_plugins(plugins)
-    given: dict[str, Any] = {"plugins": plugins} if plugins else {}
-    for name, values in texts.items():
-        kind = find_type(name)
-        given[name] = parse_override(name, values, kind) if kind else values[-1]
-    return given
-
-
-def _override(recipe: Config, given: Mapping[str, Any]) -> Config:
-    """Returns a recipe with other values of fields."""
-    if not isinstance(recipe, OpenConfig):
-        return override(recipe, given)
-    check_values(given)  # the rules between fields hold when its numbers are known
-    return _set_fields(recipe, given)
-
-
-def _find_part(whole: Any, name: str) -> Any:
-    """A section of a config, or of a dictionary of options."""
-    return whole[name] if isinstance(whole, dict) else getattr(whole, name)
-
-
 def check_values(values: Mapping[str, Any]) -> None:
     """Checks fields of a config, each by itself."""
-    check_fields(_set_fields(Config(), values))
-
-
-def _set_fields(config: Config, values: Mapping[str, Any]) -> Config:
-    """Returns a config with other values of fields, of which only the types are checked."""
-    config = complete_options(dataclasses.replace(config, plugins=values.get("plugins", ())))
-    for name, value in values.items():
-        *outer, field = name.split(".")
-        try:
-            part = functools.reduce(_find_part, outer, config)
-            getattr(part, field)
-        except (KeyError, AttributeError):
-            raise ConfigError(f"{name}={show(value)}: {describe_unknown_field(name)}") from None
-        hint = find_type(name)
-        setattr(part, field, check_type(name, value, hint) if hint else value)
-    return config
+    changed = dataclasses.asdict(set_fields(Config(), values))
+    check_fields(complete_options(build_config(changed)))
 
 
 def check_runs(
@@ -199,8 +162,8 @@ def _check_checkpoint(
         if which != "last" and not which.isdecimal():
             raise ConfigError(f"checkpoint {which!r}: the imported model {name} has only last")
         return
-    # The numbers of an open config are chosen when its text is there.
-    fitted = None if isinstance(config, OpenConfig) else config
+    # The recipe chooses the others when its text is there.
+    fitted = None if isinstance(config, FittedConfig) else config
     check_checkpoint(which, config if which.startswith("ema") else fitted)
     number = which.removeprefix("ema:")
     # In a run that has begun an interruption may have written it.
@@ -226,7 +189,7 @@ def _check_checkpoint(
 def check_search(request: ModelRequest, config: Config | None) -> None:
     """Checks fields of the search that a step sets, and the direction."""
     given = {name: value for name, value in request.decoding.items() if value is not None}
-    if given and config and not isinstance(config, OpenConfig):
+    if given and config and not isinstance(config, FittedConfig):
         override_decoding(config, given, searches=request.searches)
     else:
         check_values({f"decoding.{name}": value for name, value in given.items()})
@@ -288,7 +251,7 @@ def check_disk(pipeline: Pipeline, works: list[Work], configs: Mapping[str, Conf
     known = [
         (work, config)
         for work in works
-        if (config := configs.get(work.step.name)) and not isinstance(config, OpenConfig)
+        if (config := configs.get(work.step.name)) and not isinstance(config, FittedConfig)
     ]
     if not known:
         return

@@ -12,7 +12,7 @@ from typing import Any
 
 from t2t.config.field_types import INPUT, LOCAL, WRITTEN
 from t2t.config.fields import Config, ConfigError, DataConfig, flatten
-from t2t.config.open_numbers import OpenConfig
+from t2t.config.fitted_config import FittedConfig
 from t2t.config.recipes import RECIPES, find_recipe, load_recipe
 from t2t.config.requests import RUN
 from t2t.config.variants import find_options, find_type, import_plugins, list_options
@@ -101,7 +101,7 @@ def _hash_recipe(step: Step, recipe: Config | None) -> dict[str, str]:
     if not path.is_file():
         return {}
     sources = {}
-    if _asks_for_steps(step) or isinstance(recipe, OpenConfig):
+    if _asks_for_steps(step) or isinstance(recipe, FittedConfig):
         sources = {"": path.read_bytes()} | read_imports(path)
     elif RECIPES not in path.parents:
         sources = read_imports(path)

@@ -17,10 +17,9 @@ from typing import Any
 
 from absl import app, flags
 
-from t2t.config.fields import Config, ConfigError, describe_unknown_field, flatten
 from t2t.config.request_flags import combine_repeated, define_request, read_request
 from t2t.config.requests import HOSTS, Request, describe_flags, find_request, list_flags
-from t2t.config.variants import describe_options, list_option_names, trust_plugins
+from t2t.config.variants import trust_plugins
 from t2t.runtime.child_programs import end_with_parent
 from t2t.runtime.error_messages import explain, is_unanswered
 from t2t.runtime.jax_settings import check_precision, skip_absent_accelerators
@@ -219,27 +218,14 @@ def _parse(arguments: Sequence[str], alone: str) -> Sequence[str]:
             raise
         _settle_output()
         sys.exit(0)  # absl ends with 1
-    except ConfigError as error:
-        sys.exit(_fail(str(error)))
     except flags.UnrecognizedFlagError as error:
         sys.exit(_fail(_explain_unknown(error, alone)))
     except flags.Error as error:
-        # ml_collections puts the message of a recipe's ConfigError at the end of a traceback.
-        own = re.search("ConfigError: (.*)", str(error), re.DOTALL)
-        sys.exit(_fail(own[1].rstrip() if own else f"{error}; see --help"))
-    except OSError as error:  # from config_flags: an override for a recipe that does not exist
-        sys.exit(_fail(f"--config: {str(error).splitlines()[-1].strip()}"))
-    except KeyError:  # from config_flags: no such field
-        given = (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in arguments)
-        names = [found[1] for found in given if found]
-        known = [*flatten(Config()), *list_option_names()]
-        unknown = next((name for name in names if name not in known), None)
-        if unknown is None:  # raised by the recipe
+        sys.exit(_fail(f"{error}; see --help"))
+    except Exception as error:
+        if (message := explain(error)) is None:
             raise
-        section, _, rest = unknown.partition(".")
-        is_option = section == "plugin"
-        text = describe_options(rest) if is_option else describe_unknown_field(unknown)
-        sys.exit(_fail(f"--config.{unknown}: {text}"))
+        sys.exit(_fail(message))
 
 
 def _explain_unknown(error: flags.UnrecognizedFlagError, alone: str) -> str:

@@ -12,7 +12,7 @@ from t2t.training.schedule import make_schedule
 HIGH_PEAK, SHALLOW = 0.003, 2
 # A vocabulary of 8,000 on 2,000 pairs, six occurrences a piece, is one of whole words.
 FEW_OCCURRENCES = 10
-# A step compiles about as long as this many steps take (`configs/fine_tune.py`).
+# A step compiles about as long as this many steps take.
 COMPILING, FEW_SHAPES = 100, 3
 
 

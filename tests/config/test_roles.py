@@ -29,7 +29,7 @@ ALLOWED = {
     "config/data_rules.py": "data.max_length data.packed_length data.train_weights "
     "data.temperature data.stages",
     # a vocabulary has sentinels for the longest text
-    "config/open_numbers.py": "data.max_length",
+    "config/fitted_config.py": "data.max_length",
     # each dataset in TFDS has its field, which an error names
     "data/parts.py": "data.tfds_name data.tfds_held_out_name",
     # facts of a saved run, whose config is flat

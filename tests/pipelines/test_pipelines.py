@@ -196,13 +196,14 @@ def get_config(run=''):
     return Config()
 """
 OPEN_RECIPE = """
-from t2t.config import *
-from t2t.config.open_numbers import OPEN, OpenConfig
-class Own(OpenConfig):
+from t2t.config.fitted_config import FittedConfig
+class Own(FittedConfig):
     def fit(self, choices):
         choices.choose("training.steps", {})
 def get_config():
-    return Own(training=TrainingConfig(steps=OPEN))
+    config = Own()
+    del config.training.steps
+    return config
 """
 OPTIONS = """
 import dataclasses

@@ -232,8 +232,10 @@ def test_file_names_are_taken_as_they_are(
 def test_options_of_a_plugin_are_flags_with_its_types(folder: Path) -> None:
     flags = ["--config=recipe.py", "--workdir=options", "--config.plugin.own.mix=1"]
     flags += ["--config.plugin.own.words=a b", "--config.plugin.own.loud"]
-    found = call(folder, *flags, "--config.plugins=my_plugin")
-    assert found == (0, "{'own': Options(mix=1.0, words=('a b',), loud=True)}\n", "")
+    (folder / "flags").write_text("--config.plugins=my_plugin\n")
+    for plugins in ("--config.plugins=my_plugin", "--flagfile=flags"):
+        found = call(folder, *flags, plugins)
+        assert found == (0, "{'own': Options(mix=1.0, words=('a b',), loud=True)}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -241,22 +243,26 @@ def test_options_of_a_plugin_are_flags_with_its_types(folder: Path) -> None:
     [
         ("--workdir=run", "flag --config=None: Flag --config must have a value"),
         ("--config=recipe.py --workdir=run now", "now: not a flag; see --help"),
-        ("--config=none.py --workdir=run", "--config=none.py is no file; name a recipe"),
-        ("--config=none.py --workdir=run --config.seed=1", "--config: [Errno 2] No such file"),
-        ("--config=recipe.py:dict --workdir=run", "get_config() of the recipe returned dict"),
+        ("--config=none.py --workdir=run", "config=none.py is no file; name a recipe"),
+        ("--config=recipe.py:dict --workdir=run", "get_config() returned {}, not a Config"),
         ("--config=recipe.py:read --workdir=run", "training.step: no such field; perhaps train"),
         ("--config=recipe.py:such --workdir=run", "there is no such"),
-        ("--config=empty.py --workdir=run", "--config=empty.py: the recipe has no function get_c"),
+        ("--config=empty.py --workdir=run", "config=empty.py: the recipe needs a function get_c"),
         ("--config=recipe.py --workdir=a --fast --nofast", "--fast is given as true and as false"),
         (f"{KNOWN} --config.seed=1 --config.seed=2", "--config.seed is given as 1 and as 2; give"),
         ("--workdir=a --config.seed=1", "--config.seed overrides a field of --config; add"),
-        (f"{KNOWN} --config.model.num_head=2", "--config.model.num_head: no such field; perhaps"),
+        (f"{KNOWN} --config.model.num_head=2", "model.num_head='2': no such field; perhaps"),
+        (
+            f"{KNOWN} --config.model.d-model=2",
+            "model.d-model: no such field; perhaps model.d_",
+        ),
+        (f"{KNOWN} --config.model.d_model=x", "model.d_model='x' is not of type int"),
         (f"{KNOWN} --config.model.d_model=None", "model.d_model=None is not of type int"),
-        (f"{KNOWN} --config.model=3", "flag --config.model=3: write --config.model.FIELD=VALUE"),
-        (f"{KNOWN} --config.plugin=3", "flag --config.plugin=3: write --config.plugin.NAME.FIELD="),
+        (f"{KNOWN} --config.model=3", "model='3': this section is a ModelConfig; set its"),
+        (f"{KNOWN} --config.plugin=3", "plugin='3': set one of its options, plugin.NAME."),
         (
             f"{KNOWN} --config.plugin.own.mixed=1",
-            "own.mixed: plugin.own has mix (float, by",
+            "plugin.own.mixed='1': plugin.own has mix (float, by",
         ),
         (f"{KNOWN} --config.plugin.other.mix=1", "plugin.other: no module of plugins has"),
     ],

@@ -1,8 +1,9 @@
-"""Values that a recipe leaves open until its text is known, such as those of configs/text.py.
+"""Configs whose recipe chooses values for a text, such as configs/text.py, when a run begins.
 
-Such a recipe returns a subclass of `OpenConfig`, with `OPEN` in place of numbers and `OPEN_NAME` in
-place of names. Flags may set some of them. `check_config` lets the method `fit` choose the others
-when a run begins. Once the run has a vocabulary or a checkpoint, its config has them all.
+Such a recipe returns a subclass of `FittedConfig` with open fields: `del config.model.dropout`
+takes a value away, and reading it gives the default. A flag, or Python, closes a field by setting
+it. `check_config` lets the method `fit` choose the values of those that are left. Once the run has
+a vocabulary or a checkpoint, its config has them all.
 """
 
 import dataclasses
@@ -10,7 +11,6 @@ import logging
 from collections.abc import Callable, Collection
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 from t2t.config.data_rules import text_problems
 from t2t.config.field_types import SETTLED, Role
@@ -28,35 +28,7 @@ from t2t.config.fields import (
 from t2t.config.files import build_config, complete_options, load_config
 from t2t.config.rules import check_fields, list_unused, validate
 
-
-class _OpenNumber(int):
-    """A number of its own type, since a flag may give a field the same value."""
-
-
-class _OpenName(str):
-    """A name of its own type, for the same reason."""
-
-    __slots__ = ()
-
-
-OPEN = _OpenNumber(-1)
-OPEN_NAME = _OpenName("open")
-
-# Fields that a vocabulary belongs to: how many sentinels it has depends on the length.
-_OF_VOCABULARY = {*fields_with(Role.VOCABULARY, Role.COPIED), "data.max_length"}
-# Fields whose value the start of a run may replace by what it stands for.
-_FILLED = {name for name, kind in FIELD_TYPES.items() if SETTLED in kind.notes}
-
 _log = logging.getLogger(__name__)
-
-
-def _is_open(value: object) -> bool:
-    return isinstance(value, _OpenNumber | _OpenName)
-
-
-def list_open(recipe: Config) -> list[str]:
-    """Returns the names of the fields that a recipe leaves open, such as "model.dropout"."""
-    return [name for name, value in flatten(recipe).items() if _is_open(value)]
 
 
 class Choices:
@@ -96,71 +68,69 @@ def show_number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{Decimal(f'{value:.3g}'):,f}"
 
 
-class OpenConfig(Config):
-    """A config with open values; it may have fields that `Config` has not, for `fit` to read."""
+@dataclasses.dataclass
+class FittedConfig(Config):
+    """A config with open fields; it may have fields that `Config` has not, for `fit` to read.
 
-    @property
-    def asked(self) -> str:
-        """The wishes that `fit` follows, such as "minutes=30"; they become `Config.wishes`."""
-        return ""
+    The recipe's wishes, such as "minutes=30", are in the field `wishes`. A section that is replaced
+    has no open field.
+    """
 
-    @property
-    def machine_bound(self) -> str:
-        """The wish that depends on the machine, such as "minutes"; empty: there is none.
-
-        Several processes would each choose other numbers for it.
-        """
-        return ""
+    # the wish that depends on the machine, such as "minutes": several processes would each choose
+    # other values for it
+    machine_bound: str = ""
 
     def fit(self, choices: Choices) -> None:
-        """Chooses all values that are open. The other fields have been checked, each by itself."""
+        """Chooses the values of open fields. The others have been checked, each by itself."""
         raise NotImplementedError
+
+
+def list_open(config: Config) -> list[str]:
+    """Returns the names of the fields without a value of their own, such as "model.dropout"."""
+    return [
+        f"{section}.{field.name}"
+        for section, value in vars(config).items()
+        if isinstance(value, Fields)
+        for field in dataclasses.fields(value)  # type: ignore[arg-type]  # all are dataclasses
+        if field.name not in vars(value)
+    ]
 
 
 def check_config(
     config: object,
     workdir: Path | None = None,
     fetch: Callable[[DataConfig], None] | None = None,
+    *,
+    trains_alone: bool = True,
 ) -> Config:
     """Returns a copy of a config that Python has made, with checked types and rules.
 
-    Open values are those of the run in `workdir`, if it has a checkpoint, or a vocabulary and the
-    same other values. Else they are chosen and logged, after a call of `fetch`, which may bring the
-    text here; a vocabulary is kept.
+    Open fields get the values of the run in `workdir`, if it has a checkpoint, or a vocabulary and
+    the same other values. Else they are chosen and logged, after a call of `fetch`, which may bring
+    the text here; a vocabulary is kept. `trains_alone` is whether this process trains, and no other
+    one of the same run or sweep.
 
     Raises:
-        ConfigError: it is no `Config`, the run began with other wishes, or as `build_config` and
-            `validate`.
+        ConfigError: it is no `Config`, the run began with other wishes, the wishes are for a
+            process that trains alone, or as `build_config` and `validate`.
         DataError: no values can be chosen for its text.
     """
-    if type(config) is not Config and not isinstance(config, OpenConfig):
+    if type(config) is not Config and not isinstance(config, FittedConfig):
         raise ConfigError(f"config={show(config)} is not of type t2t.config.Config; make one")
-    # Anew, for an error about what was set past `Fields`; without a recipe's own fields.
-    values: dict[str, Any] = {
-        name: type(value)(**vars(value)) if isinstance(value, Fields) else value
-        for name, value in vars(config).items()
-        if name in Config.__dataclass_fields__ or not isinstance(config, OpenConfig)
-    }
-    sections = vars(Config(**values)).items()
-    built = complete_options(
-        build_config(
-            {n: _drop_open(value) if isinstance(value, Fields) else value for n, value in sections}
-        )
-    )
-    for name, value in sections:
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(Config)}
+    for name, value in values.items():
+        if isinstance(value, Fields):  # an open field gets its default
+            fields = dataclasses.fields(value)  # type: ignore[arg-type]  # all are dataclasses
+            values[name] = {field.name: getattr(value, field.name) for field in fields}
+    built = complete_options(build_config(values))
+    for name, value in vars(config).items():
         if isinstance(value, Section) and (lost := value.plugin.keys() - config.plugin.keys()):
             raise ConfigError(
                 f"{name} comes from a config with the options plugin.{min(lost)}; set plugin, too"
             )
-    if isinstance(config, OpenConfig):
-        _fill_open_values(built, config, workdir, fetch)
+    if isinstance(config, FittedConfig):
+        _fit(built, config, workdir, fetch, trains_alone=trains_alone)
     return validate(built)
-
-
-def _drop_open(section: Fields) -> dict[str, Any]:
-    """Returns the values of a section's fields that are not open; the others get defaults."""
-    names = [field.name for field in dataclasses.fields(section)]  # type: ignore[arg-type]
-    return {name: value for name in names if not _is_open(value := getattr(section, name))}
 
 
 def _has_checkpoint(workdir: Path) -> bool:
@@ -168,26 +138,32 @@ def _has_checkpoint(workdir: Path) -> bool:
     return folder.exists() and any(path.name.isdecimal() for path in folder.iterdir())
 
 
-def has_begun(workdir: Path) -> bool:
+def _has_begun(workdir: Path) -> bool:
     """Returns whether the run has a checkpoint or a vocabulary, so that it has its numbers."""
     has_vocabulary = any((workdir / "vocab").glob("*.model"))
     return (workdir / "config.json").exists() and (has_vocabulary or _has_checkpoint(workdir))
 
 
-def _fill_open_values(
+def _fit(
     config: Config,
-    recipe: OpenConfig,
+    recipe: FittedConfig,
     workdir: Path | None,
     fetch: Callable[[DataConfig], None] | None,
+    *,
+    trains_alone: bool,
 ) -> None:
-    """Sets the open values of a config as `check_config` says."""
+    """Sets the open fields of a config as `check_config` says."""
     choices = Choices(config, list_open(recipe))
-    config.wishes = recipe.asked
-    if workdir and has_begun(workdir):
+    if workdir and _has_begun(workdir):
         _take_values(choices, workdir)
+    elif recipe.machine_bound and not trains_alone:
+        raise ConfigError(
+            f"{config.wishes}: {recipe.machine_bound} are those of the machine that trains, and of "
+            "one process; choose steps=NUMBER"
+        )
     if not choices.left:
         return  # as in a row of a sweep, which has the values of its base
-    check_fields(config, without=choices.left)
+    check_fields(config)
     if problems := text_problems(config.data):
         raise ConfigError("\n".join(problems))
     if fetch:
@@ -214,14 +190,15 @@ def _take_values(choices: Choices, workdir: Path) -> None:
         )
     config.wishes = saved.wishes
     values, given = flatten(saved), flatten(config)
-    others = given.keys() - {*choices.left, *_FILLED}
-    is_same = all(values.get(name) == given[name] for name in others)
-    if _has_checkpoint(workdir) or is_same:
-        taken = [*choices.left]
+    settled = {name for name, kind in FIELD_TYPES.items() if SETTLED in kind.notes}
+    others = given.keys() - {*choices.left} - settled
+    if _has_checkpoint(workdir) or all(values.get(name) == given[name] for name in others):
+        taken = {*choices.left}
         _log.info("the recipe's open fields are as in %s", path)
     else:
         choices.vocabulary = workdir / "vocab"
-        taken = [name for name in choices.left if name in _OF_VOCABULARY]
-    for name in taken:
+        # How many sentinels a vocabulary has depends on the length.
+        taken = {*fields_with(Role.VOCABULARY, Role.COPIED), "data.max_length"}
+    for name in [name for name in choices.left if name in taken]:
         choices.choose(name, values[name])
     choices.rows.clear()  # `describe` is of what is chosen now
