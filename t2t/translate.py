@@ -19,7 +19,6 @@ from typing import Annotated
 
 from t2t.api.line_program import Lines, process_lines
 from t2t.config.field_types import InputPath, PositiveInt
-from t2t.config.measure_names import METRICX
 from t2t.config.requests import Flag, Plugins
 from t2t.config.variants import import_plugins
 from t2t.evaluation.requests import Backend, MetricX, ModelRequest
@@ -42,21 +41,17 @@ class TranslationRequest(ModelRequest, Backend, MetricX, Lines, Plugins):
         yield from super().list_problems()
         if self.prefixes and self.backend != "jax":
             yield f"--prefixes needs --backend=jax, not {self.backend}; leave out one of them"
-        if self.metricx and self.decoding.get("mbr") != METRICX:
-            yield f"--metricx={self.metricx} is for --mbr={METRICX}; add it, or leave this out"
 
 
 def main(request: TranslationRequest) -> int:
     """Translates; returns the exit status."""
     from t2t.api.line_translator import LineTranslator
+    from t2t.evaluation.metricx import use_metricx
     from t2t.runtime.jax_settings import enable_compilation_cache
 
     enable_compilation_cache()
     import_plugins(request.plugins)  # for the measure of --mbr
-    if request.metricx:
-        from t2t.evaluation.metricx import use_metricx
-
-        use_metricx(request.metricx, request.metricx_input or "")
+    use_metricx(request.metricx, request.metricx_input)
     layer = request.alignment_layer or 0 if request.alignments else None
 
     def make() -> LineTranslator:

@@ -67,16 +67,18 @@ INPUTS = {
 }
 
 
-def use_metricx(workdir: Path, version: str = "") -> None:
+def use_metricx(workdir: Path | None, version: str | None = None) -> None:
     """Registers the measure `metricx`, which scores with a run that `t2t.import_model` made.
 
-    The version is one of `INPUTS`; empty: what the imported model's name says, such as
-    hf:google/metricx-24-hybrid-large-v2p6.
+    Without a run it does nothing. The version is one of `INPUTS`; None: what the imported model's
+    name says, such as hf:google/metricx-24-hybrid-large-v2p6.
 
     Raises:
         ConfigError: the run is no imported MetricX, or its name says no version.
     """
-    scorer = MetricXScorer(workdir, version)
+    if workdir is None:
+        return
+    scorer = MetricXScorer(workdir, version or "")
 
     @register(MEASURE_FIELD, METRICX)
     def make(tgt_language: str, num_references: int) -> Measure:

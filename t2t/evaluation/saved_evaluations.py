@@ -185,7 +185,7 @@ class Evaluation:
             raise EvaluationError(
                 f"measure {name} of {self.path} is unknown; use one of "
                 f"{', '.join([*known, *stored])}; name the module that registers it by --plugins, "
-                f"or store the scores first: t2t.evaluate --segment_scores={name}=FILE"
+                f"or store the scores first: t2t.add_scores RUN --segment_scores={name}=FILE"
             )
         return make_measure(name, self.passport.data["tgt_language"], len(self._references))
 
@@ -209,8 +209,8 @@ class Evaluation:
         """
         if name_segment_scores(name) not in self.result["texts"]:
             raise EvaluationError(
-                f"{self.path} has no scores by {name}; store them first: t2t.evaluate "
-                f"--segment_scores={name}=FILE"
+                f"{self.path} has no scores by {name}; store them first: t2t.add_scores "
+                f"{self.path} --segment_scores={name}=FILE"
             )
         return count_scores(self._read_numbers(name_segment_scores(name), 1)[:, 0])
 
@@ -447,6 +447,8 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
     Raises:
         EvaluationError: there is none.
     """
+    if name and not is_scores_file(place):
+        place = place / "evaluations" / f"{name.removesuffix('.json')}.json"
     if is_scores_file(place):
         found = load_evaluation(place)
         if checkpoint and not _has_checkpoint(found, checkpoint):
@@ -455,8 +457,6 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
                 f"--checkpoint={checkpoint}; leave it out, or name the run directory"
             )
         return found
-    if name:
-        return load_evaluation(place / "evaluations" / f"{name.removesuffix('.json')}.json")
     split = split or "test"
     listed = [each for each in list_evaluations(place) if each.passport.is_of_run]
     listed = [each for each in listed if each.passport.data["split"] == split]
