@@ -101,7 +101,7 @@ def test_evaluations_of_directions_are_kept_apart(run: Path) -> None:
     *_, last = read_figures(run, "validation/")
     for direction in DIRECTIONS:
         request = EvaluationRequest(
-            (run,), "last", "validation", decoding={"beam_size": 2}, direction=direction
+            (run,), "last", split="validation", decoding={"beam_size": 2}, direction=direction
         )
         evaluation = evaluate(request)
         data, path = evaluation.passport.data, evaluation.path
