@@ -12,27 +12,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from t2t.config.requests import Flag, Measure, Request
+from t2t.config.requests import Flag, Measure
 from t2t.config.variants import import_plugins
+from t2t.evaluation.requests import MeasurePlugins, SavedChoice
 from t2t.runtime import command_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CompareRequest(Request):
+class CompareRequest(SavedChoice, MeasurePlugins):
     """The systems that are compared, and by what."""
 
     systems: Annotated[tuple[str, ...], Flag(operands="RUN")]
-    # the score to compare: NAMES, one that a plugin registers, or one that --segment_scores stored;
+    # the score to compare: NAMES, one that a plugin registers, or one that t2t.add_scores stored;
     # default: bleu, or bleu_lowercase with tokenizer.lowercase; chrf of text without spaces between
     # words that sacreBLEU cannot cut. Of runs on text alone perplexity, the default, or accuracy
     measure: Measure | None = None
     # compute every score of these evaluations from their texts, and refuse edited files
     verify: bool = False
-    plugins: tuple[str, ...] = ()  # modules on your path that register measures
-    split: str = ""  # use each run's newest evaluation of this split; default: test
-    evaluation: str = ""  # use RUN/evaluations/NAME.json of each run instead of the newest
-    # use each run's newest evaluation of this checkpoint: best, last, a step, avg:5 or ema
-    checkpoint: str = ""
     # a config field that each seed of a system may have of its own, such as data.train_src where
     # each seed read translations of its own teacher, or checkpoint, if the seeds stopped at
     # different steps; repeat the flag for more

@@ -10,25 +10,22 @@ decoder attends. After Ctrl-C, which loses nothing, or a kill the same command g
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import ClassVar
 
 from t2t.config.field_types import PositiveInt
-from t2t.config.requests import Flag
 from t2t.decoding.bulk import Bulk, find_inputs, read_part
-from t2t.evaluation.requests import ModelRequest, OneCheckpoint, OneDirection
+from t2t.evaluation.requests import ModelRequest, OneCheckpoint, OneDirection, SearchFields
 from t2t.runtime import command_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StatesRequest(OneCheckpoint, OneDirection, Bulk):
+class StatesRequest(OneCheckpoint, OneDirection, SearchFields, Bulk):
     """The encoder and the files."""
+
+    searched: ClassVar = ("batch_size",)
 
     input: tuple[str, ...] = ()
     shard_lines: PositiveInt = 1000  # lines that are saved together
-    decoding: Annotated[Mapping[str, Any], Flag(overrides=("batch_size",))] = dataclasses.field(
-        default_factory=dict
-    )
     # of the computation and the states: float32 or bfloat16. Default: the run's
     dtype: str | None = None
 

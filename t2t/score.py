@@ -17,11 +17,11 @@ A pair that is too long for the model has the score nan.
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
 
 from t2t.config.field_types import InputPath, Rule
-from t2t.config.requests import Flag, Plugins
+from t2t.config.requests import Plugins
 from t2t.evaluation.requests import ModelRequest
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path
@@ -30,6 +30,8 @@ from t2t.storage.paths import make_path
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoreRequest(ModelRequest, Plugins):
     """A model and the texts, or the list, that it scores."""
+
+    searched: ClassVar = ("alpha", "length_penalty", "batch_size")
 
     src: InputPath = ""  # the source sentences, one per line
     tgt: InputPath = ""  # their translations, line by line; or texts
@@ -41,9 +43,6 @@ class ScoreRequest(ModelRequest, Plugins):
     share: Annotated[
         float, Rule("lie in [0, 1]", lambda value: 0 <= value <= 1), Flag(needs="n_best_list")
     ] = 1.0
-    decoding: Annotated[
-        Mapping[str, Any], Flag(overrides=("alpha", "length_penalty", "batch_size"))
-    ] = dataclasses.field(default_factory=dict)
 
     def list_problems(self) -> Iterator[str]:
         """Yields what does not go together."""

@@ -48,9 +48,8 @@ class SweepRequest(Plugins, OneDirection):
     # the split on which rows are compared; keep test for the row that you choose
     split: str = "validation"
     # the score by which rows are compared: NAMES, one that a plugin of the recipe registers, or
-    # with --report one that --segment_scores of t2t.evaluate stored; default: bleu, or
-    # bleu_lowercase if the base has tokenizer.lowercase. Of text alone perplexity, the default, or
-    # accuracy
+    # with --report one that t2t.add_scores stored; default: bleu, or bleu_lowercase if the base has
+    # tokenizer.lowercase. Of text alone perplexity, the default, or accuracy
     measure: Measure | None = None
     # the checkpoint to score, as --checkpoint of t2t.evaluate, if a row names none
     checkpoint: str = "last"

@@ -11,7 +11,7 @@ from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.flags import read_config, read_given
-from t2t.config.requests import Hosts, Plugins, RunPath
+from t2t.config.requests import Hosts, OneRun, Plugins, RunPath
 from t2t.config.rules import check_effect, check_new_run
 from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
@@ -20,10 +20,9 @@ from t2t.runtime.jax_settings import has_gpu, has_tpu
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingRequest(Plugins, Hosts):
+class TrainingRequest(OneRun, Plugins, Hosts):
     """A run, and the recipe of a new one."""
 
-    workdir: RunPath  # the run directory
     config: str | None = None
     # train a finished run for so many more steps, with a schedule that starts anew; without
     # --config, with the config of the run

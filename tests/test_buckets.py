@@ -72,12 +72,12 @@ def test_every_program_works_on_a_run_in_a_bucket(bucket: Path, tmp_path: Path) 
     split = "--split=validation"
     saved = f"{bucket}/averaged"
     run("t2t.evaluate", workdir, split, "--checkpoint=avg:2", f"--save_params={saved}")
-    run("t2t.evaluate", workdir, split, "--average=1,2")
+    run("t2t.tune_decoding", workdir, split, "--checkpoint=last,avg:2")
     assert f"{bucket}/out/scores.json" in run(
         "t2t.evaluate", f"--workdir={saved}", split, "--checkpoint=last",
         f"--output={bucket}/out/scores.json",
     )  # fmt: skip
-    watch = "t2t.evaluate", workdir, "--watch", "--checkpoint=last,avg:2"
+    watch = "t2t.watch", workdir, "--checkpoint=last,avg:2"
     watched = run(*watch)
     assert len(re.findall(r"^ *(5|10) ", watched, re.MULTILINE)) == 3
     assert run(*watch) == watched  # which finds all scores

@@ -101,7 +101,7 @@ def test_evaluations_of_directions_are_kept_apart(run: Path) -> None:
     *_, last = read_figures(run, "validation/")
     for direction in DIRECTIONS:
         request = EvaluationRequest(
-            (run,), "last", "validation", decoding={"beam_size": 2}, direction=direction
+            (run,), "last", split="validation", decoding={"beam_size": 2}, direction=direction
         )
         evaluation = evaluate(request)
         data, path = evaluation.passport.data, evaluation.path
@@ -116,7 +116,7 @@ def test_evaluations_of_directions_are_kept_apart(run: Path) -> None:
     assert found["en-de"].read_lines("sources") == found["en-xx"].read_lines("sources")
     assert found["en-de"].read_lines("references") == [german for _, german in PAIRS[300:308]]
     with pytest.raises(ConfigError, match="this run translates en-de, en-xx; name one with --dir"):
-        evaluate(EvaluationRequest((run,), "last", "validation"))
+        evaluate(EvaluationRequest((run,), "last", split="validation"))
 
 
 @pytest.mark.slow

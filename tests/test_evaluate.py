@@ -17,8 +17,9 @@ import t2t
 from t2t import translate
 from t2t.api.compare_runs import verify
 from t2t.api.encoder_states import export_states
-from t2t.api.evaluate_run import evaluate, scan_averages
+from t2t.api.evaluate_run import evaluate
 from t2t.api.line_translator import LineTranslator, translate_lines
+from t2t.api.tune_decoding import tune
 from t2t.config import variants
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.measure_names import MEASURE_FIELD
@@ -30,7 +31,12 @@ from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import make_utility
 from t2t.evaluation.outputs import evaluate_output
-from t2t.evaluation.requests import EvaluationRequest, ModelRequest, TextRequest
+from t2t.evaluation.requests import (
+    EvaluationRequest,
+    ModelRequest,
+    OutputRequest,
+    SelectionRequest,
+)
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation
 from t2t.evaluation.text_measures import make_measure
 from t2t.evaluation.text_scores import choose_measures
@@ -290,15 +296,16 @@ def test_whatever_is_kept_names_the_code_of_all_plugins(
     else:  # in a notebook
         importlib.import_module(name)
     texts = run / "toy.en", run / "toy.de"
-    of_text = TextRequest(
-        hypotheses=str(texts[1]), src=str(texts[0]), ref=(str(texts[1]),), measures=("own",)
-    )
+    of_text = OutputRequest(
+        hypotheses=texts[1], output=texts[1], src=str(texts[0]), ref=(str(texts[1]),),
+        measures=("own",),
+    )  # fmt: skip
     request = EvaluationRequest((run,), measures=("own",), decoding={"beam_size": 1})
     search: dict[str, Any] = {"beam_size": 2, "mbr": "own"}
     plugins = (name,) if is_named else ()
 
     def list_code(number: int) -> list[Any]:
-        output, folders = f"{tmp_path}/{number}.json", [tmp_path / f"{n}{number}" for n in "ab"]
+        output, folders = tmp_path / f"{number}.json", [tmp_path / f"{n}{number}" for n in "ab"]
         export_states(ModelRequest((run,)), find_inputs([str(texts[0])], folders[0]))
         translate.main(
             translate.TranslationRequest(
@@ -372,8 +379,7 @@ def test_references_documents_and_scores_from_outside_go_into_one_evaluation(
     assert result["measures"]["bleu"]["definition"].startswith("nrefs:2|")
     assert (result["num_sentences"], result["num_documents"]) == (62, 31)
     scores.write_text("".join(f"{number / 62}\n" for number in range(62)))
-    command = "t2t.evaluate", f"--workdir={run}", f"--output={output}"
-    done = programs.run(*command, f"--segment_scores=comet={scores}")
+    done = programs.run("t2t.add_scores", str(output), f"--segment_scores=comet={scores}")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^comet +0\.49\d\d +\[", done.stdout, re.MULTILINE)
     assert "out.json: verified, 5 measures of 62 sentences" in verify([str(output)], "", "")
@@ -415,4 +421,4 @@ def test_output_that_cannot_be_written_is_found_out_first(
             evaluate(EvaluationRequest((run,), **names))
     variants.register(MEASURE_FIELD, "a/b")(lambda *_: make_measure("chrf", "de"))
     with pytest.raises(ConfigError, match="measure 'a/b' is a part of file names, which have no /"):
-        scan_averages(EvaluationRequest((run,)), [1], "a/b")
+        tune(SelectionRequest(run, split="test", measure="a/b"))

@@ -79,7 +79,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(run: Path) -> str:
     """The page of a sentence that contains HTML and template syntax."""
-    return show_attention(HeadRequest(run, HOSTILE, importance=3)).read_text("utf-8")
+    return show_attention(HeadRequest(run, sentence=HOSTILE, importance=3)).read_text("utf-8")
 
 
 def open_run(run: Path) -> tuple[Config, Translator, Params, Sample]:
@@ -118,7 +118,8 @@ def test_page_is_alone_and_takes_text_as_text(page: str) -> None:
 
 def test_importance_can_be_left_out(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "page.html"
-    assert show_attention(HeadRequest(run, HOSTILE, importance=0, output=str(output))) == output
+    request = HeadRequest(run, sentence=HOSTILE, importance=0, output=str(output))
+    assert show_attention(request) == output
     text = output.read_text("utf-8")
     assert "Importance was not measured" in text
     assert "this sentence alone" in text
@@ -197,7 +198,7 @@ def test_weights_do_not_depend_on_what_they_are_batched_with(run: Path) -> None:
 def test_what_cannot_be_shown_is_named(
     run: Path, request_: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    request = dataclasses.replace(HeadRequest(run, "Dogs climb."), **request_)
+    request = dataclasses.replace(HeadRequest(run, sentence="Dogs climb."), **request_)
     with pytest.raises(error, match=message):
         show_attention(request)
 
@@ -216,11 +217,11 @@ def test_recurrent_model_and_missing_split_are_refused(run: Path, tmp_path: Path
     config.data.validation_src = config.data.validation_tgt = ""
     save_config(config, tmp_path / "config.json")
     with pytest.raises(ConfigError, match=r"needs a validation split.*use --importance=0"):
-        show_attention(HeadRequest(tmp_path, "Dogs climb."))
+        show_attention(HeadRequest(tmp_path, sentence="Dogs climb."))
     config.model = ModelConfig(kind="rnn", d_model=32)
     save_config(config, tmp_path / "config.json")
     with pytest.raises(ConfigError, match=r"model\.kind='rnn': the page shows"):
-        show_attention(HeadRequest(tmp_path, "Dogs climb."))
+        show_attention(HeadRequest(tmp_path, sentence="Dogs climb."))
 
 
 @pytest.mark.slow
@@ -231,7 +232,7 @@ def test_browser_draws_every_map_as_the_model_weighs(run: Path, tmp_path: Path) 
     In dark mode, where the background is not the canvas's own.
     """
     path = show_attention(
-        HeadRequest(run, HOSTILE, importance=2, output=str(tmp_path / "page.html"))
+        HeadRequest(run, sentence=HOSTILE, importance=2, output=str(tmp_path / "page.html"))
     )
     page = path.read_text("utf-8")
     path.write_text(page.replace("</body>", f"<script>{PROBE}</script></body>"), "utf-8")

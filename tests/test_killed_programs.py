@@ -35,8 +35,8 @@ def test_kills_lose_no_finished_score(tmp_path: Path) -> None:
     workdir = tmp_path / "run"
     write_recipe(config, tmp_path / "recipe.py")
     training = ["t2t.train", f"--config={tmp_path}/recipe.py", f"--workdir={workdir}"]
-    flags = ["--watch", "--beam_size=1", "--checkpoint=last,avg:2"]
-    watching = ["t2t.evaluate", *flags, f"--workdir={workdir}"]
+    flags = ["--beam_size=1", "--checkpoint=last,avg:2"]
+    watching = ["t2t.watch", *flags, f"--workdir={workdir}"]
     before: dict[str, bytes] = {}
     for number, moment in enumerate(KILLS, start=1):
         killed = "tests.moments", "SIGKILL"

@@ -90,7 +90,7 @@ def test_config_is_read_once_and_checked_once(
     called.clear()
     for checkpoint in ("best", "avg:1"):
         request = EvaluationRequest(
-            (tmp_path / "run",), checkpoint, "validation", decoding={"beam_size": 1}
+            (tmp_path / "run",), checkpoint, split="validation", decoding={"beam_size": 1}
         )
         assert evaluate(request).passport.decoding["beam_size"] == 1
     assert called == {"build_config": 2, "check_fields": 2}

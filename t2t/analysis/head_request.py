@@ -12,8 +12,8 @@ from t2t.evaluation.requests import OneCheckpoint, OneDirection
 class HeadRequest(OneCheckpoint, OneDirection):
     """The sentence and the measurement of a page of attention heads."""
 
-    sentence: Annotated[str, Flag(operands="the sentence")]
     _: dataclasses.KW_ONLY
+    sentence: Annotated[str, Flag(operands="the sentence")]
     # number of validation sentences on which the heads are measured, with each head switched off in
     # turn; 0: skip this measurement
     importance: int = 100

@@ -1,4 +1,4 @@
-"""`t2t.load`; and `t2t.train`, `t2t.evaluate` and `t2t.compare`, whose results notebooks show.
+"""`t2t.load`; and `t2t.train`, `t2t.evaluate`, `t2t.evaluate_output` and `t2t.compare`.
 
 Imports of JAX are inside the functions, because every program imports `t2t`.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from t2t.evaluation.saved_evaluations import Evaluation
 
 
-_MODELS = ("checkpoint", "weights", "mean", "others")  # options that choose parameters
+_MODELS = ("checkpoint", "weights", "mean")  # options that choose parameters
 
 
 def load(
@@ -49,7 +49,6 @@ def load(
     import jax
 
     from t2t.api.run import Run, check_process
-    from t2t.config.fields import ConfigError
     from t2t.config.files import read_argument
     from t2t.config.requests import make_request, name_as
     from t2t.evaluation.load_models import RunModel
@@ -61,8 +60,6 @@ def load(
     given["checkpoint"] = str(read_argument("checkpoint", checkpoint, str | int))
     request = make_request(ModelRequest, given)
     models = make_request(MeasureModels, {"measure_model": measure_model or {}}).measure_model
-    if not request.workdirs:
-        raise ConfigError("workdir is empty; name a run directory, or several for an ensemble")
     check_precision(jax.config.values["jax_enable_x64"])
     with name_as(ModelRequest):
         model = RunModel(request)
@@ -111,22 +108,19 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
 
 
 def evaluate(
-    run: "str | PathLike[str] | Run | None" = None,
-    split: str | None = None,
+    run: "str | PathLike[str] | Iterable[str | PathLike[str]] | Run",
+    split: str = "",
     *,
     checkpoint: str | int | None = None,
-    hypotheses: str | PathLike[str] | None = None,
     **options: Any,
 ) -> "Evaluation":
     """Translates and scores a test set, and saves the evaluation, like the program `t2t.evaluate`.
 
     Args:
-        run: a run directory; or a run that is loaded, of which the parameters that it holds are
-            evaluated, whatever its directory holds by now.
+        run: a run directory, or those of an ensemble; or a run that is loaded, of which the
+            parameters that it holds are evaluated, whatever its directory holds by now.
         split: of the run's corpus; by default test.
         checkpoint: as in `t2t.load`; not with a run that is loaded.
-        hypotheses: instead of a run, the file of what another program translated, with `src`, `ref`
-            and `output` or other fields of `t2t.evaluation.requests.TextRequest`.
         options: the flags of the program that say what is evaluated, and how, such as
             `src="mine.en", ref="mine.de"` in place of a split, or `beam_size=1`: the fields of
             `t2t.evaluation.requests.EvaluationRequest` and of `config.decoding`.
@@ -142,30 +136,16 @@ def evaluate(
     from t2t.config.fields import ConfigError
     from t2t.config.files import read_argument
     from t2t.config.requests import make_request, name_as
-    from t2t.evaluation.outputs import evaluate_output
-    from t2t.evaluation.requests import EvaluationRequest, TextRequest
+    from t2t.evaluation.requests import EvaluationRequest
     from t2t.runtime.jax_settings import enable_compilation_cache
-    from t2t.storage.paths import make_run_path
 
     check_process()
-    given = dict(options) if split is None else {"split": split, **options}
+    for name in ("workdir", "workdirs"):
+        if name in options:
+            raise ConfigError(f"{name}: the run directory is the first argument; leave {name} out")
+    given = {"split": split, **options}
     if checkpoint is not None:
         given["checkpoint"] = read_argument("checkpoint", checkpoint, str | int)
-    if hypotheses is not None:
-        of_run = [name for name in (*_MODELS, "split", "decoding") if name in given]
-        if ignored := ["run"] * (run is not None) + of_run:
-            raise ConfigError(
-                f"hypotheses={hypotheses} is what another program translated, without a run; leave "
-                f"out {', '.join(ignored)}"
-            )
-        texts = make_request(TextRequest, {"hypotheses": hypotheses, **given})
-        with name_as(TextRequest):
-            return evaluate_output(texts)
-    if run is None:
-        raise ConfigError("run is missing; name a run directory, or give hypotheses, src and ref")
-    for name in ("workdir", "workdirs"):
-        if name in given:
-            raise ConfigError(f"{name}: the run directory is the first argument; leave {name} out")
     if isinstance(run, Run):
         if named := [name for name in _MODELS if name in given]:
             raise ConfigError(
@@ -174,14 +154,37 @@ def evaluate(
             )
         given = vars(run.request) | given
     else:
-        others = read_argument("others", given.pop("others", ()), tuple[str, ...])
-        workdir = make_run_path(read_argument("run", run, str), "run")
-        given["workdirs"] = workdir, *(make_run_path(each, "others") for each in others)
-    given["checkpoint"] = str(given.get("checkpoint", ""))
+        given["workdirs"] = read_argument("run", run, tuple[str, ...])
+        given["checkpoint"] = str(given.get("checkpoint", "best"))
     request = make_request(EvaluationRequest, given)
     enable_compilation_cache()
     with name_as(EvaluationRequest):
         return evaluate_run.evaluate(request, run.held if isinstance(run, Run) else None)
+
+
+def evaluate_output(
+    hypotheses: str | PathLike[str], output: str | PathLike[str], **options: Any
+) -> "Evaluation":
+    """Scores what another program translated, like the program `t2t.evaluate_output`.
+
+    Args:
+        hypotheses: the file of the translations.
+        output: the .json file that is written.
+        options: the flags of the program, such as `src="mine.en", ref="mine.de"`: the fields of
+            `t2t.evaluation.requests.OutputRequest`.
+
+    Raises:
+        ConfigError, DataError, RunError: something is missing or does not fit.
+    """
+    from t2t.api.run import check_process
+    from t2t.config.requests import make_request, name_as
+    from t2t.evaluation import outputs
+    from t2t.evaluation.requests import OutputRequest
+
+    check_process()
+    given = {"hypotheses": hypotheses, "output": output, **options}
+    with name_as(OutputRequest):
+        return outputs.evaluate_output(make_request(OutputRequest, given))
 
 
 def compare(

@@ -35,7 +35,7 @@ def define_request(
             else:
                 define_config(required)
         elif flag.is_repeated:
-            flags.DEFINE_multi_string(flag.name, default, text, **own)
+            flags.DEFINE_multi_string(flag.name, default, text, required=required, **own)
         elif flag.is_joined:
             values = None if default is None else [*default]
             flags.DEFINE_list(flag.name, values, text, required=required, **own)

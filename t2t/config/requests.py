@@ -20,7 +20,7 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from t2t.config.field_types import REGISTERED, FieldType, Rule
 from t2t.config.fields import (
@@ -48,7 +48,8 @@ class Flag(NamedTuple):
     needs: str = ""  # another field, without which this one has no effect
     # the field holds the arguments that are no flags, which messages call so
     operands: str = ""
-    overrides: tuple[str, ...] = ()  # fields of `config.decoding`, each with a flag of its own
+    # the field holds values of `config.decoding`: each of `Request.searched` is a flag of its own
+    is_search: bool = False
     # Added by `list_flags`, in whose result a field with an empty `name` is no flag:
     field: str = ""  # its name, by which Python gives it
     holder: str = ""  # of a field of `config.decoding`: the field of the request that holds it
@@ -68,13 +69,15 @@ RunPaths = Annotated[tuple[Path, ...], RUN]
 Counts = Annotated[tuple[int, ...], Rule("be positive", lambda value: all(n > 0 for n in value))]
 RunsByName = Annotated[Mapping[str, Path], RUN]  # flags are NAME=RUN
 Measure = Annotated[str, Literal[CHOICES["evaluation.measure"]], REGISTERED]
-DECODING = tuple(field.name for field in dataclasses.fields(DecodingConfig))
 _TEXTS = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request(Fields):
     """Base of the requests."""
+
+    # the fields of `config.decoding` that a field with `Flag.is_search` takes
+    searched: ClassVar[tuple[str, ...]] = tuple(vars(DecodingConfig()))
 
     def __post_init__(self) -> None:
         """Raises `ConfigError` if fields exclude each other."""
@@ -101,7 +104,7 @@ def list_flags(kind: type[Request]) -> list[Flag]:
     for field in dataclasses.fields(kind):
         shown = FieldType.of(hints[field.name])
         flag = next((note for note in shown.notes if isinstance(note, Flag)), Flag())
-        name = "" if flag.operands or flag.overrides else flag.name or field.name
+        name = "" if flag.operands or flag.is_search else flag.name or field.name
         default = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
@@ -109,7 +112,7 @@ def list_flags(kind: type[Request]) -> list[Flag]:
         found += [
             Flag(each.name, field=each.name, holder=field.name, kind=FieldType.of(each.type))
             for each in dataclasses.fields(DecodingConfig)
-            if each.name in flag.overrides
+            if flag.is_search and each.name in kind.searched
         ]
     return found
 
@@ -273,6 +276,13 @@ def _read_comments(module: str) -> dict[str, dict[str, str]]:
             for above, field, behind in fields
         }
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class OneRun(Request):
+    """A run directory."""
+
+    workdir: RunPath  # the run directory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -228,7 +228,7 @@ class Watch:
             value = self._rows[best].value(self._measure)
             reason = (
                 f"{stale} checkpoints without a better {self._measure} than {format_score(value)} "
-                f"of {make_label(*best)} (t2t.evaluate --watch --patience={self._patience})"
+                f"of {make_label(*best)} (t2t.watch --patience={self._patience})"
             )
             request_stop(self._workdir, reason)
 

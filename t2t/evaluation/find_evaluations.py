@@ -35,6 +35,8 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
     Raises:
         EvaluationError: there is none.
     """
+    if name and not is_scores_file(place):
+        place = place / "evaluations" / f"{name.removesuffix('.json')}.json"
     if is_scores_file(place):
         found = load_evaluation(place)
         if checkpoint and not _has_checkpoint(found, checkpoint):
@@ -43,8 +45,6 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
                 f"--checkpoint={checkpoint}; leave it out, or name the run directory"
             )
         return found
-    if name:
-        return load_evaluation(place / "evaluations" / f"{name.removesuffix('.json')}.json")
     split = split or "test"
     listed = [each for each in list_evaluations(place) if each.passport.is_of_run]
     listed = [each for each in listed if each.passport.data["split"] == split]

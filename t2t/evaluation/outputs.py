@@ -12,14 +12,14 @@ from t2t.data.corpus import TextFile
 from t2t.evaluation.evaluator import MODULES
 from t2t.evaluation.load_models import identify_running_code
 from t2t.evaluation.passport import Passport
-from t2t.evaluation.requests import TextRequest
+from t2t.evaluation.requests import OutputRequest
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.text_scores import Output, open_scores
 
 _log = logging.getLogger(__name__)
 
 
-def evaluate_output(request: TextRequest) -> Evaluation:
+def evaluate_output(request: OutputRequest) -> Evaluation:
     """Scores what another program translated, and saves scores and texts.
 
     Raises:
@@ -29,12 +29,6 @@ def evaluate_output(request: TextRequest) -> Evaluation:
         RunError: the scores cannot be written.
     """
     flag = f"--hypotheses={request.hypotheses}"
-    if not (request.src or request.ref or request.testset):
-        raise ConfigError(
-            f"{flag} needs the texts that were translated: --src and --ref, or --testset"
-        )
-    if not request.output:
-        raise ConfigError(f"{flag} needs --output, the .json file to write, such as system.json")
     hypotheses = TextFile(request.hypotheses)
     for ref in () if request.tgt_language else request.ref:
         references = TextFile(ref)
@@ -50,7 +44,7 @@ def evaluate_output(request: TextRequest) -> Evaluation:
             "translation a line, in the order of the sources"
         )
     lines = hypotheses.read(0, count)
-    path = scores.prepare_output(request.output, None, "", lines)
+    path = scores.prepare_output(str(request.output), None, "", lines)
     if empty := sum(not line.strip() for line in lines):
         _log.warning("%s: %d of %d translations are empty", flag, empty, count)
     passport = Passport(

@@ -4,18 +4,18 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from t2t.config.field_types import REGISTERED, WRITTEN, InputPath, InputPaths
-from t2t.config.fields import ConfigError
+from t2t.config.field_types import INPUT, REGISTERED, WRITTEN, InputPath, InputPaths
+from t2t.config.fields import Config, ConfigError
 from t2t.config.languages import normalize_language
-from t2t.config.measure_rules import check_model
+from t2t.config.measure_rules import check_model, choose_measure
 from t2t.config.requests import (
-    DECODING,
     Flag,
+    Measure,
+    OneRun,
     Plugins,
     Request,
-    RunPath,
     RunPaths,
     RunsByName,
     list_flags,
@@ -32,34 +32,52 @@ class OneDirection(Request):
 
 
 @dataclasses.dataclass(frozen=True)
-class OneCheckpoint(Plugins):
-    """A checkpoint of a run."""
+class Checkpoint(Request):
+    """A checkpoint by its name."""
 
-    workdir: RunPath  # the run directory
-    _: dataclasses.KW_ONLY
     # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the
     # moving average of training.ema_decay
     checkpoint: str = "best"
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelRequest(OneDirection):
-    """The checkpoints of one run or several, which form an ensemble, and their search."""
+class OneCheckpoint(Checkpoint, OneRun, Plugins):
+    """A checkpoint of a run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SeveralRuns(Request):
+    """Run directories."""
 
     # the run directory. Several, joined by commas, form an ensemble; so do several values of
     # --checkpoint
     workdirs: Annotated[RunPaths, Flag("workdir")]
-    # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema (ema:STEP) for the
-    # moving average of training.ema_decay
-    checkpoint: str = "best"
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields a list without runs."""
+        yield from super().list_problems()
+        if not self.workdirs:
+            yield "--workdir is empty; name a run directory, or several for an ensemble"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchFields(Request):
+    """Other values of fields of the run's `config.decoding`; `searched` says of which."""
+
+    # None keeps the config's value
+    decoding: Annotated[Mapping[str, float | str | None], Flag(is_search=True)] = dataclasses.field(
+        default_factory=dict
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelRequest(Checkpoint, SeveralRuns, OneDirection, SearchFields):
+    """The checkpoints of one run or several, which form an ensemble, and their search."""
+
     _: dataclasses.KW_ONLY
     weights: tuple[float, ...] = ()  # weights of an ensemble's models; default: equal
     # an ensemble averages these; the mean of log-probabilities is normalised again
     mean: Literal["probabilities", "log_probs"] = "probabilities"
-    # fields of the run's `config.decoding` with other values; None keeps the config's
-    decoding: Annotated[Mapping[str, float | str | None], Flag(overrides=DECODING)] = (
-        dataclasses.field(default_factory=dict)
-    )
 
     @property
     def workdir(self) -> Path:
@@ -69,7 +87,7 @@ class ModelRequest(OneDirection):
     @property
     def searches(self) -> bool:
         """True if it may choose a search; others use fields of decoding without one."""
-        return any(flag.field == "strategy" for flag in list_flags(type(self)))
+        return "strategy" in self.searched
 
     @property
     def members(self) -> list[tuple[Path, str]]:
@@ -128,7 +146,8 @@ class MeasureModels(Request):
     def list_problems(self) -> Iterator[str]:
         """Yields measures that lack their model, and models of measures that nobody asks for."""
         yield from super().list_problems()
-        asked = [*getattr(self, "measures", ()), getattr(self, "decoding", {}).get("mbr")]
+        chosen = getattr(self, "measure", None), getattr(self, "decoding", {}).get("mbr")
+        asked = [*getattr(self, "measures", ()), *chosen]
         for name in filter(None, asked):
             check_model(name, self.measure_model)
         known = {flag.name for flag in list_flags(type(self))}
@@ -141,27 +160,22 @@ class MeasureModels(Request):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextRequest(MeasureModels):
-    """The texts of an evaluation, its measures and its file."""
+    """The texts of an evaluation, and its measures."""
 
-    # what another program translated, one line for each of --src or --testset: it is scored without
-    # a run, and written to --output
-    hypotheses: InputPath = ""
-    # a text file to translate instead of a split; needs --ref. The scores are named after this file
-    # and a hash of both texts
+    # the sources as a text file; needs --ref. The scores are named after this file and a hash of
+    # both texts
     src: InputPath = ""
     # the reference translations of --src, line by line; repeat the flag for several. BLEU, chrF,
     # TER and exact match use all of them, perplexity the first
     ref: Annotated[InputPaths, Flag(is_repeated=True)] = ()
-    # a standard test set of sacreBLEU instead of a split, such as wmt24:en-de; it is downloaded to
-    # sacreBLEU's cache
+    # a standard test set of sacreBLEU, such as wmt24:en-de; it is downloaded to sacreBLEU's cache
     testset: str = ""
     # a file with the document of each sentence: its id, line by line, or the sentences with blank
     # lines between documents; testset: the documents of --testset. Intervals and verdicts then
     # resample whole documents
     segments: InputPath = ""
-    output: str = ""  # the scores file (.json); default: in RUN/evaluations/
     # language of the references, such as de, zh or zho_Hans, by which measures choose their
-    # tokenisers; default: that of the run (data.tgt_language)
+    # tokenisers; default: that of the run (data.tgt_language), or of the test set
     tgt_language: str = ""
     # the measures of the text, of NAMES; "default" stands for all that mean something for the run,
     # but ter, chrf++, spbleu and those that lack their --measure_model. --plugins names modules
@@ -180,33 +194,38 @@ class TextRequest(MeasureModels):
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class EvaluationRequest(TextRequest, Backend, ModelRequest):
-    """The models, test set and search of an evaluation."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputRequest(TextRequest):
+    """The translations by another program, with their test set and measures."""
 
-    # a checkpoint: last, best, a step, avg:5 for the mean of the last 5, or ema for the moving
-    # average of training.ema_decay; default: best. Several form an ensemble. With --watch: last
-    # (the default), avg:5, or several joined by commas, each scored for every new checkpoint
-    checkpoint: str = ""
-    # a split of the run's corpus; default: test, or validation with --watch, --average,
-    # --beam_sizes and --alphas, whose scores are for choosing among settings
+    # what another program translated, one line for each of --src or --testset
+    hypotheses: Annotated[Path, INPUT]
+    output: Path  # the scores file to write, such as system.json
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields what is missing."""
+        yield from super().list_problems()
+        if not (self.src or self.ref or self.testset):
+            yield (
+                f"--hypotheses={self.hypotheses} needs the texts that were translated: --src and "
+                "--ref, or --testset"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoredRun(TextRequest, Backend, OneDirection, SearchFields):
+    """The test set, measures and search by which a run is scored."""
+
+    default_split: ClassVar[str] = "test"
+
+    # a split of the run's corpus, in place of --src or --testset; default: test
     split: str = ""
-    _: dataclasses.KW_ONLY
-    # save the evaluated parameters as this new run directory (one process)
-    save_params: Annotated[str, WRITTEN] = ""
 
     def __post_init__(self) -> None:
-        """Sets the defaults that depend on other fields, after the checks."""
+        """Sets the default split, after the checks."""
         super().__post_init__()
-        split, checkpoint = self.choose_defaults()
         if not (self.split or self.src or self.testset):
-            object.__setattr__(self, "split", split)
-        if not self.checkpoint:
-            object.__setattr__(self, "checkpoint", checkpoint)
-
-    def choose_defaults(self) -> tuple[str, str]:
-        """Returns the split and the checkpoint that are evaluated if none are named."""
-        return "test", "best"
+            object.__setattr__(self, "split", self.default_split)
 
     def list_problems(self) -> Iterator[str]:
         """Yields what does not go together."""
@@ -214,3 +233,73 @@ class EvaluationRequest(TextRequest, Backend, ModelRequest):
         for name in ("src", "testset"):
             if getattr(self, name) and self.split:
                 yield f"--{name} replaces the split: leave out --split"
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationRequest(ScoredRun, ModelRequest):
+    """The models, test set and search of an evaluation."""
+
+    _: dataclasses.KW_ONLY
+    output: str = ""  # the scores file (.json); default: in RUN/evaluations/
+    # save the evaluated parameters as this new run directory (one process)
+    save_params: Annotated[str, WRITTEN] = ""
+
+
+def count_averaged(checkpoint: str) -> int:
+    """Returns the n of avg:n, and 1 of last; 0: the checkpoint is no mean of the last ones."""
+    match checkpoint.split(":"):
+        case ["last"]:
+            return 1
+        case ["avg", count] if count.isdecimal():
+            return int(count)
+    return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionRequest(ScoredRun, OneRun, Plugins):
+    """A run of which several evaluations are made, to choose the best."""
+
+    default_split: ClassVar[str] = "validation"
+
+    _: dataclasses.KW_ONLY
+    # a split of the run's corpus, in place of --src or --testset; default: validation
+    split: str = ""
+    # the score by which the best is chosen; default: bleu, or bleu_lowercase with
+    # tokenizer.lowercase; chrf of languages without spaces between words that sacreBLEU cannot cut.
+    # perplexity is that of the references
+    measure: Measure | None = None
+
+    def find_measure(self, config: Config) -> str:
+        """Returns the measure to choose by, for a run with this config."""
+        return choose_measure(
+            self.measure,
+            lowercase=config.tokenizer.lowercase,
+            kind=config.tokenizer.kind,
+            language=self.tgt_language or config.data.tgt_language,
+        )
+
+    def make_evaluation(
+        self, checkpoint: str, *measures: str, **decoding: float
+    ) -> EvaluationRequest:
+        """Returns one evaluation, with further measures and other values of `config.decoding`."""
+        shared = {each.name: getattr(self, each.name) for each in dataclasses.fields(ScoredRun)}
+        shared["measures"] += measures
+        shared["decoding"] = {**self.decoding, **decoding}
+        return EvaluationRequest((self.workdir,), checkpoint, **shared)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SavedChoice(Request):
+    """The choice among the saved evaluations of a run directory."""
+
+    split: str = ""  # use the run's newest evaluation of this split; default: test
+    evaluation: str = ""  # use RUN/evaluations/NAME.json instead of the newest
+    # use the run's newest evaluation of this checkpoint: best, last, a step, avg:5 or ema
+    checkpoint: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasurePlugins(Request):
+    """The modules that register measures."""
+
+    plugins: tuple[str, ...] = ()  # modules on your path that register measures

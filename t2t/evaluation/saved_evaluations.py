@@ -274,7 +274,7 @@ class Evaluation:
             raise EvaluationError(
                 f"measure {name} of {self.path} is unknown; use one of "
                 f"{', '.join([*known, *stored])}; name the module that registers it by --plugins, "
-                f"or store the scores first: t2t.evaluate --segment_scores={name}=FILE"
+                f"or store the scores first: t2t.add_scores RUN --segment_scores={name}=FILE"
             )
         return make_measure(name, self.passport.data["tgt_language"], len(self._references))
 
@@ -298,8 +298,8 @@ class Evaluation:
         """
         if name_segment_scores(name) not in self.result["texts"]:
             raise EvaluationError(
-                f"{self.path} has no scores by {name}; store them first: t2t.evaluate "
-                f"--segment_scores={name}=FILE"
+                f"{self.path} has no scores by {name}; store them first: t2t.add_scores "
+                f"{self.path} --segment_scores={name}=FILE"
             )
         return count_scores(self._read_numbers(name_segment_scores(name), 1)[:, 0])
 

@@ -105,16 +105,20 @@ def _read_score(line: str, facts: dict[str, Any], where: str, *, is_first: bool)
     return value
 
 
-def add_segment_scores(place: Path, split: str, checkpoint: str, files: Sequence[str]) -> str:
+def add_segment_scores(
+    place: Path, split: str, name: str, checkpoint: str, files: Sequence[str]
+) -> str:
     """Adds the scores of another program to a saved evaluation; returns its summary.
 
-    `place` is the evaluation's .json, or a run directory, of which the newest one with this split
-    and, unless it is empty, this checkpoint is taken. `files` are NAME=FILE, for each measure.
+    `files` are NAME=FILE, for each measure. For the other arguments see `find_evaluation`.
 
     Raises:
-        ConfigError, EvaluationError: as in `store_segment_scores`.
+        ConfigError, EvaluationError: as in `store_segment_scores`, or the evaluation is of another
+            split.
     """
-    evaluation = find_evaluation(place, split, "", checkpoint)
+    evaluation = find_evaluation(place, split, name, checkpoint)
+    if split not in ("", own := evaluation.passport.data["split"]):
+        raise ConfigError(f"{evaluation.path} is of the split {own}, not of --split={split}")
     with explain_write_errors(RunError, evaluation.path):
         for file in files:
             evaluation = store_segment_scores(evaluation, file)

@@ -133,11 +133,10 @@ def check_runs(
     members = list[tuple[Path, str]]()
     if isinstance(request, OneCheckpoint):
         members = [(request.workdir, request.checkpoint)]
-    elif isinstance(request, ModelRequest) and request.workdirs:
+    elif isinstance(request, ModelRequest):
         members = request.members
     for path, which in members:
-        if which or not isinstance(request, EvaluationRequest):  # else any, for --segment_scores
-            _check_checkpoint(pipeline, runs.get(path), which, configs)
+        _check_checkpoint(pipeline, runs.get(path), which, configs)
     known = find_flags(step.program)
     for name, text in list_texts(pipeline.resolve(step)):
         notes = known.get(name, Flag()).kind.notes

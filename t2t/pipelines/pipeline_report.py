@@ -29,7 +29,7 @@ from t2t.evaluation.systems import (
 )
 from t2t.evaluation.verdict import describe_all, list_same
 from t2t.pipelines.records import Work, measure_files
-from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, list_texts
+from t2t.pipelines.steps import PLACEHOLDER, PROGRAMS, Pipeline, Step, list_texts
 from t2t.runtime.text_tables import format_table, show_bytes
 from t2t.storage.atomic_files import write_file
 from t2t.training.provenance import read_last_start
@@ -100,7 +100,7 @@ def list_systems(finished: Mapping[str, Work]) -> dict[str, list[Step]]:
     """The finished evaluations of each system."""
     found: dict[str, list[Step]] = {}
     for name, work in finished.items():
-        if work.step.program == "evaluate":
+        if PROGRAMS[work.step.program].evaluates:
             found.setdefault(work.step.system or name, []).append(work.step)
     return found
 

@@ -36,6 +36,7 @@ class Program(NamedTuple):
     output: str  # the file or folder that it writes, in the folder of the step
     flag: str = "output"  # that names it; empty: the program prints its result
     resumes: bool = False  # the same command continues one that was stopped
+    evaluates: bool = False  # its output is an evaluation, of a system that the report shows
 
 
 PROGRAMS = {
@@ -45,7 +46,8 @@ PROGRAMS = {
     "write_pairs": Program("text"),
     "translate": Program("text", resumes=True),
     "score": Program("scores.txt", ""),
-    "evaluate": Program("scores.json"),
+    "evaluate": Program("scores.json", evaluates=True),
+    "evaluate_output": Program("scores.json", evaluates=True),
     "export": Program("model"),
 }
 OLD = "old"  # the folder of what changed steps had written
@@ -147,9 +149,10 @@ class Pipeline:
         self._check_systems()
 
     def _check_systems(self) -> None:
-        systems = {s.system or s.name for s in self.steps.values() if s.program == "evaluate"}
+        evaluations = [s for s in self.steps.values() if PROGRAMS[s.program].evaluates]
+        systems = {step.system or step.name for step in evaluations}
         for step in self.steps.values():
-            if step.program != "evaluate" and (step.system or step.against):
+            if step not in evaluations and (step.system or step.against):
                 raise ConfigError(
                     f"step {step.name}: system and against are for evaluations; leave them out"
                 )

@@ -6,7 +6,7 @@ Training's own checkpoints are written by t2t/training/checkpoint_manager.py.
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -35,22 +35,37 @@ from t2t.training.run_directory import (
 )
 from t2t.training.run_names import CHECKPOINT_NAMES
 
-Scored = TypeVar("Scored", int, tuple[int, int], tuple[int, float])
+Scored = TypeVar("Scored", int, tuple[int, int])
 
 
-def restore_params(workdir: Path, which: str, config: Config | None = None) -> tuple[Params, str]:
-    """Restores parameters for evaluation, in the host's memory: they may be on several devices.
+class NamedCheckpoint(NamedTuple):
+    """The checkpoint, or the mean of several, that a name such as "best" or "avg:5" stands for."""
+
+    label: str  # in files and records, for example "best-3000"
+    steps: list[int]
+    item: str = "params"  # of the checkpoint; "ema": the moving average
+
+    def restore(self, workdir: Path) -> Params:
+        """Reads the parameters, or their mean, as NumPy arrays.
+
+        Raises:
+            RunError: they cannot be read.
+        """
+        if self.steps[1:]:
+            return average_params(workdir, self.steps)
+        return _restore_step(workdir, self.steps[0], self.item)
+
+
+def find_checkpoint(workdir: Path, which: str, config: Config | None = None) -> NamedCheckpoint:
+    """Returns the checkpoint of this name: its label, and the steps whose parameters it is.
 
     `which` is "last", "best" (by `checkpoints.best_metric`), a step, "avg:5", the mean of the last
     5 regular checkpoints (section 6.1), or "ema", the exponential moving average
     (`training.ema_decay`) in the last checkpoint; "ema:3000": in that of step 3000. `config` is
     that of the run, if it has been read.
 
-    Returns the parameters as NumPy arrays, and their name in files and records, for example
-    "best-3000".
-
     Raises:
-        RunError: there is no such checkpoint, or it cannot be read.
+        RunError: there is no such checkpoint.
     """
     steps = list_steps(workdir)
     if not steps:
@@ -61,21 +76,34 @@ def restore_params(workdir: Path, which: str, config: Config | None = None) -> t
                 f"{workdir} holds no checkpoint of step {step}; it has {', '.join(map(str, steps))}"
             )
         case ["last"]:
-            return _restore_step(workdir, steps[-1]), str(steps[-1])
+            return NamedCheckpoint(str(steps[-1]), steps[-1:])
         case ["best"]:
             best = find_best_step(workdir, config)
-            return _restore_step(workdir, best), f"best-{best}"
+            return NamedCheckpoint(f"best-{best}", [best])
         case ["avg", count] if count.isdecimal() and int(count) > 0:
             averaged = find_average_steps(workdir, int(count), config)
-            return average_params(workdir, averaged), f"avg{count}-{averaged[-1]}"
+            return NamedCheckpoint(f"avg{count}-{averaged[-1]}", averaged)
         case ["ema"]:
-            return _restore_step(workdir, steps[-1], "ema"), f"ema-{steps[-1]}"
+            return NamedCheckpoint(f"ema-{steps[-1]}", steps[-1:], "ema")
         case ["ema", step] if step.isdecimal():
-            return _restore_step(workdir, int(step), "ema"), f"ema-{step}"
+            return NamedCheckpoint(f"ema-{step}", [int(step)], "ema")
         case [step] if step.isdecimal():
-            return _restore_step(workdir, int(step)), step
+            return NamedCheckpoint(step, [int(step)])
         case _:
             raise RunError(f"checkpoint {which!r} is unknown; use {CHECKPOINT_NAMES}")
+
+
+def restore_params(workdir: Path, which: str, config: Config | None = None) -> tuple[Params, str]:
+    """Restores parameters for evaluation, in the host's memory: they may be on several devices.
+
+    Returns the parameters as NumPy arrays, and their label; for the arguments see
+    `find_checkpoint`.
+
+    Raises:
+        RunError: there is no such checkpoint, or it cannot be read.
+    """
+    found = find_checkpoint(workdir, which, config)
+    return found.restore(workdir), found.label
 
 
 def find_average_steps(workdir: Path, count: int, config: Config | None = None) -> list[int]:

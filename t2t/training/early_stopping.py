@@ -1,4 +1,4 @@
-"""Early stopping at the request of another program, such as `t2t.evaluate --watch`.
+"""Early stopping at the request of another program, such as `t2t.watch`.
 
 The request is the file `stop.json` in the run directory. Training stops after its next checkpoint,
 and does not start again before the file is removed.

@@ -11,48 +11,61 @@ from unittest import mock
 import jax
 import pytest
 
-from t2t.api.evaluate_run import evaluate, scan_averages, scan_search, watch
+from t2t.api.evaluate_run import evaluate
+from t2t.api.tune_decoding import tune
+from t2t.api.watch_run import watch
 from t2t.config.fields import ConfigError
 from t2t.config.requests import make_request
-from t2t.evaluate import SelectionRequest
 from t2t.evaluation import load_models
 from t2t.evaluation.checkpoint_watcher import Watch
 from t2t.evaluation.evaluator import Evaluator
-from t2t.evaluation.requests import EvaluationRequest
+from t2t.evaluation.requests import EvaluationRequest, SelectionRequest
 from t2t.evaluation.saved_evaluations import load_evaluation
+from t2t.storage.paths import PathError
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
+from t2t.tune_decoding import TuningRequest
+from t2t.watch import WatchRequest
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 def test_averages_give_a_table_and_a_plot(run: Path) -> None:
-    request = EvaluationRequest((run,), decoding={"beam_size": 1})
-    lines = scan_averages(request, [3, 1], "bleu").splitlines()
-    assert [line.split()[0] for line in lines[3:-1]] == ["1", "3"]
+    request = SelectionRequest(run, split="test", decoding={"beam_size": 1}, measure="bleu")
+    lines = tune(request, ["last", "avg:3"]).splitlines()
+    assert [line.split()[0] for line in lines[3:-2]] == ["300", "avg3-300"]
+    assert Path(lines[-1]).name == "test-averages-300-beam1-alpha0.6-max_extra_length4.bleu.svg"
     assert Path(lines[-1]).read_bytes().startswith(b"<?xml")
     saved = load_evaluation(
         run / "evaluations" / "test-avg3-300-beam1-alpha0.6-max_extra_length4.json"
     )
-    assert lines[4].split()[1] == f"{saved.result['bleu']:.2f}"
+    assert lines[4].split()[3] == f"{saved.result['bleu']:.2f}"
     expected = evaluate(EvaluationRequest((run,), "avg:3", decoding={"beam_size": 1})).result
     assert saved.result["measures"] == json.loads(json.dumps(expected["measures"]))
 
 
 def test_perplexity_of_the_references_chooses_the_lowest(run: Path) -> None:
-    request = EvaluationRequest((run,), "last", measures=("chrf",))
-    text = scan_search(request, [1, 2], [], "perplexity")
+    request = SelectionRequest(run, split="test", measures=("chrf",), measure="perplexity")
+    text = tune(request, ["last", "best"], beam_sizes=[2, 1])
     best = load_evaluation(Path(text.rpartition("best: ")[2]))
     assert {"chrf", "perplexity"} < best.result["measures"].keys()
-    assert best.passport.decoding["beam_size"] == 1, "all are equal"
+    rows = [line.split() for line in text.splitlines()[3:-1]]
+    assert [row[:3] for row in rows] == [
+        [label, size, "0.6"] for label in ("300", "best-200") for size in "12"
+    ]
+    lowest = min(float(row[3]) for row in rows)
+    [chosen] = [row for row in rows if row[-1] == "best"]
+    assert float(chosen[3]) == lowest
+    assert chosen[1] == "1", "the perplexity of both sizes is equal"
+    assert best.passport.checkpoint == chosen[0]
 
 
 @pytest.mark.slow
 def test_one_search_gives_what_a_search_with_each_alpha_gives(run: Path, tmp_path: Path) -> None:
     other = shutil.copytree(run, tmp_path / "other")
-    lines = scan_search(EvaluationRequest((run,), "last"), [3], [0.0, 1.5], "bleu").splitlines()
-    assert lines[1].split() == ["beam", "alpha", "0", "alpha", "1.5"]
-    assert lines[3].split()[0] == "3"
+    request = SelectionRequest(run, split="test")
+    lines = tune(request, ["last"], [3], [0.0, 1.5]).splitlines()
+    assert [line.split()[:3] for line in lines[3:-1]] == [["300", "3", x] for x in ("0", "1.5")]
     for alpha in (0.0, 1.5):
         decoding = {"beam_size": 3, "alpha": alpha}
         path = evaluate(EvaluationRequest((other,), "last", decoding=decoding)).path
@@ -71,11 +84,11 @@ def test_what_is_there_is_not_done_again_and_said_with_its_date(
     run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    request = EvaluationRequest((run,), "last", decoding={"beam_size": 1})
-    first = scan_search(request, [], [0.5], "bleu")
+    request = SelectionRequest(run, split="test", decoding={"beam_size": 1})
+    first = tune(request, ["last"], alphas=[0.5])
     assert "used again" not in caplog.text
     monkeypatch.setattr(Evaluator, "_translate", None)
-    assert scan_search(request, [], [0.5], "bleu") == first
+    assert tune(request, ["last"], alphas=[0.5]) == first
     assert re.search(r"alpha0\.5\S*\.json: used again, as scored on 20\d\d-", caplog.text)
 
 
@@ -119,9 +132,9 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
         return True
 
     monkeypatch.setattr(Watch, "follow", follow)
-    for counts in ([1], [2], [1, 2]):
-        request = EvaluationRequest((run,), split="test", decoding={"beam_size": 1})
-        assert watch(request, counts, "bleu", patience=0, timeout=0.0)[0]
+    request = SelectionRequest(run, split="test", decoding={"beam_size": 1}, measure="bleu")
+    for checkpoints in (["last"], ["avg:2"], ["avg:2", "last"]):
+        assert watch(request, checkpoints)[0]
     assert folders == [
         f"test-watch-{name}-beam1-alpha0.6-max_extra_length4-bleu"
         for name in ("last", "avg2", "last-avg2")
@@ -129,40 +142,48 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("kind", "given", "message"),
     [
-        ({"watch": True, "alphas": [1]}, "watch and alphas: give one of them"),
-        ({"average": [1], "output": "a.json"}, "output is for one evaluation"),
-        ({"average": [1], "checkpoint": "last"}, "average chooses: leave out checkpoint"),
-        ({"alphas": [1], "checkpoint": "last,best"}, "an ensemble is one evaluation; leave out al"),
-        ({"patience": 3}, "patience is for watch; add it"),
-        ({"measure": "ter"}, "measure is for a selection: leave it out"),
-        ({"measures": ["metricx"]}, "metricx needs measure_model=metricx=RUN, the run of"),
-        ({"mbr": "metricx"}, "measure metricx needs measure_model=metricx=RUN"),
-        ({"measures": ["bleu"], "measure_model": {"metricx": "a"}}, "for measures=metricx or mbr"),
-        ({"measures": ["bleu"], "measure_model": {"bleu": "a"}}, "no model computes bleu; leave"),
-        ({"measure_model": "metricx"}, "measure_model=metricx: write NAME=RUN"),
-        ({"measure_model": ["a=b", "a=c"]}, "measure_model=a=b,a=c: write NAME=RUN, and each"),
-        ({"hypotheses": "a", "beam_size": 1}, "without a run; leave out .*workdir"),
-        ({"segment_scores": ["a=b"], "watch": True}, "segment_scores adds to a saved evaluation"),
-        ({"segment_scores": ["a=b"], "segments": "c", "beam_size": 1}, "out beam_size, segments"),
-        ({"average": [0]}, "average=0 must be positive"),
+        (WatchRequest, {"measures": ["metricx"]}, "metricx needs measure_model=metricx=RUN, the r"),
+        (WatchRequest, {"measure": "metricx"}, "metricx needs measure_model=metricx=RUN, the run"),
+        (WatchRequest, {"mbr": "metricx"}, "measure metricx needs measure_model=metricx=RUN"),
+        (
+            WatchRequest,
+            {"measures": ["bleu"], "measure_model": {"metricx": "a"}},
+            "is for measures=metricx or mbr=metricx",
+        ),
+        (
+            WatchRequest,
+            {"measures": ["bleu"], "measure_model": {"bleu": "a"}},
+            "no model computes bleu; leave",
+        ),
+        (WatchRequest, {"measure_model": "metricx"}, "measure_model=metricx: write NAME=RUN"),
+        (
+            WatchRequest,
+            {"measure_model": ["a=b", "a=c"]},
+            "measure_model=a=b,a=c: write NAME=RUN, and each",
+        ),
+        (WatchRequest, {"checkpoints": "avg:5,best"}, "checkpoint=avg:5,best must be last or avg:"),
+        (TuningRequest, {"checkpoints": ()}, "checkpoint= must name one or more"),
+        (TuningRequest, {"beam_sizes": [0]}, "beam_sizes=0 must be positive"),
+        (TuningRequest, {"beam_size": 1}, "beam_size=1: no such field; perhaps beam_sizes"),
     ],
 )
-def test_fields_that_do_not_go_together_are_refused(given: dict[str, Any], message: str) -> None:
+def test_wrong_fields_of_a_selection_are_refused(
+    kind: type[SelectionRequest], given: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_request(SelectionRequest, {"workdirs": Path("run"), **given})
+        make_request(kind, {"workdir": "run", **given})
 
 
-def test_checkpoints_of_a_selection_have_defaults_and_exist(run: Path) -> None:
-    one, watching = SelectionRequest((run,)), SelectionRequest((run,), watch=True)
+def test_checkpoints_of_a_selection_have_defaults_and_exist(run: Path, tmp_path: Path) -> None:
+    one, watching = EvaluationRequest((run,)), WatchRequest(run)
     assert (one.split, one.checkpoint) == ("test", "best")
-    assert (watching.split, watching.checkpoint) == ("validation", "last")
-    assert SelectionRequest((run,), segment_scores=("a=b",)).checkpoint == ""  # of any
-    assert SelectionRequest((run,), "avg:5,last", watch=True).read_counts() == [1, 5]
-    with pytest.raises(ConfigError, match="--checkpoint=best cannot be used with --watch"):
-        SelectionRequest((run,), "best", watch=True).read_counts()
+    assert (watching.split, watching.checkpoints) == ("validation", ("last",))
+    request = SelectionRequest(run, split="test", measure="bleu")
     with pytest.raises(RunError, match="has 3 checkpoints in a row at the regular interval"):
-        scan_averages(EvaluationRequest((run,)), [1, 4], "bleu")
+        tune(request, ["last", "avg:4"])
     with pytest.raises(ConfigError, match=r"avg:99 needs .* keeps checkpoints\.keep_last="):
-        watch(EvaluationRequest((run,), split="test"), [1, 99], "bleu", patience=0, timeout=0.0)
+        watch(request, ["last", "avg:99"])
+    with pytest.raises(PathError, match="programs that take several runs"):
+        watch(SelectionRequest(tmp_path / "a,b"), ["last"])

@@ -1,4 +1,4 @@
-"""`t2t.train`, `t2t.evaluate` and `t2t.compare`: what they pass on, and what a notebook shows."""
+"""`t2t.train`, `t2t.evaluate` and their like: what they pass on, and what a notebook shows."""
 
 import functools
 import shutil
@@ -45,9 +45,9 @@ def test_evaluation_is_that_of_the_program(monkeypatch: pytest.MonkeyPatch) -> N
     requests: list[EvaluationRequest] = []
     monkeypatch.setattr(evaluate_run, "evaluate", lambda request, held: requests.append(request))
     untyped.evaluate("runs/a", "validation", checkpoint=np.int64(100), measures="chrf")
-    notebook.evaluate(Path("runs/a"), src=Path("a.en"), ref="a.de", others="runs/b")
+    notebook.evaluate([Path("runs/a"), "runs/b"], src=Path("a.en"), ref="a.de")
     assert requests == [
-        EvaluationRequest((Path("runs/a"),), "100", "validation", measures=("chrf",)),
+        EvaluationRequest((Path("runs/a"),), "100", split="validation", measures=("chrf",)),
         EvaluationRequest((Path("runs/a"), Path("runs/b")), src="a.en", ref=("a.de",)),
     ]
     notebook.evaluate("runs/a", beam_size=1, decoding={"alpha": 1})  # as the flags
@@ -109,9 +109,10 @@ def test_contradictions_and_wrong_types_are_refused(run: Path) -> None:
         (lambda: evaluate(src="a"), "^src='a' and ref='' go together; give both"),
         (lambda: evaluate(output="a.txt"), r"^output=a\.txt must end in \.json"),
         (
-            lambda: notebook.evaluate(hypotheses="a", src="b", ref="c"),
-            "^hypotheses=a needs output, the .json file",
+            lambda: notebook.evaluate_output("a", "b.json"),
+            "hypotheses=a needs the texts that were translated: src and ref, or testset",
         ),
+        (lambda: untyped.evaluate(3), r"run=3 is not of type tuple\[str, ...\]"),
         (lambda: evaluate(measures=3), r"measures=3 is not of type tuple\[str, ...\]"),
         (lambda: evaluate(decoding="beam_size=1"), "decoding='beam_size=1' is not of type .*Map"),
         (lambda: evaluate(decoding={"beams": 1}), "decoding.beams=1: no such field; perhaps dec"),

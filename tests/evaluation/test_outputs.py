@@ -16,8 +16,6 @@ from t2t.api import notebook
 from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.data.corpus import DataError
-from t2t.evaluation.outputs import evaluate_output
-from t2t.evaluation.requests import TextRequest
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.evaluation.segment_scores import store_segment_scores
 from t2t.evaluation.significance import judge
@@ -36,7 +34,7 @@ def texts(tmp_path: Path) -> dict[str, Any]:
 def score(folder: Path, name: str, lines: list[str], texts: Mapping[str, Any]) -> Evaluation:
     hypotheses = write(folder / name, *lines)
     output = str(folder / f"{name}.json")
-    return evaluate_output(TextRequest(hypotheses=hypotheses, output=output, **texts))
+    return notebook.evaluate_output(hypotheses, output, **texts)
 
 
 def test_bootstrap_is_that_of_sacrebleu(tmp_path: Path, texts: dict[str, Any]) -> None:
@@ -104,31 +102,28 @@ def test_program_and_notebook_score_an_output(
     monkeypatch.chdir(tmp_path)
     hypotheses = write(tmp_path / "out", *drop_words(0.1, 1))
     shutil.copy(hypotheses, "a.txt")
-    found = notebook.evaluate(hypotheses=hypotheses, output="a.json", **texts)
+    found = notebook.evaluate_output(hypotheses, "a.json", **texts)
     command = [f"--hypotheses={hypotheses}", f"--src={texts['src']}", f"--ref={texts['ref'][0]}"]
     done = programs.run(
-        "t2t.evaluate", *command, "--tgt_language=de", f"--output={tmp_path}/b.json"
+        "t2t.evaluate_output", *command, "--tgt_language=de", f"--output={tmp_path}/b.json"
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^news-\w+, out by another program: 48 sentences\nbleu +\d", done.stdout)
     saved = json.loads((tmp_path / "b.json").read_text())
     assert saved["measures"] == json.loads(found.path.read_text())["measures"]
     assert saved["passport"]["origin"] == found.passport.origin
-    with pytest.raises(ConfigError, match=r"^hypotheses=.* leave out run, checkpoint$"):
-        notebook.evaluate("runs/a", checkpoint=3, hypotheses=hypotheses, output="a.json", **texts)
-    with pytest.raises(ConfigError, match=r"^run is missing; name a run directory, or give hyp"):
-        notebook.evaluate(**texts)
 
 
 @pytest.mark.parametrize(
     ("lines", "changes", "message"),
     [
         (0, {}, "out is empty; it needs at least one line"),
-        (47, {}, "--hypotheses=.* has 47 lines, but the test set has 48 sentences; "),
-        (48, {"output": ""}, "--hypotheses=.* needs --output, the .json file"),
-        (48, {"tgt_language": "german"}, "--tgt_language=german is no language code"),
-        (1, {"tgt_language": "", "src": "zh", "ref": ("zh",)}, "no spaces .* by --tgt_language"),
-        (1, {"tgt_language": "", "src": "zh", "ref": ("en", "zh")}, "--ref=zh has no spaces .* by"),
+        (47, {}, "hypotheses=.* has 47 lines, but the test set has 48 sentences; "),
+        (48, {"output": ""}, "output is empty; name a file"),
+        (48, {"src": "", "ref": ()}, "hypotheses=.* needs the texts that were translated: src and"),
+        (48, {"tgt_language": "german"}, "tgt_language=german is no language code"),
+        (1, {"tgt_language": "", "src": "zh", "ref": ("zh",)}, "no spaces .* by tgt_language"),
+        (1, {"tgt_language": "", "src": "zh", "ref": ("en", "zh")}, "ref=zh has no spaces .* by"),
     ],
 )
 def test_output_that_cannot_be_scored_is_refused(
@@ -144,5 +139,5 @@ def test_output_that_cannot_be_scored_is_refused(
     write(tmp_path / "en", "A dog.")
     given = {"hypotheses": write(tmp_path / "out", *["Hund"] * lines), "output": "out.json"}
     with pytest.raises((ConfigError, DataError), match=message):
-        evaluate_output(TextRequest(**given | texts | changes))
+        notebook.evaluate_output(**given | texts | changes)
     assert not [*tmp_path.glob("*.json")]

@@ -9,7 +9,12 @@ import pytest
 from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
 from t2t.evaluation.saved_evaluations import EvaluationError, load_evaluation
-from t2t.evaluation.segment_scores import NO_DEFINITION, read_segment_scores, store_segment_scores
+from t2t.evaluation.segment_scores import (
+    NO_DEFINITION,
+    add_segment_scores,
+    read_segment_scores,
+    store_segment_scores,
+)
 from tests.evaluation.saved_evaluations import REFERENCES, save, spoil, write
 
 COUNT = len(REFERENCES)
@@ -89,6 +94,22 @@ def test_unusable_scores_are_refused_with_their_line(
 def test_unusable_name_is_refused(tmp_path: Path, flag: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         store_segment_scores(save(tmp_path, spoil(3)), flag)
+
+
+@pytest.mark.parametrize(
+    ("split", "name", "checkpoint", "message"),
+    [
+        ("validation", "test-100", "", "test-100.json is of the split test, not of --split=valid"),
+        ("", "test-100", "200", "test-100.json is of .*, not of --checkpoint=200; leave it out"),
+        ("", "", "200", "holds no evaluation of test at 200; create one"),
+    ],
+)
+def test_choice_of_an_evaluation_that_is_not_there_is_refused(
+    tmp_path: Path, split: str, name: str, checkpoint: str, message: str
+) -> None:
+    save(tmp_path, spoil(3))
+    with pytest.raises((ConfigError, EvaluationError), match=message):
+        add_segment_scores(tmp_path, split, name, checkpoint, ["comet=scores"])
 
 
 def test_scores_that_only_one_system_has_or_defines_otherwise_are_refused(tmp_path: Path) -> None:

@@ -234,7 +234,6 @@ PLUGIN = {"config.plugins": "options"}
         ({"src": Path("TMP/file")}, "file", True),
         ({"input": "TMP/fi*"}, "file", True),
         ({"scores": ("{a}", "TMP/file")}, "file", True),
-        ({"segment_scores": ("mine=TMP/file",)}, "file", True),
         ({"save_params": "TMP/run"}, "run/config.json", False),
         ({"config.data.hf_files": "train=TMP/file"}, "file", True),
         ({"config.data.hf_name": "TMP/corpus"}, "corpus/text", True),
@@ -323,8 +322,11 @@ def test_what_is_finished_stays_so_when_the_config_gets_another_field(tmp_path: 
     assert planned["a"].reason == f"data.noise_density: 0.3 -> {default}"
 
 
-def test_a_report_needs_no_undamaged_files(tmp_path: Path) -> None:
-    steps = [Step("a", "train", TRAIN), Step("b", "evaluate", {"workdir": "{a}"})]
+@pytest.mark.parametrize(
+    ("program", "flag"), [("evaluate", "workdir"), ("evaluate_output", "hypotheses")]
+)
+def test_a_report_needs_no_undamaged_files(tmp_path: Path, program: str, flag: str) -> None:
+    steps = [Step("a", "train", TRAIN), Step("b", program, {flag: "{a}"})]
     run(steps, tmp_path)
     (ledger := tmp_path / "a" / "run").unlink()
     ledger.mkdir()
