@@ -27,10 +27,10 @@ import t2t
 from t2t.api.import_model import import_model
 from t2t.data.corpus import DataError
 from t2t.data.sentences import clean_sentence
-from t2t.interop.foreign_config import START_IDS
 from t2t.interop.foreign_model import read_model
 from t2t.interop.hugging_face_folder import open_tensors, read_json
 from t2t.interop.hugging_face_vocabulary import Rows
+from t2t.interop.strict_config import START_IDS
 from t2t.interop.verify_import import explain_difference
 
 NUM_LINES = 1000

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.contest import write
 from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.data.batch import EOS_ID
-from t2t.data.batching import BatchPlan
+from t2t.data.batch_plan import BatchPlan
 from t2t.data.corpus import TextCorpus
 from t2t.data.loader import Loader
 from t2t.data.packing import make_plan

@@ -25,7 +25,7 @@ from benchmarks.contestants.decode_t2t import (
 )
 from benchmarks.workload import SIZES, draw_pairs
 from t2t.decoding.translation import SourcePiece
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.training.provenance import find_versions
 
 PART = 384  # sentences of similar length per search

@@ -9,7 +9,7 @@ import numpy as np
 
 from t2t.config import DataConfig
 from t2t.config.variants import register
-from t2t.data.batching import CorpusLengths
+from t2t.data.batch_plan import CorpusLengths
 from t2t.data.objectives import Corruption, Keys, Sentences
 
 

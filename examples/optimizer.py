@@ -16,7 +16,7 @@ from jax.tree_util import tree_map_with_path
 
 from t2t.config import Config
 from t2t.config.variants import register
-from t2t.model.interface import find_name
+from t2t.model.parameters import find_name
 from t2t.ops.build_model import Parameter
 from t2t.training.optimizer import Optimizer
 from t2t.training.parameter_groups import label_matrices

@@ -5,7 +5,7 @@
 # becomes 0, by which Kubernetes knows that all is well; other statuses stay.
 set -euo pipefail
 
-readonly stopped=76 # t2t.training.early_stopping.STOPPED_EARLY
+readonly stopped=76 # t2t.training.stop_request.STOPPED_EARLY
 
 child='' stopping=''
 forward() {

@@ -58,7 +58,7 @@ def examine(request: DoctorRequest) -> Iterator[tuple[str, "Finding"]]:
 
 def read_recipe(request: DoctorRequest) -> "Config":
     """Returns the config of the recipe, with the facts of the vocabulary that it names."""
-    from t2t.config.flags import read_config
+    from t2t.config.config_flag import read_config
     from t2t.data.preparation import fill_tokenizer
 
     is_alone = not request.hosts["distributed"]

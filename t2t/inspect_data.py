@@ -11,8 +11,8 @@ import dataclasses
 import json
 from pathlib import Path
 
+from t2t.config.config_flag import read_config
 from t2t.config.fields import Config
-from t2t.config.flags import read_config
 from t2t.config.requests import Request
 from t2t.runtime import command_line
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file

@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+from t2t.config.config_flag import read_config
 from t2t.config.field_types import PositiveInt, Rule
 from t2t.config.fields import Config, ConfigError
-from t2t.config.flags import read_config
 from t2t.config.requests import Request
 from t2t.runtime import command_line
 from t2t.storage.atomic_files import check_writable, explain_write_errors, make_folder, write_file

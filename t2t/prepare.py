@@ -11,7 +11,7 @@ Without --workdir it only downloads the data, and prints the size of each split.
 import dataclasses
 import functools
 
-from t2t.config.flags import read_config, read_given
+from t2t.config.config_flag import read_config, read_given
 from t2t.config.requests import Hosts, RunPath
 from t2t.config.rules import check_effect, check_new_run
 from t2t.runtime import command_line

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 from t2t.config.field_types import InputPath, Rule
-from t2t.config.requests import Plugins
+from t2t.config.requests import Flag, Plugins
 from t2t.evaluation.requests import ModelRequest
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path

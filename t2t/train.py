@@ -7,10 +7,10 @@ another one.
 
 import dataclasses
 
+from t2t.config.config_flag import read_config, read_given
 from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
-from t2t.config.flags import read_config, read_given
 from t2t.config.requests import Hosts, OneRun, Plugins, RunPath
 from t2t.config.rules import check_effect, check_new_run
 from t2t.config.variants import import_plugins
@@ -61,8 +61,8 @@ def main(request: TrainingRequest) -> int:
     from t2t.api.train_run import train
     from t2t.runtime.distributed import join
     from t2t.runtime.jax_settings import enable_compilation_cache
-    from t2t.training.early_stopping import STOPPED_EARLY, is_stop_requested
     from t2t.training.resume import extend
+    from t2t.training.stop_request import STOPPED_EARLY, is_stop_requested
 
     if request.extend:
         config = extend(workdir, request.extend, given)

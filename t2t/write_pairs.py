@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+from t2t.config.config_flag import read_config
 from t2t.config.field_types import InputPaths, PositiveInt, Rule
-from t2t.config.flags import read_config
 from t2t.config.requests import Request
 from t2t.runtime import command_line
 from t2t.storage.paths import make_path

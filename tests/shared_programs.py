@@ -45,7 +45,7 @@ def share_programs() -> Iterator[dict[Any, Any]]:
 
         return find
 
-    describe_model = once(build_model.describe_model, lambda *arguments: repr(arguments))
+    abstract_model = once(build_model.abstract_model, lambda *arguments: repr(arguments))
 
     create = BatchSearch.__init__
 
@@ -66,7 +66,7 @@ def share_programs() -> Iterator[dict[Any, Any]]:
         return describe_training(config), sizes
 
     init_state = once(state.init_state, describe_start)
-    describe_state = once(state.describe_state, describe_start)
+    abstract_state = once(state.abstract_state, describe_start)
 
     def init_anew(*arguments: Any) -> Any:
         structure, first = init_state(*arguments)
@@ -79,11 +79,11 @@ def share_programs() -> Iterator[dict[Any, Any]]:
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (build_model, validation_scores, state):
-            patch.setattr(module, "describe_model", lambda *x: copy_tree(describe_model(*x)))
+            patch.setattr(module, "abstract_model", lambda *x: copy_tree(abstract_model(*x)))
         make_eval_step = once(step.make_eval_step, lambda structure: structure)
         patch.setattr(validation_scores, "make_eval_step", make_eval_step)
         patch.setattr(train_run, "init_state", init_anew)
-        patch.setattr(train_run, "describe_state", lambda *x: copy_tree(describe_state(*x)))
+        patch.setattr(train_run, "abstract_state", lambda *x: copy_tree(abstract_state(*x)))
         patch.setattr(train_run, "make_train_step", make_train_step)
         patch.setattr(BatchSearch, "__init__", create_search)
         yield made

@@ -22,7 +22,7 @@ from t2t.__main__ import list_programs
 from t2t.api import notebook
 from t2t.api.run import Run
 from t2t.config.fields import Config, flatten
-from t2t.config.requests import describe_flags, find_request
+from t2t.config.requests import find_request, list_help
 from tests.programs import ROOT, write_program
 
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -120,7 +120,7 @@ def test_results_are_those_of_their_raw_files() -> None:
 def list_flags(program: str) -> dict[str, str]:
     """Name and help of the flags of a program of t2t."""
     request = find_request(importlib.import_module(program).main)
-    return describe_flags(request) if request else {}
+    return list_help(request) if request else {}
 
 
 @pytest.mark.parametrize("program", list_programs())

@@ -31,7 +31,7 @@ from t2t.decoding.continuation import Continuer
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
-from t2t.model.interface import merge
+from t2t.model.parameters import merge
 from tests import programs
 from tests.programs import make_environment
 from tests.tiny_run import PAIRS, make_run
@@ -77,7 +77,7 @@ def compute_log_probs(run: Run, ids: list[int]) -> np.ndarray:
 
 def predict_masked(run: Run, ids: list[int]) -> np.ndarray:
     """Log P of all sub-words at each place of a text with masks."""
-    structure, _ = run._model.members.describe(*run.vocabulary.sizes)
+    structure, _ = run._model.members.abstract(*run.vocabulary.sizes)
     model = merge(structure, run.params)
     return np.asarray(jax.nn.log_softmax(model.compute_logits(model.encode(jnp.array([ids]))[0])))[
         0

@@ -29,7 +29,7 @@ from t2t.data.corpus import Pair
 from t2t.data.loader import make_batch
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.model.interface import Params, merge
+from t2t.model.parameters import Params, merge
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 from tests.tiny_run import PAIRS, make_run

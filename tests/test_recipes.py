@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from configs import algoperf_wmt, fine_tune
 from t2t.config import recipes
+from t2t.config.config_flag import define_config, read_recipe
 from t2t.config.fields import (
     Config,
     DataConfig,
@@ -23,7 +24,6 @@ from t2t.config.fields import (
 )
 from t2t.config.files import save_config
 from t2t.config.fitted_config import check_config
-from t2t.config.flags import define_config, read_recipe
 from t2t.config.recipes import find_recipe
 from t2t.config.rules import check_effect, check_new_run
 from t2t.ops.flops import count_parameters

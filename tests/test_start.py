@@ -16,7 +16,7 @@ from t2t.data.batch import HostBatch
 from t2t.data.corpus_sources import open_training
 from t2t.data.tokenizer import train_vocabulary
 from t2t.training import loop
-from t2t.training.doubts import list_doubts
+from t2t.training.config_warnings import list_doubts
 from t2t.training.run_directory import RunError
 from tests.tiny_training import change, make_config, make_small_mesh
 

@@ -11,7 +11,7 @@ import pytest
 from t2t.api.train_run import train
 from t2t.config.fields import Config, ModelConfig
 from t2t.config.files import override
-from t2t.ops.select_kernels import choose_policy, describe_kernels
+from t2t.ops.select_kernels import choose_policy, list_kernels
 from t2t.training.checkpoint import restore_params
 from tests.tiny_training import make_config, read_figures
 
@@ -49,7 +49,7 @@ def test_textbook_trains_to_the_same_parameters(name: str, tmp_path: Path) -> No
 
 def test_module_of_each_operation_is_named() -> None:
     fast, textbook = (
-        describe_kernels(ModelConfig(kernels=kernels)) for kernels in ("auto", "textbook")
+        list_kernels(ModelConfig(kernels=kernels)) for kernels in ("auto", "textbook")
     )
     assert fast["attention"] == "ops.cached_attention, ops.recomputed_attention"
     assert fast["smoothed_cross_entropy"] == "ops.chunked_loss"

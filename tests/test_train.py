@@ -28,10 +28,10 @@ from t2t.data.tokenizer import VocabularyError
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.runtime import command_line
 from t2t.training import resume
-from t2t.training.early_stopping import STOPPED_EARLY, request_stop
 from t2t.training.provenance import read_ledger
 from t2t.training.resume import open_run
 from t2t.training.run_directory import RunError, list_steps
+from t2t.training.stop_request import STOPPED_EARLY, request_stop
 from tests import programs
 from tests.moments import Moment, signal_at
 from tests.tiny_training import (

@@ -191,11 +191,11 @@ def test_settings_name_code_plugins_packages_and_parameters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = ModelRequest((make_run(tmp_path / "run"),))
-    before = LineTranslator(request).describe_settings()
+    before = LineTranslator(request).record_settings()
     assert before["versions"].keys() > {"jax", "jaxlib", "flax", "sentencepiece", "numpy"}
-    assert LineTranslator(request).describe_settings() == before
+    assert LineTranslator(request).record_settings() == before
     monkeypatch.setattr(load_models, "hash_code", lambda *_: "of other code")
     other = ModelRequest(request.workdirs, "100")
-    after = LineTranslator(other).describe_settings()
+    after = LineTranslator(other).record_settings()
     changed = {name for name in after if after[name] != before[name]}
     assert changed == {"code", "checkpoints", "parameters"}

@@ -41,10 +41,10 @@ from t2t.inspect_data import print_report
 from t2t.model.attention import dot_product_attention
 from t2t.model.compute_policy import Policy
 from t2t.model.decoder_only import DecoderOnly
-from t2t.model.interface import Params, merge, name_leaves
 from t2t.model.layers import FeedForward
+from t2t.model.parameters import Params, merge, name_leaves
 from t2t.model.position import Position, find_offsets
-from t2t.ops.build_model import describe_model, describe_parameters
+from t2t.ops.build_model import abstract_model, list_parameters
 from t2t.ops.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.runtime.mesh import reshard, spec
 from t2t.training.checkpoint import restore_params
@@ -252,7 +252,7 @@ def test_float32_result_of_a_part_is_rounded_to_the_dtype_of_the_model(
     register_float32()
     fields: dict[str, Any] = {field: "float32", "norm_position": norm_position, "kind": kind}
     config = dataclasses.replace(SMALL, dtype="bfloat16", **fields)
-    structure, params = describe_model(config, *SIZES)
+    structure, params = abstract_model(config, *SIZES)
 
     def find_activations(params: Params) -> Any:
         model = merge(structure, params)
@@ -313,7 +313,7 @@ def test_optimizer_across_a_sharded_matrix_is_refused_with_its_line() -> None:
 
     config = Config(model=SMALL, training=TrainingConfig(optimizer="svd"))
     with jax.set_mesh(place({"mesh": (2, 2, 2)})):
-        _, params = describe_model(SMALL, *SIZES)
+        _, params = abstract_model(SMALL, *SIZES)
         with pytest.raises(ConfigError, match=r"test_variants, line \d+: .*reshard\(x\)"):
             describe_optimizer(config, make_optimizer(config), params)
 
@@ -371,7 +371,7 @@ def test_muon_updates_the_matrices_that_variants_declare_and_the_log_names_the_r
     assert any("['factor']" in moment for moment in of_adam)
     assert not any("['inner']" in moment or "['outer']" in moment for moment in of_adam)
     total = sum(leaf.size for leaf in jax.tree.leaves(params))
-    declared = describe_parameters(config.model)
+    declared = list_parameters(config.model)
     leaves = name_leaves(params).items()
     matrices = sum(leaf.size for name, leaf in leaves if declared[name].matrix)
     assert set(describe_optimizer(config, make_optimizer(config), params)) == {

@@ -24,7 +24,7 @@ from t2t.config.files import load_config, save_config
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import make_optimizer
-from t2t.training.state import describe_state
+from t2t.training.state import abstract_state
 from tests.data.small_corpus import PAIRS
 
 STEPS = 40
@@ -90,7 +90,7 @@ def read_state(workdir: Path, step: int) -> list[np.ndarray]:
     with jax.set_mesh(make_small_mesh(MeshConfig())):
         size = config.tokenizer.vocab_size
         optimizer = make_optimizer(config)
-        _, described = describe_state(config, optimizer, size, size)
+        _, described = abstract_state(config, optimizer, size, size)
         with contextlib.closing(Checkpoints(workdir, config, optimizer)) as checkpoints:
             state = checkpoints.restore(described)
     assert int(state.step) == step

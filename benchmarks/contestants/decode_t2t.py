@@ -23,7 +23,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.translation import SourcePiece
 from t2t.decoding.translator import Translator
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.ops.build_model import init_model
 
 PENALTY = LengthPenalty("gnmt", 0.6)

@@ -14,7 +14,7 @@ from t2t.data.corpus import Pair
 from t2t.decoding.attention_weights import HeadWeights
 from t2t.decoding.translator import Translator
 from t2t.evaluation.plots import check_format, draw_attention, embed_figure, write_figure
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ from t2t.decoding.translator import Translator
 from t2t.evaluation.measures import Measure, ScoreFunction, TestSet, divide, draw_sentences
 from t2t.evaluation.text_measures import make_measure
 from t2t.evaluation.validation_scores import CorpusScorer
-from t2t.model.interface import Params, find_name
+from t2t.model.parameters import Params, find_name
 from t2t.runtime.mesh import make_mesh
 
 _BATCH_SIZE = 8  # sentences whose weights are computed together

@@ -22,8 +22,8 @@ from t2t.decoding.bulk import BulkPart, process_files
 from t2t.evaluation.load_models import RunModel, identify_running_code
 from t2t.evaluation.requests import ModelRequest
 from t2t.interop.hugging_face_folder import format_safetensors
-from t2t.model.interface import Params, check_params, merge
-from t2t.ops.build_model import describe_model
+from t2t.model.parameters import Params, check_params, merge
+from t2t.ops.build_model import abstract_model
 from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.mesh import put_like, reshard, spec
 from t2t.storage.open_text import open_text
@@ -98,7 +98,7 @@ class StateEncoder:
         if dtype is not None:
             config = override(model.config, {"model.dtype": dtype}).model
         self._config = config
-        self._describe = functools.partial(describe_model, config, *model.vocabulary.sizes)
+        self._describe = functools.partial(abstract_model, config, *model.vocabulary.sizes)
         structure, declared = self._describe()
         if not hasattr(merge(structure, declared), "encode"):
             raise ConfigError(
@@ -119,7 +119,7 @@ class StateEncoder:
         *reads, _ = (id(variable) in used for variable in traced.jaxpr.invars)
         self._reads = jax.tree.unflatten(jax.tree.structure(declared), reads)
 
-    def describe(self) -> dict[str, str | int]:
+    def record(self) -> dict[str, str | int]:
         """Returns the number formats, and the length of the longest sentence with states."""
         products = choose_policy(self._config).describe_products()
         return {"dtype": str(self._result.dtype), "products": products, "longest": self.limit}
@@ -217,8 +217,8 @@ def export_states(
         "runs": [workdir.resolve().name for workdir, _ in request.members],
         "checkpoints": labels,
         "vocabulary": model.vocabulary.fingerprint(),
-        "models": model.describe_models(),
-        **encoder.describe(),
+        "models": model.record_models(),
+        **encoder.record(),
         **identify_running_code(__name__),
         "parameters": hash_params(restored),
     }

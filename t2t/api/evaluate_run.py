@@ -15,7 +15,7 @@ from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.measures import MIN_SENTENCES
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, format_measures
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.storage.atomic_files import explain_write_errors
 from t2t.storage.paths import check_new_run_path, make_run_path
 from t2t.training.checkpoint import save_params

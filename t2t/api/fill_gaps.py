@@ -24,7 +24,7 @@ from t2t.decoding.translation import (
 )
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import RunModel
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 
 
 def make_filler(model: RunModel, config: Config) -> "GapFiller":
@@ -76,7 +76,7 @@ class GapFiller(Translator):
                 "of data.objective='span_corruption' or 'masked_lm'"
             )
 
-    def describe_pieces(self) -> dict[str, Any]:
+    def record_pieces(self) -> dict[str, Any]:
         """Returns the task and lengths, on which outputs depend besides the search."""
         return {"task": "fill", "longest_piece": self.max_source_length}
 

@@ -19,7 +19,6 @@ from t2t.config.languages import normalize_language
 from t2t.config.measure_names import list_scored
 from t2t.config.requests import make_request
 from t2t.config.rules import validate
-from t2t.interop.foreign_config import START_IDS
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.foreign_search import (
     GENERATION,
@@ -31,6 +30,7 @@ from t2t.interop.foreign_search import (
 )
 from t2t.interop.hugging_face_folder import find_folder, open_tensors, read_json
 from t2t.interop.requests import ImportRequest
+from t2t.interop.strict_config import START_IDS
 from t2t.interop.verify_import import check_installed, compare_with_original
 from t2t.ops.flops import count_parameters
 from t2t.runtime.mesh import make_mesh

@@ -18,7 +18,7 @@ from t2t.decoding.bulk import BATCHES_TOGETHER, BulkPart, process_files
 from t2t.decoding.translation import Translation, format_lines
 from t2t.decoding.translator import Translator
 from t2t.decoding.word_alignments import WordAligner, format_links
-from t2t.evaluation.load_models import RunModel, describe_search, identify_running_code
+from t2t.evaluation.load_models import RunModel, identify_running_code, record_search
 from t2t.evaluation.requests import ModelRequest
 from t2t.storage.open_text import unpack
 from t2t.training.provenance import hash_params
@@ -79,10 +79,10 @@ class LineTranslator:
         self._unsharded = jax.device_put(self._restored) if self._aligner else {}
         self.chunk_size = search.batch_size * BATCHES_TOGETHER
 
-    def describe_settings(self) -> dict[str, Any]:
+    def record_settings(self) -> dict[str, Any]:
         """Returns what the translations depend on, as JSON, with a hash of all parameters."""
         model, data = self._model, self._model.config.data
-        search = describe_search(
+        search = record_search(
             self._translator, model.config.decoding, data.tgt_language, model.measure_models
         )
         return {
@@ -91,7 +91,7 @@ class LineTranslator:
             "weights": model.members.weights,
             "mean": model.members.mean,
             "vocabulary": model.vocabulary.fingerprint(),
-            "models": model.describe_models(),
+            "models": model.record_models(),
             "engine": search["backend"],
             **search["decoding"],
             **identify_running_code(__name__, type(self._translator).__module__),
@@ -242,7 +242,7 @@ def translate_bulk(
 
     for path in inputs:
         translator.check_file(path)
-    settings = translator.describe_settings() | {"scores": scored}
+    settings = translator.record_settings() | {"scores": scored}
     translator.show_progress()
     try:
         with logging_redirect_tqdm():  # prints log lines above the bar

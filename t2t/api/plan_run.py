@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from t2t.config.fields import Config
-from t2t.planning.plan_report import describe, describe_search, to_json
+from t2t.planning.plan_report import describe, describe_meshes, to_json
 from t2t.planning.planner import plan_mesh, search_meshes
 from t2t.planning.topology import open_topology
 
@@ -48,7 +48,7 @@ def plan(
         plans, refused = search_meshes(
             config, devices, mean_length=mean_length, all_shapes=all_shapes
         )
-        parts = [describe_search(plans)]
+        parts = [describe_meshes(plans)]
         extra = {"search": [to_json(one, devices) for one in plans], "refused": refused}
     else:
         plans = [plan_mesh(config, devices, mean_length=mean_length, all_shapes=all_shapes)]

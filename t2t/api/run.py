@@ -40,7 +40,7 @@ from t2t.evaluation.passport import Passport
 from t2t.evaluation.plots import draw_by_step, embed_figure
 from t2t.evaluation.requests import ModelRequest
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.training.provenance import hash_params
 from t2t.training.run_directory import RunError, read_curve
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from t2t.config.fields import ConfigError
 from t2t.pipelines.checks import check
 from t2t.pipelines.pipeline_report import write_report
-from t2t.pipelines.records import plan
+from t2t.pipelines.records import plan_steps
 from t2t.pipelines.runner import Runner
 from t2t.pipelines.steps import PLACEHOLDER, Pipeline, read_steps
 from t2t.runtime.text_tables import format_table
@@ -33,7 +33,7 @@ def open_pipeline(recipe: str, settings: Sequence[str], workdir: Path) -> Pipeli
 
 def describe_plan(pipeline: Pipeline) -> str:
     """Says for each step whether it would run, and why; starts nothing."""
-    works = plan(pipeline)
+    works = plan_steps(pipeline)
     check(pipeline, works)
     rows = [
         (name, work.step.program, work.action, work.reason, ", ".join(work.step.needs))
@@ -49,7 +49,7 @@ def run_pipeline(pipeline: Pipeline, only: Sequence[str], workers: int) -> Runne
         ConfigError: a step would fail, another process is at work, a step in `only` needs others
             that are not finished, or the records cannot be written.
     """
-    works = plan(pipeline)
+    works = plan_steps(pipeline)
     if unknown := [name for name in only if name not in works]:
         raise ConfigError(f"--only={unknown[0]} is no step; the steps are {', '.join(works)}")
     for name in only:
@@ -62,14 +62,14 @@ def run_pipeline(pipeline: Pipeline, only: Sequence[str], workers: int) -> Runne
         "wait until it ends"
     )
     with lock(pipeline.workdir / "lock", refusal, ConfigError, shared=bool(only)):
-        runner = Runner(pipeline, plan(pipeline), workers)
+        runner = Runner(pipeline, plan_steps(pipeline), workers)
         runner.work([*dict.fromkeys(only or works)])
     return runner
 
 
 def report(pipeline: Pipeline) -> str:
     """Writes report.md, report.json and the figure, of the steps finished so far; returns it."""
-    works = plan(pipeline)
+    works = plan_steps(pipeline)
     with explain_write_errors(ConfigError, pipeline.workdir):
         return write_report(pipeline, works)
 
@@ -89,7 +89,7 @@ def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> None:
         raise ConfigError(
             f"--submit={command!r} is no command; write one such as 'sbatch launch/slurm.sh'"
         ) from None
-    works = plan(pipeline)
+    works = plan_steps(pipeline)
     check(pipeline, works)
     jobs: dict[str, str] = {}
     for name, work in works.items():

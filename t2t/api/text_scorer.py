@@ -20,7 +20,7 @@ from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.translation import Translation, clean_line, drop_repeated
 from t2t.evaluation.likelihood import TEXT_MODELS, count_several, warn_of_whole_pairs
 from t2t.evaluation.load_models import RunModel
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 
 _log = logging.getLogger(__name__)
 

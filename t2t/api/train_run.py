@@ -18,7 +18,7 @@ from t2t.config.fields import Config
 from t2t.config.files import differences
 from t2t.config.stages import Stage
 from t2t.data.batch import DeviceBatch, HostBatch
-from t2t.data.batching import RowLengths
+from t2t.data.batch_plan import RowLengths
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import Data, check_paths, open_data
 from t2t.data.loader import Loader, find_row_shards, prefetch
@@ -29,9 +29,9 @@ from t2t.data.stages import find_stage, format_stage, iterate_stages, list_stage
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.validation_scores import Validation
-from t2t.model.interface import Params, name_leaves
-from t2t.ops.build_model import describe_model
-from t2t.ops.select_kernels import describe_kernels
+from t2t.model.parameters import Params, name_leaves
+from t2t.ops.build_model import abstract_model
+from t2t.ops.select_kernels import list_kernels
 from t2t.runtime.distributed import process_0_first
 from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
@@ -41,25 +41,25 @@ from t2t.storage.paths import check_new_run_path
 from t2t.training import loop
 from t2t.training.checkpoint import rank_steps
 from t2t.training.checkpoint_manager import Checkpoints
+from t2t.training.config_warnings import list_doubts
 from t2t.training.disk_space import warn_of_missing_space
-from t2t.training.doubts import list_doubts
-from t2t.training.early_stopping import is_stop_requested, record_stop
 from t2t.training.fine_tuning import (
     SourceRun,
     check_fit,
-    describe_outcomes,
     read_source,
+    tabulate_outcomes,
     take_params,
 )
 from t2t.training.metric_writers import check_writers, open_writers
-from t2t.training.metrics import Report
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor
 from t2t.training.provenance import hash_params, read_last_start, record_start
+from t2t.training.report import Report
 from t2t.training.resume import check_vocabulary, keep_source, open_run, settle_dtype
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
-from t2t.training.state import describe_state, init_params, init_state, init_training
+from t2t.training.state import abstract_state, init_params, init_state, init_training
 from t2t.training.step import make_train_step
+from t2t.training.stop_request import is_stop_requested, record_stop
 from t2t.training.teachers import open_teachers, place_teachers
 
 _log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def check_optimizer(config: Config) -> None:
     optimizer = make_optimizer(config)
     if config.training.frozen or config.training.rate_factors:
         size = config.tokenizer.vocab_size
-        _, params = describe_model(config.model, size, size)
+        _, params = abstract_model(config.model, size, size)
         describe_optimizer(config, optimizer, params)  # raises if rate_factors have no effect
         check_patterns(config.training, name_leaves(params))
 
@@ -122,7 +122,7 @@ def open_source(config: Config, workdir: Path) -> SourceRun:
     """Reads the parameters of another run with which a new one begins."""
     source = read_source(config.training.init_from, workdir)
     size = config.tokenizer.vocab_size
-    check_fit(describe_model(config.model, size, size)[1], source)
+    check_fit(abstract_model(config.model, size, size)[1], source)
     if not config.tokenizer.path and not Vocabulary.is_saved(workdir / "vocab"):
         _log.info(
             "the vocabulary will be trained on this run's text; to keep that of %s, add "
@@ -140,7 +140,7 @@ def start_from(
     The source loses its own parameters, so that they fill no memory during training.
     """
     params, outcomes = take_params(params, source, vocabulary)
-    table = describe_outcomes(outcomes, source)
+    table = tabulate_outcomes(outcomes, source)
     identity = identify(source)
     _log.info(
         "parameters of %s, checkpoint %s, sha256 %s:\n%s",
@@ -191,7 +191,7 @@ def train_on_mesh(
     optimizer, initial = make_optimizer(config), None
     with contextlib.closing(Checkpoints(workdir, config, optimizer)) as checkpoints:
         if list_steps(workdir):
-            structure, described = describe_state(config, optimizer, *vocabulary.sizes)
+            structure, described = abstract_state(config, optimizer, *vocabulary.sizes)
             state = checkpoints.restore(described)
         elif source is None:
             structure, state = init_state(config, optimizer, *vocabulary.sizes)
@@ -210,7 +210,7 @@ def train_on_mesh(
         record_start(workdir, config, vocabulary, data.corpora, start, initial, origins, plan)
         size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _log.info("%d parameters, starting after step %d", size, start)
-        for operation, module in describe_kernels(config.model).items():
+        for operation, module in list_kernels(config.model).items():
             _log.info("  %-23s %s", operation, module)
         for line in describe_optimizer(config, optimizer, state.params):
             _log.info("%s", line)

@@ -1,227 +1,122 @@
-"""The `--config` flag, which names a recipe and overrides its fields.
+"""The flags of a program's request: their definition, and the request that they make."""
 
-`ml_collections` reads the flags as texts. Recipes are loaded, and their fields set and checked, by
-the same functions as in Python.
-"""
-
-import ast
-import functools
-import itertools
-import re
-import sys
+import dataclasses
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
-from ml_collections import config_flags
-from ml_collections.config_flags.tuple_parser import TupleParser
 
-from t2t.config.field_types import FieldType
-from t2t.config.fields import (
-    FIELD_TYPES,
-    Config,
-    ConfigError,
-    DataConfig,
-    describe_unknown_field,
-    flatten,
-)
-from t2t.config.files import set_fields
-from t2t.config.fitted_config import check_config, list_open
-from t2t.config.recipes import load_recipe
-from t2t.config.variants import find_option_types, import_plugins
+from t2t.config.fields import ConfigError
+from t2t.config.requests import Made, Request, list_flags, make_request
 
 flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
 
 
-class _Unread:
-    """Stands for a recipe, or a part of it, while `ml_collections` reads the flags of its fields.
-
-    It has a field of any name: a bool, whose flag needs no value, or one that takes texts. `load`
-    loads the recipe once.
-    """
-
-    def __init__(self, load: Callable[[], Config], name: str = ""):
-        self._load, self._name = load, name
-
-    def __getitem__(self, field: str) -> "_Unread | bool":
-        name = f"{self._name}.{field}" if self._name else field
-        if name == "plugin":  # the types of its options are known when it is imported
-            import_plugins(_read_plugins() or self._load().plugins)
-        return bool in _list_types(name) or _Unread(self._load, name)
-
-    def __contains__(self, field: str) -> bool:
-        return True
-
-    def __setitem__(self, field: str, value: Any) -> None:
-        """Sets nothing: the flag keeps the texts."""
-
-
-class _TextParser(TupleParser):  # type: ignore[misc]  # whose flags may be repeated
-    """Takes each text of a flag as it is."""
-
-    def parse(self, text: Any) -> tuple[str, ...]:
-        """Returns the text as a tuple, since `ml_collections` joins those of a repeated flag."""
-        return (text,) if isinstance(text, str) else ()  # the default is no text
-
-
-config_flags.register_flag_parser_for_type(_Unread, _TextParser())
-
-
-class _RecipeParser(flags.ArgumentParser[Any]):
-    """Takes the name of a recipe, which is loaded later."""
-
-    def parse(self, recipe: str) -> _Unread:
-        """Returns what stands for the recipe; raises `ConfigError` for a flag that is no name."""
-        for argument in _list_arguments():
-            found = re.match(r"--?(?:no)?config\.([^=]*)", argument)
-            if found and not all(map(str.isidentifier, found[1].split("."))):
-                raise ConfigError(f"{found[1]}: {describe_unknown_field(found[1])}")
-        return _Unread(functools.cache(functools.partial(load_recipe, recipe)))
+def define_request(
+    kind: type[Request], texts: Mapping[str, str], known: flags.FlagValues = flags.FLAGS
+) -> None:
+    """Adds the flags of a request to `known`; `texts` are their help, as of `list_help`."""
+    own: Any = {"flag_values": known}
+    kinds: dict[Any, Any] = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer}
+    kinds |= {float: flags.DEFINE_float}
+    for flag in list_flags(kind):
+        if not flag.name:
+            continue
+        required = flag.default is dataclasses.MISSING
+        default = None if required or flag.default in ("", (), {}) else flag.default
+        types = [flag.kind.plain, *typing.get_args(flag.kind.plain)]  # such as int | None, int
+        text = texts.get(flag.name, "")
+        if flag.name == "config" and known is flags.FLAGS:
+            try:
+                from t2t.config.config_flag import define_config  # its import takes time
+            except Exception:  # of ml_collections: raised again where the recipe is read
+                flags.DEFINE_string("config", None, "A recipe, a Python file.", required=required)
+            else:
+                define_config(required)
+        elif flag.is_repeated:
+            flags.DEFINE_multi_string(flag.name, default, text, required=required, **own)
+        elif flag.is_joined:
+            values = None if default is None else [*default]
+            flags.DEFINE_list(flag.name, values, text, required=required, **own)
+        elif flag.kind.names and not flag.kind.takes_registered:
+            flags.DEFINE_enum(flag.name, default, flag.kind.names, text, **own)
+        else:
+            define = next((kinds[each] for each in kinds if each in types), flags.DEFINE_string)
+            define(flag.name, default, text, required=required, **own)
 
 
-def _list_arguments() -> list[str]:
-    """Returns the arguments of the program, with those of --flagfile."""
-    return list(flags.FLAGS.read_flags_from_files(sys.argv[1:], force_gnu=False))
-
-
-def _read_plugins() -> Any:
-    """Returns the modules of --config.plugins, which may stand after the flags of their options."""
-    texts = [
-        after if found[1] is None else found[1]
-        for argument, after in itertools.pairwise([*_list_arguments(), ""])
-        if (found := re.fullmatch(r"--?config\.plugins(?:=(.*))?", argument))
-    ]
-    return _read_value("plugins", texts)
-
-
-def _list_types(name: str) -> tuple[Any, ...]:
-    """Returns the plain type of a field, and those that it joins, such as int and None."""
-    plain = (FIELD_TYPES | find_option_types()).get(name, FieldType(str)).plain
-    return plain, *typing.get_args(plain)
-
-
-def _read_texts(text: str) -> tuple[str, ...]:
-    """Reads a tuple of texts, such as file names.
-
-    A Python text, tuple or list of texts is read as such: `('a', 'b')`. Anything else is one text
-    as it stands, such as `my file.txt`, `123` and `None`; nothing is an empty tuple.
-    """
-    values = _read_literals(text)
-    return values if all(isinstance(each, str) for each in values) else (text,)
-
-
-def _read_literals(text: str) -> tuple[Any, ...]:
-    """Reads a tuple of Python's literals, such as `2,0.5`; another text is one element."""
-    try:
-        value = ast.literal_eval(text) if text else ()
-    except (ValueError, SyntaxError):
-        return (text,)
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
-
-
-_PARSERS: dict[Any, Callable[[str], Any]] = {
-    str: str,
-    bool: flags.BooleanParser().parse,
-    int: flags.IntegerParser().parse,
-    float: flags.FloatParser().parse,
-}
-
-
-def read_overrides(given: Mapping[str, Any], plugins: Sequence[str]) -> dict[str, Any]:
-    """Returns values of fields, which flags give as texts; imports the plugins that they name.
-
-    A text that is no value of a field's type stays a text, which the check of types refuses.
-
-    Args:
-        given: the texts of each flag, or a bool.
-        plugins: those of the recipe.
+def parse_request(kind: type[Made], arguments: Sequence[str]) -> Made:
+    """Makes the request that a program would make of its arguments; --config is only its name.
 
     Raises:
-        ConfigError: a field has two values, or a plugin cannot be imported.
+        ConfigError: the program would refuse them.
+        PathError: as `make_request`.
     """
-    import_plugins(_read_value("plugins", given.get("plugins", ())) or plugins)
-    return {
-        name: texts if isinstance(texts, bool) else _read_value(name, texts)
-        for name, texts in given.items()
-    }
-
-
-def _read_value(name: str, texts: Sequence[str]) -> Any:
-    """Returns the value of a field; a tuple of numbers is also empty as `None`."""
-    types = _list_types(name)
-    for kind in types:
-        if typing.get_origin(kind) is tuple:
-            is_text = str in typing.get_args(kind)
-            read = _read_texts if is_text else _read_literals
-            none = () if is_text else ("None",)
-            return tuple(each for text in texts if text not in none for each in read(text))
-    if len({*texts}) > 1:
-        raise ConfigError(f"--config.{name} is given as {' and as '.join(texts)}; give it once")
-    parse = next((_PARSERS[each] for each in types if each in _PARSERS), str)
+    known = flags.FlagValues()
+    define_request(kind, {}, known)
     try:
-        return None if texts[0] == "None" and parse is not str else parse(texts[0])
-    except ValueError:
-        return texts[0]
+        known(["", *arguments])
+    except flags.Error as error:
+        raise ConfigError(str(error)) from None
+    combine_repeated(["", *arguments], known)
+    return read_request(kind, known=known)
 
 
-def define_config(required: bool = True, known: flags.FlagValues = flags.FLAGS) -> None:
-    """Adds `--config=configs/base.py`, and `--config.SECTION.FIELD=VALUE` for every field."""
-    config_flags.DEFINE_config_file(
-        "config",
-        None,
-        "A recipe, such as configs/base.py or configs/multi30k.py:en-de, from the current folder "
-        "or else from t2t itself; --config.SECTION.FIELD=VALUE overrides a field of "
-        "t2t/config/fields.py.",
-        flag_values=known,
-        sys_argv=sys.argv[1:],  # behind the program's name no --flagfile would be read
-    )
-    known["config"].parser = _RecipeParser()
-    if required:
-        flags.mark_flag_as_required("config", known)
+def read_request(
+    kind: type[Made], operands: Sequence[str] = (), known: flags.FlagValues = flags.FLAGS
+) -> Made:
+    """Makes a request of its flags and the arguments that are none; raises as `make_request`."""
+    given: dict[str, Any] = {}
+    for flag in list_flags(kind):
+        value: Any = operands if flag.operands else None
+        if flag.name == "config" and known is flags.FLAGS:
+            if known["config"].present:
+                from t2t.config.config_flag import read_name
+
+                value = read_name()
+        elif flag.name:
+            value = known[flag.name].value
+        if flag.name == "workdir" and value == []:
+            value = [""]  # an empty name, which is refused
+        if value is not None:
+            given[flag.field] = value
+    return make_request(kind, given, "--")
 
 
-def read_config(
-    steps: int | None = None,
-    workdir: Path | None = None,
-    *,
-    fetch: Callable[[DataConfig], None] | None = None,
-    trains_alone: bool = True,
-) -> Config:
-    """Returns the recipe with its overrides, validated.
+def combine_repeated(arguments: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> None:
+    """Joins the values of list flags that are given several times.
 
-    Args:
-        steps: replaces `training.steps`.
-        workdir: a run directory; if the run has begun, its values take the place of those that the
-            recipe leaves open.
-        fetch: brings a text here that a recipe has to read.
-        trains_alone: whether this process trains, and no other one of the same run or sweep.
+    Without this the last value would replace the others. `known` has parsed the arguments.
+
+    Raises:
+        ConfigError: another flag has several values.
     """
-    config = read_recipe()
-    if steps is not None:
-        config.training.steps = steps
-    return check_config(config, workdir, fetch, trains_alone=trains_alone)
+    several = [known[name] for name in known if known[name].present > 1]
+    pairs = [*_read_values(arguments, known)] if several else []
+    for flag in several:
+        values = [value for name, value in pairs if name == flag.name]
+        if isinstance(flag, flags.MultiFlag):  # which adds up itself
+            continue
+        if isinstance(flag.parser, flags.BaseListParser) and all(values):
+            flag.value = [each for value in values for each in flag.parser.parse(value)]
+        elif len(set(values)) > 1:
+            shown = " and as ".join(value or "''" for value in values)
+            raise ConfigError(f"--{flag.name} is given as {shown}; give it once")
 
 
-def read_recipe(known: flags.FlagValues = flags.FLAGS) -> Config:
-    """Returns the recipe with the values that flags give; their types are not checked."""
-    flag: Any = known["config"]
-    return set_fields(flag.value._load(), read_given(known))
-
-
-def read_name(known: flags.FlagValues = flags.FLAGS) -> str:
-    """Returns the recipe as the command line names it, such as configs/multi30k.py:en-de."""
-    return config_flags.get_config_filename(known["config"])
-
-
-def read_given(known: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
-    """Returns the values that flags give to fields, by the names of the fields."""
-    flag: Any = known["config"]
-    return read_overrides(config_flags.get_override_values(flag), flag.value._load().plugins)
-
-
-def read_chosen(config: Config) -> dict[str, Any]:
-    """Returns the values of `read_config`'s result that the recipe and the flags leave open."""
-    values = flatten(config)
-    return {name: values[name] for name in list_open(read_recipe())}
+def _read_values(arguments: Sequence[str], known: flags.FlagValues) -> Iterator[tuple[str, str]]:
+    """Yields name and value of each flag, by the rules of absl."""
+    rest = iter(known.read_flags_from_files(list(arguments[1:]), force_gnu=False))
+    for argument in rest:
+        name, has_value, value = argument.lstrip("-").partition("=")
+        if argument == "--" or not (argument.startswith("-") or known.is_gnu_getopt()):
+            return
+        if not argument.startswith("-") or not name:
+            continue
+        if name not in known:  # of a Boolean one, such as --noscores
+            yield name.removeprefix("no"), "false"
+        elif known[name].boolean:
+            yield name, str(known[name].parser.parse(value if has_value else "true")).lower()
+        else:
+            yield name, value if has_value else next(rest)

@@ -208,7 +208,7 @@ def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:
         raise ConfigError(f"{name}={','.join(map(str, values))} is not a list of numbers") from None
 
 
-def describe_flags(kind: type[Request]) -> dict[str, str]:
+def list_help(kind: type[Request]) -> dict[str, str]:
     """Returns the help of each flag: the comments of its field, and the rules of its type."""
     texts, searches = read_help(kind), read_help(DecodingConfig)
     described, flags = dict[str, str](), list_flags(kind)

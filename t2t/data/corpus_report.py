@@ -14,7 +14,7 @@ from jaxtyping import Num
 
 from t2t.config.fields import Config
 from t2t.data.batch import UNK_ID
-from t2t.data.batching import BatchPlan, CorpusLengths, find_dropped
+from t2t.data.batch_plan import BatchPlan, CorpusLengths, find_dropped
 from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.directions import list_directions

@@ -1,4 +1,6 @@
-"""Filters of training pairs by their text (`data.filters`); filters by length are in `batching`.
+"""Filters of training pairs by their text (`data.filters`).
+
+`batch_plan` has the filters by length and by the ratio of lengths.
 
 Filters see sentences as the vocabulary spells them (`spelling`): pairs that differ only in what a
 model does not see are equal. A filtered corpus is a corpus of the pairs that are kept, so

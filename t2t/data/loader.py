@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
-from t2t.data.batching import BatchPlan
+from t2t.data.batch_plan import BatchPlan
 from t2t.data.objectives import Corruption, Objective, Sentences, make_keys
 from t2t.data.token_cache import TokenizedCorpus, find_ragged
 from t2t.runtime.mesh import RULES

@@ -17,7 +17,7 @@ from t2t.config.data_rules import TEXT_PAIR_KINDS
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.variants import CHOICES, call_variant, make_variant_error
 from t2t.data.batch import EOS_ID, PAD_ID
-from t2t.data.batching import CorpusLengths, Lengths
+from t2t.data.batch_plan import CorpusLengths, Lengths
 from t2t.data.token_cache import find_ragged
 from t2t.data.tokenizer import Tokenizer
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from t2t.config.fields import DataConfig
-from t2t.data.batching import (
+from t2t.data.batch_plan import (
     BLOCK,
     BatchPlan,
     BatchShape,

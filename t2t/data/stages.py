@@ -9,7 +9,7 @@ import numpy as np
 from t2t.config.fields import DataConfig
 from t2t.config.stages import NO_END, Stage, read_stages
 from t2t.data.batch import HostBatch
-from t2t.data.batching import BatchPlan
+from t2t.data.batch_plan import BatchPlan
 from t2t.data.corpus import Corpus
 from t2t.data.loader import Loader
 from t2t.runtime.text_tables import format_table

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 
 from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.config.stages import read_stages
-from t2t.data.batching import find_dropped
+from t2t.data.batch_plan import find_dropped
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair, sample_pairs
 from t2t.data.corpus_sources import open_training
 from t2t.data.directions import list_tags

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue
+from t2t.model.parameters import Params, merge
 from t2t.model.transformer import Transformer
 
 
@@ -28,7 +28,7 @@ def capture_weights(
 ) -> HeadWeights:
     """Returns the weights of every head of a Transformer under teacher forcing, on one device.
 
-    `structure` is the model without its parameters, as `describe_model` returns it.
+    `structure` is the model without its parameters, as `abstract_model` returns it.
     """
     model = merge(structure, params)
     assert isinstance(model, Transformer)

@@ -60,7 +60,7 @@ class Continuer(Translator):
                 f"model.kind={kind!r} is not known to take a prompt; use model.kind='decoder_only'"
             )
 
-    def describe_pieces(self) -> dict[str, Any]:
+    def record_pieces(self) -> dict[str, Any]:
         """Returns the settings besides the search that bulk generation records."""
         return {"task": "continue", "stop": self.stop}
 

@@ -19,7 +19,7 @@ from t2t.decoding.sampling import BANNED_TOKENS
 from t2t.decoding.translation import SourcePiece, Translation
 from t2t.decoding.translator import Translator
 from t2t.interop.ctranslate2_export import MAX_POSITIONS, check_support, write_model
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 
 # CTranslate2 stops searching for a sentence once beam_size * PATIENCE hypotheses are finished;
 # `beam_search` stops once no better hypothesis is possible. A larger value makes their results more
@@ -77,7 +77,7 @@ class CTranslate2Translator(Translator):
         """Total time spent loading parameters into CTranslate2."""
         return self._load_seconds
 
-    def describe(self) -> dict[str, str | int]:
+    def record(self) -> dict[str, str | int]:
         """The engine's name, version and settings, as evaluations record them."""
         return {
             "name": "ctranslate2",

@@ -29,7 +29,7 @@ from t2t.decoding.beam_search import (
     take_rows,
 )
 from t2t.decoding.sampling import Sampler, Stream
-from t2t.model.interface import Params, merge
+from t2t.model.parameters import Params, merge
 from t2t.runtime.mesh import reshard, spec
 from t2t.runtime.saved_programs import SavedPrograms
 
@@ -97,7 +97,7 @@ class BatchSearch:
         config: DecodingConfig,
         programs: SavedPrograms | None = None,
     ):
-        """`structure` is the model without its parameters, as `describe_model` returns it.
+        """`structure` is the model without its parameters, as `abstract_model` returns it.
 
         The identity of `programs`, if they have one, covers the structure.
         """

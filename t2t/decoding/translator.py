@@ -30,7 +30,7 @@ from t2t.decoding.translation import (
     join_pieces,
     keep_line,
 )
-from t2t.model.interface import Params, check_params
+from t2t.model.parameters import Params, check_params
 from t2t.ops.build_model import Members
 from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.saved_programs import SavedPrograms
@@ -73,7 +73,7 @@ class Translator:
         self.config = config.decoding
         self.vocabulary = vocabulary
         self.members = members = members or Members((config.model,))
-        self.structure, self._expected = described or members.describe(*vocabulary.sizes)
+        self.structure, self._expected = described or members.abstract(*vocabulary.sizes)
         self._batches = BatchSearch(self.structure, config.decoding, programs)
         self._model = config.model
         # Of a piece, in sub-words with EOS.
@@ -272,7 +272,7 @@ class Translator:
         found = iter(self.search(params, flat, n_best, penalties))
         return [[next(found) for _ in parts] for parts in pieces]
 
-    def describe(self) -> dict[str, str | int]:
+    def record(self) -> dict[str, str | int]:
         """The engine's name, version and number formats, as evaluations record them."""
         policy = choose_policy(self._model)
         dtype = str(policy.dtype) if policy.dtype == policy.product_dtype else "mixed"
@@ -283,7 +283,7 @@ class Translator:
             "products": policy.describe_products(),
         }
 
-    def describe_pieces(self) -> dict[str, Any]:
+    def record_pieces(self) -> dict[str, Any]:
         """How lines are cut, as evaluations record it, with what `config` leaves to training."""
         return {
             "longest_piece": self.max_source_length,  # sub-words with EOS

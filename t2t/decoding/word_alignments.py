@@ -16,8 +16,8 @@ from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import batch_pairs, find_limit
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import capture_weights
-from t2t.model.interface import Params
-from t2t.ops.build_model import describe_model
+from t2t.model.parameters import Params
+from t2t.ops.build_model import abstract_model
 
 Links = set[tuple[int, int]]  # numbers of a source word and of a target word, from 0
 
@@ -44,7 +44,7 @@ class WordAligner:
         self._vocabulary, self._batch_size = vocabulary, config.decoding.batch_size
         self._limit = find_limit(config, model.position_limit)
         self.num_too_long = 0  # pairs without links, of all calls
-        structure, _ = describe_model(model, *vocabulary.sizes)
+        structure, _ = abstract_model(model, *vocabulary.sizes)
 
         def weigh(
             params: Params, src: Int[Array, "B S"], tgt_in: Int[Array, "B T"]

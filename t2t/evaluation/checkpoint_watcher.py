@@ -20,7 +20,7 @@ from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.measures import format_score
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.verdict import translates
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import (
     explain_write_errors,
@@ -32,13 +32,13 @@ from t2t.storage.atomic_files import (
 from t2t.storage.locks import lock
 from t2t.storage.paths import choose_interval
 from t2t.training.checkpoint import average_params, rank, save_params
-from t2t.training.early_stopping import read_stop_request, request_stop
 from t2t.training.run_directory import (
     RunError,
     list_last_steps,
     list_regular_steps,
     list_steps,
 )
+from t2t.training.stop_request import read_stop_request, request_stop
 
 _log = logging.getLogger(__name__)
 

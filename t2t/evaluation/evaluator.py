@@ -19,12 +19,12 @@ from t2t.data.batch import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.find_evaluations import list_evaluations
 from t2t.evaluation.likelihood import PairScorer, ReferencePerplexity
-from t2t.evaluation.load_models import RunModel, describe_search, identify_running_code
+from t2t.evaluation.load_models import RunModel, identify_running_code, record_search
 from t2t.evaluation.passport import Passport, leave_out_search
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.text_scores import Output, TextScores, open_scores
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.runtime.distributed import is_first
 from t2t.training.provenance import find_start, hash_params, summarize_ledger
 
@@ -161,20 +161,20 @@ class Evaluator:
             **({"ensemble": self._ensemble} if self._ensemble else {}),
         }
         fields = json.loads(json.dumps(overrides(config)))  # as it is read from a file
-        search = self._describe_search(config)
+        search = self._record_search(config)
         search["backend"] |= {"devices": [device.device_kind for device in jax.devices()]}
         return Passport(
             origin=origin,
             config=leave_out_search(fields),
             **search,
-            **self.scores.describe(),
+            **self.scores.record(),
             **identify_running_code(*self.modules),
         )
 
-    def _describe_search(self, config: Config) -> dict[str, dict[str, Any]]:
+    def _record_search(self, config: Config) -> dict[str, dict[str, Any]]:
         """Returns the sections of a passport on the search and the backend."""
         language, models = self.scores.tgt_language, self._model.measure_models
-        return describe_search(self._translator, config.decoding, language, models)
+        return record_search(self._translator, config.decoding, language, models)
 
     def _compute(self, params: Params, alphas: Sequence[float]) -> list[Output]:
         """Translates, and scores the references; returns an output for each alpha."""

@@ -16,7 +16,7 @@ from t2t.data.sentences import is_missing, split_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.corpus_loss import DTYPE, NatsAndTokens, compute_perplexity, sum_losses
 from t2t.evaluation.measures import Score
-from t2t.model.interface import Params, merge
+from t2t.model.parameters import Params, merge
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import reshard, spec
 from t2t.runtime.saved_programs import SavedPrograms
@@ -81,7 +81,7 @@ class PairScorer:
         """
         self.vocabulary, size = vocabulary, vocabulary.tgt.vocab_size
         members = members.with_dtype(DTYPE)
-        structure, _ = members.describe(*vocabulary.sizes)
+        structure, _ = members.abstract(*vocabulary.sizes)
         self._programs = programs or SavedPrograms()
         self._batch_size = min(batch_size, max(1, _MAX_LOGITS // (_LENGTH * size)))
         self.limit = min(limit, members.position_limit or limit)  # of a side, EOS included
@@ -138,7 +138,7 @@ class MaskedScorer:
     ):
         """As `PairScorer`, for one model of masked sub-words."""
         members = members.with_dtype(DTYPE)
-        structure, _ = members.describe(*vocabulary.sizes)
+        structure, _ = members.abstract(*vocabulary.sizes)
         self.vocabulary, self._batch_size = vocabulary, batch_size
         [self.mask] = vocabulary.tgt.sentinel_ids[:1]  # as in training (t2t/data/objectives.py)
         self.limit = min(limit, members.position_limit or limit)  # of a text, EOS included

@@ -31,7 +31,7 @@ from t2t.evaluation.likelihood import MaskedScorer, PairScorer, check_scores
 from t2t.evaluation.measures import MeasureError
 from t2t.evaluation.requests import MeasureModels, ModelRequest
 from t2t.evaluation.text_measures import make_measure
-from t2t.model.interface import Params, check_params
+from t2t.model.parameters import Params, check_params
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh, put_like
 from t2t.runtime.saved_programs import SavedPrograms
@@ -112,7 +112,7 @@ class RunModel:
     @functools.cached_property
     def _described(self) -> tuple[Any, Params]:
         with jax.set_mesh(self.mesh):
-            return self.members.describe(*self.vocabulary.sizes)
+            return self.members.abstract(*self.vocabulary.sizes)
 
     def _identify_programs(self) -> str:
         """Returns a hash of what programs of this model depend on; "" if something may be unknown.
@@ -127,7 +127,7 @@ class RunModel:
             repr((code, self.members, self.vocabulary.sizes)).encode()
         ).hexdigest()
 
-    def describe_models(self) -> list[dict[str, Any]]:
+    def record_models(self) -> list[dict[str, Any]]:
         """Returns the fields of `config.model` that are not default, and options, of each model."""
         return [
             {
@@ -244,7 +244,7 @@ class RunModel:
             )
 
 
-def describe_search(
+def record_search(
     translator: Translator, decoding: DecodingConfig, tgt_language: str, models: Mapping[str, Path]
 ) -> dict[str, dict[str, Any]]:
     """Returns what finds the translations, as passports and other results record it.
@@ -252,11 +252,11 @@ def describe_search(
     "decoding" is the search and how lines are cut, "backend" the engine. `tgt_language` is the one
     by which a utility chooses its tokeniser; for `models` see `make_measure`.
     """
-    found = dataclasses.asdict(decoding) | translator.describe_pieces()
+    found = dataclasses.asdict(decoding) | translator.record_pieces()
     if decoding.mbr != "none":  # its name does not say which model, or version of a measure
         found["utility"] = make_measure(decoding.mbr, tgt_language, models=models).definition
     # The number of threads changes nothing, and differs between hosts.
-    engine = {name: fact for name, fact in translator.describe().items() if name != "threads"}
+    engine = {name: fact for name, fact in translator.record().items() if name != "threads"}
     return {"decoding": found, "backend": engine}
 
 

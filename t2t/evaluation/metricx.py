@@ -29,7 +29,7 @@ from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.measures import Measure, count_scores
 from t2t.evaluation.requests import ModelRequest
 from t2t.interop.metricx import read_settings
-from t2t.model.interface import Params, merge
+from t2t.model.parameters import Params, merge
 from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import reshard, spec
 from t2t.storage.atomic_files import warn_of_write_errors, write_file
@@ -113,7 +113,7 @@ class MetricXScorer:
         # Since the last report: sentences that were scored, those that had been, seconds.
         self._new, self._known, self._seconds, self._reported = 0, 0, 0.0, -_REPORT
         size = self._model.vocabulary.tgt.vocab_size
-        structure, _ = self._model.members.with_dtype(DTYPE).describe(size, size)
+        structure, _ = self._model.members.with_dtype(DTYPE).abstract(size, size)
 
         def compute(params: Params, src: Int[Array, "B S"]) -> Float[Array, "B"]:
             start = jnp.zeros_like(src[:, :1]) + BOS_ID  # sharded as `src` is

@@ -50,6 +50,6 @@ def evaluate_output(request: OutputRequest) -> Evaluation:
     passport = Passport(
         origin={"file": hypotheses.path.name, "sha256": hypotheses.sha256},
         **identify_running_code(*MODULES),
-        **scores.describe(),
+        **scores.record(),
     )
     return scores.save(path, Output({"hypotheses": lines}, scores.count(lines)), passport)

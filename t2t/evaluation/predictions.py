@@ -20,7 +20,7 @@ from t2t.evaluation.measures import LEFT_OUT, Measure, TestSet, make_prediction_
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.text_scores import Output, TextScores
 from t2t.evaluation.validation_scores import make_scorer
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.training.provenance import summarize_ledger
 
 
@@ -49,7 +49,7 @@ class PredictionEvaluator(Evaluator):
         folder, name = self._request.workdir / "evaluations", f"{self.scores.split}-{label}"
         return self.scores.prepare_output(self._request.output, folder, name)
 
-    def _describe_search(self, config: Config) -> dict[str, dict[str, Any]]:  # noqa: ARG002
+    def _record_search(self, config: Config) -> dict[str, dict[str, Any]]:  # noqa: ARG002
         return {"backend": {"name": "jax"}}
 
     def _compute(self, params: Params, alphas: Sequence[float]) -> list[Output]:  # noqa: ARG002

@@ -90,7 +90,7 @@ class TextScores:
         """Returns whether more is better by one of the measures, or by the perplexity."""
         return name in self.measures and self.measures[name].higher_is_better
 
-    def describe(self) -> dict[str, dict[str, str]]:
+    def record(self) -> dict[str, dict[str, str]]:
         """Returns the sections of a passport on the test set and the measures."""
         return {
             "data": {"split": self.split, **self._facts},

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float
 
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.data.batch import PAD_ID, DeviceBatch
-from t2t.data.batching import BatchPlan
+from t2t.data.batch_plan import BatchPlan
 from t2t.data.corpus import Corpus
 from t2t.data.loader import Loader, find_row_shards, prefetch, put_batch
 from t2t.data.objectives import make_objective
@@ -31,8 +31,8 @@ from t2t.data.preparation import tokenize
 from t2t.data.token_cache import TokenizedCorpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.corpus_loss import DTYPE, CorpusLoss, compute_perplexity, sum_losses
-from t2t.model.interface import Params
-from t2t.ops.build_model import describe_model
+from t2t.model.parameters import Params
+from t2t.ops.build_model import abstract_model
 from t2t.runtime.mesh import reshard
 from t2t.training.step import make_eval_step
 
@@ -111,7 +111,7 @@ class Validation:
         for name, scorer in self._scorers.items():
             sentences = scorer.score_sentences(params)
             losses[name] = sum_losses(sentences)
-            scores[name] = describe_loss(losses[name])
+            scores[name] = average_loss(losses[name])
             use = scorer.measure_source_use(params, sentences, self._source_use_pairs)
             if use:
                 scores[name] |= {"source_use": use.nats, "source_use_margin": use.margin}
@@ -124,7 +124,7 @@ class Validation:
         shared = [key for key in first if all(key in each for each in scores.values())]
         means = {key: sum(each[key] for each in scores.values()) / len(scores) for key in shared}
         own = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
-        return means | describe_loss(CorpusLoss(nats, tokens)) | own
+        return means | average_loss(CorpusLoss(nats, tokens)) | own
 
     def _warn_of_little_use(self, step: int, name: str, use: SourceUse) -> None:
         """Says once, after a tenth or half of the steps, that the model hardly uses its source."""
@@ -183,7 +183,7 @@ class CorpusScorer:
             # a multiple never exceeds `limit`.
             data.length_multiple = math.gcd(data.length_multiple, limit)
         model = dataclasses.replace(config.model, dtype=DTYPE)
-        structure, _ = describe_model(model, *vocabulary.sizes)
+        structure, _ = abstract_model(model, *vocabulary.sizes)
         self._plan = BatchPlan([(lengths[0], lengths[1])], data, seed=0)
         self._num_pairs = len(longer)
         shards = find_row_shards(mesh)
@@ -262,7 +262,7 @@ def make_scorer(
     return scorer
 
 
-def describe_loss(loss: CorpusLoss) -> dict[str, float]:
+def average_loss(loss: CorpusLoss) -> dict[str, float]:
     """Returns a corpus's mean loss and its perplexity."""
     return {"loss": loss.nats / loss.tokens, "perplexity": compute_perplexity(*loss)}
 

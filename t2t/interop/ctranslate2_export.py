@@ -14,7 +14,7 @@ from t2t.config.field_types import Role
 from t2t.config.fields import Config, ConfigError, ModelConfig, fields_with
 from t2t.config.rules import list_unused
 from t2t.config.variants import GATED
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.model.position import encode_sinusoidal
 
 Activation = ctranslate2.specs.common_spec.Activation

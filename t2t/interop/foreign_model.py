@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from t2t.config.fields import ModelConfig
 from t2t.config.measure_names import MEASURES, import_function, list_scored
-from t2t.interop import bart_family, t5_family
-from t2t.interop.foreign_config import ForeignConfig
+from t2t.interop import marian_nllb_mbart, t5_family
 from t2t.interop.hugging_face_folder import SourceError, Tensors, read_json
 from t2t.interop.hugging_face_vocabulary import (
     ImportedVocabulary,
@@ -19,9 +18,10 @@ from t2t.interop.hugging_face_vocabulary import (
     read_t5,
 )
 from t2t.interop.parameter_map import Link, check_tensors, find_shapes, read_params
+from t2t.interop.strict_config import ForeignConfig
 from t2t.interop.tokenizer_settings import TokenizerSettings
-from t2t.model.interface import Params
-from t2t.ops.build_model import describe_model
+from t2t.model.parameters import Params
+from t2t.ops.build_model import abstract_model
 
 MODEL_TYPES = ("marian", "m2m_100", "mbart", "t5", "mt5", "umt5")
 # Other types, and why they are not imported.
@@ -70,7 +70,7 @@ class ForeignModel(NamedTuple):
             SourceError: tensors are missing, unknown or of another shape.
         """
         size, tensors = len(self.vocabulary.rows.row), self.complete(tensors)
-        _, described = describe_model(self.config, size, size)
+        _, described = abstract_model(self.config, size, size)
         expected = find_shapes(self.links, described)
         check_tensors(self.links, tensors.shapes, expected, self.derived)
         self.check_derived(tensors)
@@ -114,14 +114,14 @@ def _read_bart(
 ) -> ForeignModel:
     match kind:
         case "marian":
-            config, vocab_size = bart_family.read_marian_config(given)
-            config = bart_family.read_positions(config, bart_family.complete(tensors))
+            config, vocab_size = marian_nllb_mbart.read_marian_config(given)
+            config = marian_nllb_mbart.read_positions(config, marian_nllb_mbart.complete(tensors))
             read, start = read_marian, None
         case "m2m_100":
-            config, vocab_size = bart_family.read_m2m100_config(given)
+            config, vocab_size = marian_nllb_mbart.read_m2m100_config(given)
             read, start = read_m2m100, None
         case _:
-            config, vocab_size = bart_family.read_mbart_config(given)
+            config, vocab_size = marian_nllb_mbart.read_mbart_config(given)
             # As in training; `generate()` would begin with `<s>`.
             read, start = read_mbart, given.get("eos_token_id")
     unknown = given.finish()
@@ -130,10 +130,10 @@ def _read_bart(
     return ForeignModel(
         config,
         vocabulary,
-        bart_family.list_links(config, vocabulary.rows),
-        bart_family.complete,
-        bart_family.DERIVED,
-        bart_family.check_derived,
+        marian_nllb_mbart.list_links(config, vocabulary.rows),
+        marian_nllb_mbart.complete,
+        marian_nllb_mbart.DERIVED,
+        marian_nllb_mbart.check_derived,
         given,
         unknown,
         settings.finish(),

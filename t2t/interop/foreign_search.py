@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from t2t.config.field_types import MAX_ALPHA
 from t2t.config.fields import Config, DecodingConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.interop.foreign_fields import OFF, ForeignFields
 from t2t.interop.hugging_face_folder import SourceError
 from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
+from t2t.interop.json_fields import OFF, ForeignFields
 
 GENERATION = "generation_config.json"
 

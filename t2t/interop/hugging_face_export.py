@@ -18,15 +18,15 @@ from t2t.config.rules import list_unused
 from t2t.data.batch import BOS_ID
 from t2t.data.directions import find_tag, list_directions
 from t2t.data.tokenizer import Vocabulary
-from t2t.interop import bart_family, t5_family
-from t2t.interop.foreign_config import ForeignConfig
+from t2t.interop import marian_nllb_mbart, t5_family
 from t2t.interop.foreign_search import write_search
 from t2t.interop.hugging_face_folder import write_json, write_safetensors
 from t2t.interop.hugging_face_tokenizer_files import assign_rows, find_family, write_tokenizer
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.parameter_map import Link, check_barred, write_tensors
-from t2t.model.interface import Params
-from t2t.ops.build_model import describe_model
+from t2t.interop.strict_config import ForeignConfig
+from t2t.model.parameters import Params
+from t2t.ops.build_model import abstract_model
 
 _FAMILIES = {
     "sinusoidal": "marian",
@@ -84,18 +84,18 @@ def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Ex
         choices = t5_family.CHOICES
         links = t5_family.list_links(read, rows, own_output=own_output, scaled=False)
     else:
-        values = bart_family.write_config(model, rows)
+        values = marian_nllb_mbart.write_config(model, rows)
         if family != "mbart":
             longest = config.data.max_length + config.decoding.max_extra_length + 1
             values["max_position_embeddings"] = max(1024, longest)
         read_config = {
-            "marian": bart_family.read_marian_config,
-            "m2m_100": bart_family.read_m2m100_config,
-            "mbart": bart_family.read_mbart_config,
+            "marian": marian_nllb_mbart.read_marian_config,
+            "m2m_100": marian_nllb_mbart.read_m2m100_config,
+            "mbart": marian_nllb_mbart.read_mbart_config,
         }
         read, _ = read_config[family](ForeignConfig(values))
-        choices = bart_family.CHOICES
-        links = bart_family.list_links(read, rows)
+        choices = marian_nllb_mbart.CHOICES
+        links = marian_nllb_mbart.list_links(read, rows)
     start = ForeignConfig(values).find_start(rows)
     read = dataclasses.replace(read, decoder_start=start)
     of_model, notes = _check_model(model, read, choices, values["architectures"][0])
@@ -199,10 +199,10 @@ def write_model(
     if "output_bias" in params and not export.model.output_bias:
         check_barred(np.asarray(params["output_bias"]), export.rows)
     size = len(export.rows.row)
-    _, described = describe_model(export.model, size, size)
+    _, described = abstract_model(export.model, size, size)
     tensors = write_tensors(export.links, _add_zeros(params, described))
     if config.model.position == "sinusoidal":
-        tensors = bart_family.order_as_halves(tensors)
+        tensors = marian_nllb_mbart.order_as_halves(tensors)
     write_safetensors(folder / "model.safetensors", tensors)
     settings = {"dtype": "float32", "is_encoder_decoder": True}
     write_json(folder / "config.json", {**export.values, **settings})

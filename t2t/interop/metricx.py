@@ -13,8 +13,8 @@ import numpy as np
 
 from t2t.config.fields import ConfigError
 from t2t.config.measure_names import list_scored
-from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.hugging_face_vocabulary import Rows
+from t2t.interop.strict_config import ForeignConfig
 
 COLUMN = 250_089  # the original's id of `<extra_id_10>`, whose logit is the score
 _EXAMPLE = "--source=hf:google/metricx-24-hybrid-large-v2p6 --tokenizer=hf:google/mt5-large"

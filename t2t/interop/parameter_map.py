@@ -1,7 +1,7 @@
 """The tensors of a foreign model that make up each parameter of this project's, and the way back.
 
-A family of models (`bart_family.py`) lists its `Link`s. `read_params` follows them one by one, so
-that the host holds one tensor at a time.
+A family of models (`marian_nllb_mbart.py`) lists its `Link`s. `read_params` follows them one by
+one, so that the host holds one tensor at a time.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 from t2t.config.fields import ConfigError
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import Rows
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 
 # The logit's bias of an id that is no output of the original: its probability is below 1e-40, and
 # label smoothing, which spreads over all ids, still adds little to the loss.

@@ -14,7 +14,6 @@ from typing import Any
 from t2t.config.fields import ModelConfig
 from t2t.config.variants import GATED
 from t2t.data.batch import EOS_ID, PAD_ID
-from t2t.interop.foreign_config import LARGEST, START_IDS, ForeignConfig, name_depths
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.parameter_map import (
@@ -27,6 +26,7 @@ from t2t.interop.parameter_map import (
     table,
     vector,
 )
+from t2t.interop.strict_config import LARGEST, START_IDS, ForeignConfig, name_depths
 from t2t.model.position import Relative
 
 _TABLE, _OUTPUT = "shared.weight", "lm_head.weight"

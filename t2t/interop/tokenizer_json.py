@@ -17,8 +17,8 @@ from sentencepiece import sentencepiece_model_pb2
 
 from t2t.data.batch import EOS_ID, UNK_ID
 from t2t.data.piece_table import SPACE, SPECIAL
-from t2t.interop.foreign_fields import OFF
 from t2t.interop.hugging_face_folder import SourceError, check_pointer, read_json
+from t2t.interop.json_fields import OFF
 from t2t.storage.paths import describe_error
 
 NAME = "tokenizer.json"

@@ -11,8 +11,8 @@ from typing import Any
 
 from t2t.data.batch import EOS_ID, UNK_ID
 from t2t.data.piece_table import SPECIAL, AddedPiece
-from t2t.interop.foreign_fields import OFF, ForeignFields
 from t2t.interop.hugging_face_folder import SourceError, read_json
+from t2t.interop.json_fields import OFF, ForeignFields
 from t2t.interop.tokenizer_json import NAME, explain_difference
 
 SENTINEL = re.compile(r"<extra_id_\d+>")

@@ -24,11 +24,11 @@ from t2t.data.batch import BOS_ID, PAD_ID, pad_sentences
 from t2t.data.directions import find_tag
 from t2t.data.sentences import clean_sentence
 from t2t.data.tokenizer import Tokenizer, Vocabulary
-from t2t.interop.foreign_config import START_IDS
 from t2t.interop.foreign_model import ForeignModel
 from t2t.interop.hugging_face_folder import SourceError
-from t2t.model.interface import Params, merge
-from t2t.ops.build_model import describe_model
+from t2t.interop.strict_config import START_IDS
+from t2t.model.parameters import Params, merge
+from t2t.ops.build_model import abstract_model
 from t2t.runtime.mesh import count_parts, spec
 
 # Special symbols, and codes of languages as the originals spell them.
@@ -206,7 +206,7 @@ def _compare_logits(
     tgt_in = np.concatenate([np.full_like(tgt[:, :1], BOS_ID), tgt[:, :-1]], axis=1)
     row, is_output = model.vocabulary.rows
     config = dataclasses.replace(model.config, dtype="float32")
-    structure, _ = describe_model(config, len(row), len(row))
+    structure, _ = abstract_model(config, len(row), len(row))
     with jax.default_matmul_precision("highest"):
         run = jax.jit(lambda params, *ids: merge(structure, params)(*ids))
         found = np.asarray(run(params, *jax.device_put((src, tgt_in), spec("batch"))))

@@ -5,8 +5,8 @@ The families derive from it in a file each: `transformer.py` (encoder-decoder), 
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +14,13 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from t2t.config.fields import ConfigError, ModelConfig
+from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID, DeviceBatch
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import DecodingCache
 from t2t.model.layers import Embedding
 from t2t.model.stack import Auxiliary
 from t2t.runtime.mesh import count_parts, reshard, spec
-
-AnyModel = TypeVar("AnyModel", bound=nnx.Module)
-Params = dict[str, Any]  # nested by module and parameter name; the leaves are float32 arrays
 
 
 class Prediction(NamedTuple):
@@ -206,31 +203,3 @@ def split_bias(bias: Float[Array, "V"], dtype: jnp.dtype) -> list[Float[Array, "
         rest -= parts[-1]
     parts[0] += bias - jax.lax.stop_gradient(bias)  # adds 0, and has the gradient
     return parts
-
-
-def merge(structure: nnx.GraphDef[AnyModel], params: Params) -> AnyModel:
-    """Returns the model with these parameters; called inside pure functions such as a step."""
-    return nnx.merge(structure, nnx.State(params))
-
-
-def find_name(path: Sequence[Any]) -> str:
-    """Returns the name of the parameter at a path of JAX's tree functions: encoder.0.inner."""
-    return jax.tree_util.keystr(tuple(path), simple=True, separator=".")
-
-
-def name_leaves(params: Params) -> dict[str, Any]:
-    """Returns the leaves of a tree of parameters by their names, in the order of the tree."""
-    return {find_name(path): x for path, x in jax.tree_util.tree_leaves_with_path(params)}
-
-
-def check_params(expected: Params, params: Params) -> None:
-    """Raises `ConfigError` if the parameters do not have the names and shapes of `expected`."""
-    wanted, found = name_leaves(expected), name_leaves(params)
-    for name in wanted | found:
-        shapes = [getattr(tree.get(name), "shape", None) for tree in (found, wanted)]
-        if shapes[0] != shapes[1]:
-            raise ConfigError(
-                f"the checkpoint does not fit its config and vocabulary: parameter {name} has "
-                f"shape {shapes[0]} instead of {shapes[1]}; use the config.json and "
-                "the vocab/ that were written with it"
-            )

@@ -1,7 +1,7 @@
 """Builds a model from its config; `make_model` chooses the family.
 
 The rest of the project works with the pair (structure, parameters) of `nnx.split`, where the
-parameters are a nested dict. `init_model` returns this pair, and `describe_model` returns it with
+parameters are a nested dict. `init_model` returns this pair, and `abstract_model` returns it with
 shapes instead of arrays.
 """
 
@@ -14,7 +14,8 @@ from flax import nnx
 
 from t2t.config.fields import ConfigError, ModelConfig
 from t2t.config.variants import CHOICES, call_variant, explain_shardings, find_variant
-from t2t.model.interface import Model, Params, check_params
+from t2t.model.interface import Model
+from t2t.model.parameters import Params, check_params
 from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.mesh import LOGICAL_MESH, put_like
 
@@ -88,11 +89,11 @@ def init_model(
     def init(key: jax.Array) -> Params:
         return nnx.to_pure_dict(nnx.state(make_model(config, *sizes, key)))
 
-    structure, _ = describe_model(config, *sizes)
+    structure, _ = abstract_model(config, *sizes)
     return structure, init(key)
 
 
-def describe_model(
+def abstract_model(
     config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int
 ) -> tuple[nnx.GraphDef[Any], Params]:
     """As `init_model`, with a `jax.ShapeDtypeStruct` in place of each parameter.
@@ -116,7 +117,7 @@ class Parameter(NamedTuple):
     matrix: tuple[int, int] | None
 
 
-def describe_parameters(config: ModelConfig) -> dict[str, Parameter]:
+def list_parameters(config: ModelConfig) -> dict[str, Parameter]:
     """Returns what a model declares of its parameters, by their names.
 
     A name is such as encoder.0.feed_forward.inner.weight.
@@ -150,14 +151,14 @@ class Members(NamedTuple):
         configs = tuple(dataclasses.replace(config, dtype=dtype) for config in self.configs)
         return self._replace(configs=configs)
 
-    def describe(self, src_vocab_size: int, tgt_vocab_size: int) -> tuple[Any, Params]:
-        """Returns structure and parameters as `describe_model` does.
+    def abstract(self, src_vocab_size: int, tgt_vocab_size: int) -> tuple[Any, Params]:
+        """Returns structure and parameters as `abstract_model` does.
 
         The parameters of an ensemble are {"models": {0: those of the first model, 1: ...}}.
         """
         sizes = src_vocab_size, tgt_vocab_size
         if len(self.configs) == 1:
-            return describe_model(self.configs[0], *sizes)
+            return abstract_model(self.configs[0], *sizes)
 
         from t2t.model.ensemble import Ensemble
 
@@ -170,7 +171,7 @@ class Members(NamedTuple):
         return structure, nnx.to_pure_dict(state)
 
     def join(self, params: Sequence[Params]) -> Params:
-        """The parameters of all models in one tree, as `describe` has them."""
+        """The parameters of all models in one tree, as `abstract` has them."""
         return params[0] if len(params) == 1 else {"models": dict(enumerate(params))}
 
     def place(self, params: Params, src_vocab_size: int, tgt_vocab_size: int) -> Params:
@@ -179,7 +180,7 @@ class Members(NamedTuple):
         Raises:
             ConfigError: the parameters do not fit the config and vocabulary.
         """
-        _, declared = self.describe(src_vocab_size, tgt_vocab_size)
+        _, declared = self.abstract(src_vocab_size, tgt_vocab_size)
         check_params(declared, params)
         placed: Params = put_like(params, declared)
         return placed

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Int
 
 from t2t.config.fields import ModelConfig
-from t2t.model.interface import Params, name_leaves
-from t2t.ops.build_model import describe_model, find_family
+from t2t.model.parameters import Params, name_leaves
+from t2t.ops.build_model import abstract_model, find_family
 
 _described: dict[str, Params] = {}  # what `_describe` has returned
 
@@ -79,5 +79,5 @@ def _describe(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> 
     config = dataclasses.replace(config, dtype="float32", kernels="textbook")
     key = repr((config, config.plugin, src_vocab_size, tgt_vocab_size))
     if key not in _described:
-        _, _described[key] = describe_model(config, src_vocab_size, tgt_vocab_size)
+        _, _described[key] = abstract_model(config, src_vocab_size, tgt_vocab_size)
     return _described[key]

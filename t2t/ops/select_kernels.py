@@ -137,7 +137,7 @@ def bind_dtype(product: Callable[..., Any], dtype: str) -> Callable[..., Any]:
     return functools.partial(product, dtype=jnp.dtype(dtype))
 
 
-def describe_kernels(config: ModelConfig) -> dict[str, str]:
+def list_kernels(config: ModelConfig) -> dict[str, str]:
     """Returns operation -> module that implements it, for logs and the ledger.
 
     Attention has several: the first that supports its operands computes it.

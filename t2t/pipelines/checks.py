@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from t2t.config.config_flag import read_overrides
 from t2t.config.field_types import INPUT
 from t2t.config.fields import Config, ConfigError, describe_unknown_field
 from t2t.config.files import (
@@ -18,10 +19,9 @@ from t2t.config.files import (
     set_fields,
 )
 from t2t.config.fitted_config import FittedConfig
-from t2t.config.flags import read_overrides
+from t2t.config.flags import parse_request
 from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.measure_rules import list_measures
-from t2t.config.request_flags import parse_request
 from t2t.config.requests import RUN, Flag, Plugins, Request
 from t2t.config.rules import check_effect, check_fields, check_new_run
 from t2t.config.variants import CHOICES, choices, import_plugins
@@ -29,15 +29,15 @@ from t2t.data.corpus_sources import check_sources, list_splits
 from t2t.data.directions import choose_direction
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
 from t2t.pipelines.inputs import read_step_recipe
-from t2t.pipelines.records import Work
+from t2t.pipelines.records import StepPlan
 from t2t.pipelines.steps import Pipeline, Step, find_flags, find_program, list_texts
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import check_writable, explain_write_errors, measure_free_space
+from t2t.training.checkpoint_names import check_checkpoint
 from t2t.training.run_directory import is_regular
-from t2t.training.run_names import check_checkpoint
 
 
-def check(pipeline: Pipeline, works: Mapping[str, Work], only: Collection[str] = ()) -> None:
+def check(pipeline: Pipeline, works: Mapping[str, StepPlan], only: Collection[str] = ()) -> None:
     """Checks flags, checkpoints, packages and disk of the steps that are to run.
 
     Raises:
@@ -238,7 +238,7 @@ def check_loss(pipeline: Pipeline, config: Config) -> None:
             raise
 
 
-def check_disk(pipeline: Pipeline, works: list[Work], configs: Mapping[str, Config]) -> None:
+def check_disk(pipeline: Pipeline, works: list[StepPlan], configs: Mapping[str, Config]) -> None:
     """Checks that the folder can be written, and has space for the checkpoints of trainings.
 
     A recipe that fits itself to its text is not counted, since its size is not known yet.

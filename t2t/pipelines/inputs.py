@@ -46,7 +46,7 @@ def _asks_for_steps(step: Step) -> bool:
     return bool(PLACEHOLDER.search(str(step.flags.get("config", ""))))
 
 
-def describe_recipe(step: Step, recipe: Config | None) -> dict[str, Any]:
+def list_recipe_values(step: Step, recipe: Config | None) -> dict[str, Any]:
     """The values of a recipe, as far as they do not follow from other steps."""
     return {} if recipe is None or _asks_for_steps(step) else flatten(recipe)
 

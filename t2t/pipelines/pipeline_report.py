@@ -28,7 +28,7 @@ from t2t.evaluation.systems import (
     read_system,
 )
 from t2t.evaluation.verdict import describe_all, list_same
-from t2t.pipelines.records import Work, measure_files
+from t2t.pipelines.records import StepPlan, measure_files
 from t2t.pipelines.steps import PLACEHOLDER, PROGRAMS, Pipeline, Step, list_texts
 from t2t.runtime.text_tables import format_table, show_bytes
 from t2t.storage.atomic_files import write_file
@@ -37,7 +37,7 @@ from t2t.training.provenance import read_last_start
 ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of each pair
 
 
-def write_report(pipeline: Pipeline, works: Mapping[str, Work]) -> str:
+def write_report(pipeline: Pipeline, works: Mapping[str, StepPlan]) -> str:
     """Writes report.md, report.json and quality.svg; returns the text of report.md."""
     finished = {name: work for name, work in works.items() if work.action == "none"}
     systems, scores, faults = dict[str, System](), dict[str, dict[str, Any]](), list[str]()
@@ -47,12 +47,12 @@ def write_report(pipeline: Pipeline, works: Mapping[str, Work]) -> str:
             outputs = ",".join(str(pipeline.find_output(each.name)) for each in steps)
             system = read_system(outputs, "", "", may_differ)
             system = System(name, system.evaluations)
-            scores[name] = describe_system(pipeline, finished, system, steps[0])
+            scores[name] = record_system(pipeline, finished, system, steps[0])
             systems[name] = system
         except EvaluationError as error:  # the others are worth a report
             faults.append(f"No scores of {name}: {error}")
     verdicts = [*faults, *judge_systems(pipeline, systems)]
-    costs = {name: describe_cost(work) for name, work in works.items()}
+    costs = {name: sum_costs(work) for name, work in works.items()}
     origins = {
         name: [*list_origins(pipeline, work.step)]
         for name, work in finished.items()
@@ -96,7 +96,7 @@ def list_fields_of_seeds(pipeline: Pipeline) -> list[str]:
     return sorted(names)
 
 
-def list_systems(finished: Mapping[str, Work]) -> dict[str, list[Step]]:
+def list_systems(finished: Mapping[str, StepPlan]) -> dict[str, list[Step]]:
     """The finished evaluations of each system."""
     found: dict[str, list[Step]] = {}
     for name, work in finished.items():
@@ -105,8 +105,8 @@ def list_systems(finished: Mapping[str, Work]) -> dict[str, list[Step]]:
     return found
 
 
-def describe_system(
-    pipeline: Pipeline, finished: Mapping[str, Work], system: System, step: Step
+def record_system(
+    pipeline: Pipeline, finished: Mapping[str, StepPlan], system: System, step: Step
 ) -> dict[str, Any]:
     """Score, speed and size of a system, the size that of one step."""
     (measure, _), test_set = open_measure([system]), check_comparable([system])
@@ -131,7 +131,7 @@ def describe_system(
     }
 
 
-def measure_model(pipeline: Pipeline, finished: Mapping[str, Work], step: Step) -> int | None:
+def measure_model(pipeline: Pipeline, finished: Mapping[str, StepPlan], step: Step) -> int | None:
     """The bytes of the parameters that a step evaluates: of CTranslate2 those of an export."""
     run = str(step.flags.get("workdir", ""))
     if step.flags.get("backend") == "ctranslate2":
@@ -185,7 +185,7 @@ def list_differences(
     return found
 
 
-def describe_cost(work: Work) -> dict[str, Any]:
+def sum_costs(work: StepPlan) -> dict[str, Any]:
     """The cost of a step, summed over its starts."""
     record = work.record
     return {

@@ -1,23 +1,21 @@
 """Records of the steps of a pipeline, and the plan that follows from them.
 
-The key of a step is a hash of its program, flags, recipe and inputs, and of the keys of the steps
-that it needs. A record of the same, and the output, mean that the step is finished.
+A record with the key that a step has now (`step_keys`), and its output, mean that it is finished.
 """
 
 import dataclasses
 import functools
-import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from t2t.config.fields import Config, ConfigError, flatten
+from t2t.config.fields import ConfigError
 from t2t.config.measure_names import MEASURE_MODULES
 from t2t.evaluation.load_models import identify_code
 from t2t.evaluation.requests import MeasureModels
-from t2t.pipelines.inputs import describe_recipe, hash_inputs, read_step_recipe
+from t2t.pipelines.step_keys import find_facts, list_changes, make_key
 from t2t.pipelines.steps import PROGRAMS, Pipeline, Step, find_program
 from t2t.storage.atomic_files import list_files, write_file
 
@@ -72,7 +70,7 @@ def measure_files(output: Path) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class StepPlan:
     """The plan for a step: skip, run or continue it, and why."""
 
     step: Step
@@ -82,13 +80,13 @@ class Work:
     is_aside: bool = False  # what is there is of other settings, and is put aside
 
 
-def plan(pipeline: Pipeline) -> dict[str, Work]:
+def plan_steps(pipeline: Pipeline) -> dict[str, StepPlan]:
     """Returns what is to be done for each step, and why.
 
     Raises:
         ConfigError: an input does not exist, or a record is damaged.
     """
-    found: dict[str, Work] = {}
+    found: dict[str, StepPlan] = {}
     for step in pipeline.steps.values():
         needed = [found[name] for name in step.needs]
         ready = all(work.action == "none" for work in needed)
@@ -97,7 +95,7 @@ def plan(pipeline: Pipeline) -> dict[str, Work]:
     return found
 
 
-def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready: bool) -> Work:
+def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready: bool) -> StepPlan:
     """Compares the record of a step with the one that it would get now.
 
     Args:
@@ -107,75 +105,30 @@ def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready:
         ready: whether these are finished.
 
     Raises:
-        ConfigError: as `plan`.
+        ConfigError: as `plan_steps`.
     """
     old = read_record(pipeline.find_folder(step.name))
-    facts = _find_facts(pipeline, step, keys, old, ready=ready)
-    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    new = Record(key, facts, code=_find_code(step.program))
+    facts = find_facts(pipeline, step, keys, old.facts if old else {}, ready=ready)
+    new = Record(make_key(facts), facts, code=_find_code(step.program))
     if old is None:
-        return Work(step, "run", "not begun", new)
-    if changes := [*_list_changes(old.facts, facts)]:
-        return Work(step, "run", "; ".join(changes), new, is_aside=True)
+        return StepPlan(step, "run", "not begun", new)
+    if changes := [*list_changes(old.facts, facts)]:
+        return StepPlan(step, "run", "; ".join(changes), new, is_aside=True)
     new.key = old.key  # what was made of it stays
     if not old.finished:
         resumes = PROGRAMS[step.program].resumes
         if resumes and step.program != "train" and old.code != new.code:  # training decides itself
             reason = "not finished, and t2t or a package has another version"
-            return Work(step, "run", reason, new, is_aside=True)
+            return StepPlan(step, "run", reason, new, is_aside=True)
         reason = f"failed: {old.failure}" if old.failure else "not finished"
-        return Work(step, "continue" if resumes else "run", reason, old)
+        return StepPlan(step, "continue" if resumes else "run", reason, old)
     if not (output := pipeline.find_output(step.name)).exists():
         reason = f"{output} is missing"
-        return Work(step, "run", reason, dataclasses.replace(old, finished="", code=new.code))
-    return Work(step, "none", "finished", old)
+        return StepPlan(step, "run", reason, dataclasses.replace(old, finished="", code=new.code))
+    return StepPlan(step, "none", "finished", old)
 
 
 @functools.cache
 def _find_code(program: str) -> dict[str, Any]:
     measures = MEASURE_MODULES if issubclass(find_program(program), MeasureModels) else ()
     return identify_code((), [f"t2t.{program}", *measures])
-
-
-def _find_facts(
-    pipeline: Pipeline, step: Step, keys: Mapping[str, str], old: Record | None, *, ready: bool
-) -> dict[str, Any]:
-    """Returns all that the output of a step depends on, as JSON reads it back."""
-    recipe = read_step_recipe(pipeline, step, ready=ready)
-    facts = {
-        "program": step.program,
-        "flags": dict(step.flags),
-        "steps": keys,
-        "recipe": describe_recipe(step, recipe),
-        "inputs": hash_inputs(pipeline, step, recipe, old.facts.get("inputs", {}) if old else {}),
-    }
-    copied: dict[str, Any] = json.loads(json.dumps(facts, default=str))
-    return copied
-
-
-def _list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a line for each fact that differs.
-
-    A field of the config that is newer than the record had its default.
-    """
-    if old.get("program") != new["program"]:
-        yield f"program: {old.get('program')} -> {new['program']}"
-    for section, words in (("steps", "step {} {}"), ("inputs", "{} {}")):
-        before, after = old.get(section, {}), new[section]
-        for name in dict.fromkeys([*before, *after]):
-            if before.get(name) != after.get(name):
-                yield words.format(name, "changed" if name in after else "is no longer read")
-    defaults = _find_defaults() if old.get("recipe") else {}
-    for section, unset in (("flags", {}), ("recipe", defaults)):
-        before, after = unset | old.get(section, {}), new[section]
-        for name in dict.fromkeys([*before, *after]):
-            if before.get(name) != after.get(name):
-                shown = "--" * (section == "flags")
-                yield f"{shown}{name}: {before.get(name)} -> {after.get(name)}"
-
-
-@functools.cache
-def _find_defaults() -> dict[str, Any]:
-    """The defaults of the config's fields, as JSON reads them back."""
-    copied: dict[str, Any] = json.loads(json.dumps(flatten(Config())))
-    return copied

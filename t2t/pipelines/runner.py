@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.pipelines.records import RECORD, Record, Work, measure_files, plan_step
+from t2t.pipelines.records import RECORD, Record, StepPlan, measure_files, plan_step
 from t2t.pipelines.steps import OLD, PROGRAMS, Pipeline
 from t2t.runtime.child_programs import find_reason, start_program, stop_programs
 from t2t.runtime.command_line import INTERRUPTED
 from t2t.storage.atomic_files import explain_write_errors
 from t2t.storage.locks import lock
-from t2t.training.early_stopping import STOPPED_EARLY
+from t2t.training.stop_request import STOPPED_EARLY
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _LOCKS = ".locks"  # the folder of the locks of steps, beside which steps are pu
 class Runner:
     """Runs a number of workers, each with its share of the cores and GPUs."""
 
-    def __init__(self, pipeline: Pipeline, works: Mapping[str, Work], workers: int):
+    def __init__(self, pipeline: Pipeline, works: Mapping[str, StepPlan], workers: int):
         self._pipeline, self._works, self._workers = pipeline, dict(works), workers
         self._running: list[subprocess.Popen[bytes]] = []
         self._finished = {name for name, work in works.items() if work.action == "none"}
@@ -99,14 +99,14 @@ class Runner:
         if name not in self.failures:
             self._finished.add(name)
 
-    def _plan(self, name: str) -> Work:
+    def _plan(self, name: str) -> StepPlan:
         """Plans a step anew, whose recipe may now read what the steps before have written."""
         step = self._pipeline.steps[name]
         keys = {each: self._works[each].record.key for each in step.needs}
         self._works[name] = plan_step(self._pipeline, step, keys, ready=True)
         return self._works[name]
 
-    def _run_program(self, work: Work, worker: int, descriptor: int) -> Iterator[None]:
+    def _run_program(self, work: StepPlan, worker: int, descriptor: int) -> Iterator[None]:
         """Does the same; the program inherits the `descriptor` of the step's lock."""
         step, record = work.step, work.record
         folder = self._pipeline.find_folder(step.name)

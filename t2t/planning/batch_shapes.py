@@ -10,7 +10,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from t2t.config.fields import Config, ConfigError, DataConfig
-from t2t.data.batching import BatchShape, assign_shapes, choose_shapes, count_lengths, find_dropped
+from t2t.data.batch_plan import (
+    BatchShape,
+    assign_shapes,
+    choose_shapes,
+    count_lengths,
+    find_dropped,
+)
 from t2t.data.objectives import choose_objective
 from t2t.data.packing import make_plan
 from t2t.ops.flops import train_flops

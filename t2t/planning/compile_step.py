@@ -17,7 +17,7 @@ from t2t.config.fields import Config
 from t2t.data.batch import Batch
 from t2t.runtime.mesh import RULES
 from t2t.training.optimizer import make_optimizer
-from t2t.training.state import TrainState, describe_state
+from t2t.training.state import TrainState, abstract_state
 from t2t.training.step import make_train_step
 
 
@@ -89,13 +89,13 @@ def lower_step(
     with jax.set_mesh(mesh):
         vocab_size = config.tokenizer.vocab_size
         optimizer = make_optimizer(config)
-        structure, state = describe_state(config, optimizer, vocab_size, vocab_size)
-        batch = describe_batch(mesh, rows, src_length, tgt_length)
+        structure, state = abstract_state(config, optimizer, vocab_size, vocab_size)
+        batch = abstract_batch(mesh, rows, src_length, tgt_length)
         step = make_train_step(structure, config, optimizer)
         return step.lower(state, batch), state, batch  # type: ignore[attr-defined]
 
 
-def describe_batch(
+def abstract_batch(
     mesh: Mesh, rows: int, src_length: int, tgt_length: int
 ) -> Batch[jax.ShapeDtypeStruct]:
     """Returns the shapes and shardings of a batch."""

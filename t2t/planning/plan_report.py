@@ -86,7 +86,7 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
     return "\n".join([*lines, "", *_describe_recipe(plan)])
 
 
-def describe_search(plans: Sequence[MeshPlan]) -> str:
+def describe_meshes(plans: Sequence[MeshPlan]) -> str:
     """Formats a table of meshes in the order of `search_meshes`."""
     header = ["data", "fsdp", "tensor", "memory", "sent", "lower bound", "bound by", "hours"]
     rows = []

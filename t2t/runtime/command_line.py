@@ -17,8 +17,8 @@ from typing import Any
 
 from absl import app, flags
 
-from t2t.config.request_flags import combine_repeated, define_request, read_request
-from t2t.config.requests import HOSTS, Request, describe_flags, find_request, list_flags
+from t2t.config.flags import combine_repeated, define_request, read_request
+from t2t.config.requests import HOSTS, Request, find_request, list_flags, list_help
 from t2t.config.variants import trust_plugins
 from t2t.runtime.child_programs import end_with_parent
 from t2t.runtime.error_messages import explain, is_unanswered
@@ -56,7 +56,7 @@ def run(main: Callable[..., int | None], alone: str = "one process does its work
         sys.exit(INTERRUPTED)
     sys.excepthook = _report_fault
     kind = find_request(main)
-    texts = describe_flags(kind or Request) if _asks_for_help(sys.argv) else {}
+    texts = list_help(kind or Request) if _asks_for_help(sys.argv) else {}
     define_request(kind or Request, texts)
     operands = "".join(flag.operands for flag in list_flags(kind or Request))
     flags.FLAGS.set_gnu_getopt(bool(operands))  # flags may follow operands

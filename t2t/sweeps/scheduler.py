@@ -27,9 +27,9 @@ from t2t.sweeps.sweep_directory import (
     open_sweep,
 )
 from t2t.sweeps.sweep_rows import SweepRun, count_flops
-from t2t.training.early_stopping import STOPPED_EARLY
 from t2t.training.provenance import list_changed
 from t2t.training.run_directory import RunError, read_metrics
+from t2t.training.stop_request import STOPPED_EARLY
 
 _log = logging.getLogger(__name__)
 

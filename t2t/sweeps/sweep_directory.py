@@ -25,8 +25,8 @@ from t2t.data.directions import choose_direction
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.locks import lock
 from t2t.sweeps.sweep_rows import SweepRun
+from t2t.training.checkpoint_names import check_checkpoint
 from t2t.training.run_directory import RunError
-from t2t.training.run_names import check_checkpoint
 
 # Roles of fields that are of the machines: they may change when a sweep continues.
 OF_MACHINES = {Role.DEVICES, Role.STORE}

@@ -30,9 +30,9 @@ from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
 from t2t.sweeps.sweep_directory import OF_MACHINES
 from t2t.sweeps.sweep_rows import BASE, EVALUATION, LENGTH, Paper, SweepRun, count_flops
-from t2t.training.early_stopping import read_stop_request
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import read_curve, read_metrics
+from t2t.training.stop_request import read_stop_request
 
 PAPER_BASE_SIZE = 65  # million parameters of the paper's base model
 PAPER_NOTE = (
@@ -108,7 +108,7 @@ def write_report(workdir: Path, runs: Sequence[SweepRun], measure: str) -> str:
             judged += ["no neutral judge: other loss"] * bool(judged)
         cells.append(
             {"row": name}
-            | describe_costs(outcome, outcomes.get(BASE))
+            | make_cost_cells(outcome, outcomes.get(BASE))
             | {
                 measure: _format_score(by_measure, name),
                 "paper": _format_paper(outcome.runs[0].row.paper),
@@ -221,7 +221,7 @@ def judge_rows(
     return by_measure, by_loss or nothing, [*sentences, *left_out], forest
 
 
-def describe_costs(outcome: RowOutcome, base: RowOutcome | None) -> dict[str, str]:
+def make_cost_cells(outcome: RowOutcome, base: RowOutcome | None) -> dict[str, str]:
     """Returns the cells of a row that need no comparison of translations."""
     config = outcome.runs[0].config
     count, before = outcome.parameters, base.parameters if base else None

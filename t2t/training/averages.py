@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.runtime.mesh import reshard_like, shard_over_data
 
 

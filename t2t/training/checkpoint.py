@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from t2t.config.fields import Config
 from t2t.config.files import read_saved_config
 from t2t.config.variants import COPIES
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.runtime.signals import hold_signals
 from t2t.storage.atomic_files import (
     draft_folder,
@@ -26,6 +26,7 @@ from t2t.storage.atomic_files import (
     write_file,
 )
 from t2t.training.averages import average
+from t2t.training.checkpoint_names import CHECKPOINT_NAMES
 from t2t.training.run_directory import (
     RunError,
     first_line,
@@ -33,7 +34,6 @@ from t2t.training.run_directory import (
     list_steps,
     make_read_error,
 )
-from t2t.training.run_names import CHECKPOINT_NAMES
 
 Scored = TypeVar("Scored", int, tuple[int, int])
 

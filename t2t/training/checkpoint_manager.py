@@ -11,7 +11,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
 from t2t.config.fields import Config
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.runtime.signals import hold_signals
 from t2t.storage.atomic_files import measure_free_space, require_space
 from t2t.training.checkpoint import rank_steps
@@ -79,7 +79,7 @@ class Checkpoints:
         """Restores the newest checkpoint, of which there is one.
 
         `described` has the shapes, dtypes and shardings of the result. Its leaves may be
-        `jax.ShapeDtypeStruct` (`describe_state`), so that memory holds only one state.
+        `jax.ShapeDtypeStruct` (`abstract_state`), so that memory holds only one state.
         """
         step = self._manager.latest_step()
         assert step is not None

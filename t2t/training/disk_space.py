@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 from t2t.config.fields import Config
-from t2t.ops.build_model import describe_model
+from t2t.ops.build_model import abstract_model
 from t2t.runtime.distributed import is_first
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import measure_free_space
@@ -37,7 +37,7 @@ def estimate_checkpoint(config: Config) -> int:
         ConfigError: a pattern of `training.frozen` or `training.rate_factors` has no effect.
     """
     optimizer = make_optimizer(config)
-    _, params = describe_model(config.model, *[config.tokenizer.vocab_size] * 2)
+    _, params = abstract_model(config.model, *[config.tokenizer.vocab_size] * 2)
     state = jax.eval_shape(functools.partial(init_training, config, optimizer), params)
     return measure_checkpoint(state, optimizer)
 

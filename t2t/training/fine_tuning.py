@@ -21,11 +21,11 @@ from t2t.config.fields import ModelConfig
 from t2t.config.files import load_config
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.tokenizer import Tokenizer, Vocabulary
-from t2t.model.interface import Params, find_name, name_leaves
+from t2t.model.parameters import Params, find_name, name_leaves
 from t2t.runtime.mesh import put_like
 from t2t.training.checkpoint import list_scored_measures, restore_params
+from t2t.training.checkpoint_names import CHECKPOINT_NAMES, split_checkpoint_name
 from t2t.training.run_directory import RunError, list_steps
-from t2t.training.run_names import CHECKPOINT_NAMES, split_name
 
 FLAG = "--init_from"
 _LAYER = re.compile(r"(\w+\.)(\d+)(.*)")  # stack, number of the layer, and the part of it
@@ -68,7 +68,7 @@ def read_source(name: str, workdir: Path, flag: str = FLAG) -> SourceRun:
         RunError: RUN is no run, holds no such checkpoint or is the new run itself.
         ConfigError, VocabularyError: its config or vocabulary is missing or damaged.
     """
-    run, which = split_name(name, flag)
+    run, which = split_checkpoint_name(name, flag)
     if run.resolve() == workdir.resolve():
         raise RunError(
             f"{flag}={name} is --workdir itself; choose another --workdir for the new run, or "
@@ -198,7 +198,7 @@ def _identify(tokenizer: Tokenizer, token: int) -> object:
     return tokenizer.pieces([token])[0], tokenizer.is_control(token)
 
 
-def describe_outcomes(outcomes: Sequence[Outcome], source: SourceRun) -> list[list[str]]:
+def tabulate_outcomes(outcomes: Sequence[Outcome], source: SourceRun) -> list[list[str]]:
     """Returns a table: parameters, what became of them, and the number of values taken.
 
     Parts of the model and layers of equal outcome share a row. The last rows have the source's

@@ -5,14 +5,14 @@ from typing import Protocol, runtime_checkable
 
 from t2t.config.fields import Config
 from t2t.data.batch import DeviceBatch
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.runtime.signals import catch_signals
 from t2t.training.checkpoint_manager import Checkpoints
-from t2t.training.early_stopping import is_stop_requested
-from t2t.training.metrics import Report
+from t2t.training.report import Report
 from t2t.training.run_directory import is_regular
 from t2t.training.state import TrainState
 from t2t.training.step import TrainStep
+from t2t.training.stop_request import is_stop_requested
 
 
 @runtime_checkable

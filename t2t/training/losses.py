@@ -25,11 +25,12 @@ from t2t.config.variants import (
     make_variant_error,
 )
 from t2t.data.batch import DeviceBatch
-from t2t.model.interface import Model, Params
+from t2t.model.interface import Model
+from t2t.model.parameters import Params
 from t2t.model.stack import Auxiliary
-from t2t.ops.build_model import describe_model
+from t2t.ops.build_model import abstract_model
 from t2t.runtime.mesh import spec
-from t2t.training.run_names import split_name
+from t2t.training.checkpoint_names import split_checkpoint_name
 from t2t.training.scheduled_sampling import sample_inputs
 
 # Sums of losses and of weights, and what layers return beside their output, with the figures of a
@@ -75,15 +76,17 @@ def make_loss(config: Config) -> Loss:
     return loss
 
 
-def describe_teachers(config: Config, *vocab_sizes: int) -> tuple[Teacher, ...]:
+def abstract_teachers(config: Config, *vocab_sizes: int) -> tuple[Teacher, ...]:
     """Returns the teachers with a `jax.ShapeDtypeStruct` in place of each parameter.
 
     Raises:
         ConfigError: a run has no readable config.
     """
-    runs = [split_name(name, name_field(config))[0] for name in make_loss(config).teachers]
+    runs = [
+        split_checkpoint_name(name, name_field(config))[0] for name in make_loss(config).teachers
+    ]
     models = [load_config(run / "config.json").model for run in runs]
-    return tuple(Teacher(*describe_model(model, *vocab_sizes)) for model in models)
+    return tuple(Teacher(*abstract_model(model, *vocab_sizes)) for model in models)
 
 
 def name_field(config: Config) -> str:

@@ -22,7 +22,7 @@ from jax.tree_util import tree_leaves_with_path, tree_map_with_path
 from jaxtyping import Array, Float
 
 from t2t.config.fields import Config
-from t2t.model.interface import Params, find_name
+from t2t.model.parameters import Params, find_name
 from t2t.ops.build_model import Parameter
 from t2t.runtime.mesh import reshard, reshard_like, share_out
 from t2t.training.parameter_groups import label_matrices

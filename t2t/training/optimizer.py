@@ -23,8 +23,8 @@ from jaxtyping import Array, Bool
 
 from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.variants import CHOICES, call_variant, explain_shardings
-from t2t.model.interface import Params, find_name, name_leaves
-from t2t.ops.build_model import describe_parameters
+from t2t.model.parameters import Params, find_name, name_leaves
+from t2t.ops.build_model import list_parameters
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
 from t2t.training.parameter_groups import combine, find_factor, generalize, select
@@ -82,7 +82,7 @@ def _make_one(config: Config, schedule: optax.Schedule) -> Optimizer:
         case "schedule_free_adamw":
             optimizer = _make_schedule_free(training, schedule)
         case "muon":
-            optimizer = make_muon(config, schedule, describe_parameters(config.model))
+            optimizer = make_muon(config, schedule, list_parameters(config.model))
         case _:
             optimizer = _call_registered(config, schedule)
     return Optimizer(*optimizer)
@@ -132,7 +132,7 @@ def _call_registered(
 ) -> optax.GradientTransformation | Optimizer:
     return call_variant(
         "training.optimizer", config.training.optimizer,
-        config, schedule, describe_parameters(config.model),
+        config, schedule, list_parameters(config.model),
         is_valid=lambda value: isinstance(value, optax.GradientTransformation | Optimizer)
         and all(each is None or callable(each) for each in value),
     )  # fmt: skip
@@ -184,7 +184,7 @@ def _describe_partition(config: Config, optimizer: Optimizer, params: Params) ->
     members = _find_partition(jax.eval_shape(optimizer.init, params))
     if not members:
         return []
-    leaves, declared = name_leaves(params), describe_parameters(config.model)
+    leaves, declared = name_leaves(params), list_parameters(config.model)
 
     def list_sizes(names: Iterable[str]) -> str:
         sizes = Counter[str]()

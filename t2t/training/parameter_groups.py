@@ -15,7 +15,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.tree_util import tree_map_with_path
 
 from t2t.config.fields import ConfigError, TrainingConfig
-from t2t.model.interface import Params, find_name
+from t2t.model.parameters import Params, find_name
 from t2t.ops.build_model import Parameter
 
 

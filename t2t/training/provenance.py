@@ -33,8 +33,8 @@ from t2t.config.files import overrides
 from t2t.config.variants import BEGAN, COPIES
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
-from t2t.model.interface import Params
-from t2t.ops.select_kernels import choose_policy, describe_kernels
+from t2t.model.parameters import Params
+from t2t.ops.select_kernels import choose_policy, list_kernels
 from t2t.runtime.distributed import is_first
 from t2t.storage.atomic_files import explain_write_errors, list_files, write_file
 from t2t.training.own_sources import hash_sources, read_sources
@@ -55,13 +55,13 @@ _IMPORT = re.compile(r"^ *from (t2t[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MUL
 _ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # prefixes of environment variables that are recorded
 
 
-def describe_compute(model: ModelConfig) -> dict[str, str]:
+def record_compute(model: ModelConfig) -> dict[str, str]:
     """Returns what the ledger records of the dtypes in which the current mesh's devices compute."""
     policy = choose_policy(model)
     return {"activations": str(policy.dtype), "products": policy.describe_products()}
 
 
-def describe_corpora(parts: Sequence[Corpus]) -> list[dict[str, Any]]:
+def record_corpora(parts: Sequence[Corpus]) -> list[dict[str, Any]]:
     """Returns what the ledger records of the corpora of a split."""
     return [
         {"name": part.name, "pairs": len(part), "sha256": part.fingerprint()}
@@ -93,7 +93,7 @@ def record_start(
     """
     if not is_first():
         return
-    described = {split: describe_corpora(parts) for split, parts in corpora.items()}
+    described = {split: record_corpora(parts) for split, parts in corpora.items()}
     entry = {
         "date": now(),
         "step": step,
@@ -110,8 +110,8 @@ def record_start(
             # "device" says what JAX_PLATFORMS led to; t2t may have set it itself
             if name.startswith(_ENVIRONMENT) and name != "JAX_PLATFORMS"
         },
-        "compute": describe_compute(config.model),
-        "operations": describe_kernels(config.model),
+        "compute": record_compute(config.model),
+        "operations": list_kernels(config.model),
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
         "processes": jax.process_count(),

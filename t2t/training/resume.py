@@ -38,10 +38,10 @@ from t2t.runtime.mesh import platform
 from t2t.storage.atomic_files import explain_write_errors, make_folder
 from t2t.training.checkpoint import list_scored_measures
 from t2t.training.provenance import (
-    describe_compute,
-    describe_corpora,
     read_last_start,
     read_ledger,
+    record_compute,
+    record_corpora,
 )
 from t2t.training.run_directory import RunError, list_steps
 
@@ -112,7 +112,7 @@ def check_run(workdir: Path, config: Config, corpora: Mapping[str, Sequence[Corp
     for split, parts in corpora.items():
         known = [entry["corpora"][split] for entry in starts if split in entry["corpora"]]
         if known and (split != "validation" or scored):
-            _check_text(workdir, split, known[-1], describe_corpora(parts))
+            _check_text(workdir, split, known[-1], record_corpora(parts))
     if starts:
         _check_generator(workdir, starts[-1]["environment"])
 
@@ -182,7 +182,7 @@ def settle_dtype(workdir: Path, config: Config) -> Config:
     if list_steps(workdir) and path.exists():  # `check_run` refuses steps without it
         dtype = read_saved_config(path).model.dtype
         before = read_last_start(workdir).get("compute")
-        found = describe_compute(dataclasses.replace(model, dtype=dtype))
+        found = record_compute(dataclasses.replace(model, dtype=dtype))
         if before not in (None, found):
             _log.warning(
                 "model.dtype=%s computes in %s here, and did in %s before: the run goes on, but "

@@ -11,10 +11,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, UInt32
 
 from t2t.config.fields import Config
-from t2t.model.interface import Params, name_leaves
-from t2t.ops.build_model import describe_model, init_model
+from t2t.model.parameters import Params, name_leaves
+from t2t.ops.build_model import abstract_model, init_model
 from t2t.training.averages import start_average
-from t2t.training.losses import Teacher, describe_teachers
+from t2t.training.losses import Teacher, abstract_teachers
 from t2t.training.optimizer import Optimizer
 from t2t.training.parameter_groups import check_patterns
 
@@ -54,7 +54,7 @@ def init_params(
     return init_model(config.model, src_vocab_size, tgt_vocab_size, key)
 
 
-def describe_state(
+def abstract_state(
     config: Config, optimizer: Optimizer, src_vocab_size: int, tgt_vocab_size: int
 ) -> tuple[nnx.GraphDef[Any], TrainState]:
     """As `init_state`, with a `jax.ShapeDtypeStruct` on the current mesh in place of each array."""
@@ -64,9 +64,9 @@ def describe_state(
         spec = leaf.sharding.spec if leaf.sharding else PartitionSpec()
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
 
-    structure, params = describe_model(config.model, src_vocab_size, tgt_vocab_size)
+    structure, params = abstract_model(config.model, src_vocab_size, tgt_vocab_size)
     state = jax.eval_shape(functools.partial(init_training, config, optimizer), params)
-    teachers = describe_teachers(config, src_vocab_size, tgt_vocab_size)
+    teachers = abstract_teachers(config, src_vocab_size, tgt_vocab_size)
     state = state._replace(teachers=teachers)
     return structure, jax.tree.map(place, state)
 

@@ -14,10 +14,11 @@ from jaxtyping import Array, Float, Int
 from t2t.config.fields import Config
 from t2t.config.variants import explain_shardings
 from t2t.data.batch import DeviceBatch
-from t2t.model.interface import Model, Params, find_name, merge
+from t2t.model.interface import Model
 from t2t.model.loss import compute_log_probs
+from t2t.model.parameters import Params, find_name, merge
 from t2t.model.stack import Auxiliary
-from t2t.ops.build_model import describe_parameters
+from t2t.ops.build_model import list_parameters
 from t2t.ops.select_kernels import COMPILER_OPTIONS
 from t2t.runtime.mesh import (
     keep_partial_gradient,
@@ -68,7 +69,7 @@ def make_train_step(
     sum_batch, parts = make_loss(config).sum_losses, config.training.accumulation_steps
     # JAX does not differentiate the stack that `scan_layers` makes of partially summed weights.
     sums_late = parts > 1 and not config.model.scan_layers
-    parameters = describe_parameters(config.model) if sums_late else {}
+    parameters = list_parameters(config.model) if sums_late else {}
     matrices = {name for name, parameter in parameters.items() if parameter.matrix}
 
     def sum_losses(

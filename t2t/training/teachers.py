@@ -13,8 +13,8 @@ from jax.sharding import Mesh
 from t2t.config.fields import Config, ConfigError
 from t2t.config.rules import validate
 from t2t.data.tokenizer import Vocabulary, open_given
-from t2t.model.interface import check_params
-from t2t.ops.build_model import describe_model
+from t2t.model.parameters import check_params
+from t2t.ops.build_model import abstract_model
 from t2t.runtime.mesh import check_divisibility, put_like
 from t2t.training.fine_tuning import SourceRun, read_source
 from t2t.training.losses import Teacher, make_loss, name_field
@@ -58,7 +58,7 @@ def place_teachers(sources: Sequence[SourceRun], vocabulary: Vocabulary) -> tupl
     """
     teachers = []
     for source in sources:
-        structure, declared = describe_model(source.model, *vocabulary.sizes)
+        structure, declared = abstract_model(source.model, *vocabulary.sizes)
         check_params(declared, source.params)
         teachers.append(Teacher(structure, put_like(source.params, declared)))
         source.params.clear()  # training holds the sources, and this memory of the host

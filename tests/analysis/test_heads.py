@@ -9,7 +9,7 @@ import pytest
 from t2t.analysis.head_importance import describe_keys, list_heads, switch_off
 from t2t.analysis.head_roles import AttendedTokens, Profile, RoleTally, find_rare
 from t2t.data.tokenizer import Tokenizer
-from t2t.model.interface import merge
+from t2t.model.parameters import merge
 from tests import reference
 from tests.model.small_models import SRC, TGT_IN, draw_model, vary
 

@@ -20,7 +20,7 @@ from t2t.data.corpus import DataError
 from t2t.decoding.bulk import find_inputs
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
-from t2t.model.interface import merge
+from t2t.model.parameters import merge
 from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh
 from tests import programs

@@ -24,7 +24,7 @@ from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
-from t2t.model.interface import merge
+from t2t.model.parameters import merge
 from t2t.ops.build_model import init_model
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.run_directory import RunError

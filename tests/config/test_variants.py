@@ -43,7 +43,7 @@ from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import KeyValue
 from t2t.model.layers import Identity
 from t2t.model.position import Position
-from t2t.ops.build_model import describe_model
+from t2t.ops.build_model import abstract_model
 from t2t.ops.select_kernels import choose_policy
 from t2t.training.losses import make_loss
 from t2t.training.metric_writers import open_writers
@@ -178,7 +178,7 @@ def use(field: str, config: Config) -> None:
             heads = jnp.zeros((2, 3, 2, 4))
             layer.attend(heads, KeyValue(heads, heads), jnp.ones((2, 1, 3, 3), bool))
         case _:
-            describe_model(config.model, 20, 20)
+            abstract_model(config.model, 20, 20)
 
 
 def make_config() -> Config:

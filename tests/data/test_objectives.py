@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.variants import register
 from t2t.data.batch import EOS_ID, PAD_ID
-from t2t.data.batching import CorpusLengths
+from t2t.data.batch_plan import CorpusLengths
 from t2t.data.objectives import (
     Corruption,
     MaskedLM,

@@ -5,7 +5,7 @@ import pytest
 from t2t.config.fields import TokenizerConfig
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from tests.decoding.small_translator import PAIRS, make_config, make_params
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from t2t.config.fields import Config, DecodingConfig, ModelConfig
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translation import Translation
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.ops.build_model import init_model
 
 PAIRS = [

@@ -21,7 +21,7 @@ from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.load_models import RunModel
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.ops.build_model import Members, init_model
 from tests.tiny_run import PAIRS
 

@@ -23,7 +23,7 @@ from t2t.decoding.beam_search import (
     take_rows,
 )
 from t2t.decoding.sampling import BANNED_TOKENS, Sampler, Stream
-from t2t.model.interface import merge
+from t2t.model.parameters import merge
 from t2t.ops.build_model import init_model
 from tests.decoding.reference_search import search_all, search_beam
 from tests.decoding.toy_model import (

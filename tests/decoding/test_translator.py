@@ -14,7 +14,7 @@ from t2t.data.batch import EOS_ID, group_by_length
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translation import SourcePiece, Translation
 from t2t.decoding.translator import Translator
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.ops.build_model import Members, init_model
 from t2t.runtime.mesh import make_mesh
 from tests.decoding.small_translator import SENTENCES, assert_same, make_config, make_params

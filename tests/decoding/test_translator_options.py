@@ -11,7 +11,7 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.staged_search import BatchSearch
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from tests.decoding.small_translator import SENTENCES, assert_same, make_config, make_params
 
 pytestmark = pytest.mark.usefixtures("shared_programs")

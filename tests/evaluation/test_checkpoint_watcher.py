@@ -17,11 +17,11 @@ from t2t.evaluation.checkpoint_watcher import Watch
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.measures import Score
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation, save_evaluation
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.storage.locks import lock
 from t2t.training.checkpoint import average_params, restore_params
-from t2t.training.early_stopping import read_stop_request, record_stop
 from t2t.training.run_directory import RunError
+from t2t.training.stop_request import read_stop_request, record_stop
 from tests.evaluation.saved_evaluations import describe
 
 pytestmark = pytest.mark.usefixtures("shared_programs")

@@ -27,8 +27,8 @@ from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.evaluation.corpus_loss import compute_perplexity, sum_losses
 from t2t.evaluation.likelihood import PairScorer
 from t2t.evaluation.validation_scores import CorpusScorer
-from t2t.model.interface import Params, merge
-from t2t.ops.build_model import Members, describe_model
+from t2t.model.parameters import Params, merge
+from t2t.ops.build_model import Members, abstract_model
 from t2t.runtime.mesh import make_mesh, put_like
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
@@ -53,7 +53,7 @@ def test_each_token_has_its_log_softmax(
 ) -> None:
     """On one device or several; a pair with a side that is too long has NaN."""
     config = make_config()
-    structure, _ = describe_model(config.model, 420, 420)
+    structure, _ = abstract_model(config.model, 420, 420)
     pairs = encode(vocabulary)
     batch = make_batch(*(pad_sentences(side, len(pairs), 32) for side in zip(*pairs, strict=True)))
     logits = jax.jit(lambda *ids: merge(structure, params)(*ids))(batch.src, batch.tgt_in)
@@ -94,7 +94,7 @@ def test_every_pair_counts_once_even_an_empty_one(
     structure, state = init_state(config, make_optimizer(config), 400, 400)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        params = put_like(state.params, describe_model(config.model, 400, 400)[1])
+        params = put_like(state.params, abstract_model(config.model, 400, 400)[1])
         scorer = CorpusScorer(config, vocabulary, tokenized, mesh, count_right=True)
         scorer.compile(params)
         with jax.log_compiles(), caplog.at_level("WARNING"):
@@ -232,7 +232,7 @@ def test_use_of_the_source_is_what_the_sources_of_other_pairs_cost(
         return use
 
     with jax.set_mesh(mesh):
-        described = describe_model(config.model, 400, 400)[1]
+        described = abstract_model(config.model, 400, 400)[1]
         params = put_like(state.params, described)
         scorer.compile(params)
         with jax.log_compiles(), caplog.at_level("WARNING"):

@@ -165,7 +165,7 @@ def test_translation_chooses_by_it_and_keeps_which_one_it_is(
     for name, version in (("metricx", "24"), ("metricx_qe", "24-qe")):
         given = {"workdirs": workdir, "measure_model": {name: run}, "mbr": name, "beam_size": 2}
         request = make_request(TranslationRequest, given)
-        settings = LineTranslator(request).describe_settings()
+        settings = LineTranslator(request).record_settings()
         assert settings["utility"].startswith(f"MetricX-{version}, ")
     loaded = t2t.load(workdir, measure_model={"metricx": run})
     loaded.translate(["Dogs climb."], mbr="metricx", beam_size=2)

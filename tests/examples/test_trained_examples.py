@@ -18,8 +18,8 @@ from t2t.config.fields import Config, ConfigError
 from t2t.config.files import override
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, DeviceBatch
 from t2t.data.tokenizer import Vocabulary
-from t2t.model.interface import merge
 from t2t.model.loss import compute_log_probs
+from t2t.model.parameters import merge
 from t2t.storage.paths import PathError
 from t2t.training import teachers
 from t2t.training.fine_tuning import SourceRun

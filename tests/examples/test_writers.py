@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from t2t.config import Config, TrainingConfig
 from t2t.config.variants import import_plugins
 from t2t.training.metric_writers import open_writers
-from t2t.training.metrics import Report
+from t2t.training.report import Report
 from t2t.training.step import Metrics
 
 name, first, last, end = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]

@@ -15,7 +15,7 @@ from t2t.interop.hugging_face_folder import Tensor, Tensors, write_safetensors
 from t2t.interop.hugging_face_vocabulary import ImportedVocabulary
 from t2t.interop.parameter_map import find_shapes
 from t2t.interop.tokenizer_settings import TokenizerSettings
-from t2t.ops.build_model import describe_model
+from t2t.ops.build_model import abstract_model
 from tests.interop.model_folders import write_random_tensors
 from tests.interop.small_vocabularies import find_charsmap, list_pieces, train_model
 
@@ -295,7 +295,7 @@ def _write(folder: Path, values: dict[str, Any], *names: str) -> dict[str, np.nd
         tensors[name] = Tensor((1,), np.dtype(np.float32), functools.partial(np.full, 1, number))
     model = read_model(folder, values, Tensors(tensors))
     size = len(model.vocabulary.rows.row)
-    shapes = find_shapes(model.links, describe_model(model.config, size, size)[1])
+    shapes = find_shapes(model.links, abstract_model(model.config, size, size)[1])
     return write_random_tensors(folder / "model.safetensors", shapes)
 
 

@@ -40,8 +40,8 @@ from t2t.interop.hugging_face_vocabulary import (
     M2M100_LANGUAGES,
     ImportedVocabulary,
 )
-from t2t.model.interface import Params, merge
-from t2t.ops.build_model import describe_model, init_model
+from t2t.model.parameters import Params, merge
+from t2t.ops.build_model import abstract_model, init_model
 from t2t.training.checkpoint import restore_params
 from tests.decoding.toy_model import beam_search
 from tests.interop.foreign_folders import (
@@ -192,7 +192,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     original = getattr(transformers, name).from_pretrained(folder).eval()
     foreign = read_model(folder, read_json(folder, "config.json"), open_tensors(folder))
     length = len(foreign.vocabulary.rows.row)
-    structure, _ = describe_model(foreign.config, length, length)
+    structure, _ = abstract_model(foreign.config, length, length)
     return Pair(original, folder, foreign, structure, foreign.read_params(open_tensors(folder)))
 
 
@@ -396,7 +396,7 @@ def test_verification_compares_words_and_logits_with_the_original(
 @pytest.mark.parametrize(
     "patch",
     [
-        mock.patch("t2t.interop.bart_family._ACTIVATIONS", {"swish": "relu"}),
+        mock.patch("t2t.interop.marian_nllb_mbart._ACTIVATIONS", {"swish": "relu"}),
         mock.patch.object(Tokenizer, "encode", lambda _, lines: [[4, 2] for _ in lines]),
     ],
     ids=["logits", "words"],

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t.interop.bart_family import DERIVED
-from t2t.interop.foreign_config import ForeignConfig
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_folder import SourceError, open_tensors, read_json, write_safetensors
 from t2t.interop.hugging_face_vocabulary import NO_ROW
+from t2t.interop.marian_nllb_mbart import DERIVED
 from t2t.interop.parameter_map import NEVER
-from t2t.model.interface import Params
+from t2t.interop.strict_config import ForeignConfig
+from t2t.model.parameters import Params
 from t2t.model.position import encode_sinusoidal
 from tests.interop.foreign_folders import read_t5, write_config, write_model, write_t5_model
 

@@ -24,12 +24,12 @@ from t2t.data.batch import BOS_ID, PAD_ID
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.interop import ctranslate2_export
-from t2t.interop.bart_family import order_as_halves
 from t2t.interop.foreign_model import ForeignModel, read_model
 from t2t.interop.hugging_face_export import plan_export, write_model
 from t2t.interop.hugging_face_folder import open_tensors, read_json
 from t2t.interop.hugging_face_vocabulary import Rows
-from t2t.model.interface import Params
+from t2t.interop.marian_nllb_mbart import order_as_halves
+from t2t.model.parameters import Params
 from t2t.model.position import encode_sinusoidal
 from tests.interop import foreign_folders
 from tests.interop.small_vocabularies import make_odd_lines, make_text

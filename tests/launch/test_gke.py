@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from t2t.runtime.command_line import INTERRUPTED
-from t2t.training.early_stopping import STOPPED_EARLY
+from t2t.training.stop_request import STOPPED_EARLY
 from tests.programs import ROOT, write_program
 
 LAUNCH = ROOT / "launch"

@@ -12,8 +12,8 @@ from flax import nnx
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.model.interface import Params
-from t2t.ops.build_model import describe_model
+from t2t.model.parameters import Params
+from t2t.ops.build_model import abstract_model
 from t2t.ops.select_kernels import choose_policy
 
 Structure: TypeAlias = nnx.GraphDef[Any]
@@ -186,7 +186,7 @@ def draw_model(name: str) -> tuple[Structure, Params]:
 
 
 def draw_params(config: ModelConfig) -> tuple[Structure, Params]:
-    structure, shapes = describe_model(config, *SIZES)
+    structure, shapes = abstract_model(config, *SIZES)
     random = np.random.default_rng(0)
 
     def draw_leaf(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> jax.Array:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
 from t2t.config.rules import list_unused, validate
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID, DeviceBatch
-from t2t.model.interface import Params, merge
+from t2t.model.parameters import Params, merge
 from t2t.ops.build_model import init_model
 from tests import reference, reference_rnn
 from tests.model.small_models import (

@@ -7,7 +7,8 @@ import numpy as np
 from t2t.config.fields import Config, TrainingConfig
 from t2t.config.variants import CHOICES
 from t2t.data.batch import EOS_ID, PAD_ID, Batch
-from t2t.model.interface import Prediction, merge
+from t2t.model.interface import Prediction
+from t2t.model.parameters import merge
 from t2t.training.optimizer import make_optimizer
 from t2t.training.state import init_state
 from t2t.training.step import make_train_step

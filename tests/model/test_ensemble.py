@@ -9,8 +9,8 @@ import pytest
 
 from t2t.config.fields import ModelConfig
 from t2t.model.ensemble import mean_of_log_probs, mean_of_probabilities
-from t2t.model.interface import merge
-from t2t.ops.build_model import Members, describe_model, init_model
+from t2t.model.parameters import merge
+from t2t.ops.build_model import Members, abstract_model, init_model
 
 VOCABULARY = 50
 TRANSFORMER = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2)
@@ -42,14 +42,14 @@ def test_means_are_those_of_numpy(weights: tuple[float, ...]) -> None:
 
 def test_steps_of_different_architectures_are_teacher_forcing() -> None:
     members = Members(CONFIGS, (0.25, 0.75), "log_probs")
-    structure, expected = members.describe(VOCABULARY, VOCABULARY)
+    structure, expected = members.abstract(VOCABULARY, VOCABULARY)
     parts = [init_model(own, VOCABULARY, VOCABULARY, jax.random.key(0))[1] for own in CONFIGS]
     params = members.join(parts)
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, expected)
     together = jax.jit(lambda params: merge(structure, params)(SRC, TGT))(params)
     alone = []
     for config, own in zip(CONFIGS, parts, strict=True):
-        one, _ = describe_model(config, VOCABULARY, VOCABULARY)
+        one, _ = abstract_model(config, VOCABULARY, VOCABULARY)
         alone.append(softmax(jax.jit(lambda own, one=one: merge(one, own)(SRC, TGT))(own)))
     expected_mean = alone[0] ** 0.25 * alone[1] ** 0.75
     expected_mean /= expected_mean.sum(axis=-1, keepdims=True)

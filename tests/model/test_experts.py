@@ -10,7 +10,7 @@ import pytest
 from t2t.config.fields import Config, TrainingConfig
 from t2t.data.batch import PAD_ID, Batch, DeviceBatch
 from t2t.model.experts import balance
-from t2t.model.interface import Params, merge
+from t2t.model.parameters import Params, merge
 from t2t.training.losses import Sums, add_auxiliary_loss, make_loss
 from tests.model.small_models import SMALL, SRC, TGT_IN, TGT_OUT, Structure, draw_params
 

@@ -10,7 +10,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from t2t.config.fields import Config, ModelConfig
 from t2t.config.files import override
-from t2t.model.interface import Params, merge
+from t2t.model.parameters import Params, merge
 from t2t.ops.flops import count_parameters, count_sequential_operations, train_flops
 from t2t.sweeps.sweep_rows import read_rows
 from tests.model.small_models import COMBINED, SRC, TGT_IN, VOCAB_SIZE, draw_model, vary

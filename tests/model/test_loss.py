@@ -11,7 +11,7 @@ import pytest
 from t2t.config.fields import Config, TrainingConfig
 from t2t.data.batch import Batch
 from t2t.model import loss
-from t2t.model.interface import Params, merge
+from t2t.model.parameters import Params, merge
 from t2t.ops import chunked_loss, chunked_r_drop
 from t2t.training.losses import make_loss
 from tests import reference

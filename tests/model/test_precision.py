@@ -11,11 +11,11 @@ import pytest
 
 from t2t.config.fields import Config, DecodingConfig
 from t2t.data.batch import Batch
-from t2t.model.interface import merge
+from t2t.model.parameters import merge
 from t2t.ops import recomputed_attention
 from t2t.ops.tpu_attention import fused_attention
 from t2t.training.optimizer import make_optimizer
-from t2t.training.state import describe_state
+from t2t.training.state import abstract_state
 from t2t.training.step import make_eval_step, make_train_step
 from tests.model.small_models import COMBINED, SRC, TGT_IN, TGT_OUT, VOCAB_SIZE, vary
 
@@ -76,7 +76,7 @@ def list_sums(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
 def trace(program: str, config: Config) -> Any:
     """What the program computes, before any compiler sees it."""
     optimizer = make_optimizer(config)
-    structure, state = describe_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
+    structure, state = abstract_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
     match program:
         case "training":
             return jax.make_jaxpr(make_train_step(structure, config, optimizer))(state, BATCH)

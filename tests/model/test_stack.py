@@ -9,12 +9,12 @@ import pytest
 from flax import nnx
 from jaxtyping import Array, Float
 
-from t2t.model.interface import Params, merge
 from t2t.model.layers import FeedForward, dropout
+from t2t.model.parameters import Params, merge
 from t2t.model.rnn import RNN
 from t2t.model.stack import Residual
 from t2t.model.transformer import Transformer
-from t2t.ops.build_model import describe_model
+from t2t.ops.build_model import abstract_model
 from t2t.ops.select_kernels import TEXTBOOK
 from tests.model.small_models import POLICY, SIZES, SMALL, SRC, TGT_IN, draw, draw_params
 
@@ -104,7 +104,7 @@ def test_scanned_layers_are_compiled_once_whatever_their_number() -> None:
     sizes = []
     for depth in (2, 6):
         config = dataclasses.replace(SMALL, num_layers=depth, scan_layers=True)
-        structure, params = describe_model(config, *SIZES)
+        structure, params = abstract_model(config, *SIZES)
 
         def run(params: Params, structure: Any = structure) -> jax.Array:
             return merge(structure, params)(SRC, TGT_IN)

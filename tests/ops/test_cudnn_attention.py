@@ -14,8 +14,8 @@ from t2t.config.fields import Config, MeshConfig
 from t2t.data.batch import EOS_ID, Batch
 from t2t.data.loader import make_batch
 from t2t.model import attention
-from t2t.model.interface import Params, merge
 from t2t.model.kv_cache import KeyValue
+from t2t.model.parameters import Params, merge
 from t2t.ops import cudnn_attention, select_kernels
 from t2t.planning.topology import open_topology
 from t2t.runtime.mesh import make_mesh, spec
@@ -139,7 +139,7 @@ def test_supported_operands(
     found = cudnn_attention.supports(query, KeyValue(keys, values), bias, own.get("rate", 0.0))
     assert found is supported
     if changes.keys() <= {"platform", "capability", "xla_flags"}:  # records tell it, too
-        assert ("cudnn" in select_kernels.describe_kernels(SMALL)["attention"]) is supported
+        assert ("cudnn" in select_kernels.list_kernels(SMALL)["attention"]) is supported
 
 
 def test_nothing_uses_the_results_of_queries_that_see_no_key(

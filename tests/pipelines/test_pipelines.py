@@ -20,7 +20,7 @@ from t2t.interop.hugging_face_folder import SourceError
 from t2t.pipeline import PipelineRequest, main
 from t2t.pipelines import checks
 from t2t.pipelines.pipeline_report import write_report
-from t2t.pipelines.records import RECORD, Record, Work, plan
+from t2t.pipelines.records import RECORD, Record, StepPlan, plan_steps
 from t2t.pipelines.runner import Runner
 from t2t.pipelines.steps import Pipeline, Step, read_steps
 from t2t.runtime.child_programs import find_reason
@@ -58,7 +58,7 @@ def run(steps: list[Step], workdir: Path, workers: int = 1) -> tuple[str, dict[s
     pipeline = ShortPrograms(steps, workdir)
     log = workdir / "ran"
     log.unlink(missing_ok=True)
-    runner = Runner(pipeline, plan(pipeline), workers)
+    runner = Runner(pipeline, plan_steps(pipeline), workers)
     runner.work([*pipeline.steps])
     return log.read_text() if log.exists() else "", runner.failures
 
@@ -82,7 +82,7 @@ def test_a_changed_step_runs_again_with_what_depends_on_it(tmp_path: Path) -> No
     (old,) = (work / "old" / "translated.1").glob("text")
     assert "'beam': 4" in old.read_text()  # put aside, not deleted
     text.write_text("b\n")
-    planned = plan(ShortPrograms(make_steps(text, beam=1), work))
+    planned = plan_steps(ShortPrograms(make_steps(text, beam=1), work))
     reasons = [planned[name].reason for name in ("teacher", "translated", "student")]
     assert reasons == ["finished", f"input={text} changed", "step translated changed"]
     assert run(make_steps(text, beam=1), work) == ("translated student ", {})
@@ -91,10 +91,10 @@ def test_a_changed_step_runs_again_with_what_depends_on_it(tmp_path: Path) -> No
     steps = [Step("teacher", "train", TRAIN), Step("translated", "translate", pattern)]
     run(steps, tmp_path / "pattern")
     (tmp_path / "text.en").unlink()
-    planned = plan(ShortPrograms(steps, tmp_path / "pattern"))
+    planned = plan_steps(ShortPrograms(steps, tmp_path / "pattern"))
     assert planned["translated"].reason == f"input={text}.en is no longer read"
     (work / "student" / "model").unlink()
-    planned = plan(ShortPrograms(make_steps(text, beam=1, steps=6), work))
+    planned = plan_steps(ShortPrograms(make_steps(text, beam=1, steps=6), work))
     assert planned["teacher"].reason == "--config.training.steps: 5 -> 6"
     assert run(make_steps(text, beam=1, steps=6), work) == ("teacher translated student ", {})
 
@@ -178,7 +178,7 @@ def test_a_step_is_run_by_one_pipeline_at_a_time(
 ) -> None:
     monkeypatch.setattr(locks, "WAIT", 0.0)
     pipeline = ShortPrograms([Step("a", "train", TRAIN)], tmp_path)
-    second = Runner(pipeline, plan(pipeline), 1)
+    second = Runner(pipeline, plan_steps(pipeline), 1)
     step = lock(tmp_path / ".locks" / "a" / "lock")
     with step, pytest.raises(ConfigError, match="is at work on step a in "):
         second.work(["a"])
@@ -286,7 +286,7 @@ def test_a_step_depends_on_the_content_of_its_inputs(
     for number, text in enumerate((content, content, f"{content}\n# another text")):
         (tmp_path / file).write_text(text)
         os.utime(tmp_path / file, (number, number))  # another time, however fast the machine is
-        keys.append(plan(pipeline)["b"].record.key)
+        keys.append(plan_steps(pipeline)["b"].record.key)
     assert keys[0] == keys[1]
     assert (keys[1] != keys[2]) == decides
 
@@ -305,7 +305,7 @@ def test_files_that_a_recipe_reads_from_a_run_count_once_the_run_is_there(tmp_pa
     (work / "a" / "run").unlink()
     assert run(steps, work)[0] == "a "
     text.write_text("b\n")
-    [a, b] = plan(ShortPrograms(steps, work)).values()
+    [a, b] = plan_steps(ShortPrograms(steps, work)).values()
     assert (a.reason, b.reason) == ("finished", f"config.data.train_src={text} changed")
 
 
@@ -318,7 +318,7 @@ def test_what_is_finished_stays_so_when_the_config_gets_another_field(tmp_path: 
     assert run(steps, tmp_path) == ("", {})
     record["facts"]["recipe"]["data.noise_density"] = 0.3  # the default of an earlier version
     path.write_text(json.dumps(record))
-    planned = plan(Pipeline(steps, tmp_path))
+    planned = plan_steps(Pipeline(steps, tmp_path))
     assert planned["a"].reason == f"data.noise_density: 0.3 -> {default}"
 
 
@@ -360,7 +360,7 @@ def test_seeds_of_a_system_may_differ_in_what_they_read_of_other_steps(tmp_path:
         steps.append(Step(f"a{seed}", "train", TRAIN | own))
         steps.append(Step(f"b{seed}", "evaluate", {"workdir": f"{{a{seed}}}"}, system="mine"))
     pipeline = ShortPrograms(steps, tmp_path)
-    works = {step.name: Work(step, "none", "", Record("", {})) for step in steps}
+    works = {step.name: StepPlan(step, "none", "", Record("", {})) for step in steps}
     for field, found in (("plugin.mine.teacher", "| mine"), ("model.d_ff", "No scores of mine")):
         for seed in (0, 1):
             config = {"seed": seed, field: seed}
@@ -373,7 +373,7 @@ def test_seeds_of_a_system_may_differ_in_what_they_read_of_other_steps(tmp_path:
 
 def check(steps: list[Step], workdir: Path, *only: str) -> None:
     pipeline = Pipeline(steps, workdir)
-    checks.check(pipeline, plan(pipeline), only)
+    checks.check(pipeline, plan_steps(pipeline), only)
 
 
 def use(program: str, **flags: Any) -> list[Step]:
@@ -564,7 +564,7 @@ def test_the_name_of_a_file_is_one_value(tmp_path: Path, name: str) -> None:
     request = checks.check_flags(pipeline, pipeline.steps["b"])
     assert isinstance(request, Bulk)
     assert request.input == (str(text),)
-    checks.check(pipeline, plan(pipeline))
+    checks.check(pipeline, plan_steps(pipeline))
 
 
 def test_a_full_disk_is_noticed_before_the_first_step(

@@ -17,9 +17,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from t2t.config.fields import Config, DecodingConfig, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.decoding.beam_search import LengthPenalty
 from t2t.decoding.staged_search import BatchSearch, Sources
-from t2t.model.interface import Params
-from t2t.ops.build_model import describe_model
-from t2t.planning.compile_step import compile_step, describe_batch
+from t2t.model.parameters import Params
+from t2t.ops.build_model import abstract_model
+from t2t.planning.compile_step import abstract_batch, compile_step
 from t2t.planning.topology import open_topology
 from t2t.runtime.jax_settings import list_plugins
 from t2t.runtime.mesh import RULES, make_mesh
@@ -47,7 +47,7 @@ def mesh() -> Mesh:
 
 
 def describe_params(mesh: Mesh, kind: str) -> tuple[Any, Params]:
-    structure, params = describe_model(KINDS[kind], VOCABULARY, VOCABULARY)
+    structure, params = abstract_model(KINDS[kind], VOCABULARY, VOCABULARY)
 
     def place(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         own = leaf.sharding.spec if leaf.sharding else PartitionSpec()
@@ -69,7 +69,7 @@ def test_devices_add_up_gradients_in_float32(mesh: Mesh, model: ModelConfig) -> 
 def test_eval_step_compiles(mesh: Mesh, kind: str) -> None:
     with jax.set_mesh(mesh):
         structure, params = describe_params(mesh, kind)
-        batch = describe_batch(mesh, ROWS, LENGTH, LENGTH)
+        batch = abstract_batch(mesh, ROWS, LENGTH, LENGTH)
         lowered = make_eval_step(structure).lower(params, batch)  # type: ignore[attr-defined]
         assert "fusion" in lowered.compile().as_text()
 
@@ -81,7 +81,7 @@ def test_stage_of_beam_search_compiles(mesh: Mesh, kind: str) -> None:
         search = BatchSearch(structure, DecodingConfig(beam_size=2))
         penalties = (LengthPenalty("gnmt", 0.6),)
         start = functools.partial(search._start, n_best=1, penalties=penalties, capacity=LENGTH)
-        src = describe_batch(mesh, ROWS, LENGTH, LENGTH).src
+        src = abstract_batch(mesh, ROWS, LENGTH, LENGTH).src
         rows = NamedSharding(mesh, PartitionSpec(RULES["batch"]))
         limits = jax.ShapeDtypeStruct((ROWS,), jnp.int32, sharding=rows)
         lowered = jax.jit(start).lower(params, Sources(src, limits), np.int32(0))

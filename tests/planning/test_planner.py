@@ -18,7 +18,7 @@ from t2t.config.fields import (
 from t2t.planning import planner
 from t2t.planning.chips import CHIPS
 from t2t.planning.compile_step import CompiledStep, DeviceMemory, OutOfMemoryError
-from t2t.planning.plan_report import describe, describe_search, to_json
+from t2t.planning.plan_report import describe, describe_meshes, to_json
 from t2t.planning.planner import MeshPlan, list_meshes, plan_mesh, search_meshes
 from t2t.planning.roofline import Roofline
 from t2t.planning.topology import Topology, open_topology
@@ -123,7 +123,7 @@ def test_search_sorts_what_fits_and_names_what_cannot_be(monkeypatch: pytest.Mon
     assert plans[-1].recipe is None
     assert list(refused) == ["data 1, fsdp 1, tensor 8"]  # the model has four heads
     assert "model.num_heads=4" in refused["data 1, fsdp 1, tensor 8"]
-    header, _, first, *lines, note, _ = describe_search(plans).splitlines()
+    header, _, first, *lines, note, _ = describe_meshes(plans).splitlines()
     assert header.split() == "data fsdp tensor memory sent lower bound bound by hours".split()
     assert first.split()[-2] == "memory"
     assert lines[-1].split()[3:] == "22.01 GB DOES NOT FIT".split()

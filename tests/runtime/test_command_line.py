@@ -26,7 +26,7 @@ PROGRAM = '''
 import dataclasses, gc, logging, os, signal, sys, threading, time, warnings
 from pathlib import Path
 sys.path.insert(0, os.getcwd())  # as Python does for a program
-from t2t.config.flags import read_config
+from t2t.config.config_flag import read_config
 from t2t.config.requests import Plugins, RunPath
 from t2t.runtime import command_line
 from t2t.data.corpus import DataError

@@ -16,9 +16,9 @@ from jaxtyping import Array, Float
 from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch import Batch, HostBatch
 from t2t.data.loader import find_row_shards, put_batch
-from t2t.model.interface import Params, merge
 from t2t.model.loss import smoothed_cross_entropy
-from t2t.ops.build_model import describe_model, init_model
+from t2t.model.parameters import Params, merge
+from t2t.ops.build_model import abstract_model, init_model
 from t2t.runtime.mesh import (
     RULES,
     check_divisibility,
@@ -137,7 +137,7 @@ def test_shardings_of_every_variant_fit_together(changes: dict[str, Any]) -> Non
     config = dataclasses.replace(SMALL, **changes)
     cannot_cut = config.kind != "rnn" and config.kv_heads % MESH.tensor
     with jax.set_mesh(make_mesh(MeshConfig(data=4, fsdp=2) if cannot_cut else MESH)):
-        structure, params = describe_model(config, VOCAB_SIZE, VOCAB_SIZE)
+        structure, params = abstract_model(config, VOCAB_SIZE, VOCAB_SIZE)
 
         def sum_losses(params: Params, batch: Batch[jax.Array]) -> jax.Array:
             model = merge(structure, params)

@@ -22,9 +22,9 @@ from t2t.storage.locks import lock
 from t2t.sweeps.scheduler import Programs, RunProgress, sweep
 from t2t.sweeps.sweep_directory import EvaluationProtocol
 from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
-from t2t.training.early_stopping import STOPPED_EARLY
 from t2t.training.provenance import save_plugins
 from t2t.training.run_directory import RunError
+from t2t.training.stop_request import STOPPED_EARLY
 from tests.evaluation.saved_evaluations import save, spoil
 
 ROWS = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("small", {"model.d_ff": 8})]

@@ -14,7 +14,7 @@ from t2t.evaluation.measures import Score
 from t2t.ops.flops import train_flops
 from t2t.sweeps import sweep_report
 from t2t.sweeps.sweep_report import (
-    describe_costs,
+    make_cost_cells,
     read_outcome,
     write_report,
 )
@@ -171,7 +171,7 @@ def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list
         result["measures"]["perplexity"] = vars(Score(perplexity, "", ""))
         path.write_text(json.dumps(result))
     base = read_outcome([run for run in runs if run.row.name == "base"])
-    assert describe_costs(base, base)["perplexity"] == "6.00"
+    assert make_cost_cells(base, base)["perplexity"] == "6.00"
 
 
 @pytest.mark.usefixtures("no_plots")

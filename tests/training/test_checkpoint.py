@@ -27,7 +27,7 @@ from t2t.training.checkpoint import (
 from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.optimizer import Optimizer, make_optimizer
 from t2t.training.run_directory import RunError, list_last_steps, list_steps
-from t2t.training.state import describe_state, init_state
+from t2t.training.state import abstract_state, init_state
 from tests.training.toy_run import (
     CONFIG,
     OPTIMIZER,
@@ -56,7 +56,7 @@ def test_training_restores_groups_of_parameters_without_making_another_state(
         with contextlib.closing(Checkpoints(tmp_path, training, optimizer)) as checkpoints:
             checkpoints.save(saved._replace(step=saved.step + 7))
         before = len(jax.live_arrays())
-        _, described = describe_state(training, optimizer, 48, 48)
+        _, described = abstract_state(training, optimizer, 48, 48)
         assert len(jax.live_arrays()) == before
         assert not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(described))
         with contextlib.closing(Checkpoints(tmp_path, training, optimizer)) as checkpoints:

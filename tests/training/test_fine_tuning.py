@@ -12,20 +12,20 @@ from t2t.config.fields import Config, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.config.files import save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
-from t2t.model.interface import Params, name_leaves
-from t2t.ops.build_model import describe_model
+from t2t.model.parameters import Params, name_leaves
+from t2t.ops.build_model import abstract_model
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.checkpoint import restore_params
+from t2t.training.checkpoint_names import split_checkpoint_name
 from t2t.training.fine_tuning import (
     SourceRun,
     check_fit,
-    describe_outcomes,
     match_pieces,
     read_source,
+    tabulate_outcomes,
     take_params,
 )
 from t2t.training.run_directory import RunError
-from t2t.training.run_names import split_name
 from tests.tiny_run import PAIRS
 
 RANDOM = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Vocabula
 def make_params(vocabulary: Vocabulary, tie: str, layers: int = 2) -> Params:
     """NumPy arrays in place of a model's parameters."""
     config = ModelConfig(num_layers=layers, d_model=WIDTH, d_ff=16, num_heads=2, tie_embeddings=tie)
-    _, params = describe_model(config, *vocabulary.sizes)
+    _, params = abstract_model(config, *vocabulary.sizes)
     return jax.tree.map(lambda leaf: draw(*leaf.shape), params)
 
 
@@ -87,7 +87,7 @@ def test_what_has_the_same_shape_is_taken_and_the_table_says_what_is_not(
     for name, leaf in name_leaves(taken).items():
         is_taken = name in theirs and theirs[name].shape == leaf.shape
         np.testing.assert_array_equal(leaf, theirs[name] if is_taken else fresh[name])
-    rows = describe_outcomes(outcomes, source)
+    rows = tabulate_outcomes(outcomes, source)
     unused = [[f"{stack}.1", "not used: not in the new model"] for stack in ("decoder", "encoder")]
     if layers == 1:
         assert [row[:2] for row in rows[-2:]] == unused
@@ -137,7 +137,7 @@ def test_rows_of_equal_pieces_are_taken_from_the_table_of_the_same_role(
                     wanted = old[other]["table"][pieces.index(piece)]
             counts[name] += bool((wanted != new[name]["table"][token]).any())
             np.testing.assert_array_equal(taken[name]["table"][token], wanted)
-    unused = {row[0] for row in describe_outcomes(outcomes, make_source(old, before)) if not row[2]}
+    unused = {row[0] for row in tabulate_outcomes(outcomes, make_source(old, before)) if not row[2]}
     read = {other for name, others in roles.items() if name in new for other in others}
     assert unused == {name for name in old if "embedding" in name} - read
     for outcome in outcomes:
@@ -184,7 +184,7 @@ def test_checkpoint_is_what_follows_the_last_colon(tmp_path: Path) -> None:
         (str(run), str(run), ""),
         (f"{run}:20", str(run), "20"),
     ):
-        assert split_name(name, "--init_from") == (Path(wanted), suffix)
+        assert split_checkpoint_name(name, "--init_from") == (Path(wanted), suffix)
 
 
 @pytest.mark.parametrize(("suffix", "label"), [("", "best-200"), (":avg:2", "avg2-300")])

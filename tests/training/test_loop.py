@@ -14,16 +14,16 @@ import pytest
 from t2t.config.fields import CheckpointConfig, Config, TrainingConfig
 from t2t.config.files import save_config
 from t2t.data.batch import Batch, DeviceBatch
-from t2t.model.interface import Params
+from t2t.model.parameters import Params
 from t2t.training.checkpoint import find_best_step
 from t2t.training.checkpoint_manager import Checkpoints
-from t2t.training.early_stopping import request_stop
 from t2t.training.loop import train
-from t2t.training.metrics import NonFiniteError, Report
 from t2t.training.optimizer import make_optimizer
+from t2t.training.report import NonFiniteError, Report
 from t2t.training.run_directory import list_steps
 from t2t.training.state import TrainState
 from t2t.training.step import Metrics
+from t2t.training.stop_request import request_stop
 
 OPTIMIZER = make_optimizer(Config())
 

@@ -10,7 +10,8 @@ import pytest
 from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.variants import register
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch
-from t2t.model.interface import Model, Params, Prediction, merge
+from t2t.model.interface import Model, Prediction
+from t2t.model.parameters import Params, merge
 from t2t.training.losses import make_loss
 from t2t.training.scheduled_sampling import sample_inputs
 from tests.model.small_models import POLICY

@@ -12,8 +12,8 @@ from jaxtyping import Array
 from optax import contrib
 
 from t2t.config.fields import Config, MeshConfig, ModelConfig, TrainingConfig
-from t2t.model.interface import find_name
-from t2t.ops.build_model import Parameter, describe_model, describe_parameters
+from t2t.model.parameters import find_name
+from t2t.ops.build_model import Parameter, abstract_model, list_parameters
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.muon import MOMENTUM, SIZE, make_muon, orthogonalize
 from t2t.training.optimizer import Optimizer, make_optimizer, shard_update
@@ -143,8 +143,8 @@ def test_update_is_that_of_optax() -> None:
 )
 def test_every_matrix_is_known_with_its_inputs_and_outputs(changes: dict[str, Any]) -> None:
     config = dataclasses.replace(TINY, **changes)
-    _, params = describe_model(config, 50, 50)
-    matrices = {n: p.matrix for n, p in describe_parameters(config).items() if p.matrix}
+    _, params = abstract_model(config, 50, 50)
+    matrices = {n: p.matrix for n, p in list_parameters(config).items() if p.matrix}
     found = set()
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         name = find_name(path)

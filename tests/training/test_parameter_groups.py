@@ -12,7 +12,7 @@ import pytest
 
 from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.variants import register
-from t2t.model.interface import Params, name_leaves
+from t2t.model.parameters import Params, name_leaves
 from t2t.training.averages import start_average, update_average
 from t2t.training.optimizer import apply_updates, describe_optimizer, make_optimizer
 from t2t.training.state import init_training

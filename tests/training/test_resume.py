@@ -26,7 +26,7 @@ from t2t.sweeps import sweep_directory
 from t2t.sweeps.sweep_directory import EvaluationProtocol, find_other_fields, open_sweep
 from t2t.sweeps.sweep_rows import Row, SweepRun
 from t2t.training import resume
-from t2t.training.provenance import describe_corpora
+from t2t.training.provenance import record_corpora
 from t2t.training.resume import check_run
 from t2t.training.run_directory import RunError
 
@@ -110,7 +110,7 @@ def continue_run(
     known = {split: [ListCorpus(split, pairs)] for split, pairs in TEXTS.items()}
     if last:
         (folder / "checkpoints" / str(last)).mkdir(parents=True)
-        described = {split: describe_corpora(own) for split, own in known.items()}
+        described = {split: record_corpora(own) for split, own in known.items()}
         line = {"corpora": described, "environment": {}}
         (folder / "ledger.jsonl").write_text(json.dumps(line))
     if case.changed_split:

@@ -24,11 +24,11 @@ from t2t.training.disk_space import (
     estimate_checkpoint,
     find_missing_space,
 )
-from t2t.training.early_stopping import StopRequest, read_stop_request, record_stop, request_stop
 from t2t.training.optimizer import make_optimizer
 from t2t.training.resume import keep_source, open_run
 from t2t.training.run_directory import RunError, list_steps, lock_run
 from t2t.training.state import init_state
+from t2t.training.stop_request import StopRequest, read_stop_request, record_stop, request_stop
 from tests import tiny_training
 from tests.full_disk import full_disk
 from tests.training.toy_run import (

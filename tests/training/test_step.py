@@ -21,7 +21,8 @@ from t2t.config.fields import (
 )
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
 from t2t.data.loader import put_batch
-from t2t.model.interface import Model, merge
+from t2t.model.interface import Model
+from t2t.model.parameters import merge
 from t2t.planning.compile_step import compile_step
 from t2t.planning.hlo_traffic import measure_cost
 from t2t.runtime.mesh import make_mesh, shard_over_data

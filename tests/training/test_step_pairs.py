@@ -18,7 +18,7 @@ from t2t.data.batch import Batch
 from t2t.data.loader import put_batch
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.optimizer import make_optimizer
-from t2t.training.state import describe_state, init_state
+from t2t.training.state import abstract_state, init_state
 from t2t.training.step import make_train_step
 from tests.tiny_training import change
 from tests.training.test_step import VOCAB_SIZE, assert_close, make_batch
@@ -112,7 +112,7 @@ def trace(row: Row) -> None:
     config, mesh = make_config(row), place(row)
     with jax.set_mesh(mesh):
         optimizer = make_optimizer(config)
-        structure, state = describe_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
+        structure, state = abstract_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
         rows = jax.NamedSharding(mesh, spec("batch", None) or jax.P())
         batch = Batch(
             *(jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows) for x in make_batch())

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t.config.fields import DataConfig
-from t2t.data import batching, packing
-from t2t.data.batching import BatchPlan
+from t2t.data import batch_plan, packing
+from t2t.data.batch_plan import BatchPlan
 from t2t.data.corpus import DataError
 from t2t.planning import batch_shapes
 
@@ -177,7 +177,7 @@ def test_blocks_of_the_work_do_not_change_the_plan(monkeypatch: pytest.MonkeyPat
     """Only what needs much memory for a moment works on blocks."""
     corpora, fields = [draw_lengths(500), draw_lengths(83)], {"max_length": 30}
     whole = make_plan(corpora, max_length_ratio=2.0, **fields)
-    monkeypatch.setattr(batching, "BLOCK", 64)
+    monkeypatch.setattr(batch_plan, "BLOCK", 64)
     in_blocks = make_plan(corpora, max_length_ratio=2.0, **fields)
     assert in_blocks.describe_dropped() == whole.describe_dropped() != ""
     assert in_blocks.shapes == whole.shapes

@@ -13,7 +13,6 @@ import numpy as np
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.interop.foreign_config import LARGEST, START_IDS, ForeignConfig, name_depths
 from t2t.interop.hugging_face_folder import SourceError, Tensors
 from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
 from t2t.interop.parameter_map import (
@@ -27,6 +26,7 @@ from t2t.interop.parameter_map import (
     table,
     vector,
 )
+from t2t.interop.strict_config import LARGEST, START_IDS, ForeignConfig, name_depths
 from t2t.model.position import encode_sinusoidal
 
 _TABLE = "model.shared.weight"

@@ -23,7 +23,7 @@ from t2t.config.variants import register
 from t2t.storage import growing_files
 from t2t.training.losses import TAKEN
 from t2t.training.metric_writers import MetricWriter, check_writers, open_writers
-from t2t.training.metrics import Report
+from t2t.training.report import Report
 from t2t.training.run_directory import RunError
 from t2t.training.step import Metrics
 

@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from t2t.data.batch import BOS_ID, EOS_ID, UNK_ID
-from t2t.interop.foreign_fields import OFF, ForeignFields
 from t2t.interop.foreign_search import FIELDS
 from t2t.interop.hugging_face_folder import SourceError, explain_quantized
 from t2t.interop.hugging_face_vocabulary import Rows
+from t2t.interop.json_fields import OFF, ForeignFields
 
 # Fields that do not change what a model computes: records, options of training and saving, and
 # labels of classifiers. Those of generation are in `foreign_search.py`.

@@ -11,7 +11,7 @@ CHECKPOINT_NAMES = "last, best, STEP, avg:COUNT, ema or ema:STEP"
 CHECKPOINT_PATTERN = r"last|best|\d+|avg:0*[1-9]\d*|ema(:\d+)?"
 
 
-def split_name(name: str, flag: str) -> tuple[Path, str]:
+def split_checkpoint_name(name: str, flag: str) -> tuple[Path, str]:
     """Splits RUN:CHECKPOINT; the checkpoint is "" if the name has none, or is itself a run's.
 
     `flag` is where the user gave the name.

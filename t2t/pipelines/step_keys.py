@@ -1,0 +1,71 @@
+"""The key of a step: a hash of all that its output depends on, which are its facts.
+
+They are its program, its flags, what its recipe says, the content of its inputs, and the keys of
+the steps that it needs.
+"""
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from t2t.config.fields import Config, flatten
+from t2t.pipelines.inputs import hash_inputs, list_recipe_values, read_step_recipe
+from t2t.pipelines.steps import Pipeline, Step
+
+
+def make_key(facts: Mapping[str, Any]) -> str:
+    """Returns the hash of a step's facts."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def find_facts(
+    pipeline: Pipeline, step: Step, keys: Mapping[str, str], old: Mapping[str, Any], *, ready: bool
+) -> dict[str, Any]:
+    """Returns all that the output of a step depends on, as JSON reads it back.
+
+    `keys` are those of the steps that it needs, `old` the facts of its record, and `ready` says
+    whether the steps that it needs are finished.
+
+    Raises:
+        ConfigError: an input does not exist.
+    """
+    recipe = read_step_recipe(pipeline, step, ready=ready)
+    facts = {
+        "program": step.program,
+        "flags": dict(step.flags),
+        "steps": keys,
+        "recipe": list_recipe_values(step, recipe),
+        "inputs": hash_inputs(pipeline, step, recipe, old.get("inputs", {})),
+    }
+    copied: dict[str, Any] = json.loads(json.dumps(facts, default=str))
+    return copied
+
+
+def list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a line for each fact that differs.
+
+    A field of the config that is newer than the record had its default.
+    """
+    if old.get("program") != new["program"]:
+        yield f"program: {old.get('program')} -> {new['program']}"
+    for section, words in (("steps", "step {} {}"), ("inputs", "{} {}")):
+        before, after = old.get(section, {}), new[section]
+        for name in dict.fromkeys([*before, *after]):
+            if before.get(name) != after.get(name):
+                yield words.format(name, "changed" if name in after else "is no longer read")
+    defaults = _find_defaults() if old.get("recipe") else {}
+    for section, unset in (("flags", {}), ("recipe", defaults)):
+        before, after = unset | old.get(section, {}), new[section]
+        for name in dict.fromkeys([*before, *after]):
+            if before.get(name) != after.get(name):
+                shown = "--" * (section == "flags")
+                yield f"{shown}{name}: {before.get(name)} -> {after.get(name)}"
+
+
+@functools.cache
+def _find_defaults() -> dict[str, Any]:
+    """The defaults of the config's fields, as JSON reads them back."""
+    copied: dict[str, Any] = json.loads(json.dumps(flatten(Config())))
+    return copied
