@@ -171,12 +171,7 @@ def _describe_circumstances(
 
 
 def verify(operands: Sequence[str], split: str, evaluation: str, checkpoint: str = "") -> str:
-    """Computes every score of saved evaluations from their texts; the arguments are `compare`'s.
-
-    Raises:
-        ConfigError: the arguments contradict each other.
-        EvaluationError: a number, a definition or a file is not as it was saved.
-    """
+    """Computes every score of saved evaluations from their texts; the arguments are `compare`'s."""
     _check_choice(operands, split, evaluation, checkpoint)
     found = [
         find_evaluation(place, split, evaluation, checkpoint)

@@ -28,11 +28,7 @@ from t2t.model.parameters import Params
 
 
 def make_filler(model: RunModel, config: Config) -> "GapFiller":
-    """Creates what fills gaps as the model has learned it.
-
-    Raises:
-        ConfigError: the model fills no gaps.
-    """
+    """Creates what fills gaps as the model has learned it."""
     masked = config.data.objective == "masked_lm"
     return MaskFiller(model, config) if masked else GapFiller(model, config)
 

@@ -74,12 +74,7 @@ class Run:
     """
 
     def __init__(self, model: RunModel):
-        """Restores the parameters, and places them on the mesh of all devices.
-
-        Raises:
-            ConfigError, RunError: a checkpoint does not exist, or does not fit config and
-                vocabulary.
-        """
+        """Restores the parameters, and places them on the mesh of all devices."""
         self._loaded, self.workdir = model, model.request.workdir
         self.config, self.vocabulary = model.config, model.vocabulary
         self._restored, labels = model.restore()

@@ -35,10 +35,6 @@ def tune(
     Returns:
         A table, the path of the best evaluation, and that of a plot if means of several numbers of
         checkpoints were compared.
-
-    Raises:
-        ConfigError, DataError, RunError, VocabularyError: as in `evaluate`, before the first
-            search.
     """
     model = RunModel(request.make_evaluation("last"))
     decoding = model.config.decoding

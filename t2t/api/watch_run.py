@@ -29,9 +29,6 @@ def watch(
     Returns:
         Whether training has ended, or else no checkpoint came in time; and the table of the scores,
         empty if there are none.
-
-    Raises:
-        ConfigError, DataError, PathError, RunError, VocabularyError: as in `evaluate`.
     """
     if not request.workdir.exists():  # training may begin later
         check_new_run_path(request.workdir)

@@ -48,9 +48,6 @@ class Evaluator:
         """Loads everything that the request names, except the parameters.
 
         `model` is that of the request, if it has been read.
-
-        Raises:
-            ConfigError, DataError, VocabularyError: something is missing or inconsistent.
         """
         self._request = request
         self._model = model or RunModel(request)
@@ -74,9 +71,6 @@ class Evaluator:
         """Restores the parameters that the request names; returns them and their label.
 
         `held` are those that a loaded run holds, and the labels of their checkpoints, instead.
-
-        Raises:
-            RunError: a checkpoint does not exist or cannot be read.
         """
         params, labels = held or self._model.restore()
         if len(labels) == 1:
@@ -94,12 +88,7 @@ class Evaluator:
     def evaluate(
         self, params: Params, label: str, alphas: Sequence[float] = ()
     ) -> list[Evaluation]:
-        """Translates, scores and saves; one evaluation for each alpha, by default the config's.
-
-        Raises:
-            ConfigError, RunError: the parameters do not fit the config, or the scores cannot be
-                written.
-        """
+        """Translates, scores and saves; one evaluation for each alpha, by default the config's."""
         configs = [override(self.config, {"decoding.alpha": alpha}) for alpha in alphas]
         configs = configs or [self.config]
         paths = [self.prepare_output(label, config.decoding.alpha) for config in configs]

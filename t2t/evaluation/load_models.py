@@ -139,22 +139,14 @@ class RunModel:
         ]
 
     def restore(self) -> tuple[Params, list[str]]:
-        """Restores the parameters, on the host, and returns them with the checkpoints' labels.
-
-        Raises:
-            RunError: a checkpoint does not exist or cannot be read.
-        """
+        """Restores the parameters, on the host, and returns them with the checkpoints' labels."""
         members = zip(self.request.members, self._configs, strict=True)
         restored = [restore_params(*member, config) for member, config in members]
         params = self.members.join([params for params, _ in restored])
         return params, [label for _, label in restored]
 
     def place(self, params: Params) -> Params:
-        """Puts parameters on the mesh, with the sharding that the model declares.
-
-        Raises:
-            ConfigError: the parameters do not fit the config and vocabulary.
-        """
+        """Puts parameters on the mesh, with the sharding that the model declares."""
         _, declared = self._described
         check_params(declared, params)
         with jax.set_mesh(self.mesh):
@@ -267,9 +259,6 @@ def make_utility(
 
     Its arguments are the source and the texts. BLEU has the effective order, as sacreBLEU's of a
     sentence; scores of measures that count errors are negated. For `models` see `make_measure`.
-
-    Raises:
-        ConfigError, MeasureError: as in `make_measure`.
     """
     measure = make_measure(name, tgt_language, models=models)
     if isinstance(measure.metric, BLEU):

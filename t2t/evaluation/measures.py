@@ -145,11 +145,7 @@ class Measure:
     def score(
         self, hypotheses: Sequence[str], test_set: TestSet, *, with_interval: bool = False
     ) -> Score:
-        """Scores a corpus, with an interval on request if its sentences are enough for one.
-
-        Raises:
-            ValueError, ConfigError: as `collect`.
-        """
+        """Scores a corpus, with an interval on request if its sentences are enough for one."""
         counts = self.collect(hypotheses, test_set)
         return self.score_counts(counts, test_set, with_interval=with_interval)
 

@@ -212,11 +212,7 @@ class Evaluation:
         return lines
 
     def read_test_set(self) -> TestSet:
-        """Reads sources, references and documents; of text alone both sides are the text.
-
-        Raises:
-            EvaluationError: as `read_lines`.
-        """
+        """Reads sources, references and documents; of text alone both sides are the text."""
         if self.passport.objective:
             texts = self.read_lines("references")
             return TestSet(texts, [texts])
@@ -231,11 +227,7 @@ class Evaluation:
         return TestSet(self.read_lines("sources"), references, documents)
 
     def hash_texts(self) -> dict[str, str]:
-        """Returns the SHA-256 of sources, references and documents as they are in the files now.
-
-        Raises:
-            EvaluationError: as `read_lines`.
-        """
+        """Returns the SHA-256 of sources, references and documents as they are in the files now."""
         names = [name for name in self.result["texts"] if name.startswith(TEST_SET)]
         return {name: hash_lines(self.read_lines(name)) for name in names}
 
@@ -279,11 +271,7 @@ class Evaluation:
         return make_measure(name, self.passport.data["tgt_language"], len(self._references))
 
     def read_statistics(self, measure: Measure, test_set: TestSet) -> Float[np.ndarray, "n _"]:
-        """Returns the statistics of each sentence by a measure, stored or of the hypotheses.
-
-        Raises:
-            EvaluationError: a file is missing or damaged, or has no scores by this measure.
-        """
+        """Returns the statistics of each sentence by a measure, stored or of the hypotheses."""
         if self.passport.objective:
             return self._read_predictions()
         if measure.segments is None:
@@ -291,11 +279,7 @@ class Evaluation:
         return measure.collect(self.read_lines("hypotheses"), test_set)
 
     def _read_segment_scores(self, name: str) -> Float[np.ndarray, "n 2"]:
-        """Returns the stored (score, 1) of each sentence by a measure.
-
-        Raises:
-            EvaluationError: there are none, or as `read_log_probs`.
-        """
+        """Returns the stored (score, 1) of each sentence by a measure."""
         if name_segment_scores(name) not in self.result["texts"]:
             raise EvaluationError(
                 f"{self.path} has no scores by {name}; store them first: t2t.add_scores "
@@ -307,9 +291,6 @@ class Evaluation:
         """Returns (nats, predicted sub-words, right ones) of each text of a run on text alone.
 
         Texts that are too long for the model are left out.
-
-        Raises:
-            EvaluationError: as `read_log_probs`.
         """
         log_probs, counts = self.read_log_probs().T
         right = self._read_numbers("right", 1)[:, 0]
@@ -319,9 +300,6 @@ class Evaluation:
         """Returns each reference's log-probability in nats and its number of sub-words with EOS.
 
         The log-probability is NaN where the reference is too long for the model.
-
-        Raises:
-            EvaluationError: as `read_lines`, or a line is damaged.
         """
         return self._read_numbers("log_probs", 2)
 

@@ -99,9 +99,6 @@ def read_system(
     It is each run's newest evaluation of the split, and of the checkpoint if it is not empty, such
     as best or avg:5; or the one that `evaluation` names. `may_differ` are config fields that each
     seed may have of its own.
-
-    Raises:
-        EvaluationError: one is missing, or they are not seeds of one system.
     """
     places = split_run_paths(operand)
     found = [find_evaluation(place, split, evaluation, checkpoint) for place in places]
@@ -317,11 +314,7 @@ def open_measure(systems: Sequence[System], name: str | None = None) -> tuple[Me
 def read_statistics(
     systems: Sequence[System], measure: Measure, test_set: TestSet
 ) -> dict[str, Statistics]:
-    """Returns the statistics of each sentence by a measure, for each seed of each system.
-
-    Raises:
-        EvaluationError: a saved score has another definition, or its texts do not give it.
-    """
+    """Returns the statistics of each sentence by a measure, for each seed of each system."""
     return {
         system.name: np.stack(
             [_read_statistics(each, measure, test_set) for each in system.evaluations]

@@ -64,12 +64,7 @@ class Validation:
         mesh: Mesh,
         corpora: Mapping[str, Corpus],
     ):
-        """Plans the scoring of each direction's corpus, keyed by the name of the direction.
-
-        Raises:
-            ConfigError: no pair of a corpus can be scored.
-            MeasureError: a package is missing.
-        """
+        """Plans the scoring of each direction's corpus, keyed by the name of the direction."""
         self._every, self._last = config.training.bleu_every, config.training.steps
         is_translation = not config.data.is_text_alone
         self._source_use_pairs = config.training.source_use_pairs if is_translation else 0

@@ -19,11 +19,7 @@ class ValidationTranslations:
     """Translates the validation corpora and scores their translations."""
 
     def __init__(self, config: Config, vocabulary: Vocabulary, corpora: Mapping[str, Corpus]):
-        """Reads the corpora, which are keyed by the names of their directions.
-
-        Raises:
-            MeasureError: a package is missing without which checkpoints cannot be ranked.
-        """
+        """Reads the corpora, which are keyed by the names of their directions."""
         self._suffix = "_lowercase" if config.tokenizer.lowercase else ""
         self._pairs = {name: [*zip(*corpus, strict=True)] for name, corpus in corpora.items()}
         self._languages = {

@@ -58,9 +58,6 @@ def hash_inputs(
 
     `old` are those of its record. They stand for what cannot be read now: plugins that are missing,
     and the inputs of a recipe that is asked for runs which are not there.
-
-    Raises:
-        ConfigError: there is no such file or folder.
     """
     values = {f"config.{name}": value for name, value in flatten(recipe).items()} if recipe else {}
     found = dict[str, str]() if recipe or not _asks_for_steps(step) else dict(old)

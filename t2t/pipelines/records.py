@@ -81,11 +81,7 @@ class StepPlan:
 
 
 def plan_steps(pipeline: Pipeline) -> dict[str, StepPlan]:
-    """Returns what is to be done for each step, and why.
-
-    Raises:
-        ConfigError: an input does not exist, or a record is damaged.
-    """
+    """Returns what is to be done for each step, and why."""
     found: dict[str, StepPlan] = {}
     for step in pipeline.steps.values():
         needed = [found[name] for name in step.needs]
@@ -103,9 +99,6 @@ def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready:
         step: one of them.
         keys: those of the steps that it needs.
         ready: whether these are finished.
-
-    Raises:
-        ConfigError: as `plan_steps`.
     """
     old = read_record(pipeline.find_folder(step.name))
     facts = find_facts(pipeline, step, keys, old.facts if old else {}, ready=ready)

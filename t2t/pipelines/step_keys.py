@@ -27,9 +27,6 @@ def find_facts(
 
     `keys` are those of the steps that it needs, `old` the facts of its record, and `ready` says
     whether the steps that it needs are finished.
-
-    Raises:
-        ConfigError: an input does not exist.
     """
     recipe = read_step_recipe(pipeline, step, ready=ready)
     facts = {

@@ -211,11 +211,7 @@ def _call_get_rows(path: Path, base: Config) -> list[Row]:
 
 
 def _check_types(part: Checked) -> Checked:
-    """Returns a row, or its paper's results, with the types of the fields.
-
-    Raises:
-        ConfigError: a field has another type.
-    """
+    """Returns a row, or its paper's results, with the types of the fields."""
     hints = typing.get_type_hints(type(part))
     values = {name: check_type(name, getattr(part, name), hint) for name, hint in hints.items()}
     if paper := values.get("paper"):

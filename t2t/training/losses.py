@@ -59,11 +59,7 @@ class Teacher(NamedTuple):
 
 
 def make_loss(config: Config) -> Loss:
-    """Returns the loss that `training.loss` names, or R-Drop's; perhaps on sampled inputs.
-
-    Raises:
-        ConfigError: a registered loss does not take the arguments of one.
-    """
+    """Returns the loss that `training.loss` names, or R-Drop's; perhaps on sampled inputs."""
     training = config.training
     name = "r_drop" if training.r_drop else training.loss
     if name in LOSSES:
@@ -77,11 +73,7 @@ def make_loss(config: Config) -> Loss:
 
 
 def abstract_teachers(config: Config, *vocab_sizes: int) -> tuple[Teacher, ...]:
-    """Returns the teachers with a `jax.ShapeDtypeStruct` in place of each parameter.
-
-    Raises:
-        ConfigError: a run has no readable config.
-    """
+    """Returns the teachers with a `jax.ShapeDtypeStruct` in place of each parameter."""
     runs = [
         split_checkpoint_name(name, name_field(config))[0] for name in make_loss(config).teachers
     ]
