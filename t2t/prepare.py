@@ -13,7 +13,7 @@ import functools
 
 from t2t.config.config_flag import read_config, read_given
 from t2t.config.requests import Hosts, RunPath
-from t2t.config.rules import check_effect, check_new_run
+from t2t.config.rules import check_effect
 from t2t.runtime import command_line
 
 
@@ -32,10 +32,9 @@ def main(request: PrepareRequest) -> None:
 
     workdir, fetch = request.workdir, None if request.distributed else corpus_sources.prepare
     config = read_config(workdir=workdir, fetch=fetch, trains_alone=False)
-    if workdir and not (workdir / "config.json").exists():
-        check_new_run(config)
-        if not request.allow_unused:
-            check_effect([config], read_given())
+    is_new = workdir and not (workdir / "config.json").exists()
+    if is_new and not request.allow_unused:
+        check_effect([config], read_given())
 
     import jax
 

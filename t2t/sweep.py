@@ -21,6 +21,7 @@ from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.measure_rules import choose_measure, needs_model
 from t2t.config.recipes import find_recipe
 from t2t.config.requests import Measure, Plugins, RunPath
+from t2t.config.rules import check_effect
 from t2t.config.variants import choices
 from t2t.evaluation.requests import OneDirection
 from t2t.runtime import command_line
@@ -63,7 +64,7 @@ def main(request: SweepRequest) -> int:
     from t2t.runtime.child_programs import assign_resources
     from t2t.sweeps.scheduler import Programs, sweep
     from t2t.sweeps.sweep_directory import EvaluationProtocol, check_protocol
-    from t2t.sweeps.sweep_rows import BASE, check_rows, make_runs, read_rows, select
+    from t2t.sweeps.sweep_rows import BASE, make_runs, read_rows, select
 
     workdir = request.workdir
     begun = sorted(workdir.glob(f"{BASE}-seed*"))  # whose numbers the other rows share
@@ -82,7 +83,7 @@ def main(request: SweepRequest) -> int:
     for name, reason in left_out.items():
         _log.info("row %s is left out: %s", name, reason)
     if not (workdir / "sweep.json").exists():
-        check_rows(runs, read_given())
+        check_effect([run.config for run in runs], read_given())
     runs = [dataclasses.replace(run, config=fill_tokenizer(run.config)) for run in runs]
     if request.report:
         print(_report(workdir, runs, measure if request.measure else ""))

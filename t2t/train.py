@@ -12,7 +12,7 @@ from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
 from t2t.config.files import load_config
 from t2t.config.requests import Hosts, OneRun, Plugins, RunPath
-from t2t.config.rules import check_effect, check_new_run
+from t2t.config.rules import check_effect
 from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
 from t2t.runtime.host_memory import keep_freed_memory
@@ -50,10 +50,9 @@ def main(request: TrainingRequest) -> int:
             f"--config is missing, and {workdir} holds no run to continue; name a recipe, such as "
             "--config=configs/quickstart.py"
         )
-    if given and (request.extend or not (workdir / "config.json").exists()):
-        check_new_run(given)
-        if not request.allow_unused:
-            check_effect([given], read_given())
+    is_new = request.extend or not (workdir / "config.json").exists()
+    if given and is_new and not request.allow_unused:
+        check_effect([given], read_given())
 
     if not (has_gpu() or has_tpu()):
         keep_freed_memory()

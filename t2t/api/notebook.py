@@ -89,7 +89,7 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     from t2t.api.run import check_process
     from t2t.config.files import read_argument
     from t2t.config.fitted_config import check_config
-    from t2t.config.rules import check_effect, check_new_run
+    from t2t.config.rules import check_effect
     from t2t.runtime.jax_settings import enable_compilation_cache
     from t2t.storage.paths import make_run_path
     from t2t.training.checkpoint import list_scored_measures
@@ -99,7 +99,6 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     names = read_argument("writers", writers, tuple[str, ...])
     config = check_config(config, path)
     if not (path / "config.json").exists():
-        check_new_run(config)
         check_effect([config], ())
     enable_compilation_cache()
     train_run.train(config, path, names)

@@ -79,6 +79,12 @@ def objective_problems(config: Config) -> Iterator[str]:
         )
     if not data.is_text_alone:
         return
+    if objective == "lm" and config.model.position == "relative" and config.model.prefix:
+        # Half of a prefix LM's buckets; T5's decoder has all of them for the past.
+        yield (
+            "model.prefix=True would keep half of the buckets of model.position='relative' for "
+            "tokens on the right, which data.objective='lm' never sees; set model.prefix=False"
+        )
     reads = f"data.objective={objective!r} reads text alone, which has no"
     if "identical" in data.filters:
         yield f"data.filters={data.filters}: {reads} sides to compare; leave out identical"

@@ -4,7 +4,7 @@
     a field beside values of another   `beside` and `unless` in its type, `list_unused` here
     fields of config.data              data_rules.py
     other fields together              `validate`
-    new runs only                      `check_new_run`, `check_effect`; other runs can be opened
+    new runs only                      `check_effect`; other runs can be opened
 
 Each error message names the field, the value, the rule and the remedy.
 """
@@ -117,35 +117,6 @@ def _holds(note: Unused, values: Mapping[str, Any]) -> bool:
     return holds and (note.also is None or _holds(note.also, values))
 
 
-def check_new_run(config: Config) -> None:
-    """Checks the peak of the schedule, and the relative positions of a causal model.
-
-    A factor of noam, such as the default 1.0, is no peak of another schedule; a registered schedule
-    or optimiser may have any rate. Of text alone without a prefix, half of the buckets of a prefix
-    LM would never be used; T5's decoder has all of them for the past.
-
-    Raises:
-        ConfigError: one of them is wrong.
-    """
-    model, training = config.model, config.training
-    is_causal = config.data.objective == "lm" and model.kind == "decoder_only"
-    if is_causal and model.position == "relative" and model.prefix:
-        raise ConfigError(
-            "model.prefix=True would keep half of the buckets of model.position='relative' for "
-            "tokens on the right, which data.objective='lm' never sees; set model.prefix=False"
-        )
-    is_known = training.schedule in CHOICES["training.schedule"]
-    is_known &= training.optimizer in CHOICES["training.optimizer"]
-    if training.schedule != "noam" and is_known and training.learning_rate > HIGHEST_PEAK:
-        noam = training.noam_peak(config.model.d_model)
-        raise ConfigError(
-            f"training.learning_rate={training.learning_rate:g} is a factor only with "
-            f"training.schedule='noam', whose rate would rise to {noam:.2g}; with "
-            f"{training.schedule!r} it is the peak itself, at most {HIGHEST_PEAK:g}; set it, for "
-            f"example to {min(noam, HIGHEST_PEAK):.2g}"
-        )
-
-
 def check_effect(configs: Sequence[Config], given: Collection[str]) -> None:
     """Checks that changed fields have an effect.
 
@@ -228,6 +199,7 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
             "training.adam_b1=0.0 would compute gradients without the average that training."
             "optimizer='schedule_free_adamw' evaluates; use a value above 0, such as 0.9"
         )
+    yield from _peak_problems(training, model)
     start, cooldown = training.schedule_start, training.cooldown_steps
     if start >= training.steps:
         yield (
@@ -244,6 +216,20 @@ def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator
         )
     if training.r_drop or training.scheduled_sampling:
         yield from _pass_problems(training, model)
+
+
+def _peak_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:
+    """A factor of noam, such as the default 1.0, is no peak of another schedule."""
+    is_known = training.schedule in CHOICES["training.schedule"]  # a registered one has any rate
+    is_known &= training.optimizer in CHOICES["training.optimizer"]
+    if training.schedule != "noam" and is_known and training.learning_rate > HIGHEST_PEAK:
+        noam = training.noam_peak(model.d_model)
+        yield (
+            f"training.learning_rate={training.learning_rate:g} is a factor only with "
+            f"training.schedule='noam', whose rate would rise to {noam:.2g}; with "
+            f"{training.schedule!r} it is the peak itself, at most {HIGHEST_PEAK:g}; set it, for "
+            f"example to {min(noam, HIGHEST_PEAK):.2g}"
+        )
 
 
 def _pass_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:

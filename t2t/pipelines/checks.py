@@ -23,7 +23,7 @@ from t2t.config.flags import parse_request
 from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.measure_rules import list_measures
 from t2t.config.requests import RUN, Flag, Plugins, Request
-from t2t.config.rules import check_effect, check_fields, check_new_run
+from t2t.config.rules import check_effect, check_fields
 from t2t.config.variants import CHOICES, choices, import_plugins
 from t2t.data.corpus_sources import check_sources, list_splits
 from t2t.data.directions import choose_direction
@@ -112,10 +112,9 @@ def check_config(pipeline: Pipeline, step: Step, *, ready: bool) -> Config | Non
         return None
     config = complete_options(set_fields(recipe, given)) if fits_itself else override(recipe, given)
     check_sources(config.data)
-    if step.program in ("prepare", "train") and not fits_itself:
-        check_new_run(config)
-        if not step.flags.get("allow_unused"):
-            check_effect([config], given)
+    trains = step.program in ("prepare", "train") and not fits_itself
+    if trains and not step.flags.get("allow_unused"):
+        check_effect([config], given)
     return config
 
 

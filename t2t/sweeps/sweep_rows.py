@@ -10,7 +10,7 @@ import inspect
 import re
 import runpy
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from t2t.config.fields import (
     show,
 )
 from t2t.config.files import check_type, override
-from t2t.config.rules import check_effect, check_new_run, list_unused
+from t2t.config.rules import list_unused
 from t2t.data.objectives import choose_objective, count_sentinels
 from t2t.ops.flops import count_parameters, train_flops
 
@@ -273,19 +273,3 @@ def make_runs(
     if problems:
         raise ConfigError("\n".join([*problems, "choose other rows with --only, or another base"]))
     return sorted(runs, key=lambda run: run.seed), left_out
-
-
-def check_rows(runs: Sequence[SweepRun], given: Collection[str]) -> None:
-    """Checks the rows of a new sweep, base first, by the rules for new runs.
-
-    `given` are the names of the fields that flags set for all rows.
-
-    Raises:
-        ConfigError: a row breaks a rule, or a field has no effect on any row.
-    """
-    for run in runs:
-        try:
-            check_new_run(run.config)
-        except ConfigError as error:
-            raise ConfigError(f"row {run.row.name}: {error}") from None
-    check_effect([run.config for run in runs], given)

@@ -19,7 +19,7 @@ from t2t.config.fields import (
     flatten,
 )
 from t2t.config.files import override
-from t2t.config.rules import check_effect, check_new_run, list_unused, validate
+from t2t.config.rules import check_effect, list_unused, validate
 from t2t.config.variants import CHOICES
 from t2t.data.objectives import count_noise
 from t2t.evaluation.likelihood import check_scores
@@ -129,7 +129,14 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ({"training.bleu_every": 1500}, "must be a multiple of training.validate_every=1000, or 0"),
     ({"checkpoints.every": 500}, "change one of them, or set checkpoints.keep_best=0"),
     ({"checkpoints.every": 1000, "checkpoints.best_metric": "bleu"}, "checkpoints.keep_best=0"),
-    ({"training.cooldown_steps": 10, "training.schedule": "cosine"}, "inverse_sqrt, constant"),
+    (
+        {
+            "training.cooldown_steps": 10,
+            "training.schedule": "cosine",
+            "training.learning_rate": 0.01,
+        },
+        "inverse_sqrt, constant",
+    ),
     (
         {"training.cooldown_steps": 1001, "training.schedule_start": 95_000},
         "lower it to 1000 or less",
@@ -248,22 +255,23 @@ def test_counts_are_those_of_t5() -> None:
     assert found == [(0, 0), (1, 1), (1, 1), (3, 1), (77, 26)]
 
 
-def test_new_language_model_has_all_relative_buckets_for_the_past() -> None:
+def test_language_model_has_all_relative_buckets_for_the_past() -> None:
     model = ModelConfig(kind="decoder_only", position="relative")
     config = Config(model=model, data=DataConfig(objective="lm"))
     with pytest.raises(ConfigError, match=r"model\.prefix=True .*; set model\.prefix=False$"):
-        check_new_run(config)
-    assert validate(config) is config  # so that such a run can still be opened
+        validate(config)
     model.prefix = False
-    check_new_run(config)
-    check_new_run(Config(model=dataclasses.replace(model, prefix=True)))  # pairs have a prefix
+    validate(config)
+    validate(Config(model=dataclasses.replace(model, prefix=True)))  # pairs have a prefix
 
 
-def test_factors_of_noam_and_rates_of_plugins_may_be_high() -> None:
-    check_new_run(Config(training=TrainingConfig(learning_rate=20.0)))
-    check_new_run(Config(training=TrainingConfig(schedule="constant", learning_rate=0.1)))
-    check_new_run(Config(training=TrainingConfig(schedule="a plugin's")))
-    check_new_run(Config(training=TrainingConfig(schedule="constant", optimizer="a plugin's")))
+def test_factors_of_noam_and_rates_of_plugins_may_be_high(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = "training.schedule", "training.optimizer"
+    monkeypatch.setattr(variants, "_registered", {(field, "own"): object for field in fields})
+    override(Config(), {"training.learning_rate": 20.0})
+    override(Config(), {"training.schedule": "constant", "training.learning_rate": 0.1})
+    override(Config(), {"training.schedule": "own"})
+    override(Config(), {"training.schedule": "constant", "training.optimizer": "own"})
 
 
 @pytest.mark.parametrize(

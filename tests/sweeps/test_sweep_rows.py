@@ -13,9 +13,9 @@ from t2t.config.fields import (
     ModelConfig,
     TrainingConfig,
 )
-from t2t.config.rules import validate
+from t2t.config.rules import check_effect, validate
 from t2t.ops.flops import count_parameters
-from t2t.sweeps.sweep_rows import Row, check_rows, make_runs, read_rows, select
+from t2t.sweeps.sweep_rows import Row, make_runs, read_rows, select
 from t2t.training.schedule import make_schedule
 
 ROOT = Path(__file__).parents[2]
@@ -127,17 +127,22 @@ def test_row_that_changes_nothing_is_left_out_unless_it_scores_another_checkpoin
 def test_flag_of_a_sweep_has_an_effect_on_one_row_at_least() -> None:
     base = Config(model=ModelConfig(max_positions=300), data=DataConfig(sampled_sides="src"))
     base.data.packed_length = 256
+
+    def check(rows: list[Row]) -> None:
+        configs = [run.config for run in make_runs(base, rows, SWEEP)[0]]
+        check_effect(configs, ["model.max_positions", "data.sampled_sides"])
+
     rows = [Row("base"), Row("learned", {"model.position": "learned"})]
     with pytest.raises(ConfigError, match=r"^data.sampled_sides='src' has no effect with .*$"):
-        check_rows(make_runs(base, rows, SWEEP)[0], ["model.max_positions", "data.sampled_sides"])
+        check(rows)
     rows.append(Row("sampled", {"data.subword_sampling": 0.1}))
-    check_rows(make_runs(base, rows, SWEEP)[0], ["model.max_positions", "data.sampled_sides"])
+    check(rows)
 
 
 def test_row_with_too_high_a_peak_is_named() -> None:
     rows = [Row("base"), Row("cosine", {"training.schedule": "cosine"})]
     with pytest.raises(ConfigError, match=r"row cosine: training.learning_rate=1 is a factor only"):
-        check_rows(make_runs(Config(), rows, SWEEP)[0], [])
+        make_runs(Config(), rows, SWEEP)
 
 
 def test_low_resource_row_is_without_the_translations_of_the_base() -> None:
