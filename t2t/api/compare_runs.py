@@ -18,10 +18,10 @@ from t2t.evaluation.measures import (
 )
 from t2t.evaluation.plots import (
     check_format,
+    draw_by_length,
     draw_forest,
     embed_figure,
-    plot_by_length,
-    plot_forest,
+    write_figure,
 )
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.evaluation.significance import Bucket, Judgement, judge, score_by_length
@@ -100,7 +100,7 @@ def compare(
     judgement = judge(statistics, chosen, test_set)
     buckets = score_by_length(chosen, statistics, test_set.sources)
     if plot:
-        plot_by_length(buckets, chosen.name, plot)
+        write_figure(draw_by_length(buckets, chosen.name), plot)
     lines = [
         *_describe_circumstances(systems, test_set, chosen),
         *notes,
@@ -120,7 +120,7 @@ def compare(
         rows, left_out = list_rows(systems, test_set, chosen, judgement, by_likelihood)
         lines += ["", format_forest(rows, systems[0].name), *left_out]
         if forest:
-            plot_forest(rows, systems[0].name, forest)
+            write_figure(draw_forest(rows, systems[0].name), forest)
     length = "length" if is_text_alone else "source length"
     lines += ["", f"{chosen.name} by {length} in words, with 95% intervals over sentences", ""]
     found = Comparison("\n".join([*lines, format_buckets(buckets)]))

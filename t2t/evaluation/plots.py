@@ -1,8 +1,7 @@
-"""Plots of scores: by sentence length, a setting, the training step or the cost of training.
+"""Plots of scores: by sentence length, training step, cost of training or speed.
 
-And of differences by each measure, and of attention weights.
-
-The suffix of a plot's file is its format. `embed_figure` makes HTML for notebooks.
+And of differences by each measure, and of attention weights. `write_figure` writes one to a file,
+whose suffix is the format; `embed_figure` makes HTML for notebooks.
 """
 
 import base64
@@ -18,7 +17,6 @@ from jaxtyping import Float
 from t2t.config.fields import ConfigError
 from t2t.evaluation.forest import ForestRow
 from t2t.evaluation.measures import Interval
-from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Bucket, SystemScore
 from t2t.storage.atomic_files import atomic_path
 
@@ -33,31 +31,6 @@ def check_format(path: Path, flag: str = "plot") -> None:
     """Raises `ConfigError` if a flag names a file of another format than `FORMATS`."""
     if path.suffix not in FORMATS:
         raise ConfigError(f"--{flag}={path} must end in one of {', '.join(FORMATS)}")
-
-
-def draw_by_setting(evaluations: Mapping[int, Evaluation], measure: str, varied: str) -> "Figure":
-    """Draws the measure with its 95% intervals over sentences.
-
-    Each interval belongs to one score alone. All points share a test set, so their differences are
-    more certain than overlapping intervals suggest; `t2t.compare` tests them.
-    """
-    numbers = sorted(evaluations)
-    chosen = [evaluations[number] for number in numbers]
-    scores = [(each.value(measure), each.find_interval(measure)) for each in chosen]
-    from matplotlib.ticker import MaxNLocator
-
-    figure, axes = _make_axes(6, 4)
-    axes.errorbar(
-        numbers,
-        [value for value, _ in scores],
-        yerr=_find_errors(scores),
-        marker="o",
-        capsize=3,
-    )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel(varied)
-    axes.set_ylabel(measure)
-    return figure
 
 
 def draw_by_step(curves: Mapping[str, Sequence[tuple[int, float]]], measure: str) -> "Figure":
@@ -99,8 +72,8 @@ def embed_figure(figure: "Figure", description: str) -> str:
     return f'<img alt="{html.escape(description)}" src="data:image/png;base64,{data}">'
 
 
-def plot_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path: Path) -> None:
-    """Plots the measure with its 95% interval over sentences against the training FLOPs."""
+def draw_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str) -> "Figure":
+    """Draws the measure with its 95% interval over sentences against the training FLOPs."""
     figure, axes = _make_axes(9, 5)
     for number, (name, (flops, score)) in enumerate(rows.items()):
         errors = _find_errors([(score.value, score.over_sentences)])
@@ -109,13 +82,13 @@ def plot_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str, path
     axes.set_xlabel("training FLOPs")
     axes.set_ylabel(measure)
     figure.legend(loc="outside right upper", fontsize="small")
-    write_figure(figure, path)
+    return figure
 
 
-def plot_by_speed(
-    points: Mapping[str, tuple[float, float, Interval | None]], measure: str, path: Path
-) -> None:
-    """Plots scores against tokens per second: of each system speed, score and 95% interval."""
+def draw_by_speed(
+    points: Mapping[str, tuple[float, float, Interval | None]], measure: str
+) -> "Figure":
+    """Draws scores against tokens per second: of each system speed, score and 95% interval."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     figure, axes = _make_axes(7, 5)
@@ -131,11 +104,11 @@ def plot_by_speed(
     axes.set_xlabel("tokens per second")
     axes.set_ylabel(measure)
     figure.legend(loc="outside right upper", fontsize="small")
-    write_figure(figure, path)
+    return figure
 
 
-def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
-    """Plots a line for each system with 95% intervals over sentences."""
+def draw_by_length(buckets: Sequence[Bucket], measure: str) -> "Figure":
+    """Draws a line for each system with 95% intervals over sentences."""
     figure, axes = _make_axes(7, 4)
     systems = list(buckets[0].scores)
     for number, system in enumerate(systems):
@@ -153,12 +126,7 @@ def plot_by_length(buckets: Sequence[Bucket], measure: str, path: Path) -> None:
     axes.set_xlabel("words in the source (below: number of sentences)")
     axes.set_ylabel(measure)
     axes.legend()
-    write_figure(figure, path)
-
-
-def plot_forest(rows: Sequence[ForestRow], first: str, path: Path) -> None:
-    """Writes the figure of `draw_forest` to a file."""
-    write_figure(draw_forest(rows, first), path)
+    return figure
 
 
 def draw_forest(rows: Sequence[ForestRow], first: str) -> "Figure":

@@ -176,12 +176,7 @@ class Evaluation:
 
     def interval(self, measure: str) -> str:
         """The score's 95% interval over sentences or documents as text; empty without one."""
-        return format_interval(self.find_interval(measure))
-
-    def find_interval(self, measure: str) -> Interval | None:
-        """The score's 95% interval over sentences or documents; None without one."""
-        found = self.result["measures"].get(measure, {}).get("interval")
-        return found and (float(found[0]), float(found[1]))
+        return format_interval(self.result["measures"].get(measure, {}).get("interval"))
 
     def read_lines(self, text: str) -> list[str]:
         """Reads one of the texts that `result` names, such as `hypotheses`: a line per sentence.
@@ -330,11 +325,6 @@ def name_texts(path: Path, split: str, corpus: str, texts: Iterable[str]) -> dic
 def name_segment_scores(measure: str) -> str:
     """Returns the key in `texts` of the stored scores of the sentences by a measure."""
     return f"scores.{measure}"
-
-
-def report_reuse(evaluation: Evaluation) -> None:
-    """Says that a saved score is used instead of a new one, and from when it is."""
-    _log.info("%s: used again, as scored on %s", evaluation.path, evaluation.date)
 
 
 def save_evaluation(

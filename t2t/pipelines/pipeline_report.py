@@ -15,7 +15,7 @@ import numpy as np
 from t2t.config.field_types import INPUT
 from t2t.config.fields import FIELD_TYPES
 from t2t.evaluation.measures import format_interval, format_score
-from t2t.evaluation.plots import plot_by_speed
+from t2t.evaluation.plots import draw_by_speed, write_figure
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import judge
 from t2t.evaluation.systems import (
@@ -72,7 +72,7 @@ def write_report(pipeline: Pipeline, works: Mapping[str, StepPlan]) -> str:
     }
     if points:
         measure = next(iter(scores.values()))["measure"]
-        plot_by_speed(points, measure, pipeline.workdir / "quality.svg")
+        write_figure(draw_by_speed(points, measure), pipeline.workdir / "quality.svg")
         parts.append("![Quality against speed](quality.svg)")
     text = "\n\n".join(parts)
     write_file(pipeline.workdir / "report.md", text + "\n")

@@ -14,7 +14,7 @@ from t2t.config.variants import find_role
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.measures import format_interval, format_score
-from t2t.evaluation.plots import draw_by_step, plot_by_cost, plot_forest, write_figure
+from t2t.evaluation.plots import draw_by_cost, draw_by_step, draw_forest, write_figure
 from t2t.evaluation.significance import Judgement, judge
 from t2t.evaluation.systems import STEP, System, check_comparable, read_statistics, read_system
 from t2t.evaluation.verdict import (
@@ -131,7 +131,7 @@ def write_report(workdir: Path, runs: Sequence[SweepRun], measure: str) -> str:
         title = f"Differences from {BASE} by each measure"
         plots[title] = workdir / "forest.svg"
         for path in (plots[title], workdir / "forest.png"):
-            plot_forest(forest, BASE, path)
+            write_figure(draw_forest(forest, BASE), path)
     title, table = f"Sweep {workdir.resolve().name}", format_table(rows, header, markdown=True)
     parts = [
         f"# {title}",
@@ -381,5 +381,5 @@ def draw(
     if costs:
         title = f"{measure} against training FLOPs"
         plots[title] = workdir / "cost.svg"
-        plot_by_cost(costs, measure, plots[title])
+        write_figure(draw_by_cost(costs, measure), plots[title])
     return plots

@@ -40,11 +40,8 @@ def runs(tmp_path: Path) -> list[SweepRun]:
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """The report without its plots, which take seconds."""
 
-    def skip(rows: object, base: str, path: Path) -> None:
-        del rows, base
-        path.write_bytes(b"")
-
-    monkeypatch.setattr(sweep_report, "plot_forest", skip)
+    monkeypatch.setattr(sweep_report, "draw_forest", lambda *_: None)
+    monkeypatch.setattr(sweep_report, "write_figure", lambda _, path: path.write_bytes(b""))
     monkeypatch.setattr(sweep_report, "draw", lambda *_: {})
 
 
