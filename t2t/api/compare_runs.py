@@ -78,9 +78,6 @@ def compare(
 
     `may_differ` names config fields that each seed of a system may have of its own, `checkpoint`
     the checkpoint whose newest evaluation is taken from each run.
-
-    Raises:
-        ConfigError, EvaluationError: an operand is missing, or the operands are not comparable.
     """
     _check_choice(operands, split, evaluation, checkpoint)
     for flag, path in (("plot", plot), ("forest", forest)):

@@ -190,12 +190,8 @@ def export_states(
     A shard is a file of safetensors with the arrays of `EncoderStates`. A line that is too long has
     no states, which is reported after the last file.
 
-    Args:
-        request: one run and checkpoint.
-        inputs: the folder of each file's shards, as of `t2t.decoding.bulk.find_inputs`.
-        part: of the work, if several processes share it.
-        shard_lines: lines of a shard.
-        dtype: as in `StateEncoder`.
+    `inputs` are those of `t2t.decoding.bulk.find_inputs`: the folder of each file's shards. For
+    `dtype` see `StateEncoder`.
 
     Raises:
         ConfigError: as in `StateEncoder`; a file has no lines, or the output exists with other

@@ -29,14 +29,9 @@ def export(
     quantization: str | None = None,
     engine: str = "ctranslate2",
 ) -> None:
-    """Writes the model to a new directory.
+    """Writes the model to a new directory, which appears when it is complete.
 
-    Args:
-        workdir: run directory.
-        checkpoint: its name, see `restore_params`.
-        output: the new directory; it appears when it is complete.
-        quantization: of the weights, for CTranslate2.
-        engine: ctranslate2, or hf for `transformers`.
+    The engine is ctranslate2, whose weights may have a `quantization`, or hf for `transformers`.
 
     Raises:
         ConfigError: the engine lacks such a model or is not installed, or `output` exists.

@@ -44,11 +44,7 @@ class GapFiller(Translator):
     mark, example = SENTINEL.format(r"\d+"), "<extra_id_0>, <extra_id_1>, ... in this order"
 
     def __init__(self, model: RunModel, config: Config):
-        """`config` is that of the model, perhaps with other fields of decoding.
-
-        Raises:
-            ConfigError: the run has not learned to fill gaps.
-        """
+        """`config` is that of the model, perhaps with other fields of decoding."""
         super().__init__(config, model.vocabulary, model.members)
         self._scorer: Any = model.make_scorer()
         self._sentinels = self.vocabulary.tgt.sentinel_ids

@@ -188,9 +188,6 @@ def translate_lines(
 
     `lines`, and the `prefixes` of their translations, are UTF-8 with line endings. `read_ahead`
     lines are translated together; None: `BATCHES_TOGETHER` batches.
-
-    Raises:
-        ConfigError, DataError: a prefix is too long, or there is not one for each line.
     """
     text, first = decode_lines(lines), 0
     starts = None if prefixes is None else decode_lines(prefixes)

@@ -508,11 +508,7 @@ class Run:
 
 
 def read_n_best(n_best: object, decoding: Mapping[str, object]) -> int:
-    """Returns the number of outputs, which is that of the samples, too.
-
-    Raises:
-        ConfigError: it is no positive number, or `decoding` has another number of samples.
-    """
+    """Returns the number of outputs, which is that of the samples, too."""
     count: int = read_argument("n_best", n_best, PositiveInt)
     if (samples := decoding.get("num_samples")) not in (None, count):
         raise ConfigError(

@@ -79,9 +79,6 @@ def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> None:
 
     `command` is one such as "sbatch --gpus-per-node=1 launch/slurm.sh". Each job runs one step, by
     `--only`, when the jobs of the steps that it needs have ended well.
-
-    Raises:
-        ConfigError: a step would fail, or the command did.
     """
     try:
         program, *rest = shlex.split(command)
@@ -109,11 +106,7 @@ def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> None:
 
 
 def _submit_job(line: Sequence[str]) -> str:
-    """Runs a command that submits a job; returns its id, which `sbatch --parsable` prints last.
-
-    Raises:
-        ConfigError: the command failed, or printed no id, for which other jobs could wait.
-    """
+    """Runs a command that submits a job; returns its id, which `sbatch --parsable` prints last."""
     try:
         done = subprocess.run(
             line, stdout=subprocess.PIPE, check=True, encoding="utf-8", errors="replace"

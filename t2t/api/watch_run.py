@@ -18,17 +18,9 @@ def watch(
 ) -> tuple[bool, str]:
     """Scores checkpoints as training writes them; saved scores that are still valid serve again.
 
-    Args:
-        request: the run, and how it is scored.
-        checkpoints: what is scored of each new checkpoint: last, itself; avg:5, the mean of the
-            last 5.
-        patience: after so many checkpoints without a better score training is told to stop; 0:
-            never.
-        timeout: the longest wait for a checkpoint in seconds; 0: any.
-
-    Returns:
-        Whether training has ended, or else no checkpoint came in time; and the table of the scores,
-        empty if there are none.
+    `checkpoints`, `patience` and `timeout` are the flags of `t2t.watch`. Returns whether training
+    has ended, or else no checkpoint came in time; and the table of the scores, empty if there are
+    none.
     """
     if not request.workdir.exists():  # training may begin later
         check_new_run_path(request.workdir)

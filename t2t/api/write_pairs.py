@@ -2,23 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from t2t.config.fields import Config, ConfigError
 from t2t.data import corpus_sources
-from t2t.data.corpus import Corpus, DataError, Pair
+from t2t.data.corpus import Corpus, DataError
 from t2t.data.dual_cross_entropy import read_entropies, score_pairs, select_best
 from t2t.data.filters import FilteredCorpus
 from t2t.data.preparation import fill_tokenizer
 from t2t.storage.atomic_files import atomic_path, explain_write_errors
-
-
-class Written(NamedTuple):
-    """A pair and where it is from."""
-
-    pair: Pair
-    corpus: str
-    line: int  # in the corpus, from 1
 
 
 def write_pairs(
@@ -32,14 +23,9 @@ def write_pairs(
 ) -> tuple[int, int]:
     """Writes the files of each split, and origin.tsv; returns the pairs written and read of train.
 
-    Args:
-        config: its data and their filters say what is read, its tokenizer how filters spell it.
-        output: a new folder; it appears when it is complete.
-        scores: what t2t.score --tokens printed of the pairs, for both directions; by these the
-            best are kept.
-        keep: share of the pairs that is kept by their scores.
-        first: only so many pairs of each corpus are read.
-        src_tag: a word that is put in front of each source.
+    The data of `config` and their filters say what is read, its tokenizer how filters spell it.
+    The folder `output` appears when it is complete. The other arguments are flags of
+    `t2t.write_pairs`.
 
     Raises:
         ConfigError, DataError: the folder exists or cannot be written, or a text cannot be read.
@@ -69,22 +55,21 @@ def write_pairs(
     tag = f"{src_tag} " if src_tag else ""
     with explain_write_errors(DataError, f"--output={output}"), atomic_path(output) as draft:
         draft.mkdir()
-        _write(draft / "train.src", (tag + pairs[i].pair[0] for i in kept))
-        _write(draft / "train.tgt", (pairs[i].pair[1] for i in kept))
-        lines = (f"{pairs[i].corpus}\t{pairs[i].line}{shown[i]}" for i in kept)
-        _write(draft / "origin.tsv", lines)
+        _write(draft / "train.src", (tag + pairs[i][0] for i in kept))
+        _write(draft / "train.tgt", (pairs[i][1] for i in kept))
+        _write(draft / "origin.tsv", (f"{pairs[i][2]}{shown[i]}" for i in kept))
         for split, rows in others.items():
             for side, name in enumerate(("src", "tgt")):
                 _write(draft / f"{split}.{name}", (_join(row[side]) for row in rows))
     return len(kept), len(pairs)
 
 
-def read_pairs(corpus: Corpus, first: int | None) -> Iterator[Written]:
-    """Yields the pairs of a corpus with their lines before filters; each side in one line."""
+def read_pairs(corpus: Corpus, first: int | None) -> Iterator[tuple[str, str, str]]:
+    """Yields the sides of each pair, each in one line, and its corpus and line before filters."""
     count = len(corpus) if first is None else min(first, len(corpus))
     numbers = corpus.kept if isinstance(corpus, FilteredCorpus) else range(len(corpus))
     for number, (src, tgt) in zip(numbers, corpus.read(0, count), strict=False):
-        yield Written((_join(src), _join(tgt)), corpus.name, int(number) + 1)
+        yield _join(src), _join(tgt), f"{corpus.name}\t{number + 1}"
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

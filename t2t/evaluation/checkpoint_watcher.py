@@ -97,9 +97,6 @@ class Watch:
         """Scores checkpoints until training has ended, or none has come for `timeout` seconds.
 
         Returns whether training has ended.
-
-        Raises:
-            RunError: another watch is running, or a file cannot be written.
         """
         refusal = (
             f"another watch with these settings is running on {self._workdir}; wait until it ends"
@@ -215,7 +212,9 @@ class Watch:
         self._write_table(best)
         self._save_best(best, best_params)
         start = load_config(self._workdir / "config.json").training.schedule_start
-        translating = [step for (step, _), each in self._rows.items() if self._translates(each)]
+        # A loss says something long before any BLEU.
+        is_loss = self._measure in REFERENCE_MEASURES
+        translating = [step for (step, _), x in self._rows.items() if is_loss or translates(x)]
         if self._patience and not translating:
             _log.info("patience counts from the first checkpoint that translates")
             return
@@ -231,10 +230,6 @@ class Watch:
                 f"of {make_label(*best)} (t2t.watch --patience={self._patience})"
             )
             request_stop(self._workdir, reason)
-
-    def _translates(self, evaluation: Evaluation) -> bool:
-        """Returns whether a score says something, as a loss does long before any BLEU."""
-        return self._measure in REFERENCE_MEASURES or translates(evaluation)
 
     def _write_table(self, best: Candidate) -> None:
         rows = [

@@ -31,9 +31,6 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
     A run directory may have a name that ends in .json. From it comes the evaluation called `name`,
     or without a name the newest of `split`, by default test. With a `checkpoint`, such as best,
     last, 300 or avg:5, it is the newest one of the latest step.
-
-    Raises:
-        EvaluationError: there is none.
     """
     if name and not is_scores_file(place):
         place = place / "evaluations" / f"{name.removesuffix('.json')}.json"
@@ -63,18 +60,8 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
 
 def _has_checkpoint(evaluation: Evaluation, checkpoint: str) -> bool:
     """Returns whether an evaluation is of the checkpoint that --checkpoint names."""
-    label = evaluation.passport.checkpoint
-    kind, _, step = label.rpartition("-")
-    if not step.isdecimal():  # an ensemble
-        return False
-    match checkpoint.split(":"):
-        case ["best" | "ema"]:
-            return bool(kind == checkpoint)
-        case ["last"]:
-            return not kind
-        case ["avg", count]:
-            return bool(kind == f"avg{count}")
-        case ["ema", step]:
-            return bool(label == f"ema-{step}")
-        case _:
-            return bool(label == checkpoint)
+    label, kind = evaluation.passport.checkpoint, evaluation.passport.kind
+    if checkpoint == "last":
+        return label.isdecimal()
+    is_named = label == checkpoint.replace(":", "-") or kind == checkpoint.replace(":", "")
+    return is_named and label.rpartition("-")[2].isdecimal()  # and is no ensemble

@@ -162,10 +162,6 @@ class RunModel:
         """Creates the translator for `backend`: jax or ctranslate2.
 
         `config` may have other fields of `config.decoding`; None: the model's own.
-
-        Raises:
-            ConfigError: the backend is unknown or not installed, or does not support the model or
-                `compute_type`.
         """
         match backend:
             case "jax":

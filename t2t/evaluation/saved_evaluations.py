@@ -370,11 +370,7 @@ def compute_digests(path: Path, result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def load_evaluation(path: Path) -> Evaluation:
-    """Reads the .json of an evaluation, and checks the types of all that is read of it.
-
-    Raises:
-        EvaluationError: the file does not exist or is not an evaluation.
-    """
+    """Reads the .json of an evaluation, and checks the types of all that is read of it."""
     try:
         result = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

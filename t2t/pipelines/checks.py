@@ -38,11 +38,7 @@ from t2t.training.run_directory import is_regular
 
 
 def check(pipeline: Pipeline, works: Mapping[str, StepPlan], only: Collection[str] = ()) -> None:
-    """Checks flags, checkpoints, packages and disk of the steps that are to run.
-
-    Raises:
-        ConfigError: a step would fail; the message names it.
-    """
+    """Raises `ConfigError` if a step that is to run would fail; the message names it."""
     configs: dict[str, Config] = {}
     waiting = [
         work for name, work in works.items() if work.action != "none" and name in (only or works)

@@ -28,11 +28,7 @@ _OTHERS = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl"
 
 
 def read_step_recipe(pipeline: Pipeline, step: Step, *, ready: bool) -> Config | None:
-    """The recipe of a step; None if it has none, or one that asks for runs which are not `ready`.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """The recipe of a step; None if it has none, or one that asks for runs that are not `ready`."""
     if "config" not in step.flags or (_asks_for_steps(step) and not ready):
         return None
     recipe = str(pipeline.resolve(step)["config"])
@@ -108,11 +104,7 @@ def _hash_recipe(step: Step, recipe: Config | None) -> dict[str, str]:
 def list_inputs(
     pipeline: Pipeline, step: Step, fields: Mapping[str, Any]
 ) -> Iterator[tuple[str, Path]]:
-    """Yields flag and path of each file or folder from outside.
-
-    Raises:
-        ConfigError: there is no such file or folder.
-    """
+    """Yields flag and path of each file or folder from outside, which has to exist."""
     known, texts = find_flags(step.program), [*list_texts(fields)]
     directions = tuple(text for name, text in texts if name == "config.data.directions")
     by_tfds = "tfds" in str(fields.get("config.data.source"))

@@ -258,7 +258,8 @@ def _format(content: Mapping[str, Any]) -> Iterator[str]:
         rows = [
             (
                 name, each["corpus"], each["pairs"],
-                ", ".join(f"{weight:g}" for weight in each["weights"]), _format_origin(each),
+                ", ".join(f"{weight:g}" for weight in each["weights"]),
+                "; ".join(f"{n} of {origin}" for origin, n in each.get("origin", {}).items()),
             )
             for name, corpora in content["training_text"].items()
             for each in corpora
@@ -276,7 +277,3 @@ def _format(content: Mapping[str, Any]) -> Iterator[str]:
 def _name_chrf(measure: str) -> str:
     """The chrF of the text that a measure is of: lower-cased, or as it is."""
     return "chrf_lowercase" if measure.endswith("_lowercase") else "chrf"
-
-
-def _format_origin(corpus: Mapping[str, Any]) -> str:
-    return "; ".join(f"{count} of {name}" for name, count in corpus.get("origin", {}).items())

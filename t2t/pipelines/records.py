@@ -47,11 +47,7 @@ class Record:
 
 
 def read_record(folder: Path) -> Record | None:
-    """Returns the record of a step; None if there is none.
-
-    Raises:
-        ConfigError: it is damaged.
-    """
+    """Returns the record of a step; None if there is none."""
     path = folder / RECORD
     try:
         return Record(**json.loads(path.read_text("utf-8")))
@@ -94,11 +90,7 @@ def plan_steps(pipeline: Pipeline) -> dict[str, StepPlan]:
 def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready: bool) -> StepPlan:
     """Compares the record of a step with the one that it would get now.
 
-    Args:
-        pipeline: the steps.
-        step: one of them.
-        keys: those of the steps that it needs.
-        ready: whether these are finished.
+    `keys` are those of the steps that it needs, and `ready` says whether these are finished.
     """
     old = read_record(pipeline.find_folder(step.name))
     facts = find_facts(pipeline, step, keys, old.facts if old else {}, ready=ready)

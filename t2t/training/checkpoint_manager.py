@@ -144,11 +144,7 @@ class Checkpoints:
             self._manager.close()
 
     def finish(self) -> None:
-        """Waits until the last checkpoint is complete.
-
-        Raises:
-            RunError: it could not be written.
-        """
+        """Waits until the last checkpoint is complete, or raises `RunError`."""
         try:
             self._manager.wait_until_finished()
         except Exception as error:

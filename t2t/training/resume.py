@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.field_types import Role
-from t2t.config.fields import OPEN_ENDED_SCHEDULES, Config, ConfigError, TrainingConfig
+from t2t.config.fields import OPEN_ENDED_SCHEDULES, Config, ConfigError
 from t2t.config.files import differences, load_config, override, read_saved_config, save_config
 from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
 from t2t.config.variants import CHOICES, find_role
@@ -131,7 +131,8 @@ def _check_config(workdir: Path, config: Config, last: int, *, has_bleu: bool) -
         free = _list_free(saved, config, last, has_bleu)
         found = differences(_fill(saved), _fill(config))
         changed = [each for each in found if find_role(each.name) not in free]
-        if _is_open_ended(config.training):
+        training = config.training
+        if training.schedule in OPEN_ENDED_SCHEDULES and not training.cooldown_steps:
             changed = [each for each in changed if each.name != "training.steps"]
         if changed:
             is_schedule = any(find_role(each.name) is Role.SCHEDULE for each in changed)
@@ -219,11 +220,6 @@ def _list_free(saved: Config, new: Config, last: int, has_bleu: bool) -> set[Rol
     if new.training.schedule_start == last and (begins or last >= saved.training.steps):
         free = free | {Role.SCHEDULE}
     return free
-
-
-def _is_open_ended(training: TrainingConfig) -> bool:
-    """Returns whether the learning rates do not depend on the number of steps."""
-    return training.schedule in OPEN_ENDED_SCHEDULES and not training.cooldown_steps
 
 
 def _check_text(

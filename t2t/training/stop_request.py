@@ -40,11 +40,7 @@ def request_stop(workdir: Path, reason: str) -> None:
 
 
 def read_stop_request(workdir: Path) -> StopRequest | None:
-    """Returns the request, or None; an empty file, as `touch` makes it, is one, too.
-
-    Raises:
-        RunError: the request cannot be read.
-    """
+    """Returns the request, or None; an empty file, as `touch` makes it, is one, too."""
     path = workdir / STOP_FILE
     try:
         text = path.read_text("utf-8")
