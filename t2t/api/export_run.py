@@ -32,10 +32,6 @@ def export(
     """Writes the model to a new directory, which appears when it is complete.
 
     The engine is ctranslate2, whose weights may have a `quantization`, or hf for `transformers`.
-
-    Raises:
-        ConfigError: the engine lacks such a model or is not installed, or `output` exists.
-        RunError: the checkpoint does not exist, or `output` cannot be written.
     """
     if engine == "hf":
         _export_hugging_face(workdir, checkpoint, output, quantization)

@@ -31,10 +31,6 @@ def plan(
     which this machine does not have.
 
     The arguments are the flags of `t2t.plan`.
-
-    Raises:
-        ConfigError: the topology is unknown, its compiler is not installed, or the mesh or the
-            batch does not fit the devices.
     """
     devices = open_topology(topology, slices)
     parts, extra = [], {}

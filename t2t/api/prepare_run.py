@@ -29,21 +29,14 @@ def prepare(
     with process_0_first():
         corpus_sources.prepare(config.data)
     with process_0_first():  # process 0 reads large files first
-        describe_splits(directions, config, report)
+        for each in directions:
+            for split in corpus_sources.list_splits(each.config):
+                corpus = corpus_sources.open_split(each.config, split, config.tokenizer)
+                if is_first():
+                    report(f"{split}: {len(corpus):,} pairs ({corpus.name})")
     if workdir is not None:
         with lock_run(workdir):
             prepare_run(directions, config, workdir, report)
-
-
-def describe_splits(
-    directions: Sequence[Direction], config: Config, report: Callable[[str], object]
-) -> None:
-    """Opens each split, and reports its size in process 0."""
-    for each in directions:
-        for split in corpus_sources.list_splits(each.config):
-            corpus = corpus_sources.open_split(each.config, split, config.tokenizer)
-            if is_first():
-                report(f"{split}: {len(corpus):,} pairs ({corpus.name})")
 
 
 def prepare_run(

@@ -66,12 +66,9 @@ _log = logging.getLogger(__name__)
 
 
 def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
-    """Trains until the last step, an interruption or a stop request.
+    """Trains until the last step, an interruption or a stop request; returns whether it is done.
 
     `writers` names registered writers of metrics.
-
-    Returns:
-        Whether the last step was reached.
     """
     check_writers(writers)
     if not (workdir / "config.json").exists():

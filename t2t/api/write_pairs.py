@@ -26,9 +26,6 @@ def write_pairs(
     The data of `config` and their filters say what is read, its tokenizer how filters spell it.
     The folder `output` appears when it is complete. The other arguments are flags of
     `t2t.write_pairs`.
-
-    Raises:
-        ConfigError, DataError: the folder exists or cannot be written, or a text cannot be read.
     """
     if output.exists():
         raise ConfigError(f"--output={output} exists already; choose a new folder")

@@ -31,11 +31,11 @@ class MeasureRow(NamedTuple):
     importer: str = ""
 
 
-def _of_text(function: str, *, lowercase: bool = False, **facts: Any) -> MeasureRow:
-    options = {"lowercase": True} if lowercase else {}
+def _of_text(function: str, options: Mapping[str, Any] = {}, **facts: Any) -> MeasureRow:
     return MeasureRow(f"t2t.evaluation.text_measures.{function}", options, **facts)
 
 
+_LOWERCASE, _WORDS = {"lowercase": True}, {"word_order": 2}
 _METRICX = MeasureRow(
     "t2t.evaluation.metricx.make_metricx", is_utility=True, architecture="MT5ForRegression",
     importer="t2t.interop.metricx.prepare_config",
@@ -46,14 +46,14 @@ MEASURES = {  # in the order of evaluations and reports
     # Of long or bad outputs the search for shifts takes most of the time.
     "ter": _of_text("make_ter", words="spaces", is_utility=True, on_request=True),
     "exact_match": _of_text("make_exact_match", is_cased=True, takes_symbols=True, is_utility=True),
-    "bleu_lowercase": _of_text("make_bleu", lowercase=True, words="tokeniser"),
-    "chrf_lowercase": _of_text("make_chrf", lowercase=True),
-    "exact_match_lowercase": _of_text("make_exact_match", lowercase=True, takes_symbols=True),
+    "bleu_lowercase": _of_text("make_bleu", _LOWERCASE, words="tokeniser"),
+    "chrf_lowercase": _of_text("make_chrf", _LOWERCASE),
+    "exact_match_lowercase": _of_text("make_exact_match", _LOWERCASE, takes_symbols=True),
     "bleu_multi30k": _of_text("make_multi30k_bleu", words="tokeniser", source="multi30k"),
     "bleu_paper": _of_text("make_paper_bleu", words="spaces", is_cased=True, needs_language=True),
     # It differs little from chrF.
     "chrf++": _of_text(
-        "make_chrf_of_words", words="spaces", is_cased=True, is_utility=True, on_request=True
+        "make_chrf", _WORDS, words="spaces", is_cased=True, is_utility=True, on_request=True
     ),
     # It needs a download.
     "spbleu": _of_text("make_spbleu", is_cased=True, is_utility=True, on_request=True),

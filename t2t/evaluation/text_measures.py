@@ -146,14 +146,9 @@ def make_bleu(language: str, num_references: int, *, lowercase: bool = False) ->
     return _wrap_metric(num_references, metric)
 
 
-def make_chrf(_: str, num_references: int, *, lowercase: bool = False) -> Measure:
-    """chrF2."""
-    return _wrap_metric(num_references, CHRF(lowercase=lowercase))
-
-
-def make_chrf_of_words(_: str, num_references: int) -> Measure:
-    """chrF2++, which counts words and pairs of words, too."""
-    return _wrap_metric(num_references, CHRF(word_order=2))
+def make_chrf(_: str, num_references: int, **options: Any) -> Measure:
+    """chrF2; with word_order=2 it counts words and pairs of words, too (chrF2++)."""
+    return _wrap_metric(num_references, CHRF(**options))
 
 
 def make_ter(_: str, num_references: int) -> Measure:

@@ -263,10 +263,8 @@ def rotate_sources(batch: DeviceBatch) -> tuple[DeviceBatch, Bool[Array, "B"]]:
     """Gives each row the source of the row before it, and the first row that of the last one.
 
     The rows of a batch have similar lengths, so the other source says as much about the length of
-    the target as the true one. Empty rows, which are the last ones, stay empty.
-
-    Returns:
-        The batch, and the rows whose source is another one than before.
+    the target as the true one. Empty rows, which are the last ones, stay empty. Also returns the
+    rows whose source is another one than before.
     """
     src = reshard(batch.src, None, None)
     rows, count = jnp.arange(len(src)), jnp.sum(src[:, 0] != PAD_ID)

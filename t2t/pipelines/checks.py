@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib.util
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from t2t.config.rules import check_effect, check_fields
 from t2t.config.variants import CHOICES, choices, import_plugins
 from t2t.data.corpus_sources import check_sources, list_splits
 from t2t.data.directions import choose_direction
+from t2t.evaluation.load_models import require_ctranslate2
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
 from t2t.pipelines.inputs import read_step_recipe
 from t2t.pipelines.records import StepPlan
@@ -212,8 +212,7 @@ def check_engine(step: Step, request: Request, configs: Mapping[str, Config]) ->
     """Checks that CTranslate2 is installed, and supports the model, if a step needs it."""
     if "ctranslate2" not in (getattr(request, "backend", ""), getattr(request, "format", "")):
         return
-    if importlib.util.find_spec("ctranslate2") is None:
-        raise ConfigError("CTranslate2 is not installed; pip install ctranslate2")
+    require_ctranslate2()
     if config := configs.get(str(step.flags.get("workdir")).strip("{}")):
         from t2t.interop.ctranslate2_export import check_support
 
