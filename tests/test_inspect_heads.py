@@ -190,7 +190,6 @@ def test_weights_do_not_depend_on_what_they_are_batched_with(run: Path) -> None:
     [
         ({"sentence": " "}, ConfigError, "the sentence has 0 sub-words; give one of 1 to 255"),
         ({"sentence": "dogs " * 300}, ConfigError, r"sub-words; give one of 1 to 255"),
-        ({"importance": -1}, ConfigError, "--importance=-1 must not be negative"),
         ({"checkpoint": "150"}, RunError, "no checkpoint of step 150"),
         ({"output": "."}, ConfigError, "is a folder; name a file"),
     ],

@@ -119,12 +119,7 @@ def read_sample(
 
     They are drawn without replacement and returned in the order of the corpus. Returns None if
     `count` is 0.
-
-    Raises:
-        ConfigError, DataError: `count` is negative, or there is no such pair.
     """
-    if count < 0:
-        raise ConfigError(f"--importance={count} must not be negative; 0 skips the measurement")
     if count == 0:
         return None
     if "validation" not in list_splits(config.data):

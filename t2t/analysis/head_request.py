@@ -16,7 +16,7 @@ class HeadRequest(OneCheckpoint, OneDirection):
     sentence: Annotated[str, Flag(operands="the sentence")]
     # number of validation sentences on which the heads are measured, with each head switched off in
     # turn; 0: skip this measurement
-    importance: int = 100
+    importance: NonNegativeInt = 100
     # a head's importance is the change of this measure without it; bleu takes longer
     measure: Literal["loss", "bleu"] = "loss"
     seed: NonNegativeInt = 0  # seed of the random choice of --importance sentences
