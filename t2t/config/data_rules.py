@@ -79,7 +79,8 @@ def objective_problems(config: Config) -> Iterator[str]:
         )
     if not data.is_text_alone:
         return
-    if objective == "lm" and config.model.position == "relative" and config.model.prefix:
+    is_causal = objective == "lm" and kind == "decoder_only"
+    if is_causal and config.model.position == "relative" and config.model.prefix:
         # Half of a prefix LM's buckets; T5's decoder has all of them for the past.
         yield (
             "model.prefix=True would keep half of the buckets of model.position='relative' for "
