@@ -23,7 +23,7 @@ from t2t.storage.paths import find_version, hash_file
 from t2t.training.own_sources import hash_sources, read_imports, read_sources
 
 _FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
-# Files of a run that are not hashed: what a later step computes does not depend on them.
+# Files of a run that are not hashed, since they change when the run is used.
 _NOT_HASHED = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl", "stop.json")
 
 

@@ -122,7 +122,7 @@ def _take_file(path: Path, file: IO[bytes], shared: bool) -> bytes | None:
 
 
 def _wait(path: Path, wait: float, poll: float, take: Callable[[], bytes | None]) -> None:
-    """Waits until `take` has the lock and returns None, not what the holder wrote."""
+    """Waits until `take` returns None: it has the lock. Until then it returns the holder's text."""
     started = time.monotonic()
     for attempt in itertools.count():
         if (content := take()) is None:
