@@ -33,8 +33,8 @@ def tune(
         alphas: exponents of the length penalty; empty: the config's.
 
     Returns:
-        A table, the path of the best evaluation, and that of a plot if means of several numbers of
-        checkpoints were compared.
+        A table, the path of the best evaluation, and the path of a plot if means of several numbers
+        of checkpoints were compared.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: as in `evaluate`, before the first

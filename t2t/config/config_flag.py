@@ -62,8 +62,8 @@ class _TextParser(TupleParser):  # type: ignore[misc]  # whose flags may be repe
     """Takes each text of a flag as it is."""
 
     def parse(self, text: Any) -> tuple[str, ...]:
-        """Returns the text as a tuple, since `ml_collections` joins those of a repeated flag."""
-        return (text,) if isinstance(text, str) else ()  # the default is no text
+        """Returns the text as a tuple; `ml_collections` joins the tuples of a repeated flag."""
+        return (text,) if isinstance(text, str) else ()  # the default is not a text
 
 
 config_flags.register_flag_parser_for_type(_Placeholder, _TextParser())
@@ -149,7 +149,7 @@ def read_overrides(given: Mapping[str, Any], plugins: Sequence[str]) -> dict[str
 
 
 def _read_value(name: str, texts: Sequence[str]) -> Any:
-    """Returns the value of a field from the texts of its flag; `None` is no numbers, too."""
+    """Returns a field's value from the texts of its flag; `None` is an empty tuple of numbers."""
     types = _list_types(name)
     for kind in types:
         if typing.get_origin(kind) is tuple:

@@ -54,8 +54,8 @@ class Fields:
     """Base of dataclasses whose only attributes are their fields: a misspelt name is an error.
 
     A section of the config cannot be set to a dictionary, which would silently reset the fields
-    that it does not name. `notes` of a class are metadata, such as a role, of those of its fields
-    that have no role of their own.
+    that it does not name. `notes` of a class are metadata, such as a role, for its fields without a
+    role of their own.
     """
 
     NOTES = tuple[Any, ...]()  # not annotated, so it is not a field
@@ -149,8 +149,8 @@ POSITIONS = (
     "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary", "relative",
     "relative_by_layer", "alibi", "none",
 )  # fmt: skip
-# Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. The rates of
-# a cosine depend on it, and those of a registered schedule may.
+# Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine's
+# rates depend on it, and a registered schedule's may.
 OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 
 

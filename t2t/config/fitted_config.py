@@ -178,8 +178,8 @@ def _fit(
 def _take_values(choices: Choices, workdir: Path) -> None:
     """Fills in the values of a run that has begun.
 
-    Without a checkpoint, and with new values of other fields, only those of the vocabulary are
-    taken: the rest is chosen anew.
+    If other fields have new values and there is no checkpoint, only the vocabulary's fields are
+    taken, and the rest is chosen anew.
     """
     config, path = choices.config, workdir / "config.json"
     saved = load_config(path)

@@ -79,7 +79,7 @@ def needs_model(name: str) -> bool:
 def check_model(name: str, models: Mapping[str, Path]) -> None:
     """Raises `ConfigError` if a measure lacks its model, or has one that it does not need.
 
-    `models` are those of --measure_model, by measure.
+    `models` are the runs of --measure_model, by measure.
     """
     if needs_model(name) and name not in models:
         raise ConfigError(

@@ -118,7 +118,7 @@ def list_flags(kind: type[Request]) -> list[Flag]:
 
 
 def make_request(kind: type[Made], given: Mapping[str, Any], dashes: str = "") -> Made:
-    """Makes a request from values by the names of fields, its own and those of `config.decoding`.
+    """Makes a request from values by field; fields of `config.decoding` stand beside its own.
 
     `dashes` stand before names in messages: "--" if flags gave the values, "" in Python.
 

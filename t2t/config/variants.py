@@ -146,7 +146,7 @@ def register(field: str, name: str) -> Callable[[Variant], Variant]:
 
 
 def find_variant(field: str, name: str) -> Callable[..., Any]:
-    """Returns the registered variant; raises ConfigError with the known names if there is none."""
+    """Returns the registered variant; an unknown name raises ConfigError with the known names."""
     if (field, name) not in _registered:
         raise ConfigError(describe_unknown(field, name))
     return _registered[field, name]
@@ -259,7 +259,7 @@ def find_option_types() -> dict[str, FieldType]:
 def describe_options(name: str) -> str:
     """Explains the fields of a plugin's options, or says that there are none.
 
-    `name` may be that of a field, such as "distillation.mix".
+    `name` is a plugin or one of its fields, such as "distillation.mix".
     """
     name = name.partition(".")[0]
     kind = find_options(name)
@@ -283,7 +283,7 @@ def call_variant(
     It is the last case of each `match` that chooses among the library's own variants.
 
     Raises:
-        ConfigError: there is none, or its result is not valid.
+        ConfigError: the variant is not registered, or its result is not valid.
     """
     result = find_variant(field, name)(*arguments, **named)
     if not is_valid(result):
@@ -360,8 +360,8 @@ def import_plugins(modules: Sequence[str]) -> None:
     for module in modules:
         if "" in module.split("."):
             raise ConfigError(
-                f"plugins: {module!r} is no name of a module; write one as PACKAGE.MODULE, or "
-                "leave it out"
+                f"plugins: {module!r} is not the name of a module; write one as PACKAGE.MODULE, "
+                "or leave it out"
             )
         try:
             importlib.import_module(module)

@@ -37,7 +37,7 @@ class Passport:
     # split (or the name of the test set), objective, direction, and tgt_language, by which measures
     # choose their tokenisers.
     data: Facts = dataclasses.field(default_factory=dict)
-    # Fields of the run's config that are not default, except those of the search.
+    # Fields of the run's config that are not default, without the search.
     config: Facts = dataclasses.field(default_factory=dict)
     # All fields of config.decoding, and how long lines are cut. Batch size and devices count, too:
     # rounding may decide between two hypotheses of nearly equal probability.

@@ -189,7 +189,7 @@ class TextRequest(MeasureModels):
         yield from super().list_problems()
         if self.tgt_language and not normalize_language(self.tgt_language):
             yield (
-                f"--tgt_language={self.tgt_language} is no language code; write one of ISO 639, "
+                f"--tgt_language={self.tgt_language} is not a language code; write one of ISO 639, "
                 "such as de, zh or zho_Hans"
             )
 
@@ -266,7 +266,7 @@ class SelectionRequest(ScoredRun, OneRun, Plugins):
     split: str = ""
     # the score by which the best is chosen; default: bleu, or bleu_lowercase with
     # tokenizer.lowercase; chrf of languages without spaces between words that sacreBLEU cannot cut.
-    # perplexity is that of the references
+    # perplexity is measured on the references
     measure: Measure | None = None
 
     def find_measure(self, config: Config) -> str:

@@ -187,7 +187,7 @@ class Evaluation:
         """Reads one of the texts that `result` names, such as `hypotheses`: a line per sentence.
 
         Raises:
-            EvaluationError: the file is missing, or its number of lines is not that of sentences.
+            EvaluationError: the file is missing, or has another number of lines than sentences.
         """
         if text not in self.result["texts"]:
             raise EvaluationError(

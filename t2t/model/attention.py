@@ -42,7 +42,7 @@ class Context(NamedTuple):
     memory_mask: Bool[Array, "#B 1 #T M"] | None = None
     is_token: Bool[Array, "B T"] | None = None  # False for padding; None: as if there were none
     write_at: Int[Array, ""] | int = 0  # in decoding: index of the first new key in the cache
-    key_positions: Int[Array, "*#B S"] | None = None  # None: those of the queries
+    key_positions: Int[Array, "*#B S"] | None = None  # None: the same as the queries'
 
 
 def dot_product_attention(
@@ -57,7 +57,7 @@ def dot_product_attention(
 ) -> Float[Array, "B T H U"]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V, with the softmax in float32.
 
-    In shapes, T is the number of queries and S that of keys, also in self-attention, where both are
+    In shapes, T counts the queries and S the keys, also in self-attention, where both are
     positions of the same sequence. `scaled=False` leaves out the division by sqrt(d_k). `bias` is
     added to the logits. With `key`, a PRNG key, dropout is applied to the weights. With fewer
     key/value heads than query heads (G < H), H/G query heads share a key/value head (Ainslie et al.

@@ -235,7 +235,7 @@ class _BucketLock:
                     )
 
     def _is_free(self, content: bytes) -> bool:
-        """Returns whether there is no owner, or a dead one: it had the local lock that we hold."""
+        """Returns whether nobody owns it, or a dead owner, who had the local lock that we hold."""
         owner = json.loads(content)
         return all(owner.get(name) in (None, self._owner[name]) for name in ("host", "machine"))
 

@@ -32,8 +32,8 @@ class Report:
     """Accumulates the metrics of steps, and reports them every `training.log_every` steps.
 
     The metrics of a step are read after the next step is dispatched, so that the device need not
-    wait for the host. Only those of the first step, and of the last one before a validation or a
-    checkpoint, are read at once.
+    wait for the host. Only the first step, and the last one before a validation or a checkpoint,
+    are read at once.
     """
 
     def __init__(
