@@ -1,4 +1,4 @@
-"""Measures of translations, with intervals; those of texts are made by `text_measures`.
+"""Measures of translations, with intervals; `text_measures` makes the measures of texts.
 
 A `Measure` maps each sentence to statistics, sums them, and computes the score from the sums. So
 intervals and verdicts resample the sentences, or whole documents, of any measure alike. All

@@ -228,7 +228,7 @@ class MultiHeadAttention(nnx.Module):
             query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
         )
         expected = *query.shape[:3], key_value.values.shape[-1]
-        if getattr(heads, "shape", None) != expected:  # possible of a registered attention
+        if getattr(heads, "shape", None) != expected:  # as a registered attention may
             fault = f"returned {describe_value(heads)} instead of {expected}"
             raise make_variant_error("model.attention", self.kind, fault)
         result: Float[Array, "B T H U"] = heads.astype(query.dtype)
