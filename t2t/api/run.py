@@ -513,7 +513,7 @@ class Run:
 
 
 def read_n_best(n_best: object, decoding: Mapping[str, object]) -> int:
-    """Returns the number of outputs, which is that of the samples, too.
+    """Returns the number of outputs, which is the number of samples, too.
 
     Raises:
         ConfigError: it is no positive number, or `decoding` has another number of samples.

@@ -1,6 +1,6 @@
 """`tune`: scores checkpoints, averages, beam sizes and alphas of a run, and names the best.
 
-Saved evaluations that are still valid serve again.
+Saved evaluations that are still valid are used again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ def tune(
     Args:
         request: the run, and how it is scored.
         checkpoints: names such as best, last, or avg:5 for a mean.
-        beam_sizes: none: the config's.
-        alphas: none: the config's.
+        beam_sizes: empty: the config's.
+        alphas: exponents of the length penalty; empty: the config's.
 
     Returns:
-        A table, the path of the best evaluation, and that of a plot if means of several numbers of
-        checkpoints were compared.
+        A table, the path of the best evaluation, and the path of a plot if means of several numbers
+        of checkpoints were compared.
 
     Raises:
         ConfigError, DataError, RunError, VocabularyError: as in `evaluate`, before the first

@@ -16,19 +16,19 @@ _log = logging.getLogger(__name__)
 def watch(
     request: SelectionRequest, checkpoints: Sequence[str], patience: int = 0, timeout: float = 0.0
 ) -> tuple[bool, str]:
-    """Scores checkpoints as training writes them; saved scores that are still valid serve again.
+    """Scores checkpoints as training writes them; uses saved scores that are still valid again.
 
     Args:
         request: the run, and how it is scored.
-        checkpoints: what is scored of each new checkpoint: last, itself; avg:5, the mean of the
-            last 5.
-        patience: after so many checkpoints without a better score training is told to stop; 0:
-            never.
-        timeout: the longest wait for a checkpoint in seconds; 0: any.
+        checkpoints: what is scored of each new checkpoint: "last", the checkpoint itself; "avg:5",
+            the mean of the last 5.
+        patience: number of checkpoints without a better score after which training is told to stop;
+            0: never.
+        timeout: the longest wait for a checkpoint in seconds; 0: no limit.
 
     Returns:
-        Whether training has ended, or else no checkpoint came in time; and the table of the scores,
-        empty if there are none.
+        True if training has ended, False if no checkpoint came in time; and the table of the
+        scores, empty if there are none.
 
     Raises:
         ConfigError, DataError, PathError, RunError, VocabularyError: as in `evaluate`.
