@@ -26,7 +26,7 @@ class AddScoresRequest(SavedChoice):
 
 
 def main(request: AddScoresRequest) -> None:
-    """Adds the scores, and prints all of the evaluation."""
+    """Adds the scores, and prints all scores of the evaluation."""
     from t2t.evaluation.segment_scores import add_segment_scores
     from t2t.storage.paths import make_path
 

@@ -27,7 +27,7 @@ def main(request: EvaluateRequest) -> None:
 
     enable_compilation_cache()
     join(**request.hosts)
-    import_plugins(request.plugins)  # for measures; those of the run are named by its config
+    import_plugins(request.plugins)  # that register measures; the run's config names its own
     evaluation = evaluate(request)
     if is_first():
         print(describe(evaluation))

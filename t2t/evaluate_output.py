@@ -14,7 +14,7 @@ from t2t.runtime import command_line
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateOutputRequest(OutputRequest, MeasurePlugins):
-    """The translations, and the measures that are registered for them."""
+    """The translations, and the modules that register measures."""
 
 
 def main(request: EvaluateOutputRequest) -> None:

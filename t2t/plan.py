@@ -47,7 +47,7 @@ class PlanRequest(Request):
 def report_plan(config: Config, topology: str, output: Path | None = None, **options: Any) -> bool:
     """Prints the plan and writes it to `output` as JSON; returns whether the recipe fits.
 
-    `options` are those of `t2t.api.plan_run.plan`.
+    `options` are arguments of `t2t.api.plan_run.plan`.
     """
     from t2t.api.plan_run import plan
 

@@ -4,7 +4,7 @@
     python -m t2t.tune_decoding --workdir=RUN --beam_sizes=1,4 --alphas=0,0.6,1
 
 It scores each checkpoint with each beam size and alpha. Every score is an evaluation in
-RUN/evaluations/, as of t2t.evaluate, and serves again if it is still valid.
+RUN/evaluations/, as t2t.evaluate writes it, and is used again as long as it is valid.
 """
 
 import dataclasses
@@ -31,10 +31,10 @@ class TuningRequest(SelectionRequest):
     )
     beam_sizes: Counts = ()  # a list such as 1,4; default: the config's
     # a list such as 0.4,0.6,1 of exponents of the length penalty; default: the config's. One search
-    # per beam size serves all of them, with the results of separate searches: alpha ranks the
-    # finished hypotheses but does not affect which hypotheses are extended, and the search
-    # continues until no alpha can find a better one. With beam size 1 there is one hypothesis, so
-    # alpha changes nothing
+    # per beam size gives the results of a search for each alpha: alpha ranks the finished
+    # hypotheses but does not affect which hypotheses are extended, and the search continues until
+    # no alpha can find a better one. With beam size 1 there is one hypothesis, so alpha changes
+    # nothing
     alphas: tuple[float, ...] = ()
 
 
@@ -44,7 +44,7 @@ def main(request: TuningRequest) -> None:
     from t2t.runtime.jax_settings import enable_compilation_cache
 
     enable_compilation_cache()
-    import_plugins(request.plugins)  # for measures
+    import_plugins(request.plugins)  # that register measures
     print(tune(request, request.checkpoints, request.beam_sizes, request.alphas))
 
 

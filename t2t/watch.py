@@ -1,6 +1,6 @@
 """Scores a run's checkpoints while it trains: `python -m t2t.watch --workdir=RUN --patience=5`.
 
-It scores those that exist, and new ones as they appear, until the last step of training, and keeps
+It scores the checkpoints that exist, then new ones as they appear, until training ends. It keeps
 the best parameters as a run directory of their own. With --patience it tells training to stop.
 """
 
@@ -16,10 +16,10 @@ from t2t.runtime import command_line
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WatchRequest(SelectionRequest):
-    """The run, and when to stop."""
+    """The run, what is scored of each checkpoint, and when to stop."""
 
-    # what is scored of each new checkpoint: itself (last), the mean of the last 5 (avg:5), or both,
-    # joined by commas
+    # what is scored of each new checkpoint: the checkpoint itself (last), the mean of the last 5
+    # (avg:5), or both, joined by commas
     checkpoints: Annotated[
         tuple[str, ...],
         Flag("checkpoint"),
@@ -41,7 +41,7 @@ def main(request: WatchRequest) -> int:
     from t2t.runtime.jax_settings import enable_compilation_cache
 
     enable_compilation_cache()
-    import_plugins(request.plugins)  # for measures
+    import_plugins(request.plugins)  # that register measures
     finished, table = watch(request, request.checkpoints, request.patience, request.timeout)
     print(table, end="\n" * bool(table))
     return 0 if finished else command_line.TIMED_OUT

@@ -197,7 +197,7 @@ def test_language_of_the_references_can_be_named_afterwards(
     assert "tok:zh" in chinese.passport.measures["bleu"]
     languages = [each.passport.data["tgt_language"] for each in (unknown, chinese)]
     assert languages == ["", "zho_Hans"]
-    with pytest.raises(ConfigError, match="--tgt_language=german is no language code"):
+    with pytest.raises(ConfigError, match="--tgt_language=german is not a language code"):
         Evaluator(dataclasses.replace(request, tgt_language="german"))
 
 

@@ -58,7 +58,7 @@ def test_refused_export_writes_nothing(run: Path, tmp_path: Path) -> None:
     (tmp_path / "vocab").symlink_to(run / "vocab")
     for engine, message in (
         ("ctranslate2", r"model\.norm='none' is not .* by CTranslate2; it supports layer, rms"),
-        ("hf", r"model\.norm_position='pre' .* it supports post"),
+        ("hf", r"model\.norm='none' is not .* of transformers; it supports layer"),
     ):
         with pytest.raises(ConfigError, match=message):
             export(tmp_path, "best", output, engine=engine)

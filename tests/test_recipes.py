@@ -160,7 +160,7 @@ def test_every_program_that_reads_a_recipe_reads_all_of_it(program: str, tmp_pat
 def test_minutes_are_for_a_process_that_trains_alone(command: str, tmp_path: Path) -> None:
     own = "--topology=cpu:1" if command == "plan" else f"--workdir={tmp_path}/run"
     message = programs.refuse(*f"t2t.{command} --config=configs/text.py:minutes=5 {own}".split())
-    assert message.startswith("minutes=5: minutes are those of the machine that trains, and of one")
+    assert message.startswith("minutes=5: minutes depend on the machine, so they are for one")
 
 
 def test_recipes_of_t2t_are_found_from_any_folder(

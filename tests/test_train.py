@@ -212,7 +212,7 @@ WRONG = {
     "model.norm='batch'": "model.norm='batch' is unknown; use one of layer, rms, none, or name ",
     "model.max_positions=9": "model.max_positions=9 has no effect with model.position='sinusoidal'",
     "training.frozen=('no',)": "training.frozen has 'no', which is no parameter's name; use names",
-    "plugins=('.own',)": "plugins: '.own' is no name of a module; write one as PACKAGE.MODULE",
+    "plugins=('.own',)": "plugins: '.own' is not the name of a module; write one as PACKAGE.MODULE",
     "data.test_src='no.en'": "data.test_src='no.en' and data.test_tgt='' go together; give both",
 }
 

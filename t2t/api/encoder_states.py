@@ -37,7 +37,7 @@ class EncoderStates:
     """The encoder's output for sentences, to which a decoder attends; P sub-words in all.
 
     Attributes:
-        states: those of all sentences, one after the other, without padding.
+        states: the states of all sentences, one after the other, without padding.
         offsets: sentence n has the rows from `offsets[n]` up to `offsets[n + 1]`, so there is one
             number more than sentences.
         ids: the sub-word of each row, as `Run.encode` returns it: from the tag of a direction to
@@ -58,7 +58,7 @@ class EncoderStates:
         """Returns the states with zeros behind each sentence, and the mask, True at sub-words.
 
         Args:
-            length: S; None: that of the longest sentence.
+            length: S; None: the length of the longest sentence.
 
         Raises:
             ConfigError: `length` is no number of sub-words.
@@ -84,7 +84,7 @@ class StateEncoder:
     def __init__(self, model: RunModel, dtype: str | None = None, limit: int = 2**30):
         """Computes in `dtype`, a value of model.dtype; None: the run's.
 
-        `limit` is that of a sentence, in sub-words with EOS.
+        `limit` bounds a sentence, in sub-words with EOS.
 
         Raises:
             ConfigError: the dtype is unknown, or the model has no encoder, or several.

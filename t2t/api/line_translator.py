@@ -106,7 +106,7 @@ class LineTranslator:
         self._translator.shows_progress = sys.stderr.isatty()
 
     def begin_file(self, number: int) -> None:
-        """Takes the random numbers of an input file; number 0 has those of standard input."""
+        """Takes the random numbers of an input file; standard input has number 0."""
         self._translator.file_number = number
 
     def check_file(self, path: Path) -> None:

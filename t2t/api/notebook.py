@@ -29,7 +29,7 @@ def load(
     """Loads the model of a run with the parameters of one checkpoint, or an ensemble of several.
 
     Args:
-        workdir: the run directory, or those of an ensemble.
+        workdir: the run directory, or several for an ensemble.
         checkpoint: "best" (by the run's validation metric), "last", a step, "avg:COUNT", the mean
             of the last COUNT checkpoints, or "ema" or "ema:STEP", the moving average of
             `training.ema_decay`; several joined by commas form an ensemble. The default is that of
@@ -73,7 +73,7 @@ def train(config: "Config", workdir: str | PathLike[str], *, writers: Sequence[s
     An interruption of the kernel stops training after the step; the same call continues.
 
     Args:
-        config: such as that of a recipe in `configs/`; `training.init_from` names a run that is
+        config: for example of a recipe in `configs/`; `training.init_from` names a run that is
             fine-tuned.
         workdir: the run directory.
         writers: registered writers of metrics.
@@ -116,7 +116,7 @@ def evaluate(
     """Translates and scores a test set, and saves the evaluation, like the program `t2t.evaluate`.
 
     Args:
-        run: a run directory, or those of an ensemble; or a run that is loaded, of which the
+        run: a run directory, or several for an ensemble; or a run that is loaded, of which the
             parameters that it holds are evaluated, whatever its directory holds by now.
         split: of the run's corpus; by default test.
         checkpoint: as in `t2t.load`; not with a run that is loaded.

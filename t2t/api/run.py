@@ -508,7 +508,7 @@ class Run:
 
 
 def read_n_best(n_best: object, decoding: Mapping[str, object]) -> int:
-    """Returns the number of outputs, which is that of the samples, too."""
+    """Returns the number of outputs, which is the number of samples, too."""
     count: int = read_argument("n_best", n_best, PositiveInt)
     if (samples := decoding.get("num_samples")) not in (None, count):
         raise ConfigError(

@@ -100,7 +100,7 @@ def read_list(n_best_list: Path, num_sources: int) -> list[tuple[int, float, str
     Lists of one source may have been concatenated.
 
     Raises:
-        ConfigError: a line has another form, or its number is not that of a source line.
+        ConfigError: a line has another form, or no source line has its number.
     """
     listed, entries = TextFile(n_best_list), []
     for place, line in enumerate(listed.read(0, len(listed)), start=1):

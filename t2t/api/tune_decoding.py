@@ -1,6 +1,6 @@
 """`tune`: scores checkpoints, averages, beam sizes and alphas of a run, and names the best.
 
-Saved evaluations that are still valid serve again.
+Saved evaluations that are still valid are used again.
 """
 
 import logging
@@ -26,8 +26,8 @@ def tune(
 ) -> str:
     """Scores each checkpoint with each beam size and alpha, in one search per beam size.
 
-    Without sizes or alphas it takes the config's. Returns a table, and the path of the best
-    evaluation.
+    Without `beam_sizes` or `alphas` (exponents of the length penalty) it takes the config's.
+    Returns a table, and the path of the best evaluation.
     """
     model = RunModel(request.make_evaluation("last"))
     decoding = model.config.decoding

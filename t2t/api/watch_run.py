@@ -16,10 +16,10 @@ _log = logging.getLogger(__name__)
 def watch(
     request: SelectionRequest, checkpoints: Sequence[str], patience: int = 0, timeout: float = 0.0
 ) -> tuple[bool, str]:
-    """Scores checkpoints as training writes them; saved scores that are still valid serve again.
+    """Scores checkpoints as training writes them; uses saved scores that are still valid again.
 
-    `checkpoints`, `patience` and `timeout` are the flags of `t2t.watch`. Returns whether training
-    has ended, or else no checkpoint came in time; and the table of the scores, empty if there are
+    `checkpoints`, `patience` and `timeout` are the flags of `t2t.watch`. Returns True if training
+    has ended, False if no checkpoint came in time; and the table of the scores, empty if there are
     none.
     """
     if not request.workdir.exists():  # training may begin later

@@ -1,7 +1,7 @@
 """The `--config` flag, which names a recipe and overrides its fields.
 
-`ml_collections` reads the flags as texts. Recipes are loaded, and their fields set and checked, by
-the same functions as in Python.
+`ml_collections` reads the flags as texts. The functions that load a recipe, and set and check its
+fields, are the same as in Python.
 """
 
 import ast
@@ -32,24 +32,24 @@ from t2t.config.fitted_config import check_config, list_open
 from t2t.config.recipes import load_recipe
 from t2t.config.variants import find_option_types, import_plugins
 
-flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
+flags.disclaim_key_flags()  # so --help lists these flags under the program that defines them
 
 
-class _Unread:
-    """Stands for a recipe, or a part of it, while `ml_collections` reads the flags of its fields.
+class _Placeholder:
+    """Stands for a recipe, or a section, while `ml_collections` reads the flags of its fields.
 
-    It has a field of any name: a bool, whose flag needs no value, or one that takes texts. `load`
-    loads the recipe once.
+    It has fields of all names: booleans, whose flags need no value, and fields that take texts.
+    `load` loads the recipe, once.
     """
 
     def __init__(self, load: Callable[[], Config], name: str = ""):
         self._load, self._name = load, name
 
-    def __getitem__(self, field: str) -> "_Unread | bool":
+    def __getitem__(self, field: str) -> "_Placeholder | bool":
         name = f"{self._name}.{field}" if self._name else field
         if name == "plugin":  # the types of its options are known when it is imported
             import_plugins(_read_plugins() or self._load().plugins)
-        return bool in _list_types(name) or _Unread(self._load, name)
+        return bool in _list_types(name) or _Placeholder(self._load, name)
 
     def __contains__(self, field: str) -> bool:
         return True
@@ -62,27 +62,27 @@ class _TextParser(TupleParser):  # type: ignore[misc]  # whose flags may be repe
     """Takes each text of a flag as it is."""
 
     def parse(self, text: Any) -> tuple[str, ...]:
-        """Returns the text as a tuple, since `ml_collections` joins those of a repeated flag."""
-        return (text,) if isinstance(text, str) else ()  # the default is no text
+        """Returns the text as a tuple; `ml_collections` joins the tuples of a repeated flag."""
+        return (text,) if isinstance(text, str) else ()  # the default is not a text
 
 
-config_flags.register_flag_parser_for_type(_Unread, _TextParser())
+config_flags.register_flag_parser_for_type(_Placeholder, _TextParser())
 
 
 class _RecipeParser(flags.ArgumentParser[Any]):
     """Takes the name of a recipe, which is loaded later."""
 
-    def parse(self, recipe: str) -> _Unread:
-        """Returns what stands for the recipe; raises `ConfigError` for a flag that is no name."""
+    def parse(self, recipe: str) -> _Placeholder:
+        """Returns the recipe's placeholder; raises `ConfigError` for a flag that names no field."""
         for argument in _list_arguments():
             found = re.match(r"--?(?:no)?config\.([^=]*)", argument)
             if found and not all(map(str.isidentifier, found[1].split("."))):
                 raise ConfigError(f"{found[1]}: {describe_unknown_field(found[1])}")
-        return _Unread(functools.cache(functools.partial(load_recipe, recipe)))
+        return _Placeholder(functools.cache(functools.partial(load_recipe, recipe)))
 
 
 def _list_arguments() -> list[str]:
-    """Returns the arguments of the program, with those of --flagfile."""
+    """Returns the arguments of the program, with the content of files named by --flagfile."""
     return list(flags.FLAGS.read_flags_from_files(sys.argv[1:], force_gnu=False))
 
 
@@ -97,7 +97,7 @@ def _read_plugins() -> Any:
 
 
 def _list_types(name: str) -> tuple[Any, ...]:
-    """Returns the plain type of a field, and those that it joins, such as int and None."""
+    """Returns the plain type of a field, and the parts of a union, such as int and None."""
     plain = (FIELD_TYPES | find_option_types()).get(name, FieldType(str)).plain
     return plain, *typing.get_args(plain)
 
@@ -130,13 +130,13 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 
 
 def read_overrides(given: Mapping[str, Any], plugins: Sequence[str]) -> dict[str, Any]:
-    """Returns values of fields, which flags give as texts; imports the plugins that they name.
+    """Reads the values that flags give to fields as texts; imports the plugins that they name.
 
-    A text that is no value of a field's type stays a text, which the check of types refuses.
+    A text that is not a value of the field's type stays a text, which the check of types refuses.
 
     Args:
-        given: the texts of each flag, or a bool.
-        plugins: those of the recipe.
+        given: the texts of each field's flag, or a bool.
+        plugins: the recipe's plugins, imported if no flag names others.
 
     Raises:
         ConfigError: a field has two values, or a plugin cannot be imported.
@@ -149,7 +149,7 @@ def read_overrides(given: Mapping[str, Any], plugins: Sequence[str]) -> dict[str
 
 
 def _read_value(name: str, texts: Sequence[str]) -> Any:
-    """Returns the value of a field; a tuple of numbers is also empty as `None`."""
+    """Returns a field's value from the texts of its flag; `None` is an empty tuple of numbers."""
     types = _list_types(name)
     for kind in types:
         if typing.get_origin(kind) is tuple:
@@ -175,7 +175,7 @@ def define_config(required: bool = True, known: flags.FlagValues = flags.FLAGS) 
         "or else from t2t itself; --config.SECTION.FIELD=VALUE overrides a field of "
         "t2t/config/fields.py.",
         flag_values=known,
-        sys_argv=sys.argv[1:],  # behind the program's name no --flagfile would be read
+        sys_argv=sys.argv[1:],  # with the program's name, --flagfile would not be read
     )
     known["config"].parser = _RecipeParser()
     if required:
@@ -195,8 +195,8 @@ def read_config(
         steps: replaces `training.steps`.
         workdir: a run directory; if the run has begun, its values take the place of those that the
             recipe leaves open.
-        fetch: brings a text here that a recipe has to read.
-        trains_alone: whether this process trains, and no other one of the same run or sweep.
+        fetch: brings the text that a recipe has to read to this machine.
+        trains_alone: this is the only process that trains, of the run or the sweep.
     """
     config = read_recipe()
     if steps is not None:
@@ -222,6 +222,9 @@ def read_given(known: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
 
 
 def read_chosen(config: Config) -> dict[str, Any]:
-    """Returns the values of `read_config`'s result that the recipe and the flags leave open."""
+    """Returns the values of fields that the recipe and the flags leave open, after `read_config`.
+
+    `config` is the result of `read_config`.
+    """
     values = flatten(config)
     return {name: values[name] for name in list_open(read_recipe())}

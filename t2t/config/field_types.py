@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 
 class Rule(NamedTuple):
-    """A rule for the values of a field, as metadata of `Annotated`; None breaks none."""
+    """A rule for the values of a field, as metadata of `Annotated`; None satisfies every rule."""
 
     text: str  # what a value must do, such as "be positive"
     holds: Callable[[Any], bool]
@@ -27,10 +27,10 @@ class Rule(NamedTuple):
 
 
 class Role(enum.Enum):
-    """The matter that a field decides.
+    """The role of a field: the subject that its value decides.
 
-    Resume, comparisons, sweeps, exports and reports ask for the fields with a role. A section has a
-    role, which is that of its fields without one.
+    Resume, comparisons, sweeps and exports ask for the fields with a role, so that none of them
+    lists fields by name. A field without a role has the role of its section.
     """
 
     MODEL = "what the model computes"
@@ -43,36 +43,37 @@ class Role(enum.Enum):
     HELD_OUT = "the text of other splits than train"
     BATCHES = "how batches are made of the text"
     VOCABULARY = "how a vocabulary is made"
-    COPIED = "what is copied into a run together with its vocabulary"
-    LOSS = "what the probabilities of a trained model are meant to be"
+    COPIED = "a vocabulary that exists and is copied into the run"
+    LOSS = "the loss, and so what the probabilities of a trained model mean"
     UPDATES = "what a step of training computes"
     SCHEDULE = "how long training goes on, and the learning rate of each step"
     VALIDATION = "when training validates"
     LOGGING = "when training reports or gives up"
     CHECKPOINTS = "which checkpoints are written and kept"
     DEVICES = "how devices share the work"
-    SEARCH = "which output is found"
+    SEARCH = "which output a search finds"
     SEARCH_BATCHES = "how a search is cut into batches"
     SEED = "the random numbers"
     CODE = "code of the user"
-    OPTIONS = "options of this code, which may decide anything"
-    WISHES = "what a recipe was asked for"
+    OPTIONS = "options of the user's code, which may decide anything"
+    WISHES = "what the user asked of a recipe, such as minutes=30"
 
 
-# Metadata: the start of a run may replace the value by another one that it stands for.
+# Metadata: the start of a run may replace the value, such as "auto", by the one that it stands for.
 SETTLED = "settled when a run starts"
 
 REGISTERED = "or a registered one"  # metadata: the field accepts other values than its Literal
 
 
 class Unused(NamedTuple):
-    """Metadata: beside some values of another field, the cause, a field has no effect."""
+    """Metadata: the field has no effect with some values of another field, the cause."""
 
     cause: str  # such as "model.kind"
-    values: tuple[Any, ...]  # of the cause; REGISTERED stands for those of plugins
-    is_beside: bool  # without effect beside these values; False: beside all others
-    # Ends the message by which every config is refused that changes the field; {default!r} is its
-    # default. "": only a new run and a request are refused.
+    values: tuple[Any, ...]  # of the cause; REGISTERED stands for all values of plugins
+    is_beside: bool  # True: no effect with these values; False: no effect with all others
+    # The end of an error message, in which {default!r} stands for the field's default. With a
+    # remedy every config that changes the field is refused, without one ("") only a new run or a
+    # request that sets the field.
     remedy: str = ""
     also: "Unused | None" = None  # a second condition: the field has an effect unless both hold
 
@@ -81,12 +82,12 @@ LEAVE = "leave it at {default!r}"
 
 
 def beside(cause: str, *values: Any, remedy: str = "", also: Unused | None = None) -> Unused:
-    """A field that has no effect beside these values of another one."""
+    """Returns the note of a field that has no effect with these values of another one."""
     return Unused(cause, values, True, remedy, also)
 
 
 def unless(cause: str, *values: Any, remedy: str = "", also: Unused | None = None) -> Unused:
-    """A field that has an effect only beside these values of another one."""
+    """Returns the note of a field that has an effect only with these values of another one."""
     return Unused(cause, values, False, remedy, also)
 
 
@@ -195,7 +196,7 @@ class FieldType(NamedTuple):
     """The parts of a field's type."""
 
     plain: Any  # such as int, int | None or tuple[str, ...]
-    notes: tuple[Any, ...] = ()  # all metadata of `Annotated`, the outermost last
+    notes: tuple[Any, ...] = ()  # the metadata of `Annotated`, the outermost last
 
     @classmethod
     def of(cls, hint: Any) -> "FieldType":
@@ -237,7 +238,7 @@ class FieldType(NamedTuple):
 
     @property
     def unused(self) -> list[Unused]:
-        """The values of other fields beside which this one has no effect."""
+        """The notes that say with which values of other fields this one has no effect."""
         return [note for note in self.notes if isinstance(note, Unused)]
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
 """The typed configuration of a run.
 
 A recipe in `configs/` returns a `Config`; the command line overrides single fields
-(`--config.model.num_heads=1`). The type of a field says which values it may have, what it decides,
-and beside which values of other fields it has no effect; `rules.py` says which other combinations
-are valid. Nothing here imports JAX.
+(`--config.model.num_heads=1`). The type of a field says which values it may have, what it decides
+(its `Role`), and with which values of other fields it has no effect. `rules.py` says which other
+combinations are valid. Nothing here imports JAX.
 """
 
 import dataclasses
@@ -51,14 +51,14 @@ class ConfigError(ValueError):
 
 
 class Fields:
-    """Base of dataclasses that have no other attributes, so a misspelt one is an error at once.
+    """Base of dataclasses whose only attributes are their fields: a misspelt name is an error.
 
-    A section of the config is a dataclass of its own class, not a dictionary: that would set the
-    fields which it does not name to their defaults. `notes` of a class are a role and other
-    metadata of its fields without a role of their own.
+    A section of the config cannot be set to a dictionary, which would silently reset the fields
+    that it does not name. `notes` of a class are metadata, such as a role, for its fields without a
+    role of their own.
     """
 
-    NOTES = tuple[Any, ...]()  # without annotation, so that it is no field
+    NOTES = tuple[Any, ...]()  # not annotated, so it is not a field
 
     def __init_subclass__(cls, notes: tuple[Any, ...] = ()) -> None:
         """Keeps the notes."""
@@ -74,7 +74,7 @@ class Fields:
             return super().__new__(cls)
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """Sets a field; raises `ConfigError` for a section that is none of its class."""
+            """Sets a field; raises `ConfigError` if it is unknown or a section of another class."""
             field = getattr(self, "__dataclass_fields__", {}).get(name)
             is_section = field is not None and dataclasses.is_dataclass(field.type)
             if field is None or (is_section and type(value) is not field.type):
@@ -97,10 +97,10 @@ def option(default: Any, text: str) -> Any:
 
 @dataclasses.dataclass
 class Section(Fields):
-    """A section that variants get alone, with the options that `Config.plugin` has.
+    """A section that is passed to variants without the rest of the config.
 
-    `plugin` is no field, since the options stand in the config once. `files.complete_options` sets
-    it, and a copy by `dataclasses.replace` keeps it.
+    Its attribute `plugin` holds the options of `Config.plugin`. It is not a field, so the options
+    are saved once. `files.complete_options` sets it, and `dataclasses.replace` keeps it.
     """
 
     if TYPE_CHECKING:  # type checkers do not know that an `InitVar` may be an attribute
@@ -113,12 +113,12 @@ class Section(Fields):
         plugin: dataclasses.InitVar[Any] = dataclasses.field(default=None, kw_only=True)
 
         def __post_init__(self, plugin: Any) -> None:
-            """Keeps the options; a section that no config has completed has none."""
+            """Keeps the options; there are none before `files.complete_options`."""
             self.plugin = plugin or {}
 
 
-# Notes of fields that have no effect beside some values of another field. If several hold, messages
-# name the first: the wider cause, beside which the others have no effect themselves.
+# Notes of fields that have no effect with some values of another field. If several apply, messages
+# name the first. So the wider cause stands first: with it the other causes have no effect either.
 _OF_TRANSFORMER = beside("model.kind", "rnn", remedy=LEAVE)
 _OF_ENCODER = beside("model.kind", "decoder_only", remedy=LEAVE)
 _OF_DECODER = beside("model.kind", "encoder_only", remedy=LEAVE)
@@ -141,7 +141,7 @@ _OF_SAMPLING = unless(
 
 
 def _of_pairs(remedy: str = LEAVE) -> Unused:
-    """A field of pairs: other objectives, those of plugins included, read text alone."""
+    """Returns the note of a field for sentence pairs; all other objectives read text alone."""
     return unless("data.objective", "translation", remedy=f"it reads text alone; {remedy}")
 
 
@@ -149,8 +149,8 @@ POSITIONS = (
     "sinusoidal", "sinusoidal_halves", "sinusoidal_fairseq", "learned", "rotary", "relative",
     "relative_by_layer", "alibi", "none",
 )  # fmt: skip
-# Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine
-# schedule depends on it, and a registered one may.
+# Schedules whose rates do not depend on `training.steps`, unless they have a cooldown. A cosine's
+# rates depend on it, and a registered schedule's may.
 OPEN_ENDED_SCHEDULES = ("noam", "inverse_sqrt", "constant")
 
 
@@ -165,7 +165,7 @@ class ModelConfig(Section, notes=(Role.MODEL,)):
         str, Literal["transformer", "decoder_only", "encoder_only", "rnn"], REGISTERED
     ] = "transformer"
     # True: the tokens of the source see each other (prefix LM); False: each sees only those before
-    # it, and relative positions have all their buckets for the past
+    # it, and relative positions use all their buckets for tokens on the left
     prefix: Annotated[bool, unless("model.kind", "decoder_only", REGISTERED, remedy=LEAVE)] = True
     # N: layers of the encoder, and layers of the decoder
     num_layers: Annotated[
@@ -224,8 +224,8 @@ class ModelConfig(Section, notes=(Role.MODEL,)):
     # experts that a router chooses for each token
     experts_per_token: Annotated[Size, _OF_TRANSFORMER, _OF_EXPERTS] = 2
     # weight of the load-balancing loss of each layer (Fedus et al. 2022), which is 1 if all experts
-    # are used alike. It is part of train/loss. With accumulation_steps it is that of each part of
-    # the batch
+    # are used alike. It is part of train/loss. With accumulation_steps it is computed for each part
+    # of the batch
     load_balance: Annotated[NonNegativeFloat, Role.REGULARIZATION, _OF_TRANSFORMER, _OF_EXPERTS] = (
         0.01
     )
@@ -303,8 +303,8 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     """The corpus, the pairs of it that are used, and the size of batches."""
 
     # phrasebook (embedded, synthetic) | multi30k | tfds | hf (Hugging Face datasets) | text (your
-    # own files), or a registered source; several are joined by "+", such as "multi30k+text": all
-    # are trained on; another split is that of text if its files are given, else that of the first
+    # own files), or a registered source. Several are joined by "+", such as "multi30k+text": all
+    # are trained on; another split comes from text if its files are given, else from the first
     # source that has it
     source: Annotated[str, Literal["phrasebook", "multi30k", "tfds", "hf", "text"], REGISTERED] = (
         "phrasebook"
@@ -312,7 +312,7 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # language code, such as en, deu or zho_Hans: the file suffix in multi30k, the feature in tfds,
     # the column in hf. Empty: en with the phrasebook, multi30k and tfds, unknown with other sources
     src_language: Annotated[Language, Role.LANGUAGES] = ""
-    # likewise, of the target: empty is de, or unknown. Measures choose their tokenisers by it
+    # the same of the target; empty: de, or unknown. Measures choose their tokenisers by it
     tgt_language: Annotated[Language, Role.LANGUAGES] = ""
     # folder of the files of multi30k (empty: download), or data_dir of TFDS (empty: its default)
     directory: Annotated[
@@ -320,8 +320,8 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     ] = ""
     # a TFDS translation dataset
     tfds_name: Annotated[str, unless("data.source", "tfds", REGISTERED)] = "wmt14_translate/de-en"
-    # the dataset of all splits but train, such as "wmt14_translate/de-en" for training on
-    # that of "wmt17_translate/de-en"; empty: tfds_name
+    # the dataset of all splits but train, such as "wmt14_translate/de-en" where training reads
+    # "wmt17_translate/de-en"; if this is empty, tfds_name
     tfds_held_out_name: Annotated[str, Role.HELD_OUT, _OF_TFDS] = ""
     # a data set on the Hub, as "OWNER/NAME", "OWNER/NAME:CONFIGURATION" or with "@REVISION" at its
     # end, or a folder that save_to_disk wrote; empty: the files of hf_files
@@ -329,8 +329,7 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # files that hold both sides, each as "SPLIT=FILE": .parquet or .arrow, or .tsv, .csv, .jsonl or
     # .json, also compressed as .gz, .zst, .bz2 or .xz; a split may have several
     hf_files: Annotated[InputPaths, Role.FILES, _OF_HF] = ()
-    # read the Hub's files while they are copied; False: through the cache of `datasets` on this
-    # machine
+    # read the Hub's files over the network; False: through the cache of `datasets` on this machine
     hf_streaming: Annotated[
         bool, Role.FILES, unless("data.source", "hf", REGISTERED), unless("data.hf_files", ())
     ] = True
@@ -345,17 +344,17 @@ class DataConfig(Section, notes=(Role.TEXT,)):
         InputPaths, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.train_tgt")
     ] = ()
     train_tgt: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()  # their translations, line by line
-    # for each training corpus (each source is one, source="text" one for each file of train_src),
-    # how often an epoch uses its pairs; 0.5: each epoch uses another half of them (a random half
-    # with subword_sampling); it must come to one pair or more; empty: once
+    # how often an epoch uses the pairs of each training corpus. A corpus is a source, or one file
+    # of train_src. 0.5: each epoch uses another half (with subword_sampling a random half). At
+    # least one pair must be left. Empty: once
     train_weights: Weights = ()
-    # stages of training, each with weights of its own: "STEP: WEIGHTS" until that step, and WEIGHTS
-    # in the last one, as in train_weights; 0 leaves a corpus out. "2000: 1,1" and "1,0": the second
-    # corpus up to step 2000. Each stage begins an epoch. Empty: one stage, of train_weights
+    # stages of training, each with its own train_weights: "STEP: WEIGHTS" until that step, and
+    # WEIGHTS in the last stage; 0 leaves a corpus out. "2000: 1,1" and "1,0": the second corpus
+    # only up to step 2000. Each stage begins an epoch. Empty: one stage, with train_weights
     stages: Annotated[tuple[str, ...], Role.BATCHES] = ()
-    # with T above 0, corpora have shares of an epoch that grow as size ** (1 / T), and the largest
-    # is used once: 1: as they are, 5: small ones far more often (Arivazhagan et al. 2019); sizes
-    # are those before max_length and max_length_ratio
+    # T above 0: the share of a corpus in an epoch grows as size ** (1 / T), and the largest corpus
+    # is used once. 1: as they are; 5: small ones far more often (Arivazhagan et al. 2019). Sizes
+    # are counted before max_length and max_length_ratio drop pairs
     temperature: NonNegativeFloat = 0.0
     # source sentences of the validation split
     validation_src: Annotated[
@@ -374,9 +373,9 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # tokenizer.lowercase
     filters: Filters = ()
     # several directions in one model, such as en-de and en-fr; each source sentence gets the tag of
-    # its target language, "<2de>". Each source is opened once for each, with these languages; in
-    # names of files, data sets and columns {src}, {tgt} and {pair} (de-en: in alphabetical order)
-    # stand for them. Empty: src_language to tgt_language, without tags
+    # its target language, "<2de>". Each data.source is opened once for each direction. In names of
+    # files, data sets and columns, {src} and {tgt} stand for the languages of the direction, {pair}
+    # for both in alphabetical order (de-en). Empty: src_language to tgt_language, without tags
     directions: Annotated[tuple[str, ...], _of_pairs()] = ()
     # what the model learns to predict: translation (the target of a pair) | lm (each sub-word of a
     # text from those before it) | span_corruption (spans that are left out of a text: T5, Raffel et
@@ -390,13 +389,13 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     noise_density: Annotated[
         Share, Role.BATCHES, unless("data.objective", "span_corruption", "masked_lm", REGISTERED)
     ] = 0.15
-    # mean number of sub-words of a span; a text has as many spans as this number and noise_density
-    # say, rounded
+    # mean number of sub-words of a span; the number of spans in a text follows from it and
+    # noise_density, rounded
     mean_span_length: Annotated[
         SpanLength, Role.BATCHES, unless("data.objective", "span_corruption", REGISTERED)
     ] = 3.0
-    # tags of a direction: target (the source begins with that of the target language) | both (each
-    # side begins with that of its own language, as in NLLB)
+    # tags of a direction: target (the source begins with the tag of the target language) | both
+    # (each side begins with the tag of its own language, as in NLLB)
     direction_tags: Annotated[
         str, Literal["target", "both"], beside("data.directions", (), remedy=LEAVE)
     ] = "target"
@@ -407,8 +406,8 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # training drops pairs whose longer side has more than this times the sub-words of the shorter;
     # 0: no limit
     max_length_ratio: Annotated[NonNegativeFloat, Role.BATCHES, _of_pairs()] = 0.0
-    # positions of a batch, padding included: at most this many source positions and at most this
-    # many target positions
+    # size of a batch, padding included: at most this many source positions and at most this many
+    # target positions
     batch_tokens: Annotated[PositiveInt32, Role.BATCHES] = 25_000
     # packing: each row holds several pairs; the side with more sub-words has this many positions,
     # the other as many as the text needs; 0: one pair per row
@@ -434,15 +433,15 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     sampled_sides: Annotated[
         str, Literal["both", "src", "tgt"], Role.BATCHES, beside("data.subword_sampling", 0.0)
     ] = "both"
-    # batch shapes (rows, source length, target length), each compiled once: at most this many.
-    # Packed rows have one, and a second one for pairs that are too long for its shorter side; with
-    # 1 that side is as long as they need
+    # at most this many batch shapes (rows, source length, target length), each compiled once.
+    # Packed rows have one shape, and a second one for pairs that are too long for the shorter side
+    # of the first; with num_shapes=1 that side is long enough for all pairs
     num_shapes: Annotated[PositiveInt, Role.BATCHES] = 12
-    # source and target lengths of batch shapes are multiples of this, or in packed rows of 8 if
-    # that is more; packed_length stays as it is
+    # source and target lengths of batch shapes are multiples of this, in packed rows of 8 if this
+    # is less; packed_length itself is not rounded
     length_multiple: Annotated[PositiveInt, Role.BATCHES] = 1
-    # rows of a batch are a multiple of this; unless it is a multiple of mesh.data x mesh.fsdp x
-    # training.accumulation_steps, empty rows are added to batches
+    # rows of a batch are a multiple of this. If it is not a multiple of mesh.data x mesh.fsdp x
+    # training.accumulation_steps, empty rows are added
     rows_multiple: Annotated[PositiveInt, Role.BATCHES] = 8
 
     @property
@@ -455,11 +454,11 @@ class DataConfig(Section, notes=(Role.TEXT,)):
 class TokenizerConfig(Fields, notes=(Role.VOCABULARY,)):
     """SentencePiece, trained on the training split only, unless `path` names a vocabulary."""
 
-    # an existing vocabulary in place of a trained one, copied into the run: a SentencePiece model
-    # for both languages, or the vocab/ of a run; all other fields then follow from it. Empty: train
+    # an existing vocabulary, which is copied into the run: a SentencePiece model for both
+    # languages, or the vocab/ of a run. All other fields then follow from it. Empty: train one
     path: Annotated[InputPath, Role.COPIED] = ""
-    # bpe | unigram | symbols (what stands between spaces is one piece, for sequences that are no
-    # language; other symbols are unknown, neighbours together)
+    # bpe | unigram | symbols (each symbol between spaces is one piece, for sequences that are not a
+    # language; neighbouring symbols outside the vocabulary become one unknown piece)
     kind: Annotated[str, Literal["bpe", "unigram", "symbols"], _OF_TRAINED_VOCABULARY] = "bpe"
     # sub-words per vocabulary, special tokens included
     vocab_size: Annotated[Size, _OF_TRAINED_VOCABULARY] = 37_000
@@ -469,12 +468,12 @@ class TokenizerConfig(Fields, notes=(Role.VOCABULARY,)):
     character_coverage: Annotated[Coverage, _OF_TRAINED_VOCABULARY, _OF_SUBWORDS] = 1.0
     # encode characters outside the vocabulary as UTF-8 bytes; False: as the unknown token
     byte_fallback: Annotated[bool, _OF_TRAINED_VOCABULARY, _OF_SUBWORDS] = True
-    # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too: compare
-    # measures that ignore case; the validation BLEU does
+    # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too, so
+    # compare by measures that ignore case, as the validation BLEU does
     lowercase: Annotated[bool, _OF_TRAINED_VOCABULARY] = False
-    # pieces <extra_id_0>, <extra_id_1>, ..., at least those that data.objective needs, which a run
-    # adds: one for each span that a text may have with span_corruption, one with masked_lm; text
-    # with these characters is text
+    # number of pieces <extra_id_0>, <extra_id_1>, ...; a run raises it to what data.objective
+    # needs: with span_corruption one for each span that a text may have, with masked_lm one. The
+    # same characters in a text are ordinary text
     sentinels: Annotated[Sentinels, SETTLED, _OF_TRAINED_VOCABULARY] = 0
 
 
@@ -499,8 +498,8 @@ class TrainingConfig(Section, notes=(Role.UPDATES,)):
     # parameters without updates and without optimiser state, by patterns of their names, such as
     # "encoder.*"
     frozen: tuple[str, ...] = ()
-    # factors on the learning rate, each as "PATTERN=FACTOR", such as "encoder.*=0.1"; for a
-    # parameter the first pattern counts that matches its name
+    # factors on the learning rate, each as "PATTERN=FACTOR", such as "encoder.*=0.1"; the first
+    # pattern that matches a parameter's name counts
     rate_factors: tuple[str, ...] = ()
     # step at which the schedule starts; updates before it do not count; set by `t2t.train --extend`
     schedule_start: Annotated[Int32, Role.SCHEDULE] = 0
@@ -563,7 +562,7 @@ class TrainingConfig(Section, notes=(Role.UPDATES,)):
     # steps between computations of the validation loss
     validate_every: Annotated[PositiveInt, Role.VALIDATION] = 1000
     # steps between translations of the validation split by beam search, which give its BLEU and
-    # chrF, and the last; 0: never
+    # chrF; the last step translates, too; 0: never
     bleu_every: Annotated[
         NonNegativeInt,
         Role.VALIDATION,
@@ -574,8 +573,8 @@ class TrainingConfig(Section, notes=(Role.UPDATES,)):
         ),
         _of_pairs(),
     ] = 0
-    # pairs of the validation split, of which validation/source_use says how much the model uses
-    # their sources; 0: it is not computed
+    # validation pairs by which validation/source_use measures how much the model uses the source;
+    # 0: it is not computed
     source_use_pairs: Annotated[NonNegativeInt, Role.LOGGING] = 1000
 
     @property
@@ -653,13 +652,13 @@ class DecodingConfig(Fields, notes=(Role.SEARCH, beside("data.objective", "maske
     # and top_k); 1: all
     top_p: Annotated[TopShare, _OF_SAMPLING] = 1.0
     sampling_seed: Annotated[Int32, _OF_SAMPLING] = 0  # of the random numbers
-    # minimum Bayes risk: of the samples or of the whole beam, take the output with the highest
-    # expected utility, which is a measure of sentences or one of a plugin (evaluation.measure); one
-    # that a model computes needs --measure_model
+    # minimum Bayes risk: of the samples, or of the whole beam, take the output with the highest
+    # expected utility. The utility is a measure of sentences, or of a plugin (evaluation.measure);
+    # a measure that a model computes needs --measure_model
     mbr: Annotated[str, Literal[("none", *UTILITIES)], REGISTERED] = "none"
     # sentences per batch of a search if they have up to 64 sub-words, half as many for twice the
-    # length; all devices share a batch, a single one searches two at a time. Rounding depends on
-    # the batch shape and may decide between hypotheses of nearly equal probability
+    # length. All devices share a batch; a single device searches two batches at a time. Rounding
+    # depends on the batch shape and may decide between hypotheses of nearly equal probability
     batch_size: Annotated[Size, Role.SEARCH_BATCHES] = 64
 
     @property
@@ -691,7 +690,7 @@ class Config(Fields):
     checkpoints: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
-    # of the initial parameters, of dropout and of the order of the data
+    # seed of the initial parameters, of dropout and of the order of the data
     seed: Annotated[Int32, Role.SEED] = 0
     # Python modules that register variants (t2t/config/variants.py). Programs that open the run
     # import them with --plugins or --trust_plugins
@@ -699,13 +698,13 @@ class Config(Fields):
     # options that these modules register, as `--config.plugin.NAME.FIELD=VALUE`: each name with a
     # `PluginOptions`, or with a dictionary while the module is not imported
     plugin: Annotated[dict[str, Any], Role.OPTIONS] = dataclasses.field(default_factory=dict)
-    # wishes with which a recipe fitted itself to its text, such as minutes=30; it sets them itself,
-    # and a run goes on with the same
+    # what the user asked of a recipe that fits itself to its text, such as minutes=30; the recipe
+    # sets it, and a run continues only with the same
     wishes: Annotated[str, Role.WISHES] = ""
 
 
 def list_types(kind: type[Fields], section: str) -> Iterator[tuple[str, FieldType]]:
-    """Yields name and type of each field of a section, with the notes of the section."""
+    """Yields name and type of each field of a section; types have the section's notes, too."""
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # all are dataclasses
         found = FieldType.of(field.type)
         notes = found.notes if found.role else (*kind.NOTES, *found.notes)
@@ -713,7 +712,7 @@ def list_types(kind: type[Fields], section: str) -> Iterator[tuple[str, FieldTyp
 
 
 def _list_all_types() -> Iterator[tuple[str, FieldType]]:
-    """Yields name and type of each field of the config that is no section."""
+    """Yields name and type of each single field of the config."""
     for section in dataclasses.fields(Config):
         if isinstance(section.type, type) and issubclass(section.type, Fields):
             yield from list_types(section.type, section.name)
@@ -730,7 +729,7 @@ def fields_with(*roles: Role) -> list[str]:
 
 
 def flatten(config: Config | Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """The config, or a section of it, as one flat dict: {"model.d_model": 512, ...}."""
+    """Returns the config, or a section of it, as one flat dict: {"model.d_model": 512, ...}."""
     flat: dict[str, Any] = {}
     values = config if isinstance(config, Mapping) else dataclasses.asdict(config)
     for name, value in values.items():
@@ -742,7 +741,7 @@ def flatten(config: Config | Mapping[str, Any], section: str = "") -> dict[str, 
 
 
 def describe_unknown_field(name: str, known: Collection[str] = ()) -> str:
-    """Says what to write for a name that is no single field; `known`: by default the config's."""
+    """Returns advice on a name that is not a single field; `known`: by default the config's."""
     sections = {field.name: field.type for field in dataclasses.fields(Config)}
     kind = sections.get(name)
     if isinstance(kind, type) and issubclass(kind, Fields) and not known:
@@ -772,14 +771,14 @@ def shorten(text: str, width: int) -> str:
 
 
 def explain_attribute(error: AttributeError) -> ConfigError | None:
-    """The error for a field that is read but does not exist; None: for another attribute."""
+    """Returns the error for a field that is read but does not exist; None: of another object."""
     if isinstance(error.obj, Fields):
         return _make_field_error(type(error.obj), str(error.name))
     return None
 
 
 def _make_field_error(kind: type[Fields], name: str, written: str = "") -> ConfigError:
-    """The error for a name that is no field of a class; `written` is what followed it."""
+    """Returns the error for an unknown field of a class; `written` is the text after its name."""
     sections = {field.type: f"{field.name}." for field in dataclasses.fields(Config)}
     place = f"{sections.get(kind, '')}{name}"
     own = dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses

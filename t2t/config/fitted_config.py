@@ -1,9 +1,9 @@
-"""Configs whose recipe chooses values for a text, such as configs/text.py, when a run begins.
+"""Configs with open fields, whose values a recipe chooses for a text when a run begins.
 
-Such a recipe returns a subclass of `FittedConfig` with open fields: `del config.model.dropout`
-takes a value away, and reading it gives the default. A flag, or Python, closes a field by setting
-it. `check_config` lets the method `fit` choose the values of those that are left. Once the run has
-a vocabulary or a checkpoint, its config has them all.
+Such a recipe, as configs/text.py, returns a subclass of `FittedConfig`. `del config.model.dropout`
+opens a field; reading it gives the default. A flag, or Python, closes a field by setting it.
+`check_config` lets the method `fit` choose the values of fields that are still open. Once the run
+has a vocabulary or a checkpoint, its config.json has all values.
 """
 
 import dataclasses
@@ -32,13 +32,13 @@ _log = logging.getLogger(__name__)
 
 
 class Choices:
-    """A config whose open values are filled in, each with a reason."""
+    """The open fields of a config, and the values that are chosen for them, each with a reason."""
 
     def __init__(self, config: Config, left: Collection[str]):
-        """`choose` changes `config`, and removes the name from those that are left."""
+        """`left` are the names of the open fields; `choose` sets them in `config`."""
         self.config = config
-        self.left = [*left]  # names of fields without a value of their own
-        self.vocabulary: Path | None = None  # the one that the run has already
+        self.left = [*left]  # names of fields that are still open
+        self.vocabulary: Path | None = None  # of the run, if it has one already
         self.rows: list[tuple[str, str, str]] = []  # field, value, reason
 
     def is_open(self, name: str) -> bool:
@@ -70,10 +70,10 @@ def show_number(value: float) -> str:
 
 @dataclasses.dataclass
 class FittedConfig(Config):
-    """A config with open fields; it may have fields that `Config` has not, for `fit` to read.
+    """A config with open fields; a subclass may have more fields than `Config`, for `fit` to read.
 
-    The recipe's wishes, such as "minutes=30", are in the field `wishes`. A section that is replaced
-    has no open field.
+    The recipe's wishes, such as "minutes=30", are in the field `wishes`. A section that the user
+    replaces as a whole has no open field.
     """
 
     # the wish that depends on the machine, such as "minutes": several processes would each choose
@@ -81,12 +81,12 @@ class FittedConfig(Config):
     machine_bound: str = ""
 
     def fit(self, choices: Choices) -> None:
-        """Chooses the values of open fields. The others have been checked, each by itself."""
+        """Chooses the values of open fields; all other fields have been checked one by one."""
         raise NotImplementedError
 
 
 def list_open(config: Config) -> list[str]:
-    """Returns the names of the fields without a value of their own, such as "model.dropout"."""
+    """Returns the names of the open fields, such as "model.dropout"."""
     return [
         f"{section}.{field.name}"
         for section, value in vars(config).items()
@@ -103,15 +103,15 @@ def check_config(
     *,
     trains_alone: bool = True,
 ) -> Config:
-    """Returns a copy of a config that Python has made, with checked types and rules.
+    """Checks the types and rules of a config that Python has made; returns a complete copy.
 
-    Open fields get the values of the run in `workdir`, if it has a checkpoint, or a vocabulary and
-    the same other values. Else they are chosen and logged, after a call of `fetch`, which may bring
-    the text here; a vocabulary is kept. `trains_alone` is whether this process trains, and no other
-    one of the same run or sweep.
+    Open fields get the values of the run in `workdir` if it has a checkpoint, or if it has a
+    vocabulary and all other fields are as they were. Else values are chosen and logged; a run that
+    has a vocabulary keeps it. `fetch` is called before that, to bring the text to this machine.
+    `trains_alone`: this is the only process that trains, of the run or the sweep.
 
     Raises:
-        ConfigError: it is no `Config`, the run began with other wishes, the wishes are for a
+        ConfigError: it is not a `Config`, the run began with other wishes, the wishes are for a
             process that trains alone, or as `build_config` and `validate`.
         DataError: no values can be chosen for its text.
     """
@@ -139,7 +139,7 @@ def _has_checkpoint(workdir: Path) -> bool:
 
 
 def _has_begun(workdir: Path) -> bool:
-    """Returns whether the run has a checkpoint or a vocabulary, so that it has its numbers."""
+    """Returns whether the run has a checkpoint or a vocabulary, so its values are chosen."""
     has_vocabulary = any((workdir / "vocab").glob("*.model"))
     return (workdir / "config.json").exists() and (has_vocabulary or _has_checkpoint(workdir))
 
@@ -158,8 +158,8 @@ def _fit(
         _take_values(choices, workdir)
     elif recipe.machine_bound and not trains_alone:
         raise ConfigError(
-            f"{config.wishes}: {recipe.machine_bound} are those of the machine that trains, and of "
-            "one process; choose steps=NUMBER"
+            f"{config.wishes}: {recipe.machine_bound} depend on the machine, so they are for one "
+            "process that trains; choose steps=NUMBER"
         )
     if not choices.left:
         return  # as in a row of a sweep, which has the values of its base
@@ -178,14 +178,14 @@ def _fit(
 def _take_values(choices: Choices, workdir: Path) -> None:
     """Fills in the values of a run that has begun.
 
-    Without a checkpoint, and with new values of other fields, only those of the vocabulary are
-    taken: the rest is chosen anew.
+    If other fields have new values and there is no checkpoint, only the vocabulary's fields are
+    taken, and the rest is chosen anew.
     """
     config, path = choices.config, workdir / "config.json"
     saved = load_config(path)
     if config.wishes and config.wishes != saved.wishes:
         raise ConfigError(
-            f"{workdir} began with {saved.wishes or 'no wishes'} and has its numbers, so "
+            f"{workdir} began with {saved.wishes or 'no wishes'} and has its values, so "
             f"{config.wishes} cannot change them; leave that out, or choose another --workdir"
         )
     config.wishes = saved.wishes
@@ -201,4 +201,4 @@ def _take_values(choices: Choices, workdir: Path) -> None:
         taken = {*fields_with(Role.VOCABULARY, Role.COPIED), "data.max_length"}
     for name in [name for name in choices.left if name in taken]:
         choices.choose(name, values[name])
-    choices.rows.clear()  # `describe` is of what is chosen now
+    choices.rows.clear()  # `describe` lists only what is chosen now

@@ -1,4 +1,4 @@
-"""The flags of a program's request: their definition, and the request that they make."""
+"""Defines the flags of a program's request, and makes the request from their values."""
 
 import dataclasses
 import typing
@@ -10,7 +10,7 @@ from absl import flags
 from t2t.config.fields import ConfigError
 from t2t.config.requests import Made, Request, list_flags, make_request
 
-flags.disclaim_key_flags()  # --help shows a program the flags that it defines by these functions
+flags.disclaim_key_flags()  # so --help lists these flags under the program that defines them
 
 
 def define_request(
@@ -30,7 +30,7 @@ def define_request(
         if flag.name == "config" and known is flags.FLAGS:
             try:
                 from t2t.config.config_flag import define_config  # its import takes time
-            except Exception:  # of ml_collections: raised again where the recipe is read
+            except Exception:  # in ml_collections; it is raised again where the recipe is read
                 flags.DEFINE_string("config", None, "A recipe, a Python file.", required=required)
             else:
                 define_config(required)
@@ -47,7 +47,9 @@ def define_request(
 
 
 def parse_request(kind: type[Made], arguments: Sequence[str]) -> Made:
-    """Makes the request that a program would make of its arguments; --config is only its name.
+    """Makes the request that a program would make from its arguments.
+
+    Of --config it keeps the name; the recipe is not loaded.
 
     Raises:
         ConfigError: the program would refuse them.
@@ -66,7 +68,10 @@ def parse_request(kind: type[Made], arguments: Sequence[str]) -> Made:
 def read_request(
     kind: type[Made], operands: Sequence[str] = (), known: flags.FlagValues = flags.FLAGS
 ) -> Made:
-    """Makes a request of its flags and the arguments that are none; raises as `make_request`."""
+    """Makes a request from its flags and operands, the arguments that are not flags.
+
+    It raises what `make_request` raises.
+    """
     given: dict[str, Any] = {}
     for flag in list_flags(kind):
         value: Any = operands if flag.operands else None
@@ -96,7 +101,7 @@ def combine_repeated(arguments: Sequence[str], known: flags.FlagValues = flags.F
     pairs = [*_read_values(arguments, known)] if several else []
     for flag in several:
         values = [value for name, value in pairs if name == flag.name]
-        if isinstance(flag, flags.MultiFlag):  # which adds up itself
+        if isinstance(flag, flags.MultiFlag):  # which collects its values itself
             continue
         if isinstance(flag.parser, flags.BaseListParser) and all(values):
             flag.value = [each for value in values for each in flag.parser.parse(value)]

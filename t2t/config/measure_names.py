@@ -1,32 +1,33 @@
-"""The table of the measures of translations: a row for each name, which names its function.
+"""The table of the measures of translations: a row for each measure, with the name of its function.
 
-A new measure is a row here and its function. The table imports nothing heavy, so `--help` and the
-checks of configs read it at once; `t2t.evaluation.text_measures.make_measure` imports the function.
-`t2t.config.measure_rules` chooses those that mean something for a run.
+A new measure is a row here and its function. The table imports nothing heavy, since `--help` and
+the checks of configs read it; `t2t.evaluation.text_measures.make_measure` imports the function.
+`t2t.config.measure_rules` chooses the measures that mean something for a run.
 """
 
 import importlib
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-MEASURE_FIELD = "evaluation.measure"  # by which a plugin registers one
+MEASURE_FIELD = "evaluation.measure"  # the name by which a plugin registers a measure
 
 
 class MeasureRow(NamedTuple):
-    """A measure: its function, the texts for which it means something, and who asks for it."""
+    """A measure: its function, the texts for which it means something, and its uses."""
 
     function: str  # MODULE.NAME of (tgt_language, num_references, **options) -> Measure
     options: Mapping[str, Any] = {}
-    # It counts words: those between spaces, or those of sacreBLEU's tokeniser of the language.
+    # The words that it counts, if any: between spaces, or by sacreBLEU's tokeniser of the language.
     words: Literal["", "spaces", "tokeniser"] = ""
     is_cased: bool = False  # counts lower-case outputs as errors
     takes_symbols: bool = False  # means something for texts of symbols (`tokenizer.kind`), too
     needs_language: bool = False  # means nothing if the language of the references is unknown
     source: str = ""  # means something for runs of this `data.source` alone
     is_utility: bool = False  # `decoding.mbr` takes it
-    on_request: bool = False  # it is none of the default measures
-    # Of a measure that a model computes (--measure_model; the function's argument `model` is the
-    # run): the model's class in config.json, and MODULE.NAME of what reads that for the import.
+    on_request: bool = False  # computed only if it is named; not among the default measures
+    # Only of a measure that a model computes (--measure_model), whose function has the argument
+    # `model`, a run: the class in the config.json of the model that is imported, and MODULE.NAME of
+    # the function that reads this config.json.
     architecture: str = ""
     importer: str = ""
 
@@ -77,7 +78,7 @@ def import_function(name: str) -> Any:
 
 
 def list_scored(architectures: Any) -> list[str]:
-    """Returns the measures that a model computes; `architectures` is that of its config.json."""
+    """Returns the measures that a foreign model computes, by `architectures` of its config.json."""
     return [
         name
         for name, row in MEASURES.items()

@@ -1,6 +1,6 @@
-"""The measures that mean something for a run, the one that judges it, and those that need a model.
+"""Chooses the measures that mean something for a run, and the one by which it is judged.
 
-Their names are in `t2t.config.measure_names`.
+The table of measures is in `t2t.config.measure_names`.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,14 +23,13 @@ def list_measures(
     """Returns the measures that mean something for a run, the main one first.
 
     Args:
-        tgt_language: language of the references; bleu_paper needs a known one.
-        sources: names in `data.source`; bleu_multi30k is for runs of that data.
-        spaces: whether the references have spaces between words: ter, bleu_paper and chrf++ count
-            words. So does BLEU but for the languages that it cuts by a tokeniser of its own; it
-            then comes last.
-        lowercase: `tokenizer.lowercase` of the run: measures without case come first.
-        kind: `tokenizer.kind` of the run: symbols are no words, and only an exact match, or a
-            measure of a plugin, means something.
+        tgt_language: language of the references; "": unknown, which leaves out bleu_paper.
+        sources: names in `data.source`; bleu_multi30k is for runs of multi30k.
+        spaces: whether the references have spaces between words. Without them ter, bleu_paper and
+            chrf++ are left out, and BLEU comes last unless it has a tokeniser for the language.
+        lowercase: `tokenizer.lowercase` of the run; with it measures without case come first.
+        kind: `tokenizer.kind` of the run. Symbols are not words, so only an exact match and the
+            measures of plugins are left.
     """
     language = normalize_language(tgt_language)
 
@@ -59,13 +58,12 @@ def choose_measure(
     language: str = "",
     spaces: bool | None = None,
 ) -> str:
-    """Returns the measure that --measure names.
+    """Returns the measure that --measure names, or else the default.
 
-    By default it is the first of `list_measures`: BLEU, chrF where no words can be counted, or of
-    symbols the exact match; without case if outputs have none. Of a run on text alone it is the
-    perplexity. `lowercase` and `kind` are the fields of `tokenizer` of the run, `language` is that
-    of the references. `spaces` says whether they have spaces between words; None: as the language
-    has.
+    The default is perplexity for a run on text alone, and else the first of `list_measures`: BLEU,
+    or chrF where no words can be counted, or an exact match for symbols; without case if outputs
+    are lower-case. `lowercase` and `kind` are fields of the run's `tokenizer`, `language` and
+    `spaces` (None: as the language usually has) describe the references.
     """
     if flag or text_alone:
         return flag or PREDICTION_MEASURES[0]
@@ -81,7 +79,7 @@ def needs_model(name: str) -> bool:
 def check_model(name: str, models: Mapping[str, Path]) -> None:
     """Raises `ConfigError` if a measure lacks its model, or has one that it does not need.
 
-    `models` are those of --measure_model, by measure.
+    `models` are the runs of --measure_model, by measure.
     """
     if needs_model(name) and name not in models:
         raise ConfigError(

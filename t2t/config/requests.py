@@ -1,4 +1,4 @@
-"""The requests of programs: typed fields that are flags, and arguments of functions in Python.
+"""Requests: the typed arguments of a program, given as flags, or as arguments in Python.
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class ShowRequest(Request):
@@ -7,8 +7,8 @@
         figure: Annotated[str, Flag(needs="plot")] = "validation/loss"  # the figure to plot
 
 Each field is a flag of its name, with its type and default; the comment is its help. Rules between
-fields are in `list_problems`. `command_line.run` makes a program's request of its flags, a function
-of the public API makes one of its arguments by `make_request`, and both refuse the same.
+fields are in `list_problems`. `command_line.run` makes a request from the flags of a program,
+`make_request` from the arguments of a function of the public API. Both check alike.
 """
 
 import contextlib
@@ -39,16 +39,16 @@ Made = TypeVar("Made", bound="Request")
 
 
 class Flag(NamedTuple):
-    """How a request's field is given; `Annotated` says what differs from one flag of its name."""
+    """The flag of a request's field, as metadata of `Annotated`; by default it has its name."""
 
-    name: str = ""  # of the flag; default: the field's
-    # may be given several times, with one value each, since a value may hold commas; else the
-    # values of a tuple are joined by commas
+    name: str = ""  # default: the field's
+    # given once for each value of a tuple, since a value may hold commas; False: given once, with
+    # the values joined by commas
     is_repeated: bool = False
     needs: str = ""  # another field, without which this one has no effect
-    # the field holds the arguments that are no flags, which messages call so
+    # not a flag: the field holds the arguments that are not flags, by this name in messages
     operands: str = ""
-    # the field holds values of `config.decoding`: each of `Request.searched` is a flag of its own
+    # not a flag: the field holds values of `config.decoding`, each of `Request.searched` a flag
     is_search: bool = False
     # Added by `list_flags`, in whose result a field with an empty `name` is no flag:
     field: str = ""  # its name, by which Python gives it
@@ -74,9 +74,9 @@ _TEXTS = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request(Fields):
-    """Base of the requests."""
+    """Base of requests: dataclasses whose fields are the arguments of a program."""
 
-    # the fields of `config.decoding` that a field with `Flag.is_search` takes
+    # the fields of `config.decoding` that a field with `Flag.is_search` accepts
     searched: ClassVar[tuple[str, ...]] = tuple(vars(DecodingConfig()))
 
     def __post_init__(self) -> None:
@@ -93,13 +93,13 @@ class Request(Fields):
 
 
 def find_request(main: Callable[..., object]) -> type[Request] | None:
-    """Returns the type of a program's argument, whose fields are its flags."""
+    """Returns the request that a program's `main` takes; None: it takes no argument."""
     hints = typing.get_type_hints(main)
     return next((hint for name, hint in hints.items() if name != "return"), None)
 
 
 def list_flags(kind: type[Request]) -> list[Flag]:
-    """Lists how the fields of a request are given, and those of `config.decoding` in it."""
+    """Lists the flag of each field of a request, and of each field of `config.decoding` in it."""
     found, hints = [], typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         shown = FieldType.of(hints[field.name])
@@ -118,9 +118,9 @@ def list_flags(kind: type[Request]) -> list[Flag]:
 
 
 def make_request(kind: type[Made], given: Mapping[str, Any], dashes: str = "") -> Made:
-    """Makes a request of its fields; those of `config.decoding` may stand beside the others.
+    """Makes a request from values by field; fields of `config.decoding` stand beside its own.
 
-    `dashes` stand before names in messages: "--" if the values are those of flags.
+    `dashes` stand before names in messages: "--" if flags gave the values, "" in Python.
 
     Raises:
         ConfigError: a name is unknown, a value has the wrong type or breaks a rule, or fields
@@ -146,9 +146,10 @@ def make_request(kind: type[Made], given: Mapping[str, Any], dashes: str = "") -
 
 @contextlib.contextmanager
 def name_as(kind: type[Request] | Collection[str], dashes: str = "") -> Iterator[None]:
-    """Names the fields of a request in errors as they were given: in Python without dashes.
+    """A context that removes the dashes of flags from error messages, unless flags were given.
 
-    Errors have dashes, since most users give flags. `kind` may also be the names of the fields.
+    Errors name flags, since most users give flags; in Python the names have no dashes. `kind` is a
+    request, or the names of its fields.
     """
     try:
         yield
@@ -162,7 +163,14 @@ def name_as(kind: type[Request] | Collection[str], dashes: str = "") -> Iterator
 
 
 def _read_value(flag: Flag, value: Any, dashes: str) -> Any:
-    """Returns a value with the type of a field."""
+    """Returns the value of a field, as a flag or Python gave it, with the field's type.
+
+    Texts become paths, run directories and numbers; operands are joined to one text if the field is
+    one; an optional value may be None. All other values are checked as they are.
+
+    Raises:
+        ConfigError, PathError: as `make_request`.
+    """
     name = f"{dashes}{flag.name}" if flag.name else flag.field
     kind, is_run = flag.kind, RUN in flag.kind.notes
     plain, options = kind.plain, typing.get_args(kind.plain)
@@ -187,7 +195,7 @@ def _read_value(flag: Flag, value: Any, dashes: str) -> Any:
 
 
 def _read_runs(name: str, value: Any) -> dict[str, Path]:
-    """Returns run directories by name, of a mapping or of texts such as NAME=RUN."""
+    """Returns run directories by name, from a mapping or from texts such as NAME=RUN."""
     if not isinstance(value, Mapping):
         texts = read_argument(name, value, _TEXTS)
         value = dict(text.partition("=")[::2] for text in texts)
@@ -201,7 +209,7 @@ def _read_runs(name: str, value: Any) -> dict[str, Path]:
 
 
 def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:
-    """Returns the numbers that a flag has as text."""
+    """Returns the numbers that a flag gives as texts."""
     try:
         return [kind(value) if isinstance(value, str) else value for value in values]
     except ValueError:
@@ -209,7 +217,7 @@ def _read_numbers(name: str, values: list[Any], kind: type[float]) -> list[Any]:
 
 
 def list_help(kind: type[Request]) -> dict[str, str]:
-    """Returns the help of each flag: the comments of its field, and the rules of its type."""
+    """Returns the help of each flag: the comment of its field, and the rules of its type."""
     texts, searches = read_help(kind), read_help(DecodingConfig)
     described, flags = dict[str, str](), list_flags(kind)
     names = {f"decoding.{flag.field}": flag.name for flag in flags if flag.holder}
@@ -241,9 +249,9 @@ def _describe(kind: FieldType, text: str) -> str:
 
 
 def add_conditions(text: str, kind: FieldType, write: Callable[[str, Sequence[str]], str]) -> str:
-    """Returns the help of a field with the choices in other fields on which its effect depends.
+    """Adds to the help of a field with which values of other fields it has an effect, or has none.
 
-    `write` formats the name and the values of such a field; "": it is not mentioned.
+    `write` formats the name and values of such another field; "": it is not mentioned.
     """
     shown: dict[bool, list[str]] = {True: [], False: []}
     for note in kind.unused:
@@ -280,14 +288,14 @@ def _read_comments(module: str) -> dict[str, dict[str, str]]:
 
 @dataclasses.dataclass(frozen=True)
 class OneRun(Request):
-    """A run directory."""
+    """A request about one run."""
 
     workdir: RunPath  # the run directory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plugins(Request):
-    """The modules that a run's config may name, which are programs."""
+    """The plugins of a run that may be imported: modules named by its config, which are code."""
 
     # modules on your path that may be imported because the run's config names them as plugins
     plugins: tuple[str, ...] = ()

@@ -1,10 +1,10 @@
 """The rules that a config must satisfy, which are checked before any device work.
 
-    values of a field                  `Rule` and `Literal` in its type (field_types.py)
-    a field beside values of another   `beside` and `unless` in its type, `list_unused` here
-    fields of config.data              data_rules.py
-    other fields together              `validate`
-    new runs only                      `check_effect`; other runs can be opened
+    the values of one field          `Rule` and `Literal` in its type (field_types.py)
+    fields without effect            `beside` and `unless` in their types, `list_unused` here
+    fields of config.data            data_rules.py
+    combinations of other fields     `validate`
+    of new runs and requests alone   `check_effect`; other runs can be opened
 
 Each error message names the field, the value, the rule and the remedy.
 """
@@ -82,7 +82,7 @@ def check_fields(config: Config) -> None:
 def list_unused(config: Config, *, refused: bool = False) -> dict[str, str]:
     """Returns the fields that have no effect, each with the field that is the cause.
 
-    `refused`: only those that `_unused_problems` refuses in every config.
+    `refused`: only those that every config is refused for changing (`Unused.remedy`).
     """
     found: dict[str, str] = {}
     for name, note in _list_holding(flatten(config)):
@@ -101,7 +101,7 @@ def _unused_problems(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _list_holding(values: Mapping[str, Any]) -> Iterator[tuple[str, Unused]]:
-    """Yields each field without effect beside these values, with each note that says so."""
+    """Yields each field that has no effect with these values, with each note that says so."""
     for name, kind in FIELD_TYPES.items():
         yield from ((name, note) for note in kind.unused if _holds(note, values))
 

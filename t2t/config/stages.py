@@ -1,4 +1,4 @@
-"""Stages of training (`data.stages`): until which step an epoch uses each corpus how often."""
+"""Reads `data.stages`: how often an epoch uses each corpus, and until which step of training."""
 
 import math
 import sys

@@ -40,7 +40,7 @@ CHOICES = {name: kind.names for name, kind in FIELD_TYPES.items() if kind.names}
 class Form(NamedTuple):
     """The form of a registered function or class, for checks and as errors show it."""
 
-    arguments: str  # which it is called with; empty: `_check_variant` knows
+    arguments: str  # of a call; empty: `_check_variant` has several forms
     result: str
     call: str = ""  # the arguments with which its result is called
 
@@ -50,8 +50,8 @@ class Form(NamedTuple):
         return f"{given}{self.result}{f', called as ({self.call})' if self.call else ''}"
 
 
-# Fields that accept registered variants. The config, or section of it, that a variant gets has the
-# typed options of plugins in `plugin`.
+# Fields that accept registered variants. The Config or section that a variant gets holds the typed
+# options of plugins in `plugin`.
 EXTENSIBLE = {
     "model.kind": Form("ModelConfig, Policy, src_vocab_size, tgt_vocab_size, key", "Model"),
     # A function; or a class of modules with parameters, of which each MultiHeadAttention has one.
@@ -146,7 +146,7 @@ def register(field: str, name: str) -> Callable[[Variant], Variant]:
 
 
 def find_variant(field: str, name: str) -> Callable[..., Any]:
-    """Returns the registered variant; raises ConfigError with the known names if there is none."""
+    """Returns the registered variant; an unknown name raises ConfigError with the known names."""
     if (field, name) not in _registered:
         raise ConfigError(describe_unknown(field, name))
     return _registered[field, name]
@@ -160,8 +160,8 @@ def has_registered(section: str) -> bool:
 def list_plugins() -> list[str]:
     """Returns the plugins of this process: the modules outside t2t whose code decides its results.
 
-    They were named by a config or by --plugins, or have registered a variant, as a module does that
-    a notebook imports.
+    A config or --plugins has named them, or they have registered a variant after an import by the
+    user, for example in a notebook.
     """
     registered = {variant.__module__ for variant in _registered.values()}
     found = _imported | {name for name in registered if not name.startswith("t2t.")}
@@ -198,7 +198,7 @@ def _check_variant(field: str, name: str, variant: Any) -> None:
 
 
 def _check_options(name: str, kind: Any) -> None:
-    """Raises ConfigError if these are no options; makes the types of fields those of Python."""
+    """Raises ConfigError if a class declares no options; evaluates annotations that are texts."""
     try:
         hints = typing.get_type_hints(kind, include_extras=True)
         kind()
@@ -230,14 +230,14 @@ def find_type(name: str) -> FieldType | None:
 
 
 def find_role(name: str) -> Role:
-    """Returns what a field decides; one that is not known is an option, or of the code."""
+    """Returns the role of a field; an unknown one counts as an option of a plugin, or as code."""
     kind = find_type(name)
     unknown = Role.OPTIONS if name.startswith("plugin.") else Role.CODE
     return (kind and kind.role) or unknown
 
 
 def list_options(modules: Collection[str]) -> list[str]:
-    """Returns the names of the options that these modules, or a notebook, have registered."""
+    """Returns the names under which these modules, or a notebook, have registered options."""
     return [
         name
         for (field, name), kind in _registered.items()
@@ -259,7 +259,7 @@ def find_option_types() -> dict[str, FieldType]:
 def describe_options(name: str) -> str:
     """Explains the fields of a plugin's options, or says that there are none.
 
-    `name` may be that of a field, such as "distillation.mix".
+    `name` is a plugin or one of its fields, such as "distillation.mix".
     """
     name = name.partition(".")[0]
     kind = find_options(name)
@@ -278,12 +278,12 @@ def describe_options(name: str) -> str:
 def call_variant(
     field: str, name: str, *arguments: Any, is_valid: Callable[[Any], bool], **named: Any
 ) -> Any:
-    """Calls the registered variant and returns its result, of any field in `EXTENSIBLE`.
+    """Calls the registered variant of a field in `EXTENSIBLE`, and returns its result.
 
-    It is the last case of the `match` that chooses among the library's own variants.
+    It is the last case of each `match` that chooses among the library's own variants.
 
     Raises:
-        ConfigError: there is none, or its result is not valid.
+        ConfigError: the variant is not registered, or its result is not valid.
     """
     result = find_variant(field, name)(*arguments, **named)
     if not is_valid(result):
@@ -317,7 +317,7 @@ def takes_model(name: str) -> bool:
 
 
 def list_teachers(name: str, loss: object) -> tuple[str, ...]:
-    """Returns the runs in `teachers` of a registered loss; ConfigError: it has another type."""
+    """Returns the runs that a registered loss has in `teachers`; ConfigError: they are not runs."""
     found = getattr(loss, "teachers", ())
     if isinstance(found, tuple | list) and all(isinstance(x, str | os.PathLike) for x in found):
         return tuple(map(os.fspath, found))
@@ -326,7 +326,7 @@ def list_teachers(name: str, loss: object) -> tuple[str, ...]:
 
 
 def make_variant_error(field: str, name: str, fault: str) -> ConfigError:
-    """The error of a registered function that is not as `EXTENSIBLE` says."""
+    """Returns the error for a registered function that is not as `EXTENSIBLE` says."""
     owner = _qualified_name(_registered[field, name])
     return ConfigError(f"{field}={name!r}: {owner} {fault}; expected {EXTENSIBLE[field]}")
 
@@ -338,7 +338,7 @@ def describe_value(value: Any) -> str:
 
 
 def describe_unknown(field: str, name: str) -> str:
-    """The error message for an unknown value of a field; it lists the known values."""
+    """Returns the error message for an unknown value of a field; it lists the known values."""
     kind = FIELD_TYPES.get(field)
     takes_registered = kind.takes_registered if kind else field in EXTENSIBLE
     remedy = ", or name the module that registers it in plugins" if takes_registered else ""
@@ -346,7 +346,7 @@ def describe_unknown(field: str, name: str) -> str:
 
 
 def choices(field: str) -> tuple[str, ...]:
-    """All values that a field can have: the library's own, then the registered ones."""
+    """Returns all values that a field can have: the library's own, then the registered ones."""
     kind = MEASURE_FIELD if field == "decoding.mbr" else field  # the utility is a measure
     return CHOICES.get(field, ()) + tuple(name for owner, name in _registered if owner == kind)
 
@@ -360,8 +360,8 @@ def import_plugins(modules: Sequence[str]) -> None:
     for module in modules:
         if "" in module.split("."):
             raise ConfigError(
-                f"plugins: {module!r} is no name of a module; write one as PACKAGE.MODULE, or "
-                "leave it out"
+                f"plugins: {module!r} is not the name of a module; write one as PACKAGE.MODULE, "
+                "or leave it out"
             )
         try:
             importlib.import_module(module)
@@ -412,14 +412,14 @@ def open_plugins(modules: Sequence[str], workdir: Path) -> None:
 
 
 def _has_copy(folder: Path, module: str) -> bool:
-    # Not of a bucket, from which Python imports nothing: no local folder has the name "gs:".
+    # Python imports nothing from a bucket, and this is False there: no local folder is named "gs:".
     path = Path(str(folder)) / module.replace(".", "/")
     places = path.with_name(f"{path.name}.py"), path / "__init__.py"
     return any(place.is_file() for place in places)
 
 
 def _import_copy(folder: Path, module: str) -> None:
-    """Imports a module from this folder, which is on the path as long as that takes."""
+    """Imports a module from this folder, which is on `sys.path` during the import alone."""
     importlib.invalidate_caches()
     sys.path.insert(0, str(folder))
     try:

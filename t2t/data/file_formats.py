@@ -1,4 +1,4 @@
-"""Files that are no lines of text: what they are, by their first bytes, and what converts them."""
+"""Recognises files that are not text by their first bytes, and names what converts them."""
 
 import json
 import re

@@ -175,7 +175,7 @@ def _read_name(name: str) -> dict[str, str | None]:
 
 
 def _read_split(part: Part, split: str) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of a split of the Hub, or those of files, one file after the other."""
+    """Yields the pairs of a split of the Hub, or of files, one file after the other."""
     if part.dataset:
         origin = f"{part.dataset}, {split}"
         if folder := _find_saved(part).get(split):

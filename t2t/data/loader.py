@@ -129,7 +129,7 @@ def make_batch(src: Int[np.ndarray, "B S"], tgt: Int[np.ndarray, "B T"]) -> Host
 
 
 def find_row_shards(mesh: Mesh) -> RowShards:
-    """Finds the number of row shards of the mesh and those of this process."""
+    """Finds the number of row shards of the mesh, and this process's shards."""
     total = math.prod(mesh.shape[axis] for axis in RULES["batch"])
     # In an array with one element for each shard, a device's index is the number of its shard; the
     # start of the slice is None if there is only one shard.

@@ -1,4 +1,4 @@
-"""Stages of training: their batches, and the shares of the corpora in each of them."""
+"""Stages of training: the batches of each, and the shares of the corpora in it."""
 
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence

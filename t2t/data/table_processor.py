@@ -14,7 +14,7 @@ from t2t.data.piece_table import SPACE, SPECIAL, AddedPiece, PieceTable
 
 
 class TableProcessor:
-    """A SentencePiece model with the ids of a table; its methods are named as those of a model."""
+    """A SentencePiece model with the ids of a table; its methods have the names of a model's."""
 
     def __init__(self, model: Any, table: PieceTable):
         """`model` is a `SentencePieceProcessor` with ids of its own."""
@@ -69,7 +69,7 @@ class TableProcessor:
         return isinstance(part, str) and self._normalize(part).endswith(" ")
 
     def _split(self, text: str) -> "Iterator[str | AddedPiece]":
-        """Yields added pieces and the text between them: those of raw text first."""
+        """Yields added pieces and the text between them: pieces of raw text first."""
         for part in self._raw.split(text):
             if isinstance(part, str) and self._normalized.finds(normal := self._normalize(part)):
                 yield from self._normalized.split(normal)

@@ -69,7 +69,7 @@ class VocabularyError(ValueError):
 class Tokenizer:
     """A SentencePiece model, from the bytes of its file; `origin` names it in error messages.
 
-    With a table, the ids are the table's, as those of an imported vocabulary.
+    With a table, as of an imported vocabulary, the ids are the table's.
     """
 
     tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`directions`)
@@ -512,7 +512,7 @@ def train_vocabulary(
 def measure_several(corpora: Sequence[Corpus]) -> float:
     """Measures the share of source lines with several sentences on a sample of all corpora.
 
-    Of text alone, it is that of the text.
+    For text alone it measures the lines of the text.
     """
     stride = max(1, sum(map(len, corpora)) // _SAMPLED_LINES)
     lines = several = 0

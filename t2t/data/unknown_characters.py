@@ -1,4 +1,4 @@
-"""`UnknownCharacters`: one warning of all that a vocabulary lacks of the texts of a program."""
+"""`UnknownCharacters`: one warning of all characters of a text that a vocabulary lacks."""
 
 import logging
 from collections import Counter

@@ -358,5 +358,5 @@ def _finish(target: Path, place: Path, shards: Sequence[Path], *, joins: bool) -
 
 
 def _shards_of(target: Path) -> Path:
-    """Returns the folder of a file's shards, also of those of other settings."""
+    """Returns the folder of a file's shards, of all settings."""
     return target.with_name(f".{target.name}.shards")

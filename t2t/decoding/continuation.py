@@ -30,7 +30,7 @@ class Continuer(Translator):
         members: Members | None = None,
         stop: Sequence[str] = (),
     ):
-        """For `stop` see the class; the other arguments are those of a translator.
+        """For `stop` see the class; a translator has the other arguments, too.
 
         Raises:
             ConfigError: the run has no language model, a stop string is empty or in no output, or

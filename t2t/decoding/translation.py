@@ -41,7 +41,7 @@ class Translation:
         is_cut: a sentence of the source was longer than a piece may be.
         at_limit: a piece has as many sub-words as an output may have.
         alignment: links of words as "0-0 1-2", if they were asked for.
-        ids: the output's sub-words, EOS included; those of pieces one after the other.
+        ids: the output's sub-words, EOS included; pieces stand one after the other.
         gaps: of a text with gaps what fills each.
     """
 

@@ -61,7 +61,7 @@ class Translator:
         described: tuple[Any, Params] | None = None,
         programs: SavedPrograms | None = None,
     ):
-        """`config` and `vocabulary` are those of training; `members` form an ensemble.
+        """`config` and `vocabulary` are the run's; `members` form an ensemble.
 
         `described` is their structure and parameters, as `describe` returns them, if it is known.
         The identity of `programs`, if they have one, covers the models and the vocabulary's size.
@@ -122,7 +122,7 @@ class Translator:
         return self._batches.clock.seconds
 
     def translate(self, params: Params, sentences: Sequence[str]) -> list[Translation]:
-        """The best translation of each sentence; that of an empty sentence is empty."""
+        """Returns the best translation of each sentence; an empty sentence stays empty."""
         return [best for best, *_ in self.translate_n_best(params, sentences, 1)]
 
     def compile(self, params: Params, sentences: Sequence[str]) -> None:

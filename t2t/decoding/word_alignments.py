@@ -26,7 +26,7 @@ class WordAligner:
     """Aligns the words of sentences and their translations, on one device."""
 
     def __init__(self, config: Config, vocabulary: Vocabulary, layer: int = 0):
-        """`layer` is that of the decoder, from 1; 0: the last but one (Garg et al. 2019).
+        """`layer` counts the decoder's layers, from 1; 0: the last but one (Garg et al. 2019).
 
         Raises:
             ConfigError: the model is no Transformer, or has no such layer.

@@ -35,7 +35,7 @@ def open_texts(
 ) -> TestSet:
     """Opens a split, the text files `src` and `ref`, or a standard test set such as wmt24:en-de.
 
-    `segments` is a file with the documents, or "testset" for those of the standard test set. Text
+    `segments` is a file with the documents, or "testset" for the standard test set's. Text
     files are named by their stem and a hash of their content, so that the file `test.en` is not
     confused with the split `test` or with another `test.en`.
 

@@ -47,7 +47,7 @@ class Evaluator:
     def __init__(self, request: EvaluationRequest, model: RunModel | None = None):
         """Loads everything that the request names, except the parameters.
 
-        `model` is that of the request, if it has been read.
+        `model` is the request's model, if it has been read.
         """
         self._request = request
         self._model = model or RunModel(request)
@@ -113,7 +113,7 @@ class Evaluator:
     def list_saved(self, alpha: float | None = None) -> dict[str, Evaluation]:
         """Returns the run's saved evaluations that are still valid, by checkpoint label.
 
-        Their passports agree with that of an evaluation by this evaluator, and have all of its
+        Their passports agree with the passport of a new evaluation, and have all of its
         measures as they are defined here.
         """
         given = {} if alpha is None else {"decoding.alpha": alpha}

@@ -21,16 +21,17 @@ def list_evaluations(workdir: Path) -> list[Evaluation]:
 
 
 def is_scores_file(place: Path) -> bool:
-    """Returns whether an operand names the .json of an evaluation, and no run directory."""
+    """Returns whether an operand names the .json of an evaluation rather than a run directory."""
     return place.suffix == ".json" and not place.is_dir()
 
 
 def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "") -> Evaluation:
     """Loads an evaluation from its .json, or from a run directory.
 
-    A run directory may have a name that ends in .json. From it comes the evaluation called `name`,
-    or without a name the newest of `split`, by default test. With a `checkpoint`, such as best,
-    last, 300 or avg:5, it is the newest one of the latest step.
+    A run directory holds several. `name` chooses one by the name of its file. Else the newest one
+    of `split` is taken, by default of test. `checkpoint`, such as best, last, 300 or avg:5, limits
+    them to evaluations of this checkpoint; the one at the latest step is taken, of several the
+    newest.
     """
     if name and not is_scores_file(place):
         place = place / "evaluations" / f"{name.removesuffix('.json')}.json"
@@ -59,7 +60,7 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
 
 
 def _has_checkpoint(evaluation: Evaluation, checkpoint: str) -> bool:
-    """Returns whether an evaluation is of the checkpoint that --checkpoint names."""
+    """Returns whether an evaluation scored the checkpoint that --checkpoint names."""
     label, kind = evaluation.passport.checkpoint, evaluation.passport.kind
     if checkpoint == "last":
         return label.isdecimal()

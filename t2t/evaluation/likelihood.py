@@ -75,7 +75,7 @@ class PairScorer:
         limit: int = 2**30,
         programs: SavedPrograms | None = None,
     ):
-        """Computes in float32, whatever `model.dtype` is; `limit` is that of a side with EOS.
+        """Computes in float32, whatever `model.dtype` is; `limit` bounds a side, EOS included.
 
         The identity of `programs`, if they have one, covers the models and the vocabulary's size.
         """

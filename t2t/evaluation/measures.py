@@ -1,4 +1,4 @@
-"""Measures of translations, with intervals; those of texts are made by `text_measures`.
+"""Measures of translations, with intervals; `text_measures` makes the measures of texts.
 
 A `Measure` maps each sentence to statistics, sums them, and computes the score from the sums. So
 intervals and verdicts resample the sentences, or whole documents, of any measure alike. All
@@ -248,7 +248,7 @@ def have_spaces(tgt_language: str, *references: Iterable[str]) -> bool:
     language = normalize_language(tgt_language)
     if tgt_language and not language:
         _log.warning(
-            "%s is no language code of ISO 639: to the measures the language is unknown; write "
+            "%s is not a language code of ISO 639: to the measures the language is unknown; write "
             "one such as de, deu or zho_Hans",
             tgt_language,
         )

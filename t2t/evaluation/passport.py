@@ -1,7 +1,7 @@
-"""`Passport`: all that the scores of an evaluation are of, and where two of them differ.
+"""`Passport`: the record of what an evaluation scored and how; finds differences between two.
 
-An evaluation is used again if its passport is the one that a new one would have. Systems are
-compared if their passports agree on texts and definitions. A report names the other differences.
+A saved evaluation is used again if a new one would have the same passport. Systems are compared if
+their passports agree on texts and definitions. A report names the other differences.
 """
 
 import dataclasses
@@ -16,19 +16,19 @@ from t2t.config.fields import Config, fields_with, flatten
 
 Facts = Mapping[str, Any]
 
-_PREFIXED = ("decoding", "backend", "code", "versions", "measures")  # begin their facts' names
+_PREFIXED = ("decoding", "backend", "code", "versions", "measures")  # names are SECTION.FACT
 _DIGEST = re.compile("[0-9a-f]{64}")
 
-# How the names of the texts begin that the scores are of, and that no system has made.
+# The names of the texts of a test set, which no system has made, begin with one of these.
 TEST_SET = "sources", "references", "documents"
 TRANSLATION = "translation"  # `data.objective` of runs that translate, and of other programs
 
 
 @dataclasses.dataclass(frozen=True)
 class Passport:
-    """All that scores are of, in sections of facts.
+    """What an evaluation scored and how, in sections of facts.
 
-    A section is empty where it means nothing: what another program translated has no config.
+    A section without meaning is empty: translations of another program have no config.
     """
 
     # Of a run: run (its name), checkpoint (label), trained (when training began, for each model),
@@ -37,10 +37,10 @@ class Passport:
     # split (or the name of the test set), objective, direction, and tgt_language, by which measures
     # choose their tokenisers.
     data: Facts = dataclasses.field(default_factory=dict)
-    # Fields of the run's config that are not default, except those of the search.
+    # Fields of the run's config that are not default, without the search.
     config: Facts = dataclasses.field(default_factory=dict)
-    # All fields of config.decoding, and how long lines are cut. Batch size and devices affect
-    # rounding, which may decide between two hypotheses of nearly equal probability.
+    # All fields of config.decoding, and how long lines are cut. Batch size and devices count, too:
+    # rounding may decide between two hypotheses of nearly equal probability.
     decoding: Facts = dataclasses.field(default_factory=dict)
     backend: Facts = dataclasses.field(default_factory=dict)  # engine, number formats, devices
     # t2t: SHA-256 of all files that the evaluator reaches by imports; plugins: of the plugins.
@@ -105,7 +105,7 @@ class Passport:
     def find(self, name: str) -> str:
         """Returns a fact as text, by the name that `diff` gives it; "none" if it is not there.
 
-        Of hashes it is the beginning, which tells two apart.
+        A hash is shortened to its first eight digits.
         """
         fact = next((facts[name] for facts in self._facts.values() if name in facts), None)
         if fact is None:
@@ -131,20 +131,20 @@ class Passport:
 
 
 def leave_out_search(config: Facts) -> dict[str, Any]:
-    """Returns the fields of a flat config without those of the search: another section's facts."""
+    """Returns a flat config without the fields of the search, which are in `decoding`."""
     search = fields_with(Role.SEARCH, Role.SEARCH_BATCHES)
     return {name: value for name, value in config.items() if name not in search}
 
 
 def hash_lines(lines: Sequence[str]) -> str:
-    """Returns the SHA-256 of the file that an evaluation keeps of these lines."""
+    """Returns the SHA-256 of the file in which an evaluation keeps these lines."""
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
 def write_passport(passport: Passport) -> dict[str, dict[str, Any]]:
-    """Returns what an evaluation's JSON holds of a passport.
+    """Returns a passport as an evaluation's JSON holds it.
 
-    The hashes of texts and the definitions of measures stand beside the texts and the scores.
+    Hashes of texts and definitions of measures are left out: they stand beside texts and scores.
     """
     written = [each.name for each in dataclasses.fields(passport)]
     written = [name for name in written if name not in ("texts", "measures")]

@@ -1,4 +1,4 @@
-"""The models of runs that a program asks for, and what it does with them. Nothing imports JAX."""
+"""Requests about trained models: checkpoints, texts, measures and searches. None imports JAX."""
 
 import dataclasses
 import math
@@ -25,7 +25,7 @@ from t2t.config.variants import CHOICES
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneDirection(Request):
-    """A direction of a run that may have several."""
+    """One direction of a run, which may have several."""
 
     # source and target language, such as en-de; if the run has several
     direction: str = ""
@@ -62,7 +62,7 @@ class SeveralRuns(Request):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchFields(Request):
-    """Other values of fields of the run's `config.decoding`; `searched` says of which."""
+    """Values that replace fields of the run's `config.decoding`; `searched` names these fields."""
 
     # None keeps the config's value
     decoding: Annotated[Mapping[str, float | str | None], Flag(is_search=True)] = dataclasses.field(
@@ -72,7 +72,7 @@ class SearchFields(Request):
 
 @dataclasses.dataclass(frozen=True)
 class ModelRequest(Checkpoint, SeveralRuns, OneDirection, SearchFields):
-    """The checkpoints of one run or several, which form an ensemble, and their search."""
+    """One checkpoint or an ensemble of several, of one run or several, and the search."""
 
     _: dataclasses.KW_ONLY
     weights: tuple[float, ...] = ()  # weights of an ensemble's models; default: equal
@@ -86,7 +86,7 @@ class ModelRequest(Checkpoint, SeveralRuns, OneDirection, SearchFields):
 
     @property
     def searches(self) -> bool:
-        """True if it may choose a search; others use fields of decoding without one."""
+        """True if it may choose the strategy of search; other requests only use its settings."""
         return "strategy" in self.searched
 
     @property
@@ -124,7 +124,7 @@ class Backend(Request):
     compute_type: str | None = None
 
     def list_problems(self) -> Iterator[str]:
-        """Yields what is for another engine."""
+        """Yields fields that only another engine has."""
         yield from super().list_problems()
         if self.compute_type and self.backend == "jax":
             yield (
@@ -144,7 +144,7 @@ class MeasureModels(Request):
     )
 
     def list_problems(self) -> Iterator[str]:
-        """Yields measures that lack their model, and models of measures that nobody asks for."""
+        """Yields measures without their model, and models of measures that are not computed."""
         yield from super().list_problems()
         chosen = getattr(self, "measure", None), getattr(self, "decoding", {}).get("mbr")
         asked = [*getattr(self, "measures", ()), *chosen]
@@ -175,35 +175,35 @@ class TextRequest(MeasureModels):
     # resample whole documents
     segments: InputPath = ""
     # language of the references, such as de, zh or zho_Hans, by which measures choose their
-    # tokenisers; default: that of the run (data.tgt_language), or of the test set
+    # tokenisers; default: the run's (data.tgt_language), or the test set's
     tgt_language: str = ""
-    # the measures of the text, of NAMES; "default" stands for all that mean something for the run,
-    # but ter, chrf++, spbleu and those that lack their --measure_model. --plugins names modules
-    # that register more
+    # the measures to compute, from NAMES; "default" stands for all that mean something for the run,
+    # except ter, chrf++, spbleu and measures that lack their --measure_model. --plugins names
+    # modules that register more
     measures: Annotated[tuple[str, ...], Literal[CHOICES["evaluation.measure"]], REGISTERED] = (
         "default",
     )
 
     def list_problems(self) -> Iterator[str]:
-        """Yields what is no language."""
+        """Yields a --tgt_language that is not a language code."""
         yield from super().list_problems()
         if self.tgt_language and not normalize_language(self.tgt_language):
             yield (
-                f"--tgt_language={self.tgt_language} is no language code; write one of ISO 639, "
+                f"--tgt_language={self.tgt_language} is not a language code; write one of ISO 639, "
                 "such as de, zh or zho_Hans"
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputRequest(TextRequest):
-    """The translations by another program, with their test set and measures."""
+    """Translations by another program, with their test set and measures."""
 
     # what another program translated, one line for each of --src or --testset
     hypotheses: Annotated[Path, INPUT]
     output: Path  # the scores file to write, such as system.json
 
     def list_problems(self) -> Iterator[str]:
-        """Yields what is missing."""
+        """Yields missing sources or references."""
         yield from super().list_problems()
         if not (self.src or self.ref or self.testset):
             yield (
@@ -228,7 +228,7 @@ class ScoredRun(TextRequest, Backend, OneDirection, SearchFields):
             object.__setattr__(self, "split", self.default_split)
 
     def list_problems(self) -> Iterator[str]:
-        """Yields what does not go together."""
+        """Yields a split beside texts that replace it."""
         yield from super().list_problems()
         for name in ("src", "testset"):
             if getattr(self, name) and self.split:
@@ -246,7 +246,7 @@ class EvaluationRequest(ScoredRun, ModelRequest):
 
 
 def count_averaged(checkpoint: str) -> int:
-    """Returns the n of avg:n, and 1 of last; 0: the checkpoint is no mean of the last ones."""
+    """Returns the number of last checkpoints that are averaged: n for avg:n, 1 for last, else 0."""
     match checkpoint.split(":"):
         case ["last"]:
             return 1
@@ -257,7 +257,7 @@ def count_averaged(checkpoint: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class SelectionRequest(ScoredRun, OneRun, Plugins):
-    """A run of which several evaluations are made, to choose the best."""
+    """Several evaluations of one run, from which the best is chosen."""
 
     default_split: ClassVar[str] = "validation"
 
@@ -266,11 +266,11 @@ class SelectionRequest(ScoredRun, OneRun, Plugins):
     split: str = ""
     # the score by which the best is chosen; default: bleu, or bleu_lowercase with
     # tokenizer.lowercase; chrf of languages without spaces between words that sacreBLEU cannot cut.
-    # perplexity is that of the references
+    # perplexity is measured on the references
     measure: Measure | None = None
 
     def find_measure(self, config: Config) -> str:
-        """Returns the measure to choose by, for a run with this config."""
+        """Returns the measure by which the best is chosen, for a run with this config."""
         return choose_measure(
             self.measure,
             lowercase=config.tokenizer.lowercase,
@@ -281,7 +281,7 @@ class SelectionRequest(ScoredRun, OneRun, Plugins):
     def make_evaluation(
         self, checkpoint: str, *measures: str, **decoding: float
     ) -> EvaluationRequest:
-        """Returns one evaluation, with further measures and other values of `config.decoding`."""
+        """Returns the request of one evaluation, with further measures and values of decoding."""
         shared = {each.name: getattr(self, each.name) for each in dataclasses.fields(ScoredRun)}
         shared["measures"] += measures
         shared["decoding"] = {**self.decoding, **decoding}
@@ -290,7 +290,7 @@ class SelectionRequest(ScoredRun, OneRun, Plugins):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SavedChoice(Request):
-    """The choice among the saved evaluations of a run directory."""
+    """One saved evaluation of a run directory: by its split and checkpoint, or by its name."""
 
     split: str = ""  # use the run's newest evaluation of this split; default: test
     evaluation: str = ""  # use RUN/evaluations/NAME.json instead of the newest

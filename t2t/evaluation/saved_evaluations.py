@@ -1,6 +1,6 @@
 """The files of an evaluation: writing, reading and checking them.
 
-    NAME.json           scores with their definitions, and the passport: all that they are of
+    NAME.json           scores with their definitions, and the passport: what was scored, and how
     NAME.txt            the hypotheses
     NAME.log_probs.txt  each reference's log-probability in nats, and its sub-words with EOS
     SPLIT-HASH.src.txt  the raw sources, shared by all evaluations of this test set
@@ -74,7 +74,7 @@ class _Score(TypedDict):
 
 
 class _StoredScore(TypedDict):
-    """What is added where the scores of the sentences stand beside it."""
+    """Further fields of a score if the scores of its sentences are stored in a file."""
 
     higher_is_better: bool
     limits: Interval | None
@@ -162,7 +162,7 @@ class Evaluation:
 
     @functools.cached_property
     def passport(self) -> Passport:
-        """All that the scores are of, as it was saved."""
+        """The saved passport: what was scored, and how."""
         return read_passport(self.result)
 
     @property
@@ -182,7 +182,7 @@ class Evaluation:
         """Reads one of the texts that `result` names, such as `hypotheses`: a line per sentence.
 
         Raises:
-            EvaluationError: the file is missing, or its number of lines is not that of sentences.
+            EvaluationError: the file is missing, or has another number of lines than sentences.
         """
         if text not in self.result["texts"]:
             raise EvaluationError(
@@ -232,7 +232,7 @@ class Evaluation:
         return names or ["references"]  # which `read_lines` does not find
 
     def open_measure(self, name: str) -> Measure:
-        """Returns the measure of this name as it is defined here, or as its stored scores are.
+        """Returns a measure by name: as it is installed, or as its stored scores define it.
 
         Raises:
             EvaluationError: it is unknown, and has no stored scores.
@@ -266,7 +266,7 @@ class Evaluation:
         return make_measure(name, self.passport.data["tgt_language"], len(self._references))
 
     def read_statistics(self, measure: Measure, test_set: TestSet) -> Float[np.ndarray, "n _"]:
-        """Returns the statistics of each sentence by a measure, stored or of the hypotheses."""
+        """Returns each sentence's statistics by a measure: stored, or computed from hypotheses."""
         if self.passport.objective:
             return self._read_predictions()
         if measure.segments is None:
@@ -370,7 +370,7 @@ def compute_digests(path: Path, result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def load_evaluation(path: Path) -> Evaluation:
-    """Reads the .json of an evaluation, and checks the types of all that is read of it."""
+    """Reads the .json of an evaluation, and checks the types of the fields that are used."""
     try:
         result = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

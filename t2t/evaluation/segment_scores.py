@@ -127,7 +127,7 @@ def store_segment_scores(evaluation: Evaluation, flag: str) -> Evaluation:
     `flag` is NAME=FILE.
 
     Raises:
-        ConfigError: the name is that of another measure, or as `read_segment_scores`.
+        ConfigError: another measure has the name, or as `read_segment_scores`.
         EvaluationError: a file of the evaluation is missing or was edited.
     """
     name, _, path = flag.partition("=")

@@ -210,7 +210,7 @@ class Judgement:
 def judge(statistics: Mapping[str, Statistics], measure: Measure, test_set: TestSet) -> Judgement:
     """Scores all systems on the same resamples, and compares each with the first.
 
-    `statistics` are those of each sentence, by system.
+    `statistics` are the statistics of each sentence, by system.
     """
     systems = {name: test_set.sum_units(counts) for name, counts in statistics.items()}
     scores = {name: score_system(measure, counts) for name, counts in systems.items()}

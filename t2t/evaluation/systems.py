@@ -1,8 +1,8 @@
 """Reads the systems of a comparison from saved evaluations, and checks that they are comparable.
 
 An operand names a system: a run directory or the .json of an evaluation, or several of them that
-differ only in their seed, joined by commas. What else its seeds may differ in has to be named, for
-example data.train_src where each seed trained on translations of its own teacher.
+differ only in their seed, joined by commas. Other fields in which the seeds may differ have to be
+named, such as data.train_src if each seed trained on translations of its own teacher.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ STEP = "checkpoint"  # in `may_differ`: seeds may be evaluated at different step
 _FORMATS = ("backend.compute_type", "backend.products")
 # The search, apart from its batches. How lines are cut follows from the config.
 _SEARCH = ("backend.name", "decoding.utility", *fields_with(Role.SEARCH))
-# Facts about the models of equal parameters that may still compute other things.
+# Facts by which models with equal parameters may compute different outputs.
 _MODEL = ("vocabulary", "ensemble", *fields_with(Role.MODEL, Role.REGULARIZATION, Role.COMPUTATION))
 
 # The facts that systems share if their scores are comparable, and what to do if they do not.
@@ -65,15 +65,15 @@ class System:
     @property
     def is_lowercase(self) -> bool:
         """True if a seed's vocabulary is lower-case (`tokenizer.lowercase`), and so its text."""
-        return any(self._list_own("tokenizer.lowercase", False))
+        return any(self._list_values("tokenizer.lowercase", False))
 
     @property
     def tokenizer_kind(self) -> str:
         """`tokenizer.kind` of the models: "symbols" if any seed writes no words."""
-        kinds = self._list_own("tokenizer.kind", TokenizerConfig().kind)
+        kinds = self._list_values("tokenizer.kind", TokenizerConfig().kind)
         return "symbols" if "symbols" in kinds else str(kinds[0])
 
-    def _list_own(self, field: str, default: Any) -> list[Any]:
+    def _list_values(self, field: str, default: Any) -> list[Any]:
         """Returns each seed's value of a field of the config."""
         return [each.passport.config.get(field, default) for each in self.evaluations]
 
@@ -96,9 +96,9 @@ def read_system(
 ) -> System:
     """Reads the evaluations that an operand names.
 
-    It is each run's newest evaluation of the split, and of the checkpoint if it is not empty, such
-    as best or avg:5; or the one that `evaluation` names. `may_differ` are config fields that each
-    seed may have of its own.
+    From each run it takes the evaluation that `evaluation` names, or the newest one of the split
+    and, if given, of the checkpoint, such as best or avg:5. `may_differ` are config fields in which
+    the seeds may differ.
     """
     places = split_run_paths(operand)
     found = [find_evaluation(place, split, evaluation, checkpoint) for place in places]
@@ -161,8 +161,8 @@ def in_words(differences: Mapping[str, str]) -> str:
 def list_unlike(systems: Sequence[System], *names: str) -> dict[str, list[str]]:
     """Returns the facts in which any two evaluations differ, with the values of each system.
 
-    For example {"decoding.beam_size": ["2", "4"], "code.t2t": ["5e1f, 77ab", "5e1f"]}: of several
-    seeds each has its own. `names` limits them as in `Passport.diff`.
+    For example {"decoding.beam_size": ["2", "4"], "code.t2t": ["5e1f, 77ab", "5e1f"]}, where two
+    seeds of the first system differ. `names` limits the facts as in `Passport.diff`.
     """
     seeds = [[each.passport for each in system.evaluations] for system in systems]
     pairs = itertools.combinations(itertools.chain.from_iterable(seeds), 2)
@@ -180,15 +180,15 @@ def list_changes(one: System, other: System) -> dict[str, str]:
 
 
 def list_own(one: Evaluation, other: Evaluation) -> list[str]:
-    """Returns the config fields that make two runs more than two seeds of one setup."""
+    """Returns the config fields in which two runs differ, though seeds of one system may not."""
     changes = one.passport.diff(other.passport, "config")
     return [name for name in changes if find_role(name) not in _MAY_DIFFER]
 
 
 def list_circumstances(systems: Sequence[System]) -> dict[str, list[str]]:
-    """Returns how the seeds of each system were evaluated, where any two are not alike.
+    """Returns the facts of an evaluation in which any two seeds differ, as `list_unlike` does.
 
-    These are checkpoint, search, backend, code and versions; `list_unlike` has examples.
+    These facts are checkpoint, search, backend, code and versions.
     """
     found: dict[str, list[str]] = {}
     if all(each.passport.is_of_run for each in systems):
@@ -203,7 +203,7 @@ def list_circumstances(systems: Sequence[System]) -> dict[str, list[str]]:
 def check_alike(systems: Sequence[System]) -> None:
     """Raises `EvaluationError` if runs' newest evaluations have different checkpoints or searches.
 
-    Evaluations that are named may differ: then the difference is what is asked about.
+    Evaluations that the user names may differ, since the difference may be the question.
     """
     runs = [system for system in systems if system.passport.is_of_run]
     if all(system.is_named for system in runs):
@@ -254,7 +254,7 @@ def check_comparable(systems: Sequence[System]) -> TestSet:
 
 
 def _check_predicted(systems: Sequence[System], texts: TestSet) -> TestSet:
-    """Returns the texts of which something is predicted, the same number of sub-words by all runs.
+    """Checks that all runs predict equally many sub-words of each text; drops texts without any.
 
     Perplexities per sub-word of two vocabularies are not comparable.
     """
@@ -277,9 +277,9 @@ def _check_predicted(systems: Sequence[System], texts: TestSet) -> TestSet:
 
 
 def open_measure(systems: Sequence[System], name: str | None = None) -> tuple[Measure, list[str]]:
-    """Returns the measure by which all systems can be compared; None: `choose_measure`.
+    """Returns the measure by which all systems are compared; `name=None`: `choose_measure`.
 
-    Also returns a note if the text calls for another measure than usual.
+    Also returns notes for the reader: one if BLEU, the usual choice, does not fit the text.
 
     Raises:
         ConfigError: the measure does not fit all systems.
@@ -333,7 +333,7 @@ def _read_statistics(
     if evaluation.passport.objective:
         tolerance *= max(measures[measure.name]["value"], 1.0)  # nats are saved with six digits
     own, checked = counts, measure
-    if measure.name not in measures:  # it was not asked for: another shows if the texts belong
+    if measure.name not in measures:  # not saved: another measure shows whether the texts belong
         known = choices(MEASURE_FIELD)  # scores by a model are stored, and do not depend on texts
         others = [name for name in measures if name in known and not needs_model(name)]
         if not others:
@@ -351,8 +351,8 @@ def _read_statistics(
         elif checked.segments:
             remedy = "evaluate that run again with the versions that are installed here"
         raise EvaluationError(
-            f"{checked.name} of {evaluation.path} has another definition than that of the first "
-            f"system here: {saved['definition']}, not {checked.definition}; {remedy}"
+            f"{checked.name} of {evaluation.path} has another definition than the first system "
+            f"here: {saved['definition']}, not {checked.definition}; {remedy}"
         )
     if not np.isclose(saved["value"], value, rtol=0, atol=tolerance, equal_nan=True):
         texts = "texts" if evaluation.passport.objective else "hypotheses"
@@ -395,7 +395,7 @@ def read_reference_losses(
             values[..., 1] = words
     if kept.sum() < 2:  # one shows no difference
         return None
-    if test_set.documents is not None:  # numbered anew without those of which nothing is left
+    if test_set.documents is not None:  # numbered anew, without documents that have become empty
         renumbered = np.unique(test_set.documents[kept], return_inverse=True)[1]
         test_set = test_set._replace(documents=renumbered)
     return {name: values[:, kept] for name, values in losses.items()}, test_set, token

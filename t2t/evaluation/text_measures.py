@@ -34,7 +34,7 @@ from t2t.config.variants import call_variant
 from t2t.data.sentences import is_missing
 from t2t.evaluation.measures import Interval, Measure, MeasureError, count_scores
 
-_MOSES = "en"  # the language whose abbreviations Moses takes if that of the text is unknown
+_MOSES = "en"  # the language whose abbreviations Moses takes if the text's is unknown
 
 
 def make_measure(

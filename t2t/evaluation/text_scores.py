@@ -1,4 +1,4 @@
-"""`TextScores`: scores what anybody made of one test set, and saves the scores with the texts."""
+"""`TextScores`: scores translations of one test set by anybody; saves scores and texts."""
 
 import dataclasses
 import itertools

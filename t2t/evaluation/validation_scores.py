@@ -1,4 +1,4 @@
-"""`Validation`: computes the loss on the validation corpora, and what the sources are worth.
+"""`Validation`: the loss on the validation corpora, and how much the model uses the sources.
 
 BLEU and chrF are in `validation_translations`.
 
@@ -260,7 +260,7 @@ def average_loss(loss: CorpusLoss) -> dict[str, float]:
 
 
 def rotate_sources(batch: DeviceBatch) -> tuple[DeviceBatch, Bool[Array, "B"]]:
-    """Gives each row the source of the row before it, and the first row that of the last one.
+    """Gives each row the source of the row before it, and the first row the last one's.
 
     The rows of a batch have similar lengths, so the other source says as much about the length of
     the target as the true one. Empty rows, which are the last ones, stay empty. Also returns the
@@ -278,7 +278,7 @@ def estimate_source_use(
 ) -> SourceUse:
     """Estimates the use from the nats and tokens of pairs with their true and with other sources.
 
-    The interval is that of a ratio of two means, from the variance of n pairs; at least two.
+    Its interval is for a ratio of two means, by the variance over n pairs, two or more.
     """
     gains, tokens = other[:, 0] - true[:, 0], true[:, 1]
     nats = gains.sum() / tokens.sum()

@@ -84,7 +84,7 @@ def read_model(
 
     Args:
         folder: the folder of the vocabulary.
-        values: those of the model's config.json.
+        values: the content of the model's config.json.
         tensors: of the model.
         ignored: fields of config.json that the user allows to be ignored.
 

@@ -87,7 +87,7 @@ _LONGEST = 10_000  # sub-words of a shortest output, beyond which a number is a 
 
 
 class ForeignSearch(NamedTuple):
-    """The search of a run, from that of the source."""
+    """Returns the search of a run, made from the source's search."""
 
     decoding: DecodingConfig
     warnings: list[str]  # what `generate()` does otherwise, one field each
@@ -177,7 +177,7 @@ def _check_ids(
     forced: Collection[int],
     warn: Callable[[str, str], None],
 ) -> None:
-    """Warns of fields with ids that are not those of the search here."""
+    """Warns of fields whose ids differ from the ids that the search here uses."""
     barred = {int(row) for row in rows.row[[PAD_ID, BOS_ID]] if row != NO_ROW}
     ids = given.get("bad_words_ids", [])
     if not isinstance(ids, list) or any(each not in [[row] for row in barred] for each in ids):
@@ -240,7 +240,7 @@ def list_unknown(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_generation(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of config.json that are those of generation."""
+    """Returns the fields of config.json that belong to generation."""
     names = {*FIELDS, "pad_token_id", "bos_token_id"}
     return {name: value for name, value in given.items() if name in names and value is not None}
 

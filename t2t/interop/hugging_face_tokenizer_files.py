@@ -2,7 +2,7 @@
 
 An imported vocabulary gets the original's ids again (`hugging_face_vocabulary.Rows`), and its
 SentencePiece models go out as they came in. Any other gets ids in the order of its family.
-Segmentation stays that of the run.
+Segmentation stays the run's.
 """
 
 import base64

@@ -181,7 +181,7 @@ class _Names(NamedTuple):
 
 
 def _is_symbol(name: str) -> bool:
-    """Returns whether a name is that of a special symbol, which no text is segmented to."""
+    """Returns whether a name belongs to a special symbol, which no text is segmented to."""
     return name in (*SPECIAL.values(), "<mask>") or bool(SENTINEL.fullmatch(name))
 
 

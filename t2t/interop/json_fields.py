@@ -31,7 +31,7 @@ class ForeignFields:
         self._values = defaults | self._values
 
     def replace(self, name: str, value: Any) -> None:
-        """Sets another value than that of the file."""
+        """Sets a value in place of the file's."""
         self._values[name] = value
 
     def get(self, name: str) -> Any:
@@ -48,7 +48,7 @@ class ForeignFields:
             name: of the field.
             kind: int or float; a whole number is a float, too.
             least: the least value.
-            most: the largest one; by default that of 32 bits for whole numbers.
+            most: the largest value; by default the largest of 32 bits for whole numbers.
 
         Raises:
             SourceError: it is missing and has no default, is none, or out of range.

@@ -21,7 +21,7 @@ _EXAMPLE = "--source=hf:google/metricx-24-hybrid-large-v2p6 --tokenizer=hf:googl
 
 
 def prepare_config(given: ForeignConfig) -> None:
-    """Makes config.json that of a plain mT5.
+    """Turns config.json into the config of a plain mT5.
 
     Raises:
         SourceError: the authors' class would scale the output.

@@ -200,7 +200,7 @@ def _list(names: Sequence[str], limit: int = 3) -> str:
 
 
 def find_shapes(links: Iterable[Link], described: Params) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the foreign tensors of each link, from those of the parameters."""
+    """Returns the shapes of each link's foreign tensors, from the shapes of the parameters."""
     shapes: dict[str, tuple[int, ...]] = {}
     for link in links:
         # Zeros of NumPy take no memory before they are read.

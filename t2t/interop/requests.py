@@ -16,7 +16,7 @@ class ImportRequest(Request):
     # a folder with the vocabulary, or hf:OWNER/NAME, for a model that has none beside it, such as
     # hf:google/mt5-large for a descendant of mT5; default: --source
     tokenizer: InputPath = ""
-    src_language: str = ""  # language code of the source; default: that of tokenizer_config.json
+    src_language: str = ""  # language code of the source; default: as in tokenizer_config.json
     tgt_language: str = ""  # language code of the target; default: likewise
     # of a model of many languages: eng_Latn-deu_Latn, joined by commas
     directions: tuple[str, ...] = ()

@@ -94,7 +94,7 @@ class TokenizerSettings(ForeignFields):
 
     @property
     def is_generic(self) -> bool:
-        """True if the class takes tokenizer.json as it is, which that of umT5 does."""
+        """True if the class takes tokenizer.json as it is, as umT5's does."""
         found = self.find_class("")
         return found in GENERIC or self._config.get("model_type") == "umt5"
 

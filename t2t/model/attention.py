@@ -23,8 +23,8 @@ from t2t.model.linear import Linear, draw_glorot, draw_linear, einsum
 from t2t.model.position import Position
 from t2t.runtime.mesh import spec
 
-# The logit of a masked key: below that of any visible one. Not -inf: softmax is NaN if all logits
-# of a query are.
+# The logit of a masked key, below the logit of any visible key. It is not -inf, since softmax is
+# NaN if all logits of a query are -inf.
 MASKED = -1e30
 
 
@@ -42,7 +42,7 @@ class Context(NamedTuple):
     memory_mask: Bool[Array, "#B 1 #T M"] | None = None
     is_token: Bool[Array, "B T"] | None = None  # False for padding; None: as if there were none
     write_at: Int[Array, ""] | int = 0  # in decoding: index of the first new key in the cache
-    key_positions: Int[Array, "*#B S"] | None = None  # None: those of the queries
+    key_positions: Int[Array, "*#B S"] | None = None  # None: the same as the queries'
 
 
 def dot_product_attention(
@@ -57,7 +57,7 @@ def dot_product_attention(
 ) -> Float[Array, "B T H U"]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V, with the softmax in float32.
 
-    In shapes, T is the number of queries and S that of keys, also in self-attention, where both are
+    In shapes, T counts the queries and S the keys, also in self-attention, where both are
     positions of the same sequence. `scaled=False` leaves out the division by sqrt(d_k). `bias` is
     added to the logits. With `key`, a PRNG key, dropout is applied to the weights. With fewer
     key/value heads than query heads (G < H), H/G query heads share a key/value head (Ainslie et al.
@@ -138,7 +138,7 @@ class MultiHeadAttention(nnx.Module):
         def draw(key: jax.Array, width: int) -> Float[Array, "D G _"]:
             return draw_glorot(key, (d_model, groups, width), d_model, groups * width, *names)
 
-        def join(*weights: Float[Array, "D G _"]) -> Linear:
+        def concatenate(*weights: Float[Array, "D G _"]) -> Linear:
             joined = jnp.concatenate(weights, axis=-1)
             return Linear(
                 policy, "BTD,DGP->BTGP", joined, names, matrix=(0, 2), biased=config.attention_bias
@@ -147,9 +147,9 @@ class MultiHeadAttention(nnx.Module):
         query = draw(query_key, query_width)
         key_value = draw(key_key, config.key_width), draw(value_key, config.value_width)
         if over_memory:
-            self.query, self.key_value = join(query), join(*key_value)
+            self.query, self.key_value = concatenate(query), concatenate(*key_value)
         else:
-            self.query_key_value = join(query, *key_value)
+            self.query_key_value = concatenate(query, *key_value)
         self.output = draw_linear(
             policy, "BTHU,HUD->BTD", output_key, (heads, config.value_width, d_model),
             ("heads", None, "d_model"), matrix=(1, 2), biased=config.attention_bias,
@@ -182,7 +182,7 @@ class MultiHeadAttention(nnx.Module):
         cache: BlockCache | None = None,
         key: jax.Array | None = None,
     ) -> tuple[Float[Array, "B T D"], KeyValue | BlockCache | None]:
-        """Applies the sub-layer; returns its output, and what `find_heads` returns of the cache."""
+        """Applies the sub-layer; returns its output, and keys and values as `find_heads` does."""
         heads, cached = self.find_heads(x, context, cache, key)
         return self.join(heads), cached
 
@@ -195,9 +195,10 @@ class MultiHeadAttention(nnx.Module):
     ) -> tuple[Float[Array, "B T H U"], KeyValue | BlockCache | None]:
         """Returns the results of all heads, head_1 to head_h, and the keys and values.
 
-        In self-attention these are the T new ones; with a cache (decoding), the cache to which they
-        have been written, and to all of which the T positions attend. Cross-attention returns the
-        cache as it is. With `key`, a PRNG key, dropout is applied to the attention weights.
+        Self-attention returns the T new keys and values. With a cache (decoding) it writes them to
+        the cache, attends to all that the cache holds, and returns the cache. Cross-attention
+        returns the cache unchanged. With `key`, a PRNG key, dropout is applied to the attention
+        weights.
         """
         if self.over_memory:
             assert context.memory_mask is not None
@@ -227,7 +228,7 @@ class MultiHeadAttention(nnx.Module):
             query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
         )
         expected = *query.shape[:3], key_value.values.shape[-1]
-        if getattr(heads, "shape", None) != expected:  # a registered attention may do so
+        if getattr(heads, "shape", None) != expected:  # as a registered attention may
             fault = f"returned {describe_value(heads)} instead of {expected}"
             raise make_variant_error("model.attention", self.kind, fault)
         result: Float[Array, "B T H U"] = heads.astype(query.dtype)
@@ -239,9 +240,9 @@ class MultiHeadAttention(nnx.Module):
 
 
 def find_sub_layer(name: str) -> type[MultiHeadAttention]:
-    """Returns the class of attention sub-layers that a value of `model.attention` has.
+    """Returns the class of the attention sub-layers that `model.attention=name` makes.
 
-    It is the registered one if that is a subclass of `MultiHeadAttention`.
+    It is the registered class if this is a subclass of `MultiHeadAttention`.
     """
     if name not in CHOICES["model.attention"]:
         kind = find_variant("model.attention", name)

@@ -1,6 +1,6 @@
 """A mixture of experts in place of the feed-forward (Shazeer et al. 2017).
 
-In shapes, E is the number of experts and C that of the experts which a token chooses.
+In shapes, E counts the experts, and C the experts that a token chooses.
 """
 
 import jax

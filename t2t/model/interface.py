@@ -30,7 +30,7 @@ class Prediction(NamedTuple):
     table: Float[Array, "V D"]
     targets: Int[Array, "B T"]
     weights: Float[Array, "B T"]  # 0 where nothing is to be predicted
-    auxiliary: Auxiliary  # its loss is added to that of each predicted token
+    auxiliary: Auxiliary  # its loss is added to the loss of each predicted token
 
 
 class Model(nnx.Module):
@@ -163,7 +163,7 @@ class Model(nnx.Module):
         """
         raise NotImplementedError(type(self).__name__)
 
-    # What `ops/flops.py` asks of a family; the numbers are those of one forward pass.
+    # What `ops/flops.py` asks of a family; all numbers count one forward pass.
 
     @classmethod
     def find_side(cls, name: str) -> str:

@@ -32,7 +32,7 @@ def positions_in_segments(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
 
 
 def source_mask(segments: Int[Array, "B T"], src: Int[Array, "B S"]) -> Bool[Array, "B 1 T S"]:
-    """Hides padding and other segments; `segments` are those of the queries."""
+    """Hides padding and other segments; `segments` belong to the queries."""
     is_same = segments[:, :, None] == source_segment_ids(src)[:, None, :]
     return (is_same & (src != PAD_ID)[:, None, :])[:, None]
 
@@ -84,7 +84,7 @@ def count_prefix(src: Int[Array, "B S"], tgt_segments: Int[Array, "B T"]) -> Int
 
 
 def ancestor_mask(ancestors: Int[Array, "B W L"], step: Int[Array, ""]) -> Bool[Array, "B 1 W L*W"]:
-    """In beam search, slot w sees one key of each step l <= `step`: that of its hypothesis.
+    """In beam search, slot w sees one key of each step l <= `step`: the key of its hypothesis.
 
     The cache holds the key of slot w at step l at index l * W + w. Keys are not moved when
     hypotheses change slots. Instead `ancestors[b, w, l]` is the slot that, at step l, held the

@@ -18,7 +18,7 @@ def merge(structure: nnx.GraphDef[AnyModel], params: Params) -> AnyModel:
 
 
 def find_name(path: Sequence[Any]) -> str:
-    """Returns the name of the parameter at a path of JAX's tree functions: encoder.0.inner."""
+    """Returns a parameter's name from its path in JAX's tree functions, such as encoder.0.inner."""
     return jax.tree_util.keystr(tuple(path), simple=True, separator=".")
 
 

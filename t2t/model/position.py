@@ -246,7 +246,7 @@ def find_offsets(
 
 
 def make_position(config: ModelConfig, policy: Policy, key: jax.Array, *, causal: bool) -> Position:
-    """Creates the positional encoding of the encoder, or with `causal` that of the decoder."""
+    """Creates the positional encoding of the encoder, or with `causal` of the decoder."""
     match config.position:
         case "sinusoidal" | "sinusoidal_halves" | "sinusoidal_fairseq":
             return Sinusoidal(config.position)

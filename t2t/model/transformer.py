@@ -56,7 +56,7 @@ class Transformer(Model):
 
     @property
     def encoder_stack(self) -> Stack:
-        """The left half of figure 1; its positions all see each other."""
+        """The left half of figure 1; all its positions see each other."""
         return Stack(
             self.policy, self.src_position, self.src_embedding_norm, self.encoder,
             self.encoder_norm, self.dropout_rate, self.scan_layers,
@@ -96,7 +96,7 @@ class Transformer(Model):
         )
 
     def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> DecodingCache:
-        """Allocates an empty past, and computes the keys and values of the memory."""
+        """Allocates an empty cache of the past; computes the keys and values of the memory."""
         memory, _ = self.encode(src)
         blocks = []
         for block in self.decoder:
@@ -114,8 +114,8 @@ class Transformer(Model):
 
     @classmethod
     def find_side(cls, name: str) -> str:
-        """Returns what a weight of this name multiplies."""
-        # Keys and values of cross-attention are those of source tokens.
+        """Returns the side, src or tgt, whose tokens a weight of this name multiplies."""
+        # The keys and values of cross-attention are computed from source tokens.
         of_memory = name.endswith("cross_attention.key_value.weight")
         return "src" if name.startswith("encoder.") or of_memory else "tgt"
 
@@ -130,7 +130,7 @@ class Transformer(Model):
 
     @classmethod
     def count_sequential(cls, config: ModelConfig, src_length: int, tgt_length: int) -> int:
-        """Returns the operations that follow each other: one for each sub-layer."""
+        """Returns the number of operations that wait for each other: one for each sub-layer."""
         del src_length, tgt_length
         sub_layers = 1 + (config.feed_forward != "none")
         encoder_depth, decoder_depth = config.depth

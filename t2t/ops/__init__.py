@@ -2,7 +2,7 @@
 
 A twin has the same parameters as its formula and returns the same values up to rounding, but is
 faster or needs less memory on some hardware. What it rounds is in its docstring: on GPUs and TPUs
-the loss of training is that of logits in bfloat16. Sums over blocks, chunks and positions are
+the loss of training is computed from logits in bfloat16. Sums over blocks, chunks and positions are
 float32. Some twins do not support every case, for example a
 bias of attention, and check that by assertions. `select_kernels.py` selects the implementation of
 each operation, and `build_model.py` builds a model with them. `tests/ops/test_twins.py` compares

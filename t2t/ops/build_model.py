@@ -109,7 +109,7 @@ def abstract_model(
 
 
 class Parameter(NamedTuple):
-    """The logical axes of a parameter, and which of them are those of a matrix."""
+    """The logical axes of a parameter, and which two of them are a matrix."""
 
     axes: tuple[str | None, ...]  # logical names of its dimensions (`t2t.runtime.mesh.RULES`)
     # The dimensions of inputs and outputs if it holds matrices that enter products alone; other

@@ -1,7 +1,7 @@
-"""The inputs of a step from outside: files, folders and runs that it names, and the user's code.
+"""Finds and hashes the inputs of a step from outside: files, folders, runs and the user's code.
 
-The type of a flag, or of a field of the config, says what it names. Any other text that is the path
-of a file or folder counts, too, such as an option of a plugin.
+The type of a flag, or of a field of the config, says whether its value is an input. Any other text
+that is the path of a file or folder counts, too, such as an option of a plugin.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from t2t.storage.paths import find_version, hash_file
 from t2t.training.own_sources import hash_sources, read_imports, read_sources
 
 _FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
-# Files of a run that change when it is used, and not by training.
-_OTHERS = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl", "stop.json")
+# Files of a run that are not hashed, since they change when the run is used.
+_NOT_HASHED = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl", "stop.json")
 
 
 def read_step_recipe(pipeline: Pipeline, step: Step, *, ready: bool) -> Config | None:
-    """The recipe of a step; None if it has none, or one that asks for runs that are not `ready`."""
+    """Returns a step's recipe; None: it has none, or one made from runs that are not `ready`."""
     if "config" not in step.flags or (_asks_for_steps(step) and not ready):
         return None
     recipe = str(pipeline.resolve(step)["config"])
@@ -43,7 +43,7 @@ def _asks_for_steps(step: Step) -> bool:
 
 
 def list_recipe_values(step: Step, recipe: Config | None) -> dict[str, Any]:
-    """The values of a recipe, as far as they do not follow from other steps."""
+    """Returns the values of a recipe, unless they follow from other steps."""
     return {} if recipe is None or _asks_for_steps(step) else flatten(recipe)
 
 
@@ -52,8 +52,8 @@ def hash_inputs(
 ) -> dict[str, str]:
     """Returns the SHA-256 of each input of a step, by "flag=path".
 
-    `old` are those of its record. They stand for what cannot be read now: plugins that are missing,
-    and the inputs of a recipe that is asked for runs which are not there.
+    `old` are the hashes in its record. They stand for inputs that cannot be read now: plugins that
+    are missing, and the inputs of a recipe made from runs that do not exist yet.
     """
     values = {f"config.{name}": value for name, value in flatten(recipe).items()} if recipe else {}
     found = dict[str, str]() if recipe or not _asks_for_steps(step) else dict(old)
@@ -85,9 +85,9 @@ def _list_plugins(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _hash_recipe(step: Step, recipe: Config | None) -> dict[str, str]:
-    """Hashes the own modules that a recipe imports, and its source if not all values are known.
+    """Hashes the user's modules that a recipe imports, and its source if values are still unknown.
 
-    Values are unknown if it is asked for a run of the pipeline, or chooses numbers for its text.
+    Values are unknown if the recipe is made from a run of the pipeline, or fits itself to its text.
     """
     flag = str(step.flags.get("config", ""))
     path = Path(find_recipe(flag).partition(":")[0])
@@ -116,7 +116,7 @@ def list_inputs(
             continue
         required = INPUT in notes or RUN in notes
         may_be = required or LOCAL in notes or name.startswith("config.plugin.") or "/" in text
-        # A recipe is asked for what stands behind its colon.
+        # In a recipe's name only the text after the colon may name an input.
         path_text = text.partition(":")[2] if name == "config" else text
         for each in _fill_languages(path_text, directions) if may_be else ():
             for path in _find_inputs(each):
@@ -162,15 +162,15 @@ def _hash_path(path: Path, workdir: Path) -> str:
 
 
 def _walk(folder: Path, left_out: tuple[Path, ...]) -> Iterator[Path]:
-    """Yields the files in a folder and behind its links, but for folders that are left out.
+    """Yields the files in a folder, and behind its links, except in folders that are left out.
 
-    Those are what the pipeline writes and, behind a link, a folder that the link is in.
+    Left out are the pipeline's own folder and, so that links end, the folders around a link.
     """
     real = folder.resolve()
     if real in left_out:
         return
     is_run = (folder / "config.json").is_file()
-    names = ("__pycache__", *(_OTHERS if is_run else ()))
+    names = ("__pycache__", *(_NOT_HASHED if is_run else ()))
     for each in sorted(folder.iterdir()):
         if each.name not in names and each.is_dir():
             yield from _walk(each, (*left_out, real))

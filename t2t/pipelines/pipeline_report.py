@@ -108,7 +108,7 @@ def list_systems(finished: Mapping[str, StepPlan]) -> dict[str, list[Step]]:
 def record_system(
     pipeline: Pipeline, finished: Mapping[str, StepPlan], system: System, step: Step
 ) -> dict[str, Any]:
-    """Score, speed and size of a system, the size that of one step."""
+    """Score, speed and size of a system; the size of one step."""
     (measure, _), test_set = open_measure([system]), check_comparable([system])
     score = judge(read_statistics([system], measure, test_set), measure, test_set)
     own, backend = score.scores[system.name], system.passport.backend
@@ -132,7 +132,7 @@ def record_system(
 
 
 def measure_model(pipeline: Pipeline, finished: Mapping[str, StepPlan], step: Step) -> int | None:
-    """The bytes of the parameters that a step evaluates: of CTranslate2 those of an export."""
+    """The bytes of the parameters that a step evaluates: with CTranslate2 of an export."""
     run = str(step.flags.get("workdir", ""))
     if step.flags.get("backend") == "ctranslate2":
         exports = (

@@ -1,6 +1,7 @@
 """Records of the steps of a pipeline, and the plan that follows from them.
 
-A record with the key that a step has now (`step_keys`), and its output, mean that it is finished.
+A step is finished if its record says so, its facts are still the same (`step_keys`), and its output
+exists.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ class Record:
     finished: str = ""  # date
     failure: str = ""  # why the last start failed
     bytes: int = 0  # of the output
-    # the code with which it began; it is no part of the key, which a new version does not change
+    # the code with which it began; not a part of the key, so a new version changes no key
     code: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
@@ -67,13 +68,13 @@ def measure_files(output: Path) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class StepPlan:
-    """The plan for a step: skip, run or continue it, and why."""
+    """The plan for one step: skip, run or continue it, and why."""
 
     step: Step
     action: str  # "none" (it is finished), "run" or "continue"
     reason: str
-    record: Record  # the one that is kept from now on
-    is_aside: bool = False  # what is there is of other settings, and is put aside
+    record: Record  # the record to keep from now on
+    is_aside: bool = False  # the existing output was made with other settings, and is put aside
 
 
 def plan_steps(pipeline: Pipeline) -> dict[str, StepPlan]:
@@ -81,8 +82,8 @@ def plan_steps(pipeline: Pipeline) -> dict[str, StepPlan]:
     found: dict[str, StepPlan] = {}
     for step in pipeline.steps.values():
         needed = [found[name] for name in step.needs]
-        ready = all(work.action == "none" for work in needed)
-        keys = {work.step.name: work.record.key for work in needed}
+        ready = all(plan.action == "none" for plan in needed)
+        keys = {plan.step.name: plan.record.key for plan in needed}
         found[step.name] = plan_step(pipeline, step, keys, ready=ready)
     return found
 
@@ -90,7 +91,7 @@ def plan_steps(pipeline: Pipeline) -> dict[str, StepPlan]:
 def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready: bool) -> StepPlan:
     """Compares the record of a step with the one that it would get now.
 
-    `keys` are those of the steps that it needs, and `ready` says whether these are finished.
+    `keys` are the keys of the steps that it needs, and `ready` says whether these are finished.
     """
     old = read_record(pipeline.find_folder(step.name))
     facts = find_facts(pipeline, step, keys, old.facts if old else {}, ready=ready)
@@ -99,7 +100,7 @@ def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready:
         return StepPlan(step, "run", "not begun", new)
     if changes := [*list_changes(old.facts, facts)]:
         return StepPlan(step, "run", "; ".join(changes), new, is_aside=True)
-    new.key = old.key  # what was made of it stays
+    new.key = old.key  # so the steps that used its output stay finished
     if not old.finished:
         resumes = PROGRAMS[step.program].resumes
         if resumes and step.program != "train" and old.code != new.code:  # training decides itself

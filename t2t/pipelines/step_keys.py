@@ -1,7 +1,7 @@
-"""The key of a step: a hash of all that its output depends on, which are its facts.
+"""Computes the key of a step: the hash of its facts, which are all that its output depends on.
 
-They are its program, its flags, what its recipe says, the content of its inputs, and the keys of
-the steps that it needs.
+Facts are the program, the flags, the recipe's values, the content of inputs, and the keys of the
+steps that it needs.
 """
 
 import functools
@@ -25,8 +25,8 @@ def find_facts(
 ) -> dict[str, Any]:
     """Returns all that the output of a step depends on, as JSON reads it back.
 
-    `keys` are those of the steps that it needs, `old` the facts of its record, and `ready` says
-    whether the steps that it needs are finished.
+    `keys` are the keys of the steps that it needs, `ready` says whether these are finished, and
+    `old` are the facts of the step's record.
     """
     recipe = read_step_recipe(pipeline, step, ready=ready)
     facts = {
@@ -43,7 +43,7 @@ def find_facts(
 def list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """Yields a line for each fact that differs.
 
-    A field of the config that is newer than the record had its default.
+    A field of the config that is newer than the record counts as its default there.
     """
     if old.get("program") != new["program"]:
         yield f"program: {old.get('program')} -> {new['program']}"

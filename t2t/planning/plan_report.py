@@ -24,7 +24,7 @@ _NOTES = {
 
 
 def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
-    """All figures of a plan; those of a step are per device, for the heaviest batch shape."""
+    """All figures of a plan; figures of a step are per device, for the heaviest batch shape."""
     chip = topology.chip
     return {
         "topology": topology.name,
@@ -41,7 +41,7 @@ def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
 
 
 def _flatten(one: ShapePlan) -> dict[str, Any]:
-    """Merges the fields of the roofline into those of the plan; None if there is no roofline."""
+    """Merges the fields of the roofline into the plan's; None if there is no roofline."""
     figures = dataclasses.asdict(one)
     names = [field.name for field in dataclasses.fields(Roofline)]
     return figures | (figures.pop("roofline") or dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""Messages of errors that are no bugs: they end a program in one line, without a traceback."""
+"""Messages of errors that are not bugs: one line ends the program, without a traceback."""
 
 import errno
 import re

@@ -1,18 +1,18 @@
 """Locks that say who holds them: local files, and objects in a bucket.
 
 Other processes wait for the holder of a local file, whose name is in the file. The operating system
-releases a lock when its holder ends, even if it is killed; on NFS the locks are those of all hosts.
-The file stays; its content counts only while somebody holds the lock. The package filelock unlocks
-explicitly, which takes the lock from child processes, too.
+releases a lock when its holder ends, even if it is killed; on NFS a lock holds for all hosts. The
+file stays; its content counts only while somebody holds the lock. The package filelock would not
+do: it unlocks explicitly, which takes the lock from child processes, too.
 
 In a bucket, where the operating system releases nothing, the lock is an object. Each write names
 the generation of the object that it replaces (0: there is none), so of several processes one
 succeeds. The owner writes the object again every `HEARTBEAT` seconds, and empties it when it ends.
 An owner that finds another one's object has lost the lock and ends at once.
 
-Whoever finds an owner watches the generation: if it stays the same for `STALE` seconds the owner is
-dead. No clocks of different machines are compared. On the same machine nobody waits for a dead
-owner, since each owner also locks a local file.
+A process that finds an owner watches the generation. If it stays the same for `STALE` seconds, the
+owner counts as dead; no clocks of different machines are compared. On the same machine nobody waits
+for a dead owner, since each owner also locks a local file.
 """
 
 import contextlib
@@ -63,21 +63,21 @@ def lock(
 ) -> Iterator[int]:
     """A context that holds a lock: a local file, whose folder is made, or an object in a bucket.
 
-    It yields a file descriptor. Child processes that inherit it hold the lock on this machine until
-    they end, also if this process is killed.
+    It yields a file descriptor. Child processes that inherit it keep the lock on this machine until
+    they end, even if this process is killed.
 
     Args:
         path: the file or object, which others find by its name.
         refusal: the message of the error if another process holds the lock; who it is is added.
         kind: the class of the error.
-        shared: holders that share the lock admit each other. In a bucket they only check that no
-            other holds it when they begin.
+        shared: several processes may share the lock, while nobody holds it alone. In a bucket a
+            shared lock is only a check, at the start, that nobody holds it alone.
         wait: seconds to wait for a holder that is alive; None: `WAIT`.
-        required: without it the block runs without a lock where a file cannot be written or locked.
+        required: False: where a file cannot be written or locked, the block runs without a lock.
 
     Raises:
-        Exception: (of this `kind`) another process held the lock all the time, or the folder cannot
-            be written or has no locks.
+        Exception: (of this `kind`) another process held the lock during the whole wait, or the
+            folder cannot be written or does not support locks.
     """
     acquire, wait = _lock_object if is_bucket(path) else _lock_file, WAIT if wait is None else wait
     with contextlib.ExitStack() as held:
@@ -122,7 +122,7 @@ def _take_file(path: Path, file: IO[bytes], shared: bool) -> bytes | None:
 
 
 def _wait(path: Path, wait: float, poll: float, take: Callable[[], bytes | None]) -> None:
-    """Waits until `take` returns None; as long as it cannot, it returns what the holder wrote."""
+    """Waits until `take` returns None: it has the lock. Until then it returns the holder's text."""
     started = time.monotonic()
     for attempt in itertools.count():
         if (content := take()) is None:
@@ -137,7 +137,7 @@ def _wait(path: Path, wait: float, poll: float, take: Callable[[], bytes | None]
 
 
 def describe_self() -> dict[str, Any]:
-    """Returns what others are told of this process, for JSON."""
+    """Returns the description of this process that other processes read in the lock, for JSON."""
     return {
         "host": platform.node(),
         "pid": os.getpid(),
@@ -147,7 +147,7 @@ def describe_self() -> dict[str, Any]:
 
 
 def describe_holder(content: bytes) -> str:
-    """Returns what the content of a lock says of its holder, in words."""
+    """Describes the holder of a lock by the lock's content."""
     try:
         return "process {pid} on {host} since {since}, {command}".format(**json.loads(content))
     except (ValueError, KeyError, TypeError):  # it is just being written
@@ -156,7 +156,7 @@ def describe_holder(content: bytes) -> str:
 
 @contextlib.contextmanager
 def _lock_object(path: Path, shared: bool, wait: float) -> Iterator[int]:
-    """Locks an object in a bucket, after a local file that processes of this machine wait for."""
+    """Locks an object in a bucket, after a local file that is the lock within this machine."""
     with _lock_machine(path, shared, wait) as (descriptor, machine):
         owned = _BucketLock(path, machine)
         _wait(path, wait, _BUCKET_POLL, lambda: owned.take(shared))
@@ -171,8 +171,8 @@ def _lock_object(path: Path, shared: bool, wait: float) -> Iterator[int]:
 def _lock_machine(path: Path, shared: bool, wait: float) -> Iterator[tuple[int, str]]:
     """Locks a local file; yields its descriptor, and a random text that is kept beside the file.
 
-    Whoever holds the lock knows that earlier owners with the same text have ended. Where no file
-    can be kept or locked it is a temporary one, which nobody else finds.
+    The holder knows that earlier owners of the object with the same text have ended. Where no file
+    can be kept or locked it is a temporary file, which no other process finds.
     """
     name = hashlib.sha256(str(path).encode()).hexdigest()[:32]
     with contextlib.ExitStack() as held:
@@ -195,15 +195,15 @@ class _BucketLock:
         self._path, self._client = path, find_client()
         self._owner = describe_self() | {"id": uuid.uuid4().hex, "machine": machine}
         self._generation = ""  # of the object that this process may replace
-        self._changed = 0.0  # when it was first seen
-        self._found = b""  # what another process has written in its place
+        self._changed = 0.0  # the time when this generation was first seen
+        self._found = b""  # the content that another process wrote instead
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_often, daemon=True)
 
     def take(self, shared: bool) -> bytes | None:
-        """Takes the lock and returns None, or returns what the owner wrote, who may be alive.
+        """Takes the lock and returns None; if its owner may be alive, returns what it wrote.
 
-        The object is written again and again until `release`, unless the lock is shared.
+        The object is written every `HEARTBEAT` seconds until `release`, unless the lock is shared.
         """
         generation, content = self._read()
         if generation != self._generation:
@@ -235,7 +235,7 @@ class _BucketLock:
                     )
 
     def _is_free(self, content: bytes) -> bool:
-        """Returns whether nobody owns the lock, or an owner that had this machine's local lock."""
+        """Returns whether nobody owns it, or a dead owner, who had the local lock that we hold."""
         owner = json.loads(content)
         return all(owner.get(name) in (None, self._owner[name]) for name in ("host", "machine"))
 

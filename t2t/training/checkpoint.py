@@ -174,7 +174,7 @@ def write_run(target: Path, params: Params, step: int, files: Mapping[str, bytes
     """Writes a run directory with one checkpoint, of parameters alone.
 
     It appears when it is complete; in a bucket its `config.json` is the last object. `files` are
-    the other files by their names, config.json and those of vocab/ among them.
+    the other files by their names, such as config.json and the files of vocab/.
 
     Raises:
         OSError: it cannot be written.

@@ -64,6 +64,6 @@ def train(
                 if is_stop_requested(checkpoints.workdir):
                     break
         report.flush()
-        checkpoints.save(state)  # unless the last step has a checkpoint
+        checkpoints.save(state)  # does nothing if the last step has a checkpoint
         checkpoints.finish()
     return state, step >= training.steps

@@ -37,7 +37,7 @@ from t2t.training.scheduled_sampling import sample_inputs
 # registered loss (`Auxiliary`).
 Sums = tuple[Float[Array, ""], Float[Array, ""], Auxiliary]
 
-# What each line of `metrics.jsonl` has of training (`metrics.py`): no names of other figures.
+# Figures that `report.py` writes for every loss; a loss names its own figures differently.
 TAKEN = (
     "loss", "learning_rate", "gradient_norm", "tokens_per_second", "padding_share",
     "data_wait_share", "skipped",
@@ -59,7 +59,7 @@ class Teacher(NamedTuple):
 
 
 def make_loss(config: Config) -> Loss:
-    """Returns the loss that `training.loss` names, or R-Drop's; perhaps on sampled inputs."""
+    """Returns the loss that `training.loss`, `r_drop` and `scheduled_sampling` ask for."""
     training = config.training
     name = "r_drop" if training.r_drop else training.loss
     if name in LOSSES:
@@ -82,7 +82,7 @@ def abstract_teachers(config: Config, *vocab_sizes: int) -> tuple[Teacher, ...]:
 
 
 def name_field(config: Config) -> str:
-    """Names the place where a loss has a teacher, for messages."""
+    """Returns the words by which messages name a teacher of the loss."""
     return f"training.loss={config.training.loss!r}, teacher"
 
 
@@ -121,7 +121,7 @@ def scheduled_sampling(
     loss: Callable[..., Sums], probability: float,
     model: Model, batch: DeviceBatch, key: jax.Array, *teachers: Model,
 ) -> Sums:  # fmt: skip
-    """Another loss on target inputs of which the model has predicted some (`sample_inputs`)."""
+    """Computes a loss on target inputs that the model predicted in part (`sample_inputs`)."""
     sampling_key, key = jax.random.split(key)
     return loss(model, sample_inputs(model, batch, probability, sampling_key), key, *teachers)
 
@@ -185,7 +185,7 @@ def add_auxiliary_loss(
 
 
 def repeat_rows(batch: DeviceBatch, count: int) -> DeviceBatch:
-    """Returns a batch with so many copies of each row, which are neighbours."""
+    """Returns a batch with `count` copies of each row, next to each other."""
 
     def repeat(rows: jax.Array) -> jax.Array:
         copies = jnp.stack([rows] * count, axis=1)
@@ -196,6 +196,6 @@ def repeat_rows(batch: DeviceBatch, count: int) -> DeviceBatch:
 
 
 def group_rows(rows: jax.Array, count: int) -> jax.Array:
-    """Returns rows of `repeat_rows` with a dimension for the copies, behind the first."""
+    """Returns the rows of `repeat_rows` as [rows, copies, ...]."""
     shape = (len(rows) // count, count, *rows.shape[1:])
     return jnp.reshape(rows, shape, out_sharding=spec("batch", *[None] * rows.ndim))

@@ -1,4 +1,4 @@
-"""Where figures go: `metrics.jsonl`, TensorBoard, and registered writers such as that of W&B.
+"""Writes figures to `metrics.jsonl`, TensorBoard, and registered writers such as W&B's.
 
 Training opens them in its first process alone. A run that continues leaves each step once in each.
 """

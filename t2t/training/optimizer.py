@@ -141,7 +141,7 @@ def _call_registered(
 def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> list[str]:
     """Says which parameters have another rate, and what else the log does not show.
 
-    `optimizer` is that of the config. Of the parameters only the shapes are read.
+    `optimizer` is the config's. Of the parameters only the shapes are read.
 
     Raises:
         ConfigError: `training.rate_factors` have no effect, since the rate is not the schedule's.

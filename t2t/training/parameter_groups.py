@@ -92,5 +92,5 @@ def select(params: Params, is_chosen: Callable[[str], bool]) -> Params:
 
 
 def combine(parts: Iterable[Params]) -> Params:
-    """Returns the tree of all parts; a parameter of several is that of the last."""
+    """Joins parts to one tree; of a parameter in several parts the last one is kept."""
     return unflatten_dict({path: leaf for p in parts for path, leaf in flatten_dict(p).items()})

@@ -193,7 +193,7 @@ def now() -> str:
 
 
 def find_versions(packages: Iterable[str]) -> dict[str, str]:
-    """Returns the versions of Python and of those of these packages that are installed."""
+    """Returns the versions of Python and of these packages, as far as they are installed."""
     versions = {}
     for name in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,7 +1,7 @@
 """Reports training metrics: the progress bar, and figures for writers (`metric_writers.py`).
 
-Only the first process writes them. In a bucket they are written before each checkpoint, and every
-minute. All processes count non-finite steps, and stop after too many.
+Only the first process writes. Files in a bucket are written every minute and before each
+checkpoint. All processes count non-finite steps, and stop after too many.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ class Report:
     """Accumulates the metrics of steps, and reports them every `training.log_every` steps.
 
     The metrics of a step are read after the next step is dispatched, so that the device need not
-    wait for the host. Only those of the first step, and of the last one before a validation or a
-    checkpoint, are read at once.
+    wait for the host. Only the first step, and the last one before a validation or a checkpoint,
+    are read at once.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Report:
             self._read(*pending)
 
     def flush(self) -> None:
-        """Reads the metrics of the last step, for which it waits, and writes what a bucket lacks.
+        """Waits for the metrics of the last step, and writes what a bucket lacks.
 
-        So whoever continues from a checkpoint finds the metrics of the steps before it. What was
-        added up since the last multiple of `log_every` is lost if training stops here.
+        So a run that continues from a checkpoint finds the metrics of the steps before it. The sums
+        since the last multiple of `log_every` are lost if training stops here.
         """
         if self._pending:
             self._read(*self._pending)
@@ -99,7 +99,7 @@ class Report:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """As `flush`; excludes the time in this context, of validation, from tokens per second."""
+        """Flushes; leaves the time in this context, a validation, out of tokens per second."""
         self.flush()
         yield
         self._last_read = time.perf_counter()

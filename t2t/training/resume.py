@@ -1,20 +1,22 @@
-"""Resuming a run: what may change when training continues, and extending a finished run.
+"""Checks what may change when a run is started again, and extends a finished run.
 
 The role of a field (`Role`) says when it may change:
 
-    with a vocabulary, without checkpoint   all but TEXT, LANGUAGES, VOCABULARY and COPIED
-    with checkpoints                        FILES, STORE, COPIED, DEVICES, CHECKPOINTS, LOGGING,
-                                            VALIDATION, SEARCH_BATCHES
-        without BLEU scores                 SEARCH: "best" compares scores of one search
-        where a new schedule starts         SCHEDULE: the run is finished, or has made no update
-                                            since its schedule started
-        of an open-ended schedule           training.steps, on which no learning rate depends
-        of files of text                    LANGUAGES: text is read alike whatever they are called;
-                                            not from or to one with a BLEU of its own, if there are
-                                            BLEU scores
+    state of the run                    roles of the fields that may change
+    no vocabulary                       all
+    a vocabulary, no checkpoint         all but TEXT, LANGUAGES, VOCABULARY and COPIED
+    a checkpoint                        FILES, STORE, COPIED, DEVICES, CHECKPOINTS, LOGGING,
+                                        VALIDATION, SEARCH_BATCHES
+      without BLEU scores               SEARCH, since "best" compares scores of one search
+      where a new schedule starts:      SCHEDULE
+        the run is finished, or was
+        extended without an update yet
+      with an open-ended schedule       training.steps, on which no learning rate depends
+    data.source=text, no directions     LANGUAGES, which do not affect how files are read; with BLEU
+                                        scores not from or to a language with a tokeniser of its own
 
-Files may move, but the training text may not change, nor the validation text once a checkpoint has
-a score on it, nor the vocabulary.
+Files may move, but with a checkpoint their content has to stay: the training text, the vocabulary
+and, if a checkpoint has a score on it, the validation text.
 """
 
 import dataclasses
@@ -53,7 +55,7 @@ _FREE = {
     Role.FILES, Role.STORE, Role.COPIED, Role.DEVICES, Role.CHECKPOINTS, Role.LOGGING,
     Role.VALIDATION, Role.SEARCH, Role.SEARCH_BATCHES,
 }  # fmt: skip
-# A vocabulary depends on fields of these.
+# A vocabulary depends on fields of these roles.
 _OF_VOCABULARY = {Role.TEXT, Role.LANGUAGES, Role.VOCABULARY, Role.COPIED}
 
 _REMEDIES = {  # what to do if the text of a split has changed
@@ -84,12 +86,12 @@ def open_run(
 def check_run(workdir: Path, config: Config, corpora: Mapping[str, Sequence[Corpus]]) -> None:
     """Checks that a run may start, or go on, with this config, text and environment.
 
-    Without a checkpoint a run can be started again after an error in its data. With one, the text
-    of each split in `corpora` has to be that of the last start that recorded it, wherever it lies:
+    Without a checkpoint a run can be started again after its text was mended. With one, the text of
+    each split in `corpora` has to equal the text that the last start recorded, in whatever place:
     the training text, and the validation text if a checkpoint has a score on it.
 
     Raises:
-        ConfigError: validation is to translate otherwise than by beam search.
+        ConfigError: validation would translate by another search than beam search.
         RunError: a field, a text or the random generator has changed that may not change, or a
             checkpoint's validation scores are damaged.
     """
@@ -146,9 +148,9 @@ def _check_config(workdir: Path, config: Config, last: int, *, has_bleu: bool) -
 
 
 def keep_source(workdir: Path, config: Config) -> Config:
-    """Returns the config with `training.init_from` of the run, unless it has a value.
+    """Returns the config with the run's `training.init_from`, unless the config sets it itself.
 
-    So a run that was fine-tuned from another one is continued without naming that again.
+    So a run that was fine-tuned from another run continues without naming that run again.
     """
     path = workdir / "config.json"
     if config.training.init_from or not path.exists():
@@ -169,8 +171,8 @@ def settle_dtype(workdir: Path, config: Config) -> Config:
 
     A run with checkpoints keeps the value of its config. A new run of a Transformer computes in
     `mixed` on a CPU that multiplies in bfloat16. All other runs keep auto: bfloat16 on GPUs and
-    TPUs, float32 on CPUs. A run that goes on from one kind of device to the other one says so. Call
-    it with the mesh set.
+    TPUs, float32 on CPUs. A run that moves between kinds of devices logs a warning. Call it with
+    the mesh set.
     """
     model = config.model
     if model.dtype != "auto":
@@ -199,9 +201,9 @@ def _fill(config: Config) -> Config:
 
 
 def _has_free_languages(saved: Config, new: Config, has_bleu: bool) -> bool:
-    """Returns whether languages may change: files of text are read alike whatever they are called.
+    """Returns whether languages may change, since files of text are read alike in all languages.
 
-    Where checkpoints have BLEU scores (`has_bleu`), its tokeniser has to stay.
+    Where checkpoints have BLEU scores (`has_bleu`), the tokeniser of BLEU has to stay.
     """
     if any(each.data.source != "text" or each.data.directions for each in (saved, new)):
         return False
@@ -210,7 +212,7 @@ def _has_free_languages(saved: Config, new: Config, has_bleu: bool) -> bool:
 
 
 def _list_free(saved: Config, new: Config, last: int, has_bleu: bool) -> set[Role]:
-    """Returns the roles of the fields that may change after checkpoint `last`; 0: there is none."""
+    """Returns the roles of fields that may change after checkpoint `last`; 0: no checkpoint."""
     free = _FREE if last else {*Role} - _OF_VOCABULARY
     if has_bleu:
         free = free - {Role.SEARCH}
@@ -265,10 +267,10 @@ def _name_corpora(parts: Sequence[Mapping[str, Any]]) -> str:
 def extend(workdir: Path, num_steps: int, config: Config | None = None) -> Config:
     """Returns the config with which a finished run goes on for `num_steps` steps.
 
-    Its schedule starts at the last step of the run, and its last step is `num_steps` later. As long
-    as that is what config.json says, the result is the same, so one command starts an extension and
-    continues it after an interruption, and extends the run only once. `config` has other fields,
-    such as those of the schedule; by default the run's own.
+    A new schedule starts at the last step of the run, and ends `num_steps` later. If config.json
+    says that already, the same config is returned. So one command starts an extension, continues
+    it after an interruption, and extends the run only once. `config` gives all other fields, such
+    as the kind of schedule; default: the run's config.
 
     Raises:
         ConfigError: there is no run, the config breaks a rule, or the extension is not longer than

@@ -89,7 +89,7 @@ def is_regular(step: int, config: Config) -> bool:
 def list_regular_steps(workdir: Path, config: Config | None = None) -> list[int]:
     """Returns the steps of the complete regular checkpoints (`is_regular`), in order.
 
-    `config` is that of the run, if it has been read.
+    `config` is the run's, if it has been read.
     """
     config = config or load_config(workdir / "config.json")
     return [step for step in list_steps(workdir) if is_regular(step, config)]

@@ -38,7 +38,7 @@ from t2t.training.state import TrainState
 
 LossAndPredicted = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
 LossAndOthers = tuple[Float[Array, ""], tuple[Float[Array, ""], Auxiliary]]  # as JAX's `has_aux`
-# (loss, sum of weights, with `count_right` the right ones) of each row
+# of each row: loss, sum of weights and, with `count_right`, the number of right predictions
 SentenceCounts = tuple[Float[Array, "B"], ...]
 
 
@@ -47,13 +47,13 @@ class Metrics(NamedTuple):
 
     # with label smoothing, R-Drop and auxiliary losses, nats per predicted token
     loss: Float[Array, ""]
-    predicted: Float[Array, ""]  # tokens that the loss is a mean of: the sum of their weights
+    predicted: Float[Array, ""]  # tokens over which the loss is a mean: the sum of their weights
     tokens: Int[Array, ""]  # of the targets, without padding, predicted or not (masked_lm)
     padding: Int[Array, ""]  # positions of the targets without a token
     gradient_norm: Float[Array, ""]  # global, before clipping
     learning_rate: Float[Array, ""]
     skipped: Int[Array, ""]  # steps without an update so far
-    skipped_in_a_row: Int[Array, ""]  # of them, the ones since the last update that were not finite
+    skipped_in_a_row: Int[Array, ""]  # steps since the last update that were not finite
     auxiliary: Auxiliary = {}  # noqa: RUF012 (never changed); counts and figures, summed
 
 
@@ -134,7 +134,7 @@ def accumulate(
     batch: DeviceBatch,
     key: jax.Array,
 ) -> tuple[LossAndOthers, Params]:
-    """Splits the batch into `parts` parts; sums their losses and gradients, one after the other.
+    """Splits the batch into parts, and sums their losses and gradients, one after the other.
 
     Devices add up the gradients of `matrices` once, after the last part (`keep_partial_gradient`).
     Other gradients are added up, and sharded over `data`, in every part.
@@ -177,8 +177,8 @@ def accumulate(
 def make_eval_step(structure: nnx.GraphDef[Model], *, count_right: bool = False) -> EvalStep:
     """Creates the jitted step that returns each row's (negative log-likelihood in nats, tokens).
 
-    With `count_right` also the number of tokens that are the most probable ones. It uses no label
-    smoothing and no dropout. The results are replicated on all devices.
+    With `count_right` also the number of tokens to which the model gives the highest probability.
+    There is no label smoothing and no dropout. The results are replicated on all devices.
     """
 
     @explain_shardings()

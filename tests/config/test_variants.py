@@ -293,7 +293,7 @@ def test_optimizer_that_the_log_does_not_show_is_told_apart(
     [
         ("missing.variants", "the module missing.variants .* PYTHONPATH$"),
         ("tests.missing", "the module tests.missing .* PYTHONPATH$"),
-        ("package..module", "'package..module' is no name of a module"),
+        ("package..module", "'package..module' is not the name of a module"),
     ],
 )
 def test_plugin_that_is_no_module_is_an_error_with_the_remedy(module: str, message: str) -> None:

@@ -138,7 +138,7 @@ def test_references_without_spaces_are_warned_of_unless_their_language_is_named(
     assert not have_spaces("tha", ["ภาษาไทยไม่มีช่องว่าง"])
     assert not have_spaces("", ["", "A dog"], ["ภาษาไทยไม่มีช่องว่าง", "ภาษาไทยไม่มีช่องว่าง"])
     unknown, german, thai, second = caplog.messages
-    assert "german is no language code" in unknown
+    assert "german is not a language code" in unknown
     assert "--tgt_language" in german
     assert "compare chrf" in thai
     assert "data.tgt_language=''" in second
