@@ -30,6 +30,9 @@ def examine(request: DoctorRequest) -> Iterator[tuple[str, "Finding"]]:
     """Runs all checks; yields name and finding.
 
     Those of the machine need JAX, and the recipe the packages that it uses.
+
+    Raises:
+        ConfigError: the recipe is not valid, or the vocabulary of its `tokenizer.path`.
     """
     from t2t.api.package_checks import Finding, describe, examine_packages
 

@@ -29,7 +29,11 @@ class DataRequest(Request):
 
 
 def print_report(config: Config, vocabulary: Path | None, output: Path | None) -> None:
-    """Prints the report, and writes its figures to `output` as JSON."""
+    """Prints the report, and writes its figures to `output` as JSON.
+
+    Raises:
+        DataError: `output` cannot be written.
+    """
     from t2t.api.inspect_corpus import inspect_data
     from t2t.data.corpus import DataError
     from t2t.data.corpus_report import format_report

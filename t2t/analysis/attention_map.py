@@ -53,7 +53,11 @@ class AttentionMap:
 def map_attention(
     translator: Translator, params: Params, pair: Pair, stack: str = "cross"
 ) -> AttentionMap:
-    """Computes the weights of a stack of a Transformer under teacher forcing."""
+    """Computes the weights of a stack of a Transformer under teacher forcing.
+
+    Raises:
+        ConfigError: `stack` is none of encoder, decoder and cross.
+    """
     if stack not in HeadWeights._fields:
         known = ", ".join(HeadWeights._fields)
         raise ConfigError(f"stack={stack!r} is unknown; use one of {known}")

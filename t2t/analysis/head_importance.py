@@ -119,6 +119,9 @@ def read_sample(
 
     They are drawn without replacement and returned in the order of the corpus. Returns None if
     `count` is 0.
+
+    Raises:
+        ConfigError, DataError: `count` is negative, or there is no such pair.
     """
     if count == 0:
         return None

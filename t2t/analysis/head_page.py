@@ -67,7 +67,12 @@ class HeadView(NamedTuple):
 
 
 def show_attention(request: HeadRequest) -> Path:
-    """Translates the sentence, measures all heads and writes the page; returns its path."""
+    """Translates the sentence, measures all heads and writes the page; returns its path.
+
+    Raises:
+        ConfigError, DataError, RunError, VocabularyError: the request names something that does
+            not exist, does not fit the run, or cannot be written.
+    """
     model = RunModel(
         ModelRequest((request.workdir,), request.checkpoint, direction=request.direction)
     )

@@ -78,6 +78,9 @@ def compare(
 
     `may_differ` names config fields that each seed of a system may have of its own, `checkpoint`
     the checkpoint whose newest evaluation is taken from each run.
+
+    Raises:
+        ConfigError, EvaluationError: an operand is missing, or the operands are not comparable.
     """
     _check_choice(operands, split, evaluation, checkpoint)
     for flag, path in (("plot", plot), ("forest", forest)):
@@ -168,7 +171,12 @@ def _describe_circumstances(
 
 
 def verify(operands: Sequence[str], split: str, evaluation: str, checkpoint: str = "") -> str:
-    """Computes every score of saved evaluations from their texts; the arguments are `compare`'s."""
+    """Computes every score of saved evaluations from their texts; the arguments are `compare`'s.
+
+    Raises:
+        ConfigError: the arguments contradict each other.
+        EvaluationError: a number, a definition or a file is not as it was saved.
+    """
     _check_choice(operands, split, evaluation, checkpoint)
     found = [
         find_evaluation(place, split, evaluation, checkpoint)

@@ -125,7 +125,11 @@ class StateEncoder:
         return {"dtype": str(self._result.dtype), "products": products, "longest": self.limit}
 
     def select(self, params: Params) -> Params:
-        """Returns the parameters that the encoder reads; the others are empty."""
+        """Returns the parameters that the encoder reads; the others are empty.
+
+        Raises:
+            ConfigError: the parameters do not fit the config and vocabulary.
+        """
         check_params(self._describe()[1], params)
         empty = np.empty(0, np.float32)
         return jax.tree.map(lambda reads, leaf: leaf if reads else empty, self._reads, params)

@@ -32,6 +32,10 @@ def evaluate(
     `held` are the parameters of a loaded run and the labels of their checkpoints, which are scored
     instead of those that the request names. A run on text alone (`data.objective`) is scored by
     what it predicts.
+
+    Raises:
+        ConfigError, DataError, RunError, VocabularyError: the request names something that does
+            not exist, does not fit the run, or cannot be written.
     """
     if request.save_params and len(request.members) > 1:
         raise ConfigError("an ensemble has no parameters of its own; leave out --save_params")

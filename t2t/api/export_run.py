@@ -29,9 +29,18 @@ def export(
     quantization: str | None = None,
     engine: str = "ctranslate2",
 ) -> None:
-    """Writes the model to a new directory, which appears when it is complete.
+    """Writes the model to a new directory.
 
-    The engine is ctranslate2, whose weights may have a `quantization`, or hf for `transformers`.
+    Args:
+        workdir: run directory.
+        checkpoint: its name, see `restore_params`.
+        output: the new directory; it appears when it is complete.
+        quantization: of the weights, for CTranslate2.
+        engine: ctranslate2, or hf for `transformers`.
+
+    Raises:
+        ConfigError: the engine lacks such a model or is not installed, or `output` exists.
+        RunError: the checkpoint does not exist, or `output` cannot be written.
     """
     if engine == "hf":
         _export_hugging_face(workdir, checkpoint, output, quantization)

@@ -28,7 +28,11 @@ from t2t.model.parameters import Params
 
 
 def make_filler(model: RunModel, config: Config) -> "GapFiller":
-    """Creates what fills gaps as the model has learned it."""
+    """Creates what fills gaps as the model has learned it.
+
+    Raises:
+        ConfigError: the model fills no gaps.
+    """
     masked = config.data.objective == "masked_lm"
     return MaskFiller(model, config) if masked else GapFiller(model, config)
 
@@ -44,7 +48,11 @@ class GapFiller(Translator):
     mark, example = SENTINEL.format(r"\d+"), "<extra_id_0>, <extra_id_1>, ... in this order"
 
     def __init__(self, model: RunModel, config: Config):
-        """`config` is that of the model, perhaps with other fields of decoding."""
+        """`config` is that of the model, perhaps with other fields of decoding.
+
+        Raises:
+            ConfigError: the run has not learned to fill gaps.
+        """
         super().__init__(config, model.vocabulary, model.members)
         self._scorer: Any = model.make_scorer()
         self._sentinels = self.vocabulary.tgt.sentinel_ids

@@ -20,6 +20,11 @@ def inspect_data(config: Config, vocabulary: Path | None = None) -> DataReport:
 
     `t2t.data.corpus_report.format_report` formats the report as text. `vocabulary` is the folder of
     one; None: that of `tokenizer.path`, or one that is trained on the corpus, and discarded.
+
+    Raises:
+        ConfigError: the vocabulary of `tokenizer.path` cannot be used for this config.
+        DataError: a corpus is missing or invalid.
+        VocabularyError: the vocabulary cannot be read.
     """
     if vocabulary:
         tokenizer = dataclasses.replace(config.tokenizer, path=str(vocabulary))

@@ -78,6 +78,9 @@ def process_lines(
         prefixes: file of prefixes, or "".
         live: writes single lines while they grow, if standard output is a terminal. Empty lines
             that are typed are then skipped.
+
+    Raises:
+        ConfigError: a file does not exist, or the output cannot be written.
     """
     from t2t.api.line_translator import translate_bulk, translate_lines
     from t2t.decoding.translation import format_lines

@@ -48,6 +48,9 @@ class LineTranslator:
             compute_type: of ctranslate2; None: float32.
             alignment_layer: of the decoder; 0: the last but one; None: no alignment.
             make: creates what continues prompts or fills gaps; None: the backend's translator.
+
+        Raises:
+            ConfigError, RunError, VocabularyError: something is missing or inconsistent.
         """
         self._model = model = RunModel(request)
         search = model.config.decoding
@@ -110,7 +113,11 @@ class LineTranslator:
         self._translator.file_number = number
 
     def check_file(self, path: Path) -> None:
-        """Raises what the lines of a file raise, before the first one is translated."""
+        """Raises what the lines of a file raise, before the first one is translated.
+
+        Raises:
+            DataError: a prompt is too long, or a line has no gaps.
+        """
         if not self._refuses_lines:
             return
         with path.open("rb") as raw, unpack(raw, f"--input: {path}") as lines:
@@ -138,7 +145,11 @@ class LineTranslator:
     def translate(
         self, sentences: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 0
     ) -> list[list[Translation]]:
-        """Returns the translations of each sentence; `first` is the number of the first one."""
+        """Returns the translations of each sentence; `first` is the number of the first one.
+
+        Raises:
+            ConfigError: a prefix is too long.
+        """
         found = self._model.translate(
             self._translator, self._params, sentences, self._count, prefixes=prefixes, first=first
         )
@@ -188,6 +199,9 @@ def translate_lines(
 
     `lines`, and the `prefixes` of their translations, are UTF-8 with line endings. `read_ahead`
     lines are translated together; None: `BATCHES_TOGETHER` batches.
+
+    Raises:
+        ConfigError, DataError: a prefix is too long, or there is not one for each line.
     """
     text, first = decode_lines(lines), 0
     starts = None if prefixes is None else decode_lines(prefixes)
@@ -214,6 +228,9 @@ def translate_bulk(
     """Translates this process's part of the files; continues after the shards that exist.
 
     `shard_lines` are saved together; None: `BATCHES_TOGETHER` batches. A terminal shows a bar.
+
+    Raises:
+        ConfigError, DataError: the output exists with other settings, or cannot be written.
     """
 
     def translate(lines: list[bytes], first: int) -> str:

@@ -30,7 +30,17 @@ def plan(
     JAX's compilation cache must be off: it cannot load programs that were compiled for devices
     which this machine does not have.
 
-    The arguments are the flags of `t2t.plan`.
+    Args:
+        config: the recipe.
+        topology: the devices, such as v5e:16x16, h100:8x4 or cpu:8.
+        slices: of TPUs, which the data centre's network joins.
+        mean_length: of source sentences, in sub-words.
+        all_shapes: whether to compile all batch shapes, or only the most expensive one.
+        search: whether to try all meshes whose fsdp and tensor are powers of two.
+
+    Raises:
+        ConfigError: the topology is unknown, its compiler is not installed, or the mesh or the
+            batch does not fit the devices.
     """
     devices = open_topology(topology, slices)
     parts, extra = [], {}

@@ -74,7 +74,12 @@ class Run:
     """
 
     def __init__(self, model: RunModel):
-        """Restores the parameters, and places them on the mesh of all devices."""
+        """Restores the parameters, and places them on the mesh of all devices.
+
+        Raises:
+            ConfigError, RunError: a checkpoint does not exist, or does not fit config and
+                vocabulary.
+        """
         self._loaded, self.workdir = model, model.request.workdir
         self.config, self.vocabulary = model.config, model.vocabulary
         self._restored, labels = model.restore()
@@ -508,7 +513,11 @@ class Run:
 
 
 def read_n_best(n_best: object, decoding: Mapping[str, object]) -> int:
-    """Returns the number of outputs, which is the number of samples, too."""
+    """Returns the number of outputs, which is the number of samples, too.
+
+    Raises:
+        ConfigError: it is no positive number, or `decoding` has another number of samples.
+    """
     count: int = read_argument("n_best", n_best, PositiveInt)
     if (samples := decoding.get("num_samples")) not in (None, count):
         raise ConfigError(

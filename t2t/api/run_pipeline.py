@@ -79,6 +79,9 @@ def submit(pipeline: Pipeline, command: str, arguments: Sequence[str]) -> None:
 
     `command` is one such as "sbatch --gpus-per-node=1 launch/slurm.sh". Each job runs one step, by
     `--only`, when the jobs of the steps that it needs have ended well.
+
+    Raises:
+        ConfigError: a step would fail, or the command did.
     """
     try:
         program, *rest = shlex.split(command)

@@ -18,7 +18,12 @@ from t2t.training.run_directory import list_steps, read_curve, read_metrics
 
 
 def describe_run(workdir: Path) -> str:
-    """Describes a run: its config, starts, progress and scores."""
+    """Describes a run: its config, starts, progress and scores.
+
+    Raises:
+        ConfigError, EvaluationError: `workdir` is not a run directory, or one of its files is
+            damaged.
+    """
     config = read_saved_config(workdir / "config.json")
     changed = format_table([name, repr(value)] for name, value in overrides(config).items())
     evaluations = [*map(describe_evaluation, list_evaluations(workdir))]

@@ -59,7 +59,11 @@ class TextScorer:
     def score(
         self, pairs: Iterator[tuple[str, str]]
     ) -> Iterator[tuple[tuple[str, str], list[int], Scores]]:
-        """Yields each pair with the target's ids and their log-probabilities."""
+        """Yields each pair with the target's ids and their log-probabilities.
+
+        Raises:
+            RunError: a checkpoint does not exist or cannot be read.
+        """
         total = too_long = longer = several = 0
         unknown = UnknownCharacters()
         while chunk := list(itertools.islice(pairs, CHUNK)):
@@ -132,6 +136,9 @@ def rerank(
     A text that the list has several times for a line is yielded once, with its best score. An empty
     one has no sub-word that could be masked: for a model of masked sub-words it is no translation,
     with the score -inf.
+
+    Raises:
+        ConfigError: as in `read_list`.
     """
     sources = TextFile(src)
     entries = read_list(n_best_list, len(sources))

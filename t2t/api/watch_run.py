@@ -18,9 +18,20 @@ def watch(
 ) -> tuple[bool, str]:
     """Scores checkpoints as training writes them; uses saved scores that are still valid again.
 
-    `checkpoints`, `patience` and `timeout` are the flags of `t2t.watch`. Returns True if training
-    has ended, False if no checkpoint came in time; and the table of the scores, empty if there are
-    none.
+    Args:
+        request: the run, and how it is scored.
+        checkpoints: what is scored of each new checkpoint: "last", the checkpoint itself; "avg:5",
+            the mean of the last 5.
+        patience: number of checkpoints without a better score after which training is told to stop;
+            0: never.
+        timeout: the longest wait for a checkpoint in seconds; 0: no limit.
+
+    Returns:
+        True if training has ended, False if no checkpoint came in time; and the table of the
+        scores, empty if there are none.
+
+    Raises:
+        ConfigError, DataError, PathError, RunError, VocabularyError: as in `evaluate`.
     """
     if not request.workdir.exists():  # training may begin later
         check_new_run_path(request.workdir)

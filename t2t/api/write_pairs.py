@@ -23,9 +23,17 @@ def write_pairs(
 ) -> tuple[int, int]:
     """Writes the files of each split, and origin.tsv; returns the pairs written and read of train.
 
-    The data of `config` and their filters say what is read, its tokenizer how filters spell it.
-    The folder `output` appears when it is complete. The other arguments are flags of
-    `t2t.write_pairs`.
+    Args:
+        config: its data and their filters say what is read, its tokenizer how filters spell it.
+        output: a new folder; it appears when it is complete.
+        scores: what t2t.score --tokens printed of the pairs, for both directions; by these the
+            best are kept.
+        keep: share of the pairs that is kept by their scores.
+        first: only so many pairs of each corpus are read.
+        src_tag: a word that is put in front of each source.
+
+    Raises:
+        ConfigError, DataError: the folder exists or cannot be written, or a text cannot be read.
     """
     if output.exists():
         raise ConfigError(f"--output={output} exists already; choose a new folder")

@@ -19,7 +19,11 @@ class Stage(NamedTuple):
 
 
 def read_stages(texts: Sequence[str]) -> list[Stage]:
-    """Reads the stages of `data.stages`, or raises `ConfigError`."""
+    """Reads the stages of `data.stages`.
+
+    Raises:
+        ConfigError: one of them breaks a rule.
+    """
     stages: list[Stage] = []
     for number, text in enumerate(texts, start=1):
         first = stages[-1].stop if stages else 0

@@ -32,6 +32,9 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
     of `split` is taken, by default of test. `checkpoint`, such as best, last, 300 or avg:5, limits
     them to evaluations of this checkpoint; the one at the latest step is taken, of several the
     newest.
+
+    Raises:
+        EvaluationError: no evaluation fits, or the file is damaged.
     """
     if name and not is_scores_file(place):
         place = place / "evaluations" / f"{name.removesuffix('.json')}.json"

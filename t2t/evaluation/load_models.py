@@ -162,6 +162,10 @@ class RunModel:
         """Creates the translator for `backend`: jax or ctranslate2.
 
         `config` may have other fields of `config.decoding`; None: the model's own.
+
+        Raises:
+            ConfigError: the backend is unknown or not installed, or does not support the model or
+                `compute_type`.
         """
         match backend:
             case "jax":
@@ -255,6 +259,9 @@ def make_utility(
 
     Its arguments are the source and the texts. BLEU has the effective order, as sacreBLEU's of a
     sentence; scores of measures that count errors are negated. For `models` see `make_measure`.
+
+    Raises:
+        ConfigError, MeasureError: as in `make_measure`.
     """
     measure = make_measure(name, tgt_language, models=models)
     if isinstance(measure.metric, BLEU):

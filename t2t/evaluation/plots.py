@@ -1,4 +1,4 @@
-"""Plots of scores: by sentence length, training step, cost of training or speed.
+"""Plots of scores: by sentence length, a setting, the training step, cost of training or speed.
 
 And of differences by each measure, and of attention weights. `write_figure` writes one to a file,
 whose suffix is the format; `embed_figure` makes HTML for notebooks.
@@ -17,6 +17,7 @@ from jaxtyping import Float
 from t2t.config.fields import ConfigError
 from t2t.evaluation.forest import ForestRow
 from t2t.evaluation.measures import Interval
+from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Bucket, SystemScore
 from t2t.storage.atomic_files import atomic_path
 
@@ -31,6 +32,32 @@ def check_format(path: Path, flag: str = "plot") -> None:
     """Raises `ConfigError` if a flag names a file of another format than `FORMATS`."""
     if path.suffix not in FORMATS:
         raise ConfigError(f"--{flag}={path} must end in one of {', '.join(FORMATS)}")
+
+
+def draw_by_setting(evaluations: Mapping[int, Evaluation], measure: str, varied: str) -> "Figure":
+    """Draws the measure with its 95% intervals over sentences.
+
+    Each interval belongs to one score alone. All points share a test set, so their differences are
+    more certain than overlapping intervals suggest; `t2t.compare` tests them.
+    """
+    numbers = sorted(evaluations)
+    chosen = [evaluations[number] for number in numbers]
+    intervals = [each.result["measures"][measure]["interval"] for each in chosen]
+    scores = [*zip([each.value(measure) for each in chosen], intervals, strict=True)]
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = _make_axes(6, 4)
+    axes.errorbar(
+        numbers,
+        [value for value, _ in scores],
+        yerr=_find_errors(scores),
+        marker="o",
+        capsize=3,
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(varied)
+    axes.set_ylabel(measure)
+    return figure
 
 
 def draw_by_step(curves: Mapping[str, Sequence[tuple[int, float]]], measure: str) -> "Figure":

@@ -207,7 +207,11 @@ class Evaluation:
         return lines
 
     def read_test_set(self) -> TestSet:
-        """Reads sources, references and documents; of text alone both sides are the text."""
+        """Reads sources, references and documents; of text alone both sides are the text.
+
+        Raises:
+            EvaluationError: as `read_lines`.
+        """
         if self.passport.objective:
             texts = self.read_lines("references")
             return TestSet(texts, [texts])
@@ -370,7 +374,11 @@ def compute_digests(path: Path, result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def load_evaluation(path: Path) -> Evaluation:
-    """Reads the .json of an evaluation, and checks the types of the fields that are used."""
+    """Reads the .json of an evaluation, and checks the types of the fields that are used.
+
+    Raises:
+        EvaluationError: the file does not exist or is not an evaluation.
+    """
     try:
         result = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

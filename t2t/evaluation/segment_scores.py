@@ -111,6 +111,10 @@ def add_segment_scores(
     """Adds the scores of another program to a saved evaluation; returns its summary.
 
     `files` are NAME=FILE, for each measure. For the other arguments see `find_evaluation`.
+
+    Raises:
+        ConfigError, EvaluationError: as in `store_segment_scores`, or the evaluation is of another
+            split.
     """
     evaluation = find_evaluation(place, split, name, checkpoint)
     if split not in ("", own := evaluation.passport.data["split"]):

@@ -151,6 +151,9 @@ class CorpusScorer:
         A pair is left out if one of its sides has more sub-words, EOS included, than the model has
         positions. The filters of training do not apply; an empty sentence is kept,
         as a lone EOS. Everything is computed in `DTYPE` instead of `config.model.dtype`.
+
+        Raises:
+            ConfigError: no pair is left.
         """
         # `BatchPlan` drops pairs with an empty sentence (only EOS, length 1); length 2 keeps them.
         objective = make_objective(config.data, vocabulary.tgt)

@@ -28,7 +28,11 @@ _NOT_HASHED = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.js
 
 
 def read_step_recipe(pipeline: Pipeline, step: Step, *, ready: bool) -> Config | None:
-    """Returns a step's recipe; None: it has none, or one made from runs that are not `ready`."""
+    """Returns a step's recipe; None: it has none, or one made from runs that are not `ready`.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     if "config" not in step.flags or (_asks_for_steps(step) and not ready):
         return None
     recipe = str(pipeline.resolve(step)["config"])
@@ -104,7 +108,11 @@ def _hash_recipe(step: Step, recipe: Config | None) -> dict[str, str]:
 def list_inputs(
     pipeline: Pipeline, step: Step, fields: Mapping[str, Any]
 ) -> Iterator[tuple[str, Path]]:
-    """Yields flag and path of each file or folder from outside, which has to exist."""
+    """Yields flag and path of each file or folder from outside.
+
+    Raises:
+        ConfigError: there is no such file or folder.
+    """
     known, texts = find_flags(step.program), [*list_texts(fields)]
     directions = tuple(text for name, text in texts if name == "config.data.directions")
     by_tfds = "tfds" in str(fields.get("config.data.source"))

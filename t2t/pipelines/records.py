@@ -48,7 +48,11 @@ class Record:
 
 
 def read_record(folder: Path) -> Record | None:
-    """Returns the record of a step; None if there is none."""
+    """Returns the record of a step; None if there is none.
+
+    Raises:
+        ConfigError: it is damaged.
+    """
     path = folder / RECORD
     try:
         return Record(**json.loads(path.read_text("utf-8")))

@@ -43,7 +43,11 @@ class EvaluationProtocol:
 
 
 def check_protocol(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> None:
-    """Raises `ConfigError` if a run cannot be scored so once it is trained."""
+    """Checks that each run can be scored so once it is trained.
+
+    Raises:
+        ConfigError: a checkpoint, direction or measure does not fit a run.
+    """
     if needs_model(name := protocol.measure):
         raise ConfigError(
             f"--measure={name}: a sweep has no model that computes {name}; compare the finished "

@@ -220,7 +220,11 @@ def _check_types(part: Checked) -> Checked:
 
 
 def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
-    """Returns base and the rows named in `only`, by row or group; all rows if it is empty."""
+    """Returns base and the rows named in `only`, by row or group; all rows if it is empty.
+
+    Raises:
+        ConfigError: no row or group has one of the names.
+    """
     known = {name for row in rows for name in (row.name, row.group)}
     if unknown := [name for name in only if name not in known]:
         names = ", ".join(row.name for row in rows)

@@ -59,6 +59,9 @@ def find_checkpoint(workdir: Path, which: str, config: Config | None = None) -> 
     5 regular checkpoints (section 6.1), or "ema", the exponential moving average
     (`training.ema_decay`) in the last checkpoint; "ema:3000": in that of step 3000. `config` is
     that of the run, if it has been read.
+
+    Raises:
+        RunError: there is no such checkpoint.
     """
     steps = list_steps(workdir)
     if not steps:
@@ -97,7 +100,11 @@ def restore_params(workdir: Path, which: str, config: Config | None = None) -> t
 
 
 def find_average_steps(workdir: Path, count: int, config: Config | None = None) -> list[int]:
-    """Returns the steps of the last `count` regular checkpoints in a row, or raises `RunError`."""
+    """Returns the steps of the last `count` consecutive regular checkpoints, for an average.
+
+    Raises:
+        RunError: there are fewer.
+    """
     steps = list_last_steps(workdir, count, config=config)
     if len(steps) < count:
         remedy = f"ask for at most {len(steps)}" if steps else "use last"

@@ -144,7 +144,11 @@ class Checkpoints:
             self._manager.close()
 
     def finish(self) -> None:
-        """Waits until the last checkpoint is complete, or raises `RunError`."""
+        """Waits until the last checkpoint is complete.
+
+        Raises:
+            RunError: it could not be written.
+        """
         try:
             self._manager.wait_until_finished()
         except Exception as error:

@@ -25,9 +25,12 @@ def split_checkpoint_name(name: str, flag: str) -> tuple[Path, str]:
 
 
 def check_checkpoint(which: str, config: Config | None) -> None:
-    """Raises `ConfigError` if a run will not have a checkpoint when its training has ended.
+    """Checks that a run will have a checkpoint when its training has ended.
 
     `config` is the run's; None: it is not known, so only the name is checked.
+
+    Raises:
+        ConfigError: the name is unknown, or the run will have no such checkpoint.
     """
     where = f"checkpoint {which!r}"
     if not re.fullmatch(CHECKPOINT_PATTERN, which):

@@ -28,7 +28,11 @@ def find_factor(training: TrainingConfig, name: str) -> float | None:
 
 
 def check_patterns(training: TrainingConfig, names: Collection[str]) -> None:
-    """Raises `ConfigError` if a pattern matches none of these names, or all are frozen."""
+    """Checks that each pattern has an effect on a model with parameters of these names.
+
+    Raises:
+        ConfigError: a pattern does not, or all parameters are frozen.
+    """
     for field, patterns in (
         ("frozen", training.frozen),
         ("rate_factors", training.factor_by_pattern),

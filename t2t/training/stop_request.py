@@ -40,7 +40,11 @@ def request_stop(workdir: Path, reason: str) -> None:
 
 
 def read_stop_request(workdir: Path) -> StopRequest | None:
-    """Returns the request, or None; an empty file, as `touch` makes it, is one, too."""
+    """Returns the request, or None; an empty file, as `touch` makes it, is one, too.
+
+    Raises:
+        RunError: the request cannot be read.
+    """
     path = workdir / STOP_FILE
     try:
         text = path.read_text("utf-8")

@@ -30,10 +30,12 @@ from t2t.watch import WatchRequest
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
-def test_averages_give_a_table(run: Path) -> None:
+def test_averages_give_a_table_and_a_plot(run: Path) -> None:
     request = SelectionRequest(run, split="test", decoding={"beam_size": 1}, measure="bleu")
     lines = tune(request, ["last", "avg:3"]).splitlines()
-    assert [line.split()[0] for line in lines[3:-1]] == ["300", "avg3-300"]
+    assert [line.split()[0] for line in lines[3:-2]] == ["300", "avg3-300"]
+    assert Path(lines[-1]).name == "test-averages-300-beam1-alpha0.6-max_extra_length4.bleu.svg"
+    assert Path(lines[-1]).read_bytes().startswith(b"<?xml")
     saved = load_evaluation(
         run / "evaluations" / "test-avg3-300-beam1-alpha0.6-max_extra_length4.json"
     )
