@@ -50,11 +50,6 @@ def drop_duplicates(_: Sequence[Corpus], __: Sequence[Corpus]) -> Filter:
     return is_dropped
 
 
-def drop_identical(_: Sequence[Corpus], __: Sequence[Corpus]) -> Filter:
-    """Drops pairs whose sides are equal, apart from case."""
-    return is_identical
-
-
 def is_identical(pair: Pair) -> bool:
     """Returns whether the sides of a pair are equal, apart from case."""
     return pair[0].casefold() == pair[1].casefold()
@@ -110,7 +105,7 @@ def _find_sides(corpora: Sequence[Corpus]) -> tuple[int, ...]:
 # filter when it drops other pairs than before: caches keep what it drops.
 FILTERS: Mapping[str, tuple[int, Callable[[Sequence[Corpus], Sequence[Corpus]], Filter]]] = {
     "duplicates": (3, drop_duplicates),
-    "identical": (3, drop_identical),
+    "identical": (3, lambda *_: is_identical),
     "script": (3, drop_foreign_scripts),
     "overlap": (3, drop_overlap),
 }

@@ -52,25 +52,23 @@ MAX_POSITIONS = 2048  # positions whose sinusoids are written
 def check_support(config: ModelConfig) -> None:
     """Raises `ConfigError` if CTranslate2 does not support the model.
 
-    A field that decides what this model computes, and is in none of the lists above, must have its
-    default value: the export does not handle it, and would silently write a different model.
+    A field that is in none of the lists above must have its default value: the export does not
+    handle it, and would silently write a different model.
     """
-    problems = [
-        f"model.{name}={getattr(config, name)!r} is not supported by CTranslate2; "
-        f"it supports {', '.join(map(str, values))}"
-        for name, values in SUPPORTED.items()
-        if getattr(config, name) not in values
-    ]
-    known = {f"model.{name}" for name in (*SUPPORTED, *EXPORTED)} | {
+    ignored = {
         *fields_with(Role.REGULARIZATION, Role.COMPUTATION),
         *list_unused(Config(model=config)),
+        *(f"model.{name}" for name in EXPORTED),
     }
-    problems += [
-        f"model.{field.name}={getattr(config, field.name)!r} is not supported by the export to "
-        f"CTranslate2; it supports only model.{field.name}={field.default!r}"
-        for field in dataclasses.fields(config)
-        if f"model.{field.name}" not in known and getattr(config, field.name) != field.default
-    ]
+    problems = []
+    for field in dataclasses.fields(config):
+        name, value = field.name, getattr(config, field.name)
+        allowed = SUPPORTED.get(name, (field.default,))
+        if value not in allowed and f"model.{name}" not in ignored:
+            problems.append(
+                f"model.{name}={value!r} is not supported by CTranslate2; "
+                f"it supports {', '.join(map(str, allowed))}"
+            )
     if config.kv_heads != config.num_heads:
         problems.append(
             "model.num_kv_heads must equal model.num_heads: CTranslate2 does not support shared "

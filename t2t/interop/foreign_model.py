@@ -51,7 +51,8 @@ class ForeignModel(NamedTuple):
     links: list[Link]
     complete: Callable[[Tensors], Tensors]  # gives tensors their usual names
     derived: tuple[str, ...]  # tensors that may be there, and follow from others
-    check_derived: Callable[[Tensors], None]
+    table: str  # the name of the one table
+    copies: tuple[str, ...]  # other names of it
     given: ForeignConfig
     unknown: dict[str, Any]  # fields of config.json that are not known, see `ForeignConfig.finish`
     warnings: list[str]  # of the tokenizer's settings and the weights
@@ -73,7 +74,7 @@ class ForeignModel(NamedTuple):
         _, described = abstract_model(self.config, size, size)
         expected = find_shapes(self.links, described)
         check_tensors(self.links, tensors.shapes, expected, self.derived)
-        self.check_derived(tensors)
+        tensors.check_copies(self.copies, self.table)
         return read_params(self.links, tensors, described)
 
 
@@ -133,7 +134,8 @@ def _read_bart(
         marian_nllb_mbart.list_links(config, vocabulary.rows),
         marian_nllb_mbart.complete,
         marian_nllb_mbart.DERIVED,
-        marian_nllb_mbart.check_derived,
+        marian_nllb_mbart.TABLE,
+        marian_nllb_mbart.COPIES,
         given,
         unknown,
         settings.finish(),
@@ -161,7 +163,8 @@ def _read_t5(settings: TokenizerSettings, given: ForeignConfig, tensors: Tensors
         t5_family.list_links(config, vocabulary.rows, own_output=own_output, scaled=scaled),
         lambda tensors: t5_family.complete(tensors, given),
         t5_family.DERIVED,
-        t5_family.check_derived,
+        t5_family.TABLE,
+        t5_family.COPIES,
         given,
         unknown,
         warnings,

@@ -126,6 +126,16 @@ class Tensors:
             return True
         return np.array_equal(self.read(name), self.read(other))
 
+    def check_copies(self, names: Iterable[str], name: str) -> None:
+        """Checks that tensors, some of which may be missing, are copies of another one.
+
+        Raises:
+            SourceError: one has other values, so it is another model.
+        """
+        for other in filter(self.by_name.__contains__, names):
+            if not self.same(other, name):
+                raise SourceError(f"{other} differs from {name}, of which it should be a copy")
+
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each tensor."""

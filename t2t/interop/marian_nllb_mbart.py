@@ -13,7 +13,7 @@ import numpy as np
 
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID
-from t2t.interop.hugging_face_folder import SourceError, Tensors
+from t2t.interop.hugging_face_folder import Tensors
 from t2t.interop.hugging_face_vocabulary import NO_ROW, Rows
 from t2t.interop.parameter_map import (
     Link,
@@ -29,14 +29,14 @@ from t2t.interop.parameter_map import (
 from t2t.interop.strict_config import LARGEST, START_IDS, ForeignConfig, name_depths
 from t2t.model.position import encode_sinusoidal
 
-_TABLE = "model.shared.weight"
+TABLE = "model.shared.weight"
 # Other names of the one table, in files that repeat it.
-_TIED = (
+COPIES = (
     "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight",
 )  # fmt: skip
 _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 # Older files of M2M-100 have sinusoids, which `transformers` ignores.
-DERIVED = (*_TIED, *_POSITIONS, *(f"{name}s" for name in _POSITIONS))
+DERIVED = (*COPIES, *_POSITIONS, *(f"{name}s" for name in _POSITIONS))
 _OFFSET = 2  # rows of BART's tables of positions before that of the first position
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 _ACTIVATIONS = {
@@ -234,12 +234,12 @@ def complete(tensors: Tensors) -> Tensors:
         tensors = Tensors(
             {name if name in own else f"model.{name}": t for name, t in tensors.by_name.items()}
         )
-    return tensors.with_name(_TABLE, _TIED)
+    return tensors.with_name(TABLE, COPIES)
 
 
 def list_links(model: ModelConfig, rows: Rows) -> list[Link]:
     """Returns the link of each parameter."""
-    links = [table(("tgt_embedding", "table"), _TABLE, rows)]
+    links = [table(("tgt_embedding", "table"), TABLE, rows)]
     if model.output_bias:
         path = ("output_bias",)
         has_bias = model.position != "sinusoidal_fairseq"  # all of the family but M2M-100
@@ -296,16 +296,3 @@ def _list_norm(path: ParameterPath, name: str, own: str = "norm") -> list[Link]:
         vector((*path, own, "scale"), f"{name}.weight"),
         vector((*path, own, "bias"), f"{name}.bias"),
     ]
-
-
-def check_derived(tensors: Tensors) -> None:
-    """Checks that other names of the one table are copies of it.
-
-    Raises:
-        SourceError: one has other values, so it is another model.
-    """
-    for name in filter(tensors.by_name.__contains__, _TIED):
-        if not tensors.same(name, _TABLE):
-            raise SourceError(
-                f"{name} differs from {_TABLE}, but config.json says that they are tied"
-            )

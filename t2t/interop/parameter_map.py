@@ -4,7 +4,6 @@ A family of models (`marian_nllb_mbart.py`) lists its `Link`s. `read_params` fol
 one, so that the host holds one tensor at a time.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -245,8 +244,3 @@ def _find(params: Any, path: ParameterPath) -> Any:
 
 def _list_paths(params: Params) -> list[str]:
     return [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(params)]
-
-
-def measure(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Returns the number of numbers in tensors of these shapes."""
-    return sum(map(math.prod, shapes.values()))

@@ -14,7 +14,7 @@ from typing import Any
 from t2t.config.fields import ModelConfig
 from t2t.config.variants import GATED
 from t2t.data.batch import EOS_ID, PAD_ID
-from t2t.interop.hugging_face_folder import SourceError, Tensors
+from t2t.interop.hugging_face_folder import Tensors
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.parameter_map import (
     Link,
@@ -29,12 +29,12 @@ from t2t.interop.parameter_map import (
 from t2t.interop.strict_config import LARGEST, START_IDS, ForeignConfig, name_depths
 from t2t.model.position import Relative
 
-_TABLE, _OUTPUT = "shared.weight", "lm_head.weight"
+TABLE, _OUTPUT = "shared.weight", "lm_head.weight"
 _BIAS = "relative_attention_bias.weight"
-_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 # Older files have the last one, which `transformers` ignores.
 DERIVED = (
-    *_COPIES,
+    *COPIES,
     _OUTPUT,
     f"decoder.block.0.layer.1.EncDecAttention.{_BIAS}",
 )
@@ -155,14 +155,14 @@ def write_config(model: ModelConfig, rows: Rows) -> dict[str, Any]:
 def complete(tensors: Tensors, given: ForeignConfig) -> Tensors:
     """Gives the shared table its usual name; config.json says whether the output is another."""
     tied = given.get("tie_word_embeddings") is not False
-    return tensors.with_name(_TABLE, (*_COPIES, _OUTPUT) if tied else _COPIES)
+    return tensors.with_name(TABLE, (*COPIES, _OUTPUT) if tied else COPIES)
 
 
 def has_own_output(tensors: Tensors) -> bool:
     """Returns whether the output has a table of its own, and not a copy of the other one."""
-    if _OUTPUT not in tensors.by_name or _TABLE not in tensors.by_name:
+    if _OUTPUT not in tensors.by_name or TABLE not in tensors.by_name:
         return _OUTPUT in tensors.by_name
-    return not tensors.same(_OUTPUT, _TABLE)
+    return not tensors.same(_OUTPUT, TABLE)
 
 
 def lacks_output(tensors: Tensors, given: ForeignConfig) -> bool:
@@ -188,9 +188,9 @@ def list_links(model: ModelConfig, rows: Rows, *, own_output: bool, scaled: bool
         scaled: whether the original scales the decoder's output.
     """
     scale = model.d_model**-0.5
-    links = [table(("tgt_embedding", "table"), _TABLE, rows, scale)]
+    links = [table(("tgt_embedding", "table"), TABLE, rows, scale)]
     if model.tie_embeddings == "input":
-        name = _OUTPUT if own_output else _TABLE
+        name = _OUTPUT if own_output else TABLE
         links.append(table(("own_output_embedding", "table"), name, rows, scale if scaled else 1.0))
     if model.output_bias:
         links.append(barred(("output_bias",), rows))
@@ -231,14 +231,3 @@ def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link
             (*path, "feed_forward_residual", "norm", "scale"), f"{name}.{last}.layer_norm.weight"
         ),
     ]
-
-
-def check_derived(tensors: Tensors) -> None:
-    """Checks that the stacks' tables are copies of the shared one.
-
-    Raises:
-        SourceError: one has other values, so it is another model.
-    """
-    for name in filter(tensors.by_name.__contains__, _COPIES):
-        if not tensors.same(name, _TABLE):
-            raise SourceError(f"{name} differs from {_TABLE}, of which it should be a copy")
