@@ -24,7 +24,7 @@ import tqdm
 from jaxtyping import Float, Int
 
 from benchmarks.contest import write
-from t2t.evaluation.measures import LEVEL, RESAMPLES, Measure, TestSet
+from t2t.evaluation.measure import LEVEL, RESAMPLES, Measure, TestSet
 from t2t.evaluation.significance import judge
 from t2t.runtime.text_tables import format_table
 from t2t.training.provenance import find_revision, find_versions, now

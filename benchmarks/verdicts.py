@@ -23,7 +23,7 @@ import numpy as np
 import tqdm
 
 from benchmarks.contest import write
-from t2t.evaluation.measures import LEVEL, RESAMPLES, Statistics, TestSet, make_likelihood
+from t2t.evaluation.measure import LEVEL, RESAMPLES, Statistics, TestSet, make_likelihood
 from t2t.evaluation.significance import judge
 from t2t.runtime.text_tables import format_table
 from t2t.training.provenance import find_revision, find_versions, now

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.variants import register
-from t2t.evaluation.measures import Measure
+from t2t.evaluation.measure import Measure
 
 
 @register("evaluation.measure", "length_ratio")

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from t2t.config.config_flag import read_chosen, read_config, read_given, read_name
 from t2t.config.field_types import PositiveInt
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.measure_rules import choose_measure, needs_model
+from t2t.config.measures import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.recipes import find_recipe
 from t2t.config.requests import Measure, Plugins, RunPath
 from t2t.config.rules import check_effect

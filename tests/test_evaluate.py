@@ -22,8 +22,8 @@ from t2t.api.line_translator import LineTranslator, translate_lines
 from t2t.api.tune_decoding import tune
 from t2t.config import variants
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.measure_rules import list_measures
+from t2t.config.measures import MEASURE_FIELD
 from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.bulk import SETTINGS, find_inputs
@@ -269,7 +269,7 @@ def test_utility_chooses_among_candidates(run: Path) -> None:
 PLUGIN = """
 import numpy as np
 from t2t.config.variants import register
-from t2t.evaluation.measures import Measure, count_scores
+from t2t.evaluation.measure import Measure, count_scores
 
 @register("evaluation.measure", "own")
 def make(language, num_references):

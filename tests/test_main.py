@@ -33,7 +33,7 @@ def test_programs_are_listed_with_what_they_do(tmp_path: Path) -> None:
         ("; ".join(f"import t2t.{x}" for x in sorted(PROGRAMS)), {"jax", "numpy", "sacrebleu"}),
         ("import t2t; t2t.train, t2t.evaluate, t2t.evaluate_output, t2t.compare", {"jax", "numpy"}),
         ("import t2t.__main__; t2t.__main__.describe_usage()", {"jax", "absl", "t2t.train"}),
-        ("import t2t.api.train_run", {"t2t.decoding", "t2t.evaluation.measures", "t2t.model.rnn"}),
+        ("import t2t.api.train_run", {"t2t.decoding", "t2t.evaluation.measure", "t2t.model.rnn"}),
     ],
 )
 def test_programs_wait_for_no_import_that_they_do_not_need(code: str, heavy: set[str]) -> None:

@@ -12,7 +12,7 @@ from t2t.api import train_run
 from t2t.config.fields import Config
 from t2t.decoding.staged_search import BatchSearch
 from t2t.evaluation import validation_translations
-from t2t.evaluation.measures import MeasureError
+from t2t.evaluation.measure import MeasureError
 from t2t.evaluation.text_measures import make_measure
 from t2t.training.checkpoint import find_best_step
 from t2t.training.run_directory import list_steps

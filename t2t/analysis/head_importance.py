@@ -30,7 +30,7 @@ from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import HeadWeights, capture_weights
 from t2t.decoding.translator import Translator
-from t2t.evaluation.measures import Measure, ScoreFunction, TestSet, divide, draw_sentences
+from t2t.evaluation.measure import Measure, ScoreFunction, TestSet, divide, draw_sentences
 from t2t.evaluation.text_measures import make_measure
 from t2t.evaluation.validation_scores import CorpusScorer
 from t2t.model.parameters import Params, find_name

@@ -30,7 +30,7 @@ from t2t.data.corpus import Pair
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.decoding.attention_weights import HeadWeights
 from t2t.evaluation.load_models import RunModel
-from t2t.evaluation.measures import RESAMPLES
+from t2t.evaluation.measure import RESAMPLES
 from t2t.evaluation.requests import ModelRequest
 from t2t.runtime.html_templates import render_page
 from t2t.storage.atomic_files import check_writable, explain_write_errors, write_file

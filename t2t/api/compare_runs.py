@@ -9,7 +9,7 @@ from t2t.data.sentences import describe_empty_references
 from t2t.evaluation import verification
 from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
-from t2t.evaluation.measures import (
+from t2t.evaluation.measure import (
     MIN_SENTENCES,
     Measure,
     TestSet,
@@ -31,7 +31,7 @@ from t2t.evaluation.systems import (
     check_comparable,
     list_changes,
     list_circumstances,
-    list_own,
+    list_setup_changes,
     open_measure,
     read_statistics,
     read_system,
@@ -216,7 +216,7 @@ def format_scores(systems: Sequence[System], judgement: Judgement, measure: str)
     lines = [format_table(rows, header, align="llrr")]
     for system in systems:
         first, *others = system.evaluations
-        if own := sorted({name for other in others for name in list_own(first, other)}):
+        if own := sorted({name for other in others for name in list_setup_changes(first, other)}):
             lines.append(f"{system.name}: each seed has its own {', '.join(own)}")
     for system in systems[1:]:
         changes = list_changes(systems[0], system).items()

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import CASED_MEASURES
+from t2t.config.measures import CASED_MEASURES
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import RunModel
-from t2t.evaluation.measures import MIN_SENTENCES
+from t2t.evaluation.measure import MIN_SENTENCES
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.saved_evaluations import Evaluation, format_measures
 from t2t.model.parameters import Params

@@ -16,7 +16,7 @@ import jax
 from t2t.config.fields import Config, ConfigError, MeshConfig
 from t2t.config.files import save_config
 from t2t.config.languages import normalize_language
-from t2t.config.measure_names import list_scored
+from t2t.config.measures import list_scored
 from t2t.config.requests import make_request
 from t2t.config.rules import validate
 from t2t.interop.foreign_model import ForeignModel, read_model

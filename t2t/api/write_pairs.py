@@ -7,8 +7,8 @@ from t2t.config.fields import Config, ConfigError
 from t2t.data import corpus_sources
 from t2t.data.corpus import Corpus, DataError
 from t2t.data.dual_cross_entropy import read_entropies, score_pairs, select_best
-from t2t.data.filters import FilteredCorpus
 from t2t.data.preparation import fill_tokenizer
+from t2t.data.text_filters import FilteredCorpus
 from t2t.storage.atomic_files import atomic_path, explain_write_errors
 
 

@@ -121,7 +121,7 @@ Folder = Annotated[
 ]
 WrittenFolder = Annotated[Folder, WRITTEN]
 MAX_ALPHA = 10.0  # 1,000 ** alpha is still a float32
-FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/filters.py
+FILTERS = ("duplicates", "identical", "script", "overlap")  # in t2t/data/text_filters.py
 Exponent = Annotated[
     NonNegativeFloat,
     Rule(

@@ -43,7 +43,7 @@ from t2t.config.field_types import (
     beside,
     unless,
 )
-from t2t.config.measure_names import UTILITIES
+from t2t.config.measures import UTILITIES
 
 
 class ConfigError(ValueError):

@@ -1,6 +1,6 @@
 """Chooses the measures that mean something for a run, and the one by which it is judged.
 
-The table of measures is in `t2t.config.measure_names`.
+The table of measures is in `t2t.config.measures`.
 """
 
 from collections.abc import Collection, Mapping
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from t2t.config.fields import ConfigError
 from t2t.config.languages import OWN_TOKENIZERS, normalize_language, writes_spaces
-from t2t.config.measure_names import MEASURE_FIELD, MEASURES, PREDICTION_MEASURES, MeasureRow
+from t2t.config.measures import MEASURE_FIELD, MEASURES, PREDICTION_MEASURES, MeasureRow
 from t2t.config.variants import choices, takes_model
 
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from t2t.config.field_types import FieldType, Role
 from t2t.config.fields import FIELD_TYPES, ConfigError, PluginOptions, list_types, show
-from t2t.config.measure_names import MEASURE_FIELD, MEASURES
+from t2t.config.measures import MEASURE_FIELD, MEASURES
 
 GATED = ("swiglu", "geglu")  # feed-forwards with two inner projections, of which one is a gate
 # The library's own variants by field, each chosen by a `match` on it.
@@ -95,7 +95,7 @@ EXTENSIBLE = {
     # `model` it gets the run directory that --measure_model names.
     MEASURE_FIELD: Form(
         "tgt_language, num_references",
-        "t2t.evaluation.measures.Measure with segments(sources, hypotheses, references) -> finite "
+        "t2t.evaluation.measure.Measure with segments(sources, hypotheses, references) -> finite "
         "array [sentences, statistics]",
     ),
 }

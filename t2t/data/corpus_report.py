@@ -18,11 +18,11 @@ from t2t.data.batch_plan import BatchPlan, CorpusLengths, find_dropped
 from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.directions import list_directions
-from t2t.data.filters import FILTERS, FilteredCorpus, is_identical
 from t2t.data.objectives import make_objective
 from t2t.data.row_files import UNQUOTE, has_doubled_quotes, is_in_quotes
 from t2t.data.spelling import SpelledCorpus, Spelling
 from t2t.data.stages import format_stage, list_stages, measure_stages
+from t2t.data.text_filters import FILTERS, FilteredCorpus, is_identical
 from t2t.data.token_cache import tokenize_corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.text_tables import format_table

@@ -113,7 +113,7 @@ def _open_direction(direction: Direction, tokenizer: TokenizerConfig) -> list[Co
         corpora.append(corpus)
     if not data.filters:
         return corpora
-    from t2t.data.filters import filter_corpora
+    from t2t.data.text_filters import filter_corpora
 
     held_out = []
     if "overlap" in data.filters:

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from t2t.config.files import load_config
-from t2t.config.measure_names import REFERENCE_MEASURES
+from t2t.config.measures import REFERENCE_MEASURES
 from t2t.evaluation.evaluator import Evaluator
-from t2t.evaluation.measures import format_score
+from t2t.evaluation.measure import format_score
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.verdict import translates
 from t2t.model.parameters import Params

@@ -18,7 +18,7 @@ from sacrebleu.utils import SACREBLEU_DIR
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
 from t2t.config.languages import normalize_language
 from t2t.data.corpus import Corpus, TextCorpus, TextFile, hash_strings
-from t2t.evaluation.measures import TestSet
+from t2t.evaluation.measure import TestSet
 
 OWN_DOCUMENTS = "testset"  # value of --segments: the documents that the test set itself names
 

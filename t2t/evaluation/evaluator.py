@@ -14,7 +14,7 @@ import jax
 
 from t2t.config.fields import FIELD_TYPES, Config, ConfigError
 from t2t.config.files import override, overrides
-from t2t.config.measure_names import MEASURE_MODULES
+from t2t.config.measures import MEASURE_MODULES
 from t2t.data.batch import find_limit
 from t2t.decoding.translation import Translation
 from t2t.evaluation.find_evaluations import list_evaluations

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import CASED_MEASURES, REFERENCE_MEASURES
-from t2t.evaluation.measures import Measure, MeasureError, TestSet, make_likelihood
+from t2t.config.measures import CASED_MEASURES, REFERENCE_MEASURES
+from t2t.evaluation.measure import Measure, MeasureError, TestSet, make_likelihood
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import Judgement, SystemComparison, judge
 from t2t.evaluation.systems import System, read_statistics

@@ -15,7 +15,7 @@ from t2t.data.batch import batch_pairs, group_by_length, pad_sentences
 from t2t.data.sentences import is_missing, split_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.corpus_loss import DTYPE, NatsAndTokens, compute_perplexity, sum_losses
-from t2t.evaluation.measures import Score
+from t2t.evaluation.measure import Score
 from t2t.model.parameters import Params, merge
 from t2t.ops.build_model import Members
 from t2t.runtime.mesh import reshard, spec

@@ -20,7 +20,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
 from t2t.config.files import load_config, override, overrides
-from t2t.config.measure_names import MEASURES
+from t2t.config.measures import MEASURES
 from t2t.config.variants import has_registered, list_plugins
 from t2t.data.directions import choose_direction, find_tag
 from t2t.data.tokenizer import Vocabulary
@@ -28,7 +28,7 @@ from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
 from t2t.decoding.translation import Translation
 from t2t.decoding.translator import Translator
 from t2t.evaluation.likelihood import MaskedScorer, PairScorer, check_scores
-from t2t.evaluation.measures import MeasureError
+from t2t.evaluation.measure import MeasureError
 from t2t.evaluation.requests import MeasureModels, ModelRequest
 from t2t.evaluation.text_measures import make_measure
 from t2t.model.parameters import Params, check_params

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int
 from t2t.data.batch import BOS_ID, Batch, group_by_length, pad_sentences
 from t2t.data.sentences import is_missing
 from t2t.evaluation.load_models import RunModel, identify_code
-from t2t.evaluation.measures import Measure, count_scores
+from t2t.evaluation.measure import Measure, count_scores
 from t2t.evaluation.requests import ModelRequest
 from t2t.interop.metricx import read_settings
 from t2t.model.parameters import Params, merge

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from t2t.config.fields import ConfigError
 from t2t.evaluation.forest import ForestRow
-from t2t.evaluation.measures import Interval
+from t2t.evaluation.measure import Interval
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Bucket, SystemScore
 from t2t.storage.atomic_files import atomic_path

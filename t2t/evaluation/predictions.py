@@ -16,7 +16,7 @@ from t2t.data.corpus_sources import open_split
 from t2t.data.objectives import make_objective
 from t2t.evaluation.corpus_loss import DTYPE
 from t2t.evaluation.evaluator import Evaluator
-from t2t.evaluation.measures import LEFT_OUT, Measure, TestSet, make_prediction_measure
+from t2t.evaluation.measure import LEFT_OUT, Measure, TestSet, make_prediction_measure
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.text_scores import Output, TextScores
 from t2t.evaluation.validation_scores import make_scorer

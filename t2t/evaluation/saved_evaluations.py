@@ -30,10 +30,10 @@ from jaxtyping import Float
 
 from t2t.config.field_types import PositiveInt, PositiveInt32, Rule
 from t2t.config.json_forms import list_json_faults
-from t2t.config.measure_names import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.measure_rules import needs_model
+from t2t.config.measures import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.variants import choices
-from t2t.evaluation.measures import (
+from t2t.evaluation.measure import (
     Interval,
     Measure,
     TestSet,

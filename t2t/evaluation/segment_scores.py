@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError, shorten, show
-from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.measures import MEASURE_FIELD
 from t2t.config.variants import choices
 from t2t.data.corpus import TextFile
 from t2t.evaluation.find_evaluations import find_evaluation
-from t2t.evaluation.measures import Measure, count_scores
+from t2t.evaluation.measure import Measure, count_scores
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     format_measures,

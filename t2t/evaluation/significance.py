@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from t2t.evaluation.measures import (
+from t2t.evaluation.measure import (
     LEVEL,
     MIN_SENTENCES,
     Interval,

@@ -16,12 +16,12 @@ from jaxtyping import Float
 
 from t2t.config.field_types import Role
 from t2t.config.fields import ConfigError, TokenizerConfig, fields_with
-from t2t.config.measure_names import CASED_MEASURES, MEASURE_FIELD
 from t2t.config.measure_rules import choose_measure, needs_model
+from t2t.config.measures import CASED_MEASURES, MEASURE_FIELD
 from t2t.config.variants import choices, find_role
 from t2t.data.sentences import is_missing
 from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
-from t2t.evaluation.measures import LEFT_OUT, Measure, Statistics, TestSet, have_spaces
+from t2t.evaluation.measure import LEFT_OUT, Measure, Statistics, TestSet, have_spaces
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.storage.paths import split_run_paths
@@ -138,7 +138,7 @@ def check_seeds(
                 f"{operand}: the seeds were translated by different searches, {in_words(found)}; "
                 f"{remedy}"
             )
-        if changed := [name for name in list_own(first, other) if name not in may_differ]:
+        if changed := [name for name in list_setup_changes(first, other) if name not in may_differ]:
             raise EvaluationError(
                 f"{operand}: {other.path} is not another seed of {first.path}: it differs in "
                 f"{', '.join(changed)}; separate them by a space to compare them as two systems, "
@@ -179,7 +179,7 @@ def list_changes(one: System, other: System) -> dict[str, str]:
     return {name: f"{before} -> {after}" for name, (before, after) in unlike if before != after}
 
 
-def list_own(one: Evaluation, other: Evaluation) -> list[str]:
+def list_setup_changes(one: Evaluation, other: Evaluation) -> list[str]:
     """Returns the config fields in which two runs differ, though seeds of one system may not."""
     changes = one.passport.diff(other.passport, "config")
     return [name for name in changes if find_role(name) not in _MAY_DIFFER]

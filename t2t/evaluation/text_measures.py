@@ -1,6 +1,6 @@
 """Makes measures by name; the functions of BLEU, chrF, TER and exact match.
 
-Their table is in `t2t.config.measure_names`. The functions take the language of the references, as
+Their table is in `t2t.config.measures`. The functions take the language of the references, as
 `normalize_language` writes it or "", and the number of references.
 
 BLEU values are comparable only if the text was normalised and tokenised alike. Besides sacreBLEU's
@@ -28,11 +28,11 @@ from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 from sacrebleu.utils import SACREBLEU_DIR
 
 from t2t.config.languages import normalize_language
-from t2t.config.measure_names import MEASURE_FIELD, MEASURES, import_function
 from t2t.config.measure_rules import check_model
+from t2t.config.measures import MEASURE_FIELD, MEASURES, import_function
 from t2t.config.variants import call_variant
 from t2t.data.sentences import is_missing
-from t2t.evaluation.measures import Interval, Measure, MeasureError, count_scores
+from t2t.evaluation.measure import Interval, Measure, MeasureError, count_scores
 
 _MOSES = "en"  # the language whose abbreviations Moses takes if the text's is unknown
 

@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import ConfigError, DataConfig, TokenizerConfig
-from t2t.config.measure_names import MEASURE_FIELD, ON_REQUEST, REFERENCE_MEASURES
 from t2t.config.measure_rules import check_model, list_measures, needs_model
+from t2t.config.measures import MEASURE_FIELD, ON_REQUEST, REFERENCE_MEASURES
 from t2t.config.variants import choices
 from t2t.data.sentences import count_empty_references, describe_empty_references
 from t2t.evaluation.evaluation_texts import open_texts
-from t2t.evaluation.measures import Measure, Score, TestSet, describe_intervals, have_spaces
+from t2t.evaluation.measure import Measure, Score, TestSet, describe_intervals, have_spaces
 from t2t.evaluation.passport import TRANSLATION, Passport, hash_lines, write_passport
 from t2t.evaluation.requests import TextRequest
 from t2t.evaluation.saved_evaluations import (

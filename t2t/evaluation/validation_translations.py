@@ -8,7 +8,7 @@ from t2t.data.corpus import Corpus
 from t2t.data.directions import list_directions
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
-from t2t.evaluation.measures import MeasureError, TestSet, have_spaces
+from t2t.evaluation.measure import MeasureError, TestSet, have_spaces
 from t2t.evaluation.text_measures import make_measure
 from t2t.model.parameters import Params
 

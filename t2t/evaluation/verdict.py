@@ -7,7 +7,7 @@ import numpy as np
 
 from t2t.config.field_types import Role
 from t2t.config.variants import find_role
-from t2t.evaluation.measures import LEVEL, MIN_SENTENCES, TestSet, make_likelihood
+from t2t.evaluation.measure import LEVEL, MIN_SENTENCES, TestSet, make_likelihood
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Judgement, SystemComparison, judge

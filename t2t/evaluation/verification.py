@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from t2t.config.measure_names import REFERENCE_MEASURES
+from t2t.config.measures import REFERENCE_MEASURES
 from t2t.data.sentences import count_empty_references
 from t2t.evaluation.corpus_loss import compute_perplexity
-from t2t.evaluation.measures import Score, TestSet, format_interval
+from t2t.evaluation.measure import Score, TestSet, format_interval
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, compute_digests
 from t2t.runtime.text_tables import format_table
 

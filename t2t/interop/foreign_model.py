@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t.config.fields import ModelConfig
-from t2t.config.measure_names import MEASURES, import_function, list_scored
+from t2t.config.measures import MEASURES, import_function, list_scored
 from t2t.interop import marian_nllb_mbart, t5_family
 from t2t.interop.hugging_face_folder import SourceError, Tensors, read_json
 from t2t.interop.hugging_face_vocabulary import (

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import list_scored
+from t2t.config.measures import list_scored
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.strict_config import ForeignConfig
 

@@ -19,8 +19,8 @@ from t2t.config.files import (
 )
 from t2t.config.fitted_config import FittedConfig
 from t2t.config.flags import parse_request
-from t2t.config.measure_names import MEASURE_FIELD
 from t2t.config.measure_rules import list_measures
+from t2t.config.measures import MEASURE_FIELD
 from t2t.config.requests import RUN, Flag, Plugins, Request
 from t2t.config.rules import check_effect, check_fields
 from t2t.config.variants import CHOICES, choices, import_plugins

@@ -14,7 +14,7 @@ import numpy as np
 
 from t2t.config.field_types import INPUT
 from t2t.config.fields import FIELD_TYPES
-from t2t.evaluation.measures import format_interval, format_score
+from t2t.evaluation.measure import format_interval, format_score
 from t2t.evaluation.plots import draw_by_speed, write_figure
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import judge
@@ -28,7 +28,7 @@ from t2t.evaluation.systems import (
     read_system,
 )
 from t2t.evaluation.verdict import describe_all, list_same
-from t2t.pipelines.records import StepPlan, measure_files
+from t2t.pipelines.records import StepPlan, count_output_bytes
 from t2t.pipelines.steps import PLACEHOLDER, PROGRAMS, Pipeline, Step, list_texts
 from t2t.runtime.text_tables import format_table, show_bytes
 from t2t.storage.atomic_files import write_file
@@ -140,10 +140,10 @@ def measure_model(pipeline: Pipeline, finished: Mapping[str, StepPlan], step: St
             for name, work in finished.items()
             if work.step.program == "export" and work.step.flags.get("workdir") == run
         )
-        sizes = [measure_files(pipeline.find_output(name) / "model.bin") for name in exports]
+        sizes = [count_output_bytes(pipeline.find_output(name) / "model.bin") for name in exports]
     else:
         folder = Path(pipeline.resolve(step).get("workdir", "")) / "checkpoints"
-        sizes = [measure_files(path) for path in folder.glob("*/params")]
+        sizes = [count_output_bytes(path) for path in folder.glob("*/params")]
     return max(sizes, default=0) or None
 
 

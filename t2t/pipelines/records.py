@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
-from t2t.config.measure_names import MEASURE_MODULES
+from t2t.config.measures import MEASURE_MODULES
 from t2t.evaluation.load_models import identify_code
 from t2t.evaluation.requests import MeasureModels
 from t2t.pipelines.step_keys import find_facts, list_changes, make_key
@@ -64,7 +64,7 @@ def read_record(folder: Path) -> Record | None:
         ) from None
 
 
-def measure_files(output: Path) -> int:
+def count_output_bytes(output: Path) -> int:
     """The bytes of a file, or of all files in a folder; 0 if it does not exist."""
     files = list_files(output) if output.is_dir() else [output]
     return sum(each.stat().st_size for each in files if each.exists())

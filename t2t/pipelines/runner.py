@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.pipelines.records import RECORD, Record, StepPlan, measure_files, plan_step
+from t2t.pipelines.records import RECORD, Record, StepPlan, count_output_bytes, plan_step
 from t2t.pipelines.steps import OLD, PROGRAMS, Pipeline
 from t2t.runtime.child_programs import find_reason, start_program, stop_programs
 from t2t.runtime.command_line import INTERRUPTED
@@ -145,7 +145,7 @@ class Runner:
             _log.info("%s %s: %s", step.name, ended, reason)
         else:
             record.finished = _now()
-            record.bytes = measure_files(output)
+            record.bytes = count_output_bytes(output)
             _log.info("%s: finished, %s", step.name, describe_cost(record))
         record.write(folder)
 

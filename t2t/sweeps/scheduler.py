@@ -15,7 +15,7 @@ from typing import Any
 
 import tqdm
 
-from t2t.config.measure_names import ON_REQUEST
+from t2t.config.measures import ON_REQUEST
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.runtime.child_programs import find_reason, start_program, stop_programs
 from t2t.storage.atomic_files import explain_write_errors, make_folder, write_file

@@ -18,8 +18,8 @@ from t2t.config.field_types import Role
 from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import Difference, differences, load_config
 from t2t.config.languages import writes_spaces
-from t2t.config.measure_names import CASED_MEASURES, PREDICTION_MEASURES
 from t2t.config.measure_rules import list_measures, needs_model
+from t2t.config.measures import CASED_MEASURES, PREDICTION_MEASURES
 from t2t.config.variants import find_role
 from t2t.data.directions import choose_direction
 from t2t.storage.atomic_files import explain_write_errors, write_file

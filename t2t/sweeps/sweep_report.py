@@ -9,11 +9,11 @@ from pathlib import Path
 
 from t2t.config.field_types import Role
 from t2t.config.files import differences, overrides
-from t2t.config.measure_names import PREDICTION_MEASURES
+from t2t.config.measures import PREDICTION_MEASURES
 from t2t.config.variants import find_role
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
-from t2t.evaluation.measures import format_interval, format_score
+from t2t.evaluation.measure import format_interval, format_score
 from t2t.evaluation.plots import draw_by_cost, draw_by_step, draw_forest, write_figure
 from t2t.evaluation.significance import Judgement, judge
 from t2t.evaluation.systems import STEP, System, check_comparable, read_statistics, read_system

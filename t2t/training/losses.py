@@ -38,7 +38,7 @@ from t2t.training.scheduled_sampling import sample_inputs
 Sums = tuple[Float[Array, ""], Float[Array, ""], Auxiliary]
 
 # Figures that `report.py` writes for every loss; a loss names its own figures differently.
-TAKEN = (
+REPORTED_FIGURES = (
     "loss", "learning_rate", "gradient_norm", "tokens_per_second", "padding_share",
     "data_wait_share", "skipped",
 )  # fmt: skip
@@ -168,7 +168,7 @@ def _find_fault(figures: Any, auxiliary: Auxiliary) -> str:
     for name, value in figures.items():
         if not (isinstance(name, str) and name.isidentifier()):
             return f"a figure of the name {name!r}; use letters, digits and _"
-        if name in (*TAKEN, *auxiliary):
+        if name in (*REPORTED_FIGURES, *auxiliary):
             return f"a figure of the name {name!r}, which another has; choose another name"
         if jnp.shape(value) != ():
             return f"the figure {name!r} as {describe_value(value)}; return its sum"

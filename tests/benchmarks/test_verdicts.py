@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import verdicts
 from benchmarks.alignments import alignment_error_rate
-from t2t.evaluation.measures import LEVEL
+from t2t.evaluation.measure import LEVEL
 
 
 def test_raw_file_has_the_rate_of_each_cell(

@@ -14,7 +14,7 @@ from t2t.config import variants
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
 from t2t.decoding.translation import Translation
 from t2t.evaluation.load_models import make_utility
-from t2t.evaluation.measures import Measure
+from t2t.evaluation.measure import Measure
 from t2t.evaluation.text_measures import make_measure
 
 TEXTS = [

@@ -10,7 +10,7 @@ import numpy as np
 
 from t2t.config.fields import DataConfig, DecodingConfig
 from t2t.data.corpus import ListCorpus
-from t2t.evaluation.measures import Measure, Score, Statistics, TestSet
+from t2t.evaluation.measure import Measure, Score, Statistics, TestSet
 from t2t.evaluation.passport import TRANSLATION
 from t2t.evaluation.predictions import make_measures
 from t2t.evaluation.saved_evaluations import (

@@ -15,7 +15,7 @@ import pytest
 from t2t.config.files import load_config, save_config
 from t2t.evaluation.checkpoint_watcher import Watch
 from t2t.evaluation.evaluator import Evaluator
-from t2t.evaluation.measures import Score
+from t2t.evaluation.measure import Score
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation, save_evaluation
 from t2t.model.parameters import Params
 from t2t.storage.locks import lock

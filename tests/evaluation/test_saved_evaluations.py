@@ -17,7 +17,7 @@ import pytest
 from t2t.api.compare_runs import verify
 from t2t.evaluation.find_evaluations import find_evaluation, list_evaluations
 from t2t.evaluation.load_models import identify_code
-from t2t.evaluation.measures import Score
+from t2t.evaluation.measure import Score
 from t2t.evaluation.passport import Passport, read_passport, write_passport
 from t2t.evaluation.saved_evaluations import (
     Evaluation,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from t2t.evaluation.measures import LEVEL, RESAMPLES, Measure, draw_sentences, make_likelihood
+from t2t.evaluation.measure import LEVEL, RESAMPLES, Measure, draw_sentences, make_likelihood
 from t2t.evaluation.significance import (
     Judgement,
     SystemComparison,

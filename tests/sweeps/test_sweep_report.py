@@ -10,7 +10,7 @@ from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig
 from t2t.config.files import overrides
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
-from t2t.evaluation.measures import Score
+from t2t.evaluation.measure import Score
 from t2t.ops.flops import train_flops
 from t2t.sweeps import sweep_report
 from t2t.sweeps.sweep_report import (

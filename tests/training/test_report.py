@@ -21,7 +21,7 @@ from tensorboardX.proto import event_pb2
 from t2t.config import Config, ConfigError, TrainingConfig
 from t2t.config.variants import register
 from t2t.storage import growing_files
-from t2t.training.losses import TAKEN
+from t2t.training.losses import REPORTED_FIGURES
 from t2t.training.metric_writers import MetricWriter, check_writers, open_writers
 from t2t.training.report import Report
 from t2t.training.run_directory import RunError
@@ -129,7 +129,7 @@ def test_every_figure_is_in_the_file_and_in_tensorboard(
         "train/data_wait_share": 2 / 10,
         "train/skipped": 0,
     }
-    assert {*figures} == {f"train/{name}" for name in TAKEN}
+    assert {*figures} == {f"train/{name}" for name in REPORTED_FIGURES}
     figures["train/own"] = (1 * 60 + 2 * 90 + 3 * 50) / 200
     scores = {"validation/loss": 1.5, "validation/perplexity": 4.5, "validation/bleu": 30.0}
     assert abs(train["time"] - validation["time"]) < 60

@@ -22,7 +22,7 @@ from t2t.config.languages import (
     normalize_language,
     writes_spaces,
 )
-from t2t.config.measure_names import MEASURE_FIELD
+from t2t.config.measures import MEASURE_FIELD
 from t2t.config.variants import make_variant_error
 from t2t.evaluation.corpus_loss import compute_perplexity
 

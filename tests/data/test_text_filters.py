@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from t2t.config.field_types import FILTERS as NAMES
 from t2t.config.fields import Config, ConfigError, DataConfig, TokenizerConfig
 from t2t.config.rules import validate
-from t2t.data import filters
+from t2t.data import text_filters
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair
 from t2t.data.corpus_sources import open_split, open_training
-from t2t.data.filters import FILTERS, FilteredCorpus, filter_corpora
+from t2t.data.text_filters import FILTERS, FilteredCorpus, filter_corpora
 from tests.full_disk import full_disk
 
 PAIRS = [
@@ -123,7 +123,7 @@ def test_text_is_read_once_by_each_version_of_a_filter(
     os.truncate(path, 130)
     assert [*apply(names, tmp_path)[0]] == expected  # made again
     number, make = FILTERS["duplicates"]
-    monkeypatch.setattr(filters, "FILTERS", {**FILTERS, "duplicates": (number + 1, make)})
+    monkeypatch.setattr(text_filters, "FILTERS", {**FILTERS, "duplicates": (number + 1, make)})
     assert apply(names, tmp_path)[0].fingerprint() != first.fingerprint()
 
 

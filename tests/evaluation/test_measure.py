@@ -13,12 +13,12 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from t2t.config.fields import ConfigError, TokenizerConfig
-from t2t.config.measure_names import MEASURE_FIELD, MEASURES
+from t2t.config.measures import MEASURE_FIELD, MEASURES
 from t2t.config.variants import register
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.evaluation import text_measures
-from t2t.evaluation.measures import Measure, MeasureError, have_spaces
+from t2t.evaluation.measure import Measure, MeasureError, have_spaces
 from t2t.evaluation.text_measures import make_measure, make_paper_tokeniser
 from t2t.evaluation.text_scores import choose_measures
 from tests.evaluation.saved_evaluations import pair, score_corpus
