@@ -105,7 +105,8 @@ def test_file_of_another_format_is_named_whatever_its_name(
     "line",
     [
         "[[Category: dogs]]", '{"intent": "play"}', '[{"a": 1}]', "<b>Hello</b>", "<2de> Hello",
-        "<document>", '<seg id="1">a</seg>', "PK", "BZh9 is a word", "# heading", '[laughs] "Yes"', "{",
+        "<document>", '<seg id="1">a</seg>', "PK", "BZh9 is a word", "# heading",
+        '[laughs] "Yes"', "{",
     ],
 )  # fmt: skip
 def test_lines_that_look_like_another_format_are_text(tmp_path: Path, line: str) -> None:
