@@ -39,6 +39,7 @@ def test_texts_return_line_by_line_wherever_the_run_is_copied(tmp_path: Path) ->
     assert evaluation.read_lines("hypotheses") == ODD
     assert evaluation.read_lines("sources") == ODD[::-1]
     assert evaluation.read_lines("references") == ODD
+    assert evaluation.passport.texts.keys() == {"sources", "references"}
 
 
 def test_newest_of_the_split_is_found_or_the_one_that_is_named(tmp_path: Path) -> None:
