@@ -6,14 +6,16 @@ Python itself starts or ends, or on a pipe or a terminal, tests start a Python o
 """
 
 import atexit
+import contextlib
 import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -179,3 +181,23 @@ def run_python(
         text=True,
         timeout=1200,
     )
+
+
+@contextlib.contextmanager
+def start_two(code: str) -> "Iterator[list[subprocess.Popen[str]]]":
+    """Starts two Pythons of their own that find each other, and kills what is left of them."""
+    with socket.socket() as unused:
+        unused.bind(("localhost", 0))
+        meeting = [f"--coordinator=localhost:{unused.getsockname()[1]}", "--num_processes=2"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, *meeting, f"--process_id={number}"],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()

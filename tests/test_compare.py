@@ -201,8 +201,8 @@ def test_checkpoint_chooses_among_the_evaluations_of_a_run(tmp_path: Path) -> No
     save(tmp_path / "two", spoil(3), name="c", checkpoint="200", date="2026-01-03")
     places = [f"{tmp_path}/one", f"{tmp_path}/two"]
 
-    def choose(checkpoint: str, evaluation: str = "") -> str:
-        return compare(places, "bleu", "test", evaluation, None, (), checkpoint)
+    def choose(checkpoint: str) -> str:
+        return compare(places, "bleu", "test", "", None, (), checkpoint)
 
     with pytest.raises(EvaluationError, match="differ in checkpoint: avg5-300 and 200"):
         choose("")
@@ -211,8 +211,6 @@ def test_checkpoint_chooses_among_the_evaluations_of_a_run(tmp_path: Path) -> No
     with pytest.raises(EvaluationError, match=r"one holds no evaluation of test at last; create .*"
                        r" --checkpoint=last"):  # fmt: skip
         choose("last")
-    with pytest.raises(ConfigError, match="--checkpoint and --evaluation both choose"):
-        choose("best", "a")
 
 
 def test_one_model_has_no_verdict_that_another_seed_may_change(tmp_path: Path) -> None:

@@ -428,12 +428,9 @@ def count_from(first: int, number: int) -> str:
 
 SCRIPTS = {  # consonants and vowels
     "Devanagari": (count_from(0x915, 16), count_from(0x93E, 5)),
-    "Bengali": (count_from(0x995, 16), "\u09be\u09bf\u09c0\u09c1\u09c2"),
-    "Tamil": ("கஙசஞடணதநபமயரலவழள", "\u0bbe\u0bbf\u0bc0\u0bc1\u0bc2"),
     "Ethiopic": (count_from(0x1200, 16), count_from(0x1240, 5)),
     "Hebrew with points": (count_from(0x5D0, 16), count_from(0x5B4, 5)),
     "Latin with combining accents": ("bdfghjklmnprstvz", count_from(0x300, 5)),
-    "N'Ko": (count_from(0x7CA, 16), count_from(0x7EB, 5)),
     "Khmer": (count_from(0x1780, 16), count_from(0x17B6, 5)),
     "Braille": (count_from(0x2801, 16), count_from(0x2820, 5)),
     "emoji": (count_from(0x1F600, 16), count_from(0x1F3FB, 5)),
@@ -442,11 +439,9 @@ SCRIPTS = {  # consonants and vowels
 }
 
 
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
-def test_choice_is_that_of_the_same_text_in_latin_letters(
-    script: tuple[str, str], shared: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_choice_is_that_of_the_same_text_in_latin_letters(name: str, tmp_path: Path) -> None:
+    script, shared = SCRIPTS[name], name != "Devanagari"
     fields: dict[str, Any] = {
         "data__train_weights": (300.0,),  # so much that words limit the vocabulary
         "tokenizer__shared": shared,

@@ -7,7 +7,6 @@ import pytest
 
 from t2t.data.corpus import DataError, ListCorpus, TextCorpus, TextFile
 from t2t.data.derived_corpora import ConcatenatedCorpus
-from t2t.storage.open_text import pack
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -106,18 +105,12 @@ def test_file_of_another_format_is_named_whatever_its_name(
     "line",
     [
         "[[Category: dogs]]", '{"intent": "play"}', '[{"a": 1}]', "<b>Hello</b>", "<2de> Hello",
-        "<document>", '<seg id="1">a</seg>', "PK", "# heading", '[laughs] "Yes"', "{",
+        "<document>", '<seg id="1">a</seg>', "PK", "BZh9 is a word", "# heading",
+        '[laughs] "Yes"', "{",
     ],
 )  # fmt: skip
 def test_lines_that_look_like_another_format_are_text(tmp_path: Path, line: str) -> None:
     assert TextFile(write(tmp_path / "a.en", f"{line}\n{line}\n")).read(0, 2) == [line, line]
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst", ""])
-def test_packed_text_is_known_by_its_first_bytes(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / "text.en.gz"
-    path.write_bytes(pack("ä\n日本\n".encode(), suffix))
-    assert TextFile(path).read(0, 2) == ["ä", "日本"]
 
 
 def test_concatenation_reads_across_its_parts() -> None:

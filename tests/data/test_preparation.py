@@ -9,11 +9,8 @@ import pytest
 import sentencepiece
 
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
-from t2t.config.files import save_config
 from t2t.data.preparation import fill_tokenizer, make_vocabulary
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
-from t2t.training.resume import open_run
-from t2t.training.run_directory import RunError
 from tests.data.small_corpus import CORPUS, PAIRS
 
 KINDS = {
@@ -96,16 +93,6 @@ def test_run_needs_the_given_vocabulary_only_once_and_refuses_another(
     shutil.copytree(own / "unigram", own / "bpe")
     with pytest.raises(VocabularyError, match=r"tokenizer.path=.* is not the vocabulary in"):
         make_vocabulary(fill_tokenizer(config), tmp_path, [CORPUS])
-
-
-def test_vocabulary_of_a_run_with_checkpoints_may_move(own: Path, tmp_path: Path) -> None:
-    config = fill_tokenizer(make_config(own / "bpe"))
-    save_config(config, tmp_path / "config.json")
-    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
-    shutil.move(own / "bpe", own / "moved")
-    open_run(tmp_path, fill_tokenizer(make_config(own / "moved")))
-    with pytest.raises(RunError, match=r"tokenizer\.vocab_size: 330 -> 320"):
-        open_run(tmp_path, fill_tokenizer(make_config(own / "unigram")))
 
 
 def test_special_tokens_with_other_ids_are_refused_with_the_remedy(tmp_path: Path) -> None:

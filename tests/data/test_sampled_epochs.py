@@ -34,9 +34,8 @@ NUM_PAIRS = 300
 STEPS = 40  # more than two epochs
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A run directory with config and vocabulary, beside its corpus and cache."""
+def make_run(tmp_path: Path) -> Path:
+    """Makes a run directory with config and vocabulary, beside its corpus and cache."""
     for side, name in enumerate(("src", "tgt")):
         lines = [pair[side] for pair in small_corpus.PAIRS[:NUM_PAIRS]]
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
@@ -50,6 +49,11 @@ def run(tmp_path: Path) -> Path:
     train_vocabulary([corpus], config.tokenizer, workdir / "vocab")
     save_config(config, workdir / "config.json")
     return workdir
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path)
 
 
 def open_epochs(run: Path, row_shards: RowShards = ONE_SHARD, **data: Any) -> SampledEpochs:
@@ -76,22 +80,23 @@ def read(run: Path, start: int = 0, **data: Any) -> list[HostBatch]:
     return list(begin(run, start, **data))
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[HostBatch]:
+    """The batches of a run that nothing disturbs."""
+    return read(make_run(tmp_path_factory.mktemp("undisturbed")))
+
+
 def assert_same(some: Sequence[HostBatch], others: Sequence[HostBatch]) -> None:
     for one, other in zip(some, others, strict=True):
         small_corpus.assert_same(one, other)
 
 
-@pytest.mark.parametrize("stages", [(), ("3: 1", "1")], ids=str)
-def test_every_epoch_holds_every_pair_once_in_a_segmentation_of_its_own(
-    run: Path, stages: tuple[str, ...]
-) -> None:
+def test_every_epoch_holds_every_pair_once_in_a_segmentation_of_its_own(run: Path) -> None:
     """A stage ends its last epoch, and the next one begins with a new epoch."""
     vocabulary = Vocabulary.load(run / "vocab")
-    batches = read(run, stages=stages)
-    sizes = json.loads((run / "epochs.json").read_text())["batches"]
-    if stages:
-        assert sizes.pop(0) == 3
-        batches = batches[3:]
+    batches = read(run, stages=("3: 1", "1"))[3:]
+    first, *sizes = json.loads((run / "epochs.json").read_text())["batches"]
+    assert first == 3
     assert len(sizes) >= 3  # the last one is not complete
     expected = sorted(text for text, _ in small_corpus.PAIRS[:NUM_PAIRS])
     segmentations = []
@@ -150,9 +155,11 @@ def test_numbers_of_batches_are_of_one_objective(run: Path) -> None:
 
 
 def test_an_epoch_is_tokenised_in_this_process_if_the_other_is_killed(
-    run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run: Path,
+    undisturbed: list[HostBatch],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    batches = read(run)
     start = subprocess.Popen
 
     def start_killed(command: list[str], **given: Any) -> "subprocess.Popen[str]":
@@ -160,15 +167,18 @@ def test_an_epoch_is_tokenised_in_this_process_if_the_other_is_killed(
         return start([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], **given)
 
     monkeypatch.setattr(subprocess, "Popen", start_killed)
-    assert_same(read(run), batches)
+    assert_same(read(run), undisturbed)
     assert "tokenised again" in caplog.text
 
 
 def test_an_unusable_cache_stops_the_epochs_and_names_the_field(
-    run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run: Path,
+    undisturbed: list[HostBatch],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As a full disk does. Once it is mended, the batches go on as if nothing had happened."""
-    batches, cache, start = read(run), run.parent / "cache", subprocess.Popen
+    cache, start = run.parent / "cache", subprocess.Popen
     found = list[HostBatch]()
 
     def break_and_start(*args: Any, **kwargs: Any) -> "subprocess.Popen[str]":
@@ -183,7 +193,7 @@ def test_an_unusable_cache_stops_the_epochs_and_names_the_field(
     assert 1 < len(found) < STEPS
     assert re.search(r"again: .*DataError: data\.cache_directory=.*File exists", caplog.text)
     cache.unlink()
-    assert_same(found + read(run, len(found)), batches)
+    assert_same(found + read(run, len(found)), undisturbed)
 
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])

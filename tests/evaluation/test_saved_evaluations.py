@@ -1,7 +1,6 @@
 """Evaluations come back from their files as they were, or with what is wrong with them."""
 
 import contextlib
-import dataclasses
 import functools
 import importlib.metadata
 import json
@@ -18,7 +17,6 @@ from t2t.api.compare_runs import verify
 from t2t.evaluation.find_evaluations import find_evaluation, list_evaluations
 from t2t.evaluation.load_models import identify_code
 from t2t.evaluation.measure import Score
-from t2t.evaluation.passport import Passport, read_passport, write_passport
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
     EvaluationError,
@@ -41,6 +39,7 @@ def test_texts_return_line_by_line_wherever_the_run_is_copied(tmp_path: Path) ->
     assert evaluation.read_lines("hypotheses") == ODD
     assert evaluation.read_lines("sources") == ODD[::-1]
     assert evaluation.read_lines("references") == ODD
+    assert evaluation.passport.texts.keys() == {"sources", "references"}
 
 
 def test_newest_of_the_split_is_found_or_the_one_that_is_named(tmp_path: Path) -> None:
@@ -158,34 +157,6 @@ def test_all_code_that_a_score_depends_on_is_part_of_its_passport() -> None:
         packages = {package for name in upstream for package in owners.get(name, ())}
         versions = identify_code((), [module])["versions"]
         assert {"python", "jaxlib", *packages} == {name.replace("_", "-") for name in versions}
-
-
-DIGEST = "c024ee27" * 8
-BASE = Passport(
-    origin={"run": "base", "checkpoint": "best-300", "trained": ["2026"], "parameters": DIGEST},
-    data={"split": "test", "objective": "translation", "tgt_language": "de"},
-    config={"model.num_heads": 4},
-    decoding={"beam_size": 4, "alpha": 0.6, "mbr": "none", "longest_piece": 64},
-    backend={"name": "jax", "devices": ["cpu"]},
-    code={"t2t": DIGEST, "plugins": "none"},
-    versions={"jax": "0.11.2"},
-    texts={"sources": DIGEST, "references": DIGEST},
-    measures={"bleu": "tok:13a"},
-)
-OUTPUT = dataclasses.replace(
-    BASE, origin={"file": "out.de", "sha256": DIGEST}, config={}, decoding={}, backend={}
-)
-
-
-def test_passport_returns_from_the_evaluation_that_holds_it() -> None:
-    for passport in (BASE, OUTPUT):
-        measures = {name: {"definition": each} for name, each in passport.measures.items()}
-        saved = {"passport": write_passport(passport), "measures": measures}
-        saved = json.loads(json.dumps({**saved, "sha256": passport.texts}))
-        assert read_passport(saved) == passport
-    assert BASE.diff(OUTPUT).keys() == {*BASE.origin, *OUTPUT.origin}
-    assert BASE.describe_origin() == "checkpoint best-300 of base"
-    assert OUTPUT.describe_origin() == "out.de by another program"
 
 
 @pytest.fixture

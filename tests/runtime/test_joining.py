@@ -2,8 +2,6 @@
 
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -78,9 +76,6 @@ def test_wrong_address_and_number_are_refused_in_each_process(
 
 
 def test_process_that_fails_alone_ends_with_its_own_status() -> None:
-    with socket.socket() as unused:
-        unused.bind(("localhost", 0))
-        meeting = [f"--coordinator=localhost:{unused.getsockname()[1]}", "--num_processes=2"]
     code = """
 from t2t.config.requests import Hosts
 from t2t.runtime import distributed, command_line
@@ -94,19 +89,8 @@ def main(request: Hosts):
 command_line.LEAVING = 1
 command_line.run(main)
 """
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, *meeting, f"--process_id={number}"],
-            cwd=programs.ROOT, stderr=subprocess.PIPE, text=True,
-        )
-        for number in range(2)
-    ]  # fmt: skip
-    first, other = processes
-    try:
+    with programs.start_two(code) as (first, other):
         _, message = first.communicate(timeout=300)  # without the limit JAX waits 300 s and aborts
         assert (first.returncode, message) == (2, "runs/big: No space left on device\n")
         other.communicate(timeout=300)
         assert other.returncode in (-signal.SIGABRT, command_line.LOST)
-    finally:
-        for each in processes:
-            each.kill()

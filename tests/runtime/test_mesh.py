@@ -23,9 +23,6 @@ from t2t.runtime.mesh import (
     RULES,
     check_divisibility,
     make_mesh,
-    reshard_like,
-    shard_over_data,
-    spec,
 )
 from t2t.training.losses import make_loss
 from tests.model.small_models import SMALL, VARIANTS, combine_variants, name_fields
@@ -181,19 +178,6 @@ def test_matrices_and_their_gradients_are_cut_by_the_mesh(kind: str) -> None:
         named = {"bias": f"{owner}.bias", "table": owner, "weight": owner}.get(name, name)
         assert math.prod(leaf.shape) // math.prod(part_of(leaf)) == PARTS[kind].get(named, 1), path
     assert jax.tree.map(place_of, outcome.gradients) == jax.tree.map(place_of, outcome.params)
-
-
-def test_update_is_sharded_over_copies() -> None:
-    with jax.set_mesh(make_mesh(MESH)):
-        for shape, names, part in (
-            ((20, 16), ("vocabulary", "d_model"), (5, 8)),
-            ((3, 16), (None, "d_model"), (3, 4)),  # 3 is not divisible by 2
-            ((16,), (None,), (8,)),
-        ):
-            weights = jnp.zeros(shape, out_sharding=spec(*names))
-            shared = shard_over_data(weights)
-            assert shared.sharding.shard_shape(shape) == part
-            assert reshard_like(shared, weights).sharding == weights.sharding
 
 
 def test_mesh_gives_the_rest_to_the_open_axis() -> None:

@@ -1,11 +1,10 @@
 """Programs on disk: when they are traced again, and that they compute what fresh ones compute."""
 
 import os
-import subprocess
-import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from t2t.runtime import saved_programs
 from t2t.runtime.jax_settings import CACHE_VARIABLE
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training import provenance
+from tests import programs
 
 # Calls the function in the first argument, which says when it is traced; the second is an identity.
 SCRIPT = """
@@ -62,26 +62,25 @@ print(len([*Path.home().glob(".cache/t2t/xla/*.t2t")]))
 )
 
 
-def call(
-    home: Path, *arguments: str, cache: str | None = None, flags: str = ""
-) -> tuple[bool, str, str]:
-    """Runs a program with one device; returns whether it was traced, its result and messages."""
+def choose(home: Path, cache: str | None = None, flags: str = "") -> dict[str, str]:
+    """The environment of a program with one device and such a cache."""
     environment = os.environ | {"HOME": str(home), "XLA_FLAGS": flags, CACHE_VARIABLE: cache or ""}
     if cache is None:
         del environment[CACHE_VARIABLE]
-    done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=True
-    )
+    return environment
+
+
+def call(script: str, home: Path, *arguments: str, **chosen: Any) -> tuple[bool, str, str]:
+    """Runs a script; returns whether it was traced, its result and its messages."""
+    (path := home / "program.py").write_text(script)
+    done = programs.run(str(path), *arguments, environment=choose(home, **chosen))
     *first, result = done.stdout.splitlines()
     return first == ["traced"], result, done.stderr
 
 
 def test_program_is_traced_again_only_if_it_may_be_another_one(tmp_path: Path) -> None:
-    def compute(
-        identity: str = "a", times: int = 3, cache: str | None = None, flags: str = ""
-    ) -> tuple[bool, str]:
-        arguments = "-c", ONE, identity, str(times)
-        is_traced, result, messages = call(tmp_path, *arguments, cache=cache, flags=flags)
+    def compute(identity: str = "a", times: int = 3, **chosen: Any) -> tuple[bool, str]:
+        is_traced, result, messages = call(ONE, tmp_path, identity, str(times), **chosen)
         assert ("cannot be loaded" in messages) == is_damaged
         return is_traced, result
 
@@ -131,7 +130,7 @@ def test_programs_not_used_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatc
 
 
 def test_programs_that_threads_compile_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
-    assert call(tmp_path, "-c", TWO, "a")[1] == "2"
+    assert call(TWO, tmp_path, "a")[1] == "2"
 
 
 def test_code_that_is_newer_than_the_process_is_not_taken_for_what_it_runs(
@@ -152,10 +151,9 @@ def test_loaded_search_and_score_are_those_of_fresh_programs(tmp_path: Path, run
     sources.write_text("Two dogs run.\nA girl climbs the wall of a house.\n" * 20)
 
     def evaluate(name: str, cache: str | None) -> list[str]:
-        call(
-            tmp_path, "-m", "t2t.evaluate", f"--workdir={run}", f"--src={sources}",
-            f"--ref={sources}", f"--output={tmp_path / name}.json", cache=cache,
-        )  # fmt: skip
+        flags = f"--src={sources}", f"--ref={sources}", f"--output={tmp_path / name}.json"
+        command = "-m", "t2t.evaluate", f"--workdir={run}", *flags
+        programs.run_python(*command, environment=choose(tmp_path, cache)).check_returncode()
         return [(tmp_path / f"{name}{end}").read_text() for end in (".txt", ".log_probs.txt")]
 
     uncached, cold, warm = evaluate("none", ""), evaluate("cold", None), evaluate("warm", None)

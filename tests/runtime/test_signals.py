@@ -3,9 +3,6 @@
 import logging
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +13,7 @@ from t2t.runtime.command_line import INTERRUPTED, LOST
 from t2t.runtime.signals import catch_signals, hold_signals
 from t2t.training.checkpoint import restore_params, save_params
 from tests.moments import Moment, signal_at
+from tests.programs import start_two
 from tests.training.toy_run import assert_same, make_state, write_run
 
 NUMBERS = signal.SIGINT, signal.SIGTERM
@@ -178,41 +176,16 @@ command_line.run(main)
 """
 
 
-def start(code: str) -> list[subprocess.Popen[str]]:
-    """Starts two processes that find each other."""
-    with socket.socket() as unused:
-        unused.bind(("localhost", 0))
-        meeting = [f"--coordinator=localhost:{unused.getsockname()[1]}", "--num_processes=2"]
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", code, *meeting, f"--process_id={number}"],
-            cwd=Path(__file__).parents[2],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(2)
-    ]
-
-
 def test_sigterm_before_the_loop_of_a_resumed_run_stops_all_processes() -> None:
-    processes = start(TRAINING)
-    try:
+    with start_two(TRAINING) as processes:
         first, second = (process.communicate(timeout=300)[0] for process in processes)
-    finally:
-        for process in processes:
-            process.kill()
     assert first == second
     assert 5000 <= int(first) < 6000  # 5000, unless JAX has not looked in three seconds
 
 
 def test_sigterm_ends_a_program_that_does_not_train() -> None:
-    processes = start(EVALUATION)
-    try:
-        _, message = processes[0].communicate(timeout=300)
-        assert (processes[0].returncode, message) == (INTERRUPTED, "interrupted\n")
-        processes[1].communicate(timeout=300)  # it has lost the other one
-        assert processes[1].returncode in (-signal.SIGABRT, LOST)
-    finally:
-        for process in processes:
-            process.kill()
+    with start_two(EVALUATION) as (first, other):
+        _, message = first.communicate(timeout=300)
+        assert (first.returncode, message) == (INTERRUPTED, "interrupted\n")
+        other.communicate(timeout=300)  # it has lost the other one
+        assert other.returncode in (-signal.SIGABRT, LOST)

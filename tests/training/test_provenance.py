@@ -19,7 +19,7 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.evaluation.load_models import RunModel, identify_code
 from t2t.evaluation.requests import ModelRequest
-from t2t.training import provenance, resume
+from t2t.training import provenance
 from t2t.training.provenance import (
     find_revision,
     hash_code,
@@ -134,30 +134,6 @@ def test_run_without_a_ledger_is_continued_with_a_warning(
     add_checkpoint(tmp_path)
     check_run(tmp_path, Config(), {"train": [CORPUS]})
     assert "has no ledger, so changes of its text cannot be detected" in caplog.text
-
-
-def test_text_of_the_last_start_counts(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    """The first may have failed before its first checkpoint."""
-    for count in (3, 4):
-        record(tmp_path, vocabulary, train=ListCorpus("toy", PAIRS[:count]))
-    add_checkpoint(tmp_path)
-    check_run(tmp_path, Config(), {"train": [ListCorpus("moved", PAIRS[:4])]})
-    with pytest.raises(RunError, match=r"toy: 4 pairs, sha256 \w{16}\ninstead of\n  toy: 3 pairs"):
-        check_run(tmp_path, Config(), {"train": [ListCorpus("toy", PAIRS[:3])]})
-
-
-def test_validation_text_counts_once_a_checkpoint_has_a_score(
-    tmp_path: Path, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(tmp_path, vocabulary, validation=ListCorpus("old", PAIRS[:4]))
-    add_checkpoint(tmp_path)
-    other = {"validation": [ListCorpus("other", PAIRS[:3])]}
-    check_run(tmp_path, Config(), other)
-    monkeypatch.setattr(resume, "list_scored_measures", lambda workdir: {"loss"})
-    check_run(tmp_path, Config(), {"validation": [ListCorpus("moved", PAIRS[:4])]})
-    message = r"(?s)another validation text:\n  old: 4 pairs, .*\n  other: 3 pairs, .* --src=FILE"
-    with pytest.raises(RunError, match=message):
-        check_run(tmp_path, Config(), other)
 
 
 def test_vocabulary_that_was_replaced_is_refused(tmp_path: Path, vocabulary: Vocabulary) -> None:

@@ -103,7 +103,10 @@ def make(fields: dict[str, Any]) -> Config:
 def continue_run(
     folder: Path, case: Case, *, last: int = STEP, steps: int = 0, scores: Collection[str] = ()
 ) -> None:
-    """Starts a run with a vocabulary, checkpoint `last` and validation scores once more."""
+    """Starts a run with a vocabulary, checkpoint `last` and validation scores once more.
+
+    Its first start had other text and came to no checkpoint, so that the last one counts.
+    """
     before, after = (({"training.steps": steps} if steps else {}) | own for own in case[1:3])
     (folder / "vocab").mkdir(parents=True)
     (folder / "config.json").touch()
@@ -111,8 +114,9 @@ def continue_run(
     if last:
         (folder / "checkpoints" / str(last)).mkdir(parents=True)
         described = {split: record_corpora(own) for split, own in known.items()}
-        line = {"corpora": described, "environment": {}}
-        (folder / "ledger.jsonl").write_text(json.dumps(line))
+        others = {split: record_corpora([ListCorpus(split, [("of", "it")])]) for split in known}
+        starts = [{"corpora": texts, "environment": {}} for texts in (others, described)]
+        (folder / "ledger.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in starts))
     if case.changed_split:
         known[case.changed_split] = [ListCorpus(case.changed_split, [("x", "y")])]
     with pytest.MonkeyPatch.context() as patch:
