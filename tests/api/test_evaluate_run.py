@@ -158,6 +158,7 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
             "no model computes bleu; leave",
         ),
         (WatchRequest, {"measure_model": "metricx"}, "measure_model=metricx: write NAME=RUN"),
+        (WatchRequest, {"measure_model": ["=a"]}, "measure_model==a: write NAME=RUN"),
         (
             WatchRequest,
             {"measure_model": ["a=b", "a=c"]},
