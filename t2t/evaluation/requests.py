@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from t2t.config.field_types import INPUT, REGISTERED, WRITTEN, InputPath, InputPaths
 from t2t.config.fields import Config, ConfigError
 from t2t.config.languages import normalize_language
+from t2t.config.measure_names import REFERENCE_MEASURES
 from t2t.config.measure_rules import check_model, choose_measure
 from t2t.config.requests import (
     Flag,
@@ -209,6 +210,11 @@ class OutputRequest(TextRequest):
             yield (
                 f"--hypotheses={self.hypotheses} needs the texts that were translated: --src and "
                 "--ref, or --testset"
+            )
+        if not self.measures or REFERENCE_MEASURES[0] in self.measures:
+            yield (
+                f"--measures={','.join(self.measures)}: text by another program has no perplexity; "
+                "name measures of text, such as bleu"
             )
 
 
