@@ -275,6 +275,12 @@ class SelectionRequest(ScoredRun, OneRun, Plugins):
     # perplexity is that of the references
     measure: Measure | None = None
 
+    def list_problems(self) -> Iterator[str]:
+        """Yields a name that stands for several measures."""
+        yield from super().list_problems()
+        if self.measure == "default":
+            yield "--measure=default stands for several measures; name one of them"
+
     def find_measure(self, config: Config) -> str:
         """Returns the measure to choose by, for a run with this config."""
         return choose_measure(
