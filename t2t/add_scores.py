@@ -9,7 +9,7 @@ corpus is the mean; it gets an interval, and `t2t.compare --measure=comet` gives
 import dataclasses
 from typing import Annotated
 
-from t2t.config.field_types import InputPaths
+from t2t.config.field_types import InputPaths, Rule
 from t2t.config.requests import Flag
 from t2t.evaluation.requests import SavedChoice
 from t2t.runtime import command_line
@@ -19,7 +19,11 @@ from t2t.runtime import command_line
 class AddScoresRequest(SavedChoice):
     """The evaluation, and the scores of its sentences."""
 
-    place: Annotated[str, Flag(operands="RUN")]
+    places: Annotated[
+        tuple[str, ...],
+        Flag(operands="RUN"),
+        Rule("be one run or evaluation", lambda places: len(places) == 1 and places[0]),
+    ]
     # NAME=FILE: the scores of the hypotheses, one number a line, or JSON lines with score,
     # definition and higher_is_better; repeat for several
     segment_scores: Annotated[InputPaths, Flag(is_repeated=True)]
@@ -31,7 +35,8 @@ def main(request: AddScoresRequest) -> None:
     from t2t.storage.paths import make_path
 
     chosen = request.split, request.evaluation, request.checkpoint
-    print(add_segment_scores(make_path(request.place), *chosen, request.segment_scores))
+    [place] = request.places
+    print(add_segment_scores(make_path(place), *chosen, request.segment_scores))
 
 
 if __name__ == "__main__":

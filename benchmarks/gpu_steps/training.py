@@ -9,7 +9,7 @@ The time of a step is that from the end of the step before to its own end. As in
 a step is dispatched before the host waits for the one before.
 
 The peak is the measured rate of one large bfloat16 product. FLOPs are those of the closed form in
-`t2t/model/flops.py` for the sentences of the batch, without padding.
+`t2t/ops/flops.py` for the sentences of the batch, without padding.
 """
 
 import dataclasses

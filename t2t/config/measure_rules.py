@@ -79,14 +79,15 @@ def needs_model(name: str) -> bool:
 def check_model(name: str, models: Mapping[str, Path]) -> None:
     """Raises `ConfigError` if a measure lacks its model, or has one that it does not need.
 
-    `models` are the runs of --measure_model, by measure.
+    `models` are the runs of --measure_model, by measure. An unknown name may belong to a plugin that
+    is not imported yet.
     """
     if needs_model(name) and name not in models:
         raise ConfigError(
             f"measure {name} needs --measure_model={name}=RUN, the run of the model that computes "
             "it (t2t.import_model)"
         )
-    if name in models and not needs_model(name):
+    if name in models and name in choices(MEASURE_FIELD) and not needs_model(name):
         raise ConfigError(
             f"--measure_model={name}={models[name]}: no model computes {name}; leave this out"
         )

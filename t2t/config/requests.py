@@ -199,7 +199,7 @@ def _read_runs(name: str, value: Any) -> dict[str, Path]:
     if not isinstance(value, Mapping):
         texts = read_argument(name, value, _TEXTS)
         value = dict(text.partition("=")[::2] for text in texts)
-        if len(value) < len(texts) or "" in value.values():
+        if len(value) < len(texts) or "" in (*value, *value.values()):
             raise ConfigError(f"{name}={','.join(texts)}: write NAME=RUN, and each name once")
     found = dict[str, Path]()
     for key, run in value.items():

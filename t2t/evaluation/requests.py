@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from t2t.config.field_types import INPUT, REGISTERED, WRITTEN, InputPath, InputPaths
 from t2t.config.fields import Config, ConfigError
 from t2t.config.languages import normalize_language
+from t2t.config.measure_names import REFERENCE_MEASURES
 from t2t.config.measure_rules import check_model, choose_measure
 from t2t.config.requests import (
     Flag,
@@ -210,6 +211,11 @@ class OutputRequest(TextRequest):
                 f"--hypotheses={self.hypotheses} needs the texts that were translated: --src and "
                 "--ref, or --testset"
             )
+        if not self.measures or REFERENCE_MEASURES[0] in self.measures:
+            yield (
+                f"--measures={','.join(self.measures)}: text by another program has no perplexity; "
+                "name measures of text, such as bleu"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,6 +274,12 @@ class SelectionRequest(ScoredRun, OneRun, Plugins):
     # tokenizer.lowercase; chrf of languages without spaces between words that sacreBLEU cannot cut.
     # perplexity is measured on the references
     measure: Measure | None = None
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields a name that stands for several measures."""
+        yield from super().list_problems()
+        if self.measure == "default":
+            yield "--measure=default stands for several measures; name one of them"
 
     def find_measure(self, config: Config) -> str:
         """Returns the measure by which the best is chosen, for a run with this config."""

@@ -146,6 +146,7 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
     [
         (WatchRequest, {"measures": ["metricx"]}, "metricx needs measure_model=metricx=RUN, the r"),
         (WatchRequest, {"measure": "metricx"}, "metricx needs measure_model=metricx=RUN, the run"),
+        (WatchRequest, {"measure": "default"}, "measure=default stands for several measures; name"),
         (WatchRequest, {"mbr": "metricx"}, "measure metricx needs measure_model=metricx=RUN"),
         (
             WatchRequest,
@@ -158,6 +159,7 @@ def test_watches_of_other_checkpoints_have_folders_of_their_own(
             "no model computes bleu; leave",
         ),
         (WatchRequest, {"measure_model": "metricx"}, "measure_model=metricx: write NAME=RUN"),
+        (WatchRequest, {"measure_model": ["=a"]}, "measure_model==a: write NAME=RUN"),
         (
             WatchRequest,
             {"measure_model": ["a=b", "a=c"]},

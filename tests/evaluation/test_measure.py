@@ -19,6 +19,7 @@ from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.evaluation import text_measures
 from t2t.evaluation.measure import Measure, MeasureError, have_spaces
+from t2t.evaluation.requests import TextRequest
 from t2t.evaluation.text_measures import make_measure, make_paper_tokeniser
 from t2t.evaluation.text_scores import choose_measures
 from tests.evaluation.saved_evaluations import pair, score_corpus
@@ -201,12 +202,14 @@ def test_wrong_measure_is_refused_with_what_is_expected(function: Any, fault: st
 
 @pytest.mark.usefixtures("own_variants")
 def test_registered_measure_gets_the_model_that_it_needs() -> None:
+    models = {"own": Path("runs/judge")}
+    TextRequest(measures=("bleu", "own"), measure_model=models)  # before its plugin is imported
+
     @register(MEASURE_FIELD, "own")
     def own(language: str, num_references: int, *, model: Path) -> Measure:
         del language, num_references
         return Measure("", f"by {model.name}", lambda *_: np.ones((1, 2)))
 
-    models = {"own": Path("runs/judge")}
     assert make_measure("own", "de", models=models).definition == "by judge"
     with pytest.raises(ConfigError, match="measure own needs --measure_model=own=RUN, the run of"):
         make_measure("own", "de")

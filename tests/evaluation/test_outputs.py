@@ -121,6 +121,8 @@ def test_program_and_notebook_score_an_output(
         (47, {}, "hypotheses=.* has 47 lines, but the test set has 48 sentences; "),
         (48, {"output": ""}, "output is empty; name a file"),
         (48, {"src": "", "ref": ()}, "hypotheses=.* needs the texts that were translated: src and"),
+        (48, {"measures": ("bleu", "perplexity")}, "measures=bleu,perplexity: .* has no perplex"),
+        (48, {"measures": ()}, "measures=: .*; name measures of text, such as bleu"),
         (48, {"tgt_language": "german"}, "tgt_language=german is not a language code"),
         (1, {"tgt_language": "", "src": "zh", "ref": ("zh",)}, "no spaces .* by tgt_language"),
         (1, {"tgt_language": "", "src": "zh", "ref": ("en", "zh")}, "ref=zh has no spaces .* by"),

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from t2t.add_scores import AddScoresRequest
 from t2t.api.compare_runs import compare, verify
 from t2t.config.fields import ConfigError
+from t2t.config.requests import make_request
 from t2t.evaluation.saved_evaluations import EvaluationError, load_evaluation
 from t2t.evaluation.segment_scores import (
     NO_DEFINITION,
@@ -110,6 +112,12 @@ def test_choice_of_an_evaluation_that_is_not_there_is_refused(
     save(tmp_path, spoil(3))
     with pytest.raises((ConfigError, EvaluationError), match=message):
         add_segment_scores(tmp_path, split, name, checkpoint, ["comet=scores"])
+
+
+@pytest.mark.parametrize("places", [["a", "b"], [""]])
+def test_scores_are_added_to_one_evaluation(places: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"places=.* must be one run or evaluation"):
+        make_request(AddScoresRequest, {"places": places, "segment_scores": "comet=scores"})
 
 
 def test_scores_that_only_one_system_has_or_defines_otherwise_are_refused(tmp_path: Path) -> None:
