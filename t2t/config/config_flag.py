@@ -63,6 +63,8 @@ class _TextParser(TupleParser):  # type: ignore[misc]  # whose flags may be repe
 
     def parse(self, text: Any) -> tuple[str, ...]:
         """Returns the text as a tuple, since `ml_collections` joins those of a repeated flag."""
+        if isinstance(text, str) and text.startswith("--"):
+            raise ValueError("this is the next flag; give a value after =")
         return (text,) if isinstance(text, str) else ()  # the default is no text
 
 

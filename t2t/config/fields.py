@@ -140,9 +140,15 @@ _OF_SAMPLING = unless(
 )
 
 
-def _of_pairs(remedy: str = LEAVE) -> Unused:
+def _of_pairs(remedy: str = LEAVE, also: Unused | None = None) -> Unused:
     """A field of pairs: other objectives, those of plugins included, read text alone."""
-    return unless("data.objective", "translation", remedy=f"it reads text alone; {remedy}")
+    end = f"it reads text alone; {remedy}"
+    return unless("data.objective", "translation", remedy=end, also=also)
+
+
+def _of_source_side(remedy: str) -> Unused:
+    """The source side of pairs; a registered source may find text alone by it."""
+    return _of_pairs(remedy, also=unless("data.source", REGISTERED))
 
 
 POSITIONS = (
@@ -337,12 +343,12 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # column of source sentences; "translation.en": key "en" in the column "translation";
     # "translation.0": item of a list; a number: column of a file without a line of names, from 0;
     # empty: the language, in the column "translation" if there is one
-    src_column: Annotated[str, _OF_HF, _of_pairs("name the column in data.tgt_column")] = ""
+    src_column: Annotated[str, _OF_HF, _of_source_side("name the column in data.tgt_column")] = ""
     tgt_column: Annotated[str, _OF_HF] = ""  # column of their translations
     # files of source sentences for training, one sentence per line, plain or packed by gzip, bzip2,
     # xz or zstd
     train_src: Annotated[
-        InputPaths, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.train_tgt")
+        InputPaths, Role.FILES, _OF_TEXT, _of_source_side("name the files in data.train_tgt")
     ] = ()
     train_tgt: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()  # their translations, line by line
     # for each training corpus (each source is one, source="text" one for each file of train_src),
@@ -359,12 +365,12 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     temperature: NonNegativeFloat = 0.0
     # source sentences of the validation split
     validation_src: Annotated[
-        InputPath, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.validation_tgt")
+        InputPath, Role.FILES, _OF_TEXT, _of_source_side("name the files in data.validation_tgt")
     ] = ""
     validation_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""  # their translations
     # source sentences of the test split
     test_src: Annotated[
-        InputPath, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.test_tgt")
+        InputPath, Role.FILES, _OF_TEXT, _of_source_side("name the files in data.test_tgt")
     ] = ""
     test_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""  # their translations
     # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |
