@@ -78,7 +78,9 @@ class _RecipeParser(flags.ArgumentParser[Any]):
         """Returns what stands for the recipe; raises `ConfigError` for a flag that is no name."""
         for argument in _list_arguments():
             found = re.match(r"--?(?:no)?config\.([^=]*)", argument)
-            if found and not all(map(str.isidentifier, found[1].split("."))):
+            parts = found[1].split(".") if found else []
+            depth = 3 if parts[:1] == ["plugin"] else 2
+            if found and not (len(parts) <= depth and all(map(str.isidentifier, parts))):
                 raise ConfigError(f"{found[1]}: {describe_unknown_field(found[1])}")
         return _Unread(functools.cache(functools.partial(load_recipe, recipe)))
 

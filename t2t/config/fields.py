@@ -116,6 +116,13 @@ class Section(Fields):
             """Keeps the options; a section that no config has completed has none."""
             self.plugin = plugin or {}
 
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Sets a field; options are set in the config, from where sections get them."""
+            options = value.values() if isinstance(value, dict) else [value]
+            if name == "plugin" and not all(isinstance(each, PluginOptions) for each in options):
+                raise _make_field_error(type(self), name, f"={show(value)}")
+            super().__setattr__(name, value)
+
 
 # Notes of fields that have no effect beside some values of another field. If several hold, messages
 # name the first: the wider cause, beside which the others have no effect themselves.

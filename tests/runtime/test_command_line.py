@@ -257,6 +257,10 @@ def test_options_of_a_plugin_are_flags_with_its_types(folder: Path) -> None:
             f"{KNOWN} --config.model.d-model=2",
             "model.d-model: no such field; perhaps model.d_",
         ),
+        (
+            f"{KNOWN} --config.model.prefix.x=1",
+            "flag --config=recipe.py: model.prefix.x: no such field; perhaps",
+        ),
         (f"{KNOWN} --config.model.d_model=x", "model.d_model='x' is not of type int"),
         (f"{KNOWN} --config.model.d_model=None", "model.d_model=None is not of type int"),
         (f"{KNOWN} --noconfig.model.d_k", "called model.d_k; write --config.model.d_k=VALUE"),
