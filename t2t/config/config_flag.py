@@ -63,7 +63,7 @@ class _TextParser(TupleParser):  # type: ignore[misc]  # whose flags may be repe
 
     def parse(self, text: Any) -> tuple[str, ...]:
         """Returns the text as a tuple, since `ml_collections` joins those of a repeated flag."""
-        if isinstance(text, str) and text.startswith("--"):
+        if isinstance(text, str) and text.startswith("--") and text in _list_arguments():
             raise ValueError("this is the next flag; give a value after =")
         return (text,) if isinstance(text, str) else ()  # the default is no text
 
