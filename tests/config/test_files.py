@@ -148,7 +148,7 @@ def test_section_is_not_replaced_by_something_else(value: Any) -> None:
 def test_options_of_plugins_are_not_set_in_a_section(value: Any) -> None:
     for write in (
         lambda: setattr(Config().training, "plugin", value),
-        lambda: TrainingConfig(plugin=value),
+        lambda: TrainingConfig(plugin=value),  # type: ignore[call-arg]
     ):
         with pytest.raises(
             ConfigError, match=r"^training\.plugin=.*: no such field; perhaps plugin"
