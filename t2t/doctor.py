@@ -48,7 +48,7 @@ def examine(request: DoctorRequest) -> Iterator[tuple[str, "Finding"]]:
     join(**request.hosts)
     config = None
     try:
-        config = read_recipe(request) if request.config else None
+        config = read_recipe(request) if request.config is not None else None
     except Exception as error:
         if explain(error) is not None:
             raise

@@ -44,8 +44,10 @@ def main(request: TrainingRequest) -> int:
     if request.writers:
         import_plugins(request.plugins)
     is_alone = not request.hosts["distributed"]
-    given = read_config(request.extend, workdir, trains_alone=is_alone) if request.config else None
-    if given is None and not (workdir / "config.json").exists():
+    given = None
+    if request.config is not None:  # an empty name is refused
+        given = read_config(request.extend, workdir, trains_alone=is_alone)
+    elif not (workdir / "config.json").exists():
         raise ConfigError(
             f"--config is missing, and {workdir} holds no run to continue; name a recipe, such as "
             "--config=configs/quickstart.py"

@@ -63,6 +63,8 @@ class _TextParser(TupleParser):  # type: ignore[misc]  # whose flags may be repe
 
     def parse(self, text: Any) -> tuple[str, ...]:
         """Returns the text as a tuple; `ml_collections` joins the tuples of a repeated flag."""
+        if isinstance(text, str) and text.startswith("--") and text in _list_arguments():
+            raise ValueError("this is the next flag; give a value after =")
         return (text,) if isinstance(text, str) else ()  # the default is not a text
 
 
@@ -76,7 +78,9 @@ class _RecipeParser(flags.ArgumentParser[Any]):
         """Returns the recipe's placeholder; raises `ConfigError` for a flag that names no field."""
         for argument in _list_arguments():
             found = re.match(r"--?(?:no)?config\.([^=]*)", argument)
-            if found and not all(map(str.isidentifier, found[1].split("."))):
+            parts = found[1].split(".") if found else []
+            depth = 3 if parts[:1] == ["plugin"] else 2
+            if found and not (len(parts) <= depth and all(map(str.isidentifier, parts))):
                 raise ConfigError(f"{found[1]}: {describe_unknown_field(found[1])}")
         return _Placeholder(functools.cache(functools.partial(load_recipe, recipe)))
 

@@ -116,6 +116,13 @@ class Section(Fields):
             """Keeps the options; there are none before `files.complete_options`."""
             self.plugin = plugin or {}
 
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Sets a field; options are set in the config, from where sections get them."""
+            options = value.values() if isinstance(value, dict) else [value]
+            if name == "plugin" and not all(isinstance(each, PluginOptions) for each in options):
+                raise _make_field_error(type(self), name, f"={show(value)}")
+            super().__setattr__(name, value)
+
 
 # Notes of fields that have no effect with some values of another field. If several apply, messages
 # name the first. So the wider cause stands first: with it the other causes have no effect either.
@@ -140,9 +147,15 @@ _OF_SAMPLING = unless(
 )
 
 
-def _of_pairs(remedy: str = LEAVE) -> Unused:
+def _of_pairs(remedy: str = LEAVE, also: Unused | None = None) -> Unused:
     """Returns the note of a field for sentence pairs; all other objectives read text alone."""
-    return unless("data.objective", "translation", remedy=f"it reads text alone; {remedy}")
+    end = f"it reads text alone; {remedy}"
+    return unless("data.objective", "translation", remedy=end, also=also)
+
+
+def _of_source_side(remedy: str) -> Unused:
+    """Returns the note of a field for sources; a registered source may find text alone by it."""
+    return _of_pairs(remedy, also=unless("data.source", REGISTERED))
 
 
 POSITIONS = (
@@ -336,12 +349,12 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # column of source sentences; "translation.en": key "en" in the column "translation";
     # "translation.0": item of a list; a number: column of a file without a line of names, from 0;
     # empty: the language, in the column "translation" if there is one
-    src_column: Annotated[str, _OF_HF, _of_pairs("name the column in data.tgt_column")] = ""
+    src_column: Annotated[str, _OF_HF, _of_source_side("name the column in data.tgt_column")] = ""
     tgt_column: Annotated[str, _OF_HF] = ""  # column of their translations
     # files of source sentences for training, one sentence per line, plain or packed by gzip, bzip2,
     # xz or zstd
     train_src: Annotated[
-        InputPaths, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.train_tgt")
+        InputPaths, Role.FILES, _OF_TEXT, _of_source_side("name the files in data.train_tgt")
     ] = ()
     train_tgt: Annotated[InputPaths, Role.FILES, _OF_TEXT] = ()  # their translations, line by line
     # how often an epoch uses the pairs of each training corpus. A corpus is a source, or one file
@@ -358,12 +371,12 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     temperature: NonNegativeFloat = 0.0
     # source sentences of the validation split
     validation_src: Annotated[
-        InputPath, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.validation_tgt")
+        InputPath, Role.FILES, _OF_TEXT, _of_source_side("name the files in data.validation_tgt")
     ] = ""
     validation_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""  # their translations
     # source sentences of the test split
     test_src: Annotated[
-        InputPath, Role.FILES, _OF_TEXT, _of_pairs("name the files in data.test_tgt")
+        InputPath, Role.FILES, _OF_TEXT, _of_source_side("name the files in data.test_tgt")
     ] = ""
     test_tgt: Annotated[InputPath, Role.FILES, _OF_TEXT] = ""  # their translations
     # filters of training pairs by their text, in order: duplicates (equal to an earlier pair) |

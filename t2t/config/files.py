@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from t2t.config.field_types import FieldType
+from t2t.config.field_types import FieldType, Role
 from t2t.config.fields import (
     FIELD_TYPES,
     Config,
@@ -18,6 +18,7 @@ from t2t.config.fields import (
     Fields,
     Section,
     describe_unknown_field,
+    fields_with,
     flatten,
     show,
 )
@@ -199,7 +200,7 @@ def set_fields(config: AnyConfig, values: Mapping[str, Any]) -> AnyConfig:
     """A copy of a config with the given values: {"model.num_heads": 1}; types are not checked.
 
     Raises:
-        ConfigError: a field does not exist.
+        ConfigError: a field does not exist, or is one that only a recipe sets.
     """
     changed = copy.deepcopy(config)
     for name, value in values.items():
@@ -213,6 +214,10 @@ def set_fields(config: AnyConfig, values: Mapping[str, Any]) -> AnyConfig:
             changed.plugin[option] = {**fields, field: value}
         elif "plugin" in (outer, name):
             raise ConfigError(f"{name}={show(value)}: set one of its options, plugin.NAME.FIELD")
+        elif name in fields_with(Role.WISHES):
+            raise ConfigError(
+                f"{name}={show(value)}: the recipe sets it; write --config=RECIPE:WISHES"
+            )
         elif name in FIELD_TYPES:
             setattr(getattr(changed, section) if section else changed, field, value)
         else:

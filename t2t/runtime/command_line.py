@@ -236,6 +236,11 @@ def _explain_unknown(error: flags.UnrecognizedFlagError, alone: str) -> str:
     name = field.rpartition(".")[2]
     if section != "config":
         return f"{error}; see --help"
+    if "config" in flags.FLAGS and flags.FLAGS["config"].present:  # it has --noFIELD of bools alone
+        return (
+            f"--{error.flagname}: no field that is True or False is called {field}; write "
+            f"--config.{field}=VALUE"
+        )
     if "config" in flags.FLAGS:  # ml_collections defines --config.FIELD when it reads --config
         return f"--{error.flagname} overrides a field of --config; add --config=RECIPE"
     if (field.startswith("decoding.") or field == "plugins") and name in flags.FLAGS:

@@ -144,6 +144,18 @@ def test_section_is_not_replaced_by_something_else(value: Any) -> None:
             write()
 
 
+@pytest.mark.parametrize("value", [1, {"own": {"mix": 0.5}}])
+def test_options_of_plugins_are_not_set_in_a_section(value: Any) -> None:
+    for write in (
+        lambda: setattr(Config().training, "plugin", value),
+        lambda: TrainingConfig(plugin=value),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(
+            ConfigError, match=r"^training\.plugin=.*: no such field; perhaps plugin"
+        ):
+            write()
+
+
 def test_copies_of_a_config_are_configs() -> None:
     config = Config(training=TrainingConfig(steps=3))
     for copied in (copy.deepcopy(config), pickle.loads(pickle.dumps(config))):

@@ -304,7 +304,9 @@ def test_changed_field_without_effect_is_refused(
             check_effect([config], given)
     check_effect([config], [cause])  # a flag that takes away the effect of a recipe's field
     # A registered source may use any field.
-    check_effect([Config(data=DataConfig(source="a plugin's", directory="x"))], ["data.directory"])
+    data = DataConfig(source="a plugin's", directory="x", objective="lm", train_src=("x",))
+    check_effect([Config(data=data)], ["data.directory", "data.train_src"])
+    assert "data.train_src" not in list_unused(Config(data=data), refused=True)
 
 
 def test_peak_of_noam_is_that_of_the_schedule() -> None:
