@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 from t2t.config.field_types import INPUT, REGISTERED, WRITTEN, InputPath, InputPaths
 from t2t.config.fields import Config, ConfigError
 from t2t.config.languages import normalize_language
-from t2t.config.measure_names import REFERENCE_MEASURES
 from t2t.config.measure_rules import check_model, choose_measure
+from t2t.config.measures import REFERENCE_MEASURES
 from t2t.config.requests import (
     Flag,
     Measure,
