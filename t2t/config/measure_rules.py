@@ -79,8 +79,8 @@ def needs_model(name: str) -> bool:
 def check_model(name: str, models: Mapping[str, Path]) -> None:
     """Raises `ConfigError` if a measure lacks its model, or has one that it does not need.
 
-    `models` are the runs of --measure_model, by measure. An unknown name may belong to a plugin that
-    is not imported yet.
+    `models` are the runs of --measure_model, by measure. An unknown name may belong to a plugin
+    that is not imported yet.
     """
     if needs_model(name) and name not in models:
         raise ConfigError(
