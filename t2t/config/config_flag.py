@@ -20,7 +20,6 @@ from ml_collections.config_flags.tuple_parser import TupleParser
 
 from t2t.config.field_types import FieldType
 from t2t.config.fields import (
-    FIELD_TYPES,
     Config,
     ConfigError,
     DataConfig,
@@ -30,7 +29,7 @@ from t2t.config.fields import (
 from t2t.config.files import set_fields
 from t2t.config.fitted_config import check_config, list_open
 from t2t.config.recipes import load_recipe
-from t2t.config.variants import find_option_types, import_plugins
+from t2t.config.variants import find_type, import_plugins
 
 flags.disclaim_key_flags()  # so --help lists these flags under the program that defines them
 
@@ -102,7 +101,7 @@ def _read_plugins() -> Any:
 
 def _list_types(name: str) -> tuple[Any, ...]:
     """Returns the plain type of a field, and the parts of a union, such as int and None."""
-    plain = (FIELD_TYPES | find_option_types()).get(name, FieldType(str)).plain
+    plain = (find_type(name) or FieldType(str)).plain
     return plain, *typing.get_args(plain)
 
 

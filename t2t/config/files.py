@@ -27,8 +27,8 @@ from t2t.config.plain_values import is_ordered, simplify
 from t2t.config.rules import list_unused, validate
 from t2t.config.variants import (
     describe_options,
-    find_option_types,
     find_options,
+    find_type,
     import_plugins,
     list_options,
     open_plugins,
@@ -207,7 +207,7 @@ def set_fields(config: AnyConfig, values: Mapping[str, Any]) -> AnyConfig:
         section, _, field = name.rpartition(".")
         outer, _, option = section.partition(".")
         if outer == "plugin" and option:
-            if find_options(option) and name not in find_option_types():
+            if find_options(option) and not find_type(name):
                 raise ConfigError(f"{name}={show(value)}: {describe_options(option)}")
             known = changed.plugin.get(option, {})
             fields = vars(known) if isinstance(known, Fields) else known

@@ -246,16 +246,6 @@ def list_options(modules: Collection[str]) -> list[str]:
     ]
 
 
-def find_option_types() -> dict[str, FieldType]:
-    """Returns the types of all registered options, by names such as plugin.distillation.mix."""
-    kinds = [(name, kind) for (field, name), kind in _registered.items() if field == "plugin"]
-    return {
-        f"plugin.{name}.{field.name}": FieldType.of(field.type)
-        for name, kind in kinds
-        for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # all are dataclasses
-    }
-
-
 def describe_options(name: str) -> str:
     """Explains the fields of a plugin's options, or says that there are none.
 

@@ -97,6 +97,9 @@ class Watch:
         """Scores checkpoints until training has ended, or none has come for `timeout` seconds.
 
         Returns whether training has ended.
+
+        Raises:
+            RunError: another watch is running, or a file cannot be written.
         """
         refusal = (
             f"another watch with these settings is running on {self._workdir}; wait until it ends"

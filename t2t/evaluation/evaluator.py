@@ -71,6 +71,9 @@ class Evaluator:
         """Restores the parameters that the request names; returns them and their label.
 
         `held` are those that a loaded run holds, and the labels of their checkpoints, instead.
+
+        Raises:
+            RunError: a checkpoint does not exist or cannot be read.
         """
         params, labels = held or self._model.restore()
         if len(labels) == 1:
@@ -88,7 +91,12 @@ class Evaluator:
     def evaluate(
         self, params: Params, label: str, alphas: Sequence[float] = ()
     ) -> list[Evaluation]:
-        """Translates, scores and saves; one evaluation for each alpha, by default the config's."""
+        """Translates, scores and saves; one evaluation for each alpha, by default the config's.
+
+        Raises:
+            ConfigError, RunError: the parameters do not fit the config, or the scores cannot be
+                written.
+        """
         configs = [override(self.config, {"decoding.alpha": alpha}) for alpha in alphas]
         configs = configs or [self.config]
         paths = [self.prepare_output(label, config.decoding.alpha) for config in configs]

@@ -139,14 +139,22 @@ class RunModel:
         ]
 
     def restore(self) -> tuple[Params, list[str]]:
-        """Restores the parameters, on the host, and returns them with the checkpoints' labels."""
+        """Restores the parameters, on the host, and returns them with the checkpoints' labels.
+
+        Raises:
+            RunError: a checkpoint does not exist or cannot be read.
+        """
         members = zip(self.request.members, self._configs, strict=True)
         restored = [restore_params(*member, config) for member, config in members]
         params = self.members.join([params for params, _ in restored])
         return params, [label for _, label in restored]
 
     def place(self, params: Params) -> Params:
-        """Puts parameters on the mesh, with the sharding that the model declares."""
+        """Puts parameters on the mesh, with the sharding that the model declares.
+
+        Raises:
+            ConfigError: the parameters do not fit the config and vocabulary.
+        """
         _, declared = self._described
         check_params(declared, params)
         with jax.set_mesh(self.mesh):

@@ -26,7 +26,7 @@ TRANSLATION = "translation"  # `data.objective` of runs that translate, and of o
 
 @dataclasses.dataclass(frozen=True)
 class Passport:
-    """What an evaluation scored and how, in sections of facts.
+    """The record of an evaluation: models, texts, search, measures and code, in sections.
 
     A section without meaning is empty: translations of another program have no config.
     """

@@ -226,7 +226,11 @@ class Evaluation:
         return TestSet(self.read_lines("sources"), references, documents)
 
     def hash_texts(self) -> dict[str, str]:
-        """Returns the SHA-256 of sources, references and documents as they are in the files now."""
+        """Returns the SHA-256 of sources, references and documents as they are in the files now.
+
+        Raises:
+            EvaluationError: as `read_lines`.
+        """
         names = [name for name in self.result["texts"] if name.startswith(TEST_SET)]
         return {name: hash_lines(self.read_lines(name)) for name in names}
 
@@ -270,7 +274,11 @@ class Evaluation:
         return make_measure(name, self.passport.data["tgt_language"], len(self._references))
 
     def read_statistics(self, measure: Measure, test_set: TestSet) -> Float[np.ndarray, "n _"]:
-        """Returns each sentence's statistics by a measure: stored, or computed from hypotheses."""
+        """Returns each sentence's statistics by a measure: stored, or computed from hypotheses.
+
+        Raises:
+            EvaluationError: a file is missing or damaged, or has no scores by this measure.
+        """
         if self.passport.objective:
             return self._read_predictions()
         if measure.segments is None:
@@ -299,6 +307,9 @@ class Evaluation:
         """Returns each reference's log-probability in nats and its number of sub-words with EOS.
 
         The log-probability is NaN where the reference is too long for the model.
+
+        Raises:
+            EvaluationError: as `read_lines`, or a line is damaged.
         """
         return self._read_numbers("log_probs", 2)
 

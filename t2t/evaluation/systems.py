@@ -99,6 +99,9 @@ def read_system(
     From each run it takes the evaluation that `evaluation` names, or the newest one of the split
     and, if given, of the checkpoint, such as best or avg:5. `may_differ` are config fields in which
     the seeds may differ.
+
+    Raises:
+        EvaluationError: one is missing, or they are not seeds of one system.
     """
     places = split_run_paths(operand)
     found = [find_evaluation(place, split, evaluation, checkpoint) for place in places]
@@ -314,7 +317,11 @@ def open_measure(systems: Sequence[System], name: str | None = None) -> tuple[Me
 def read_statistics(
     systems: Sequence[System], measure: Measure, test_set: TestSet
 ) -> dict[str, Statistics]:
-    """Returns the statistics of each sentence by a measure, for each seed of each system."""
+    """Returns the statistics of each sentence by a measure, for each seed of each system.
+
+    Raises:
+        EvaluationError: a saved score has another definition, or its texts do not give it.
+    """
     return {
         system.name: np.stack(
             [_read_statistics(each, measure, test_set) for each in system.evaluations]

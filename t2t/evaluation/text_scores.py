@@ -136,7 +136,11 @@ class TextScores:
         return {name: each.collect(hypotheses, self._saved) for name, each in self.measures.items()}
 
     def save(self, path: Path, output: Output, passport: Passport) -> Evaluation:
-        """Scores an output, and saves the scores and texts."""
+        """Scores an output, and saves the scores and texts.
+
+        Raises:
+            RunError: they cannot be written.
+        """
         test_set, documents = self._saved, self._saved.documents
         found = {
             name: measure.score_counts(output.counts[name], test_set, with_interval=True)
@@ -179,7 +183,12 @@ class TextScores:
 def open_scores(
     request: TextRequest, split: str, data: DataConfig, tokenizer: TokenizerConfig
 ) -> TextScores:
-    """Opens the texts that the request names, or else a split of `data`, with their measures."""
+    """Opens the texts that the request names, or else a split of `data`, with their measures.
+
+    Raises:
+        ConfigError, DataError: a text is missing, or a measure means nothing for it.
+        MeasureError: a tokeniser is not installed.
+    """
     test_set = open_texts(
         data, split, src=request.src, ref=request.ref, testset=request.testset,
         segments=request.segments, tokenizer=tokenizer,

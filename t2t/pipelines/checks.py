@@ -38,7 +38,11 @@ from t2t.training.run_directory import is_regular
 
 
 def check(pipeline: Pipeline, works: Mapping[str, StepPlan], only: Collection[str] = ()) -> None:
-    """Raises `ConfigError` if a step that is to run would fail; the message names it."""
+    """Raises `ConfigError` if a step that is to run would fail; the message names it.
+
+    Raises:
+        ConfigError: a step would fail; the message names it.
+    """
     configs: dict[str, Config] = {}
     waiting = [
         work for name, work in works.items() if work.action != "none" and name in (only or works)

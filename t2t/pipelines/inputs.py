@@ -58,6 +58,9 @@ def hash_inputs(
 
     `old` are the hashes in its record. They stand for inputs that cannot be read now: plugins that
     are missing, and the inputs of a recipe made from runs that do not exist yet.
+
+    Raises:
+        ConfigError: there is no such file or folder.
     """
     values = {f"config.{name}": value for name, value in flatten(recipe).items()} if recipe else {}
     found = dict[str, str]() if recipe or not _asks_for_steps(step) else dict(old)

@@ -82,7 +82,11 @@ class StepPlan:
 
 
 def plan_steps(pipeline: Pipeline) -> dict[str, StepPlan]:
-    """Returns what is to be done for each step, and why."""
+    """Returns what is to be done for each step, and why.
+
+    Raises:
+        ConfigError: an input does not exist, or a record is damaged.
+    """
     found: dict[str, StepPlan] = {}
     for step in pipeline.steps.values():
         needed = [found[name] for name in step.needs]
@@ -96,6 +100,9 @@ def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready:
     """Compares the record of a step with the one that it would get now.
 
     `keys` are the keys of the steps that it needs, and `ready` says whether these are finished.
+
+    Raises:
+        ConfigError: as `plan_steps`.
     """
     old = read_record(pipeline.find_folder(step.name))
     facts = find_facts(pipeline, step, keys, old.facts if old else {}, ready=ready)

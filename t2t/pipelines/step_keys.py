@@ -27,6 +27,9 @@ def find_facts(
 
     `keys` are the keys of the steps that it needs, `ready` says whether these are finished, and
     `old` are the facts of the step's record.
+
+    Raises:
+        ConfigError: an input does not exist.
     """
     recipe = read_step_recipe(pipeline, step, ready=ready)
     facts = {

@@ -146,14 +146,22 @@ def open_sweep(workdir: Path, runs: Sequence[SweepRun], protocol: EvaluationProt
 
 
 def read_protocol(workdir: Path) -> EvaluationProtocol:
-    """Returns the protocol that sweep.json records."""
+    """Returns the protocol that sweep.json records.
+
+    Raises:
+        RunError: there is no sweep.json, or it is damaged.
+    """
     names = [field.name for field in dataclasses.fields(EvaluationProtocol)]
     saved = _read(workdir)
     return EvaluationProtocol(**{name: saved[name] for name in names if name in saved})
 
 
 def list_recorded(workdir: Path, runs: Sequence[SweepRun]) -> list[SweepRun]:
-    """Returns those of `runs` that are recorded in sweep.json."""
+    """Returns those of `runs` that are recorded in sweep.json.
+
+    Raises:
+        RunError: there is no sweep.json, it is damaged, or has other configs for these runs.
+    """
     saved = _read(workdir)["runs"]
     _check_same(workdir, saved, runs)
     return [run for run in runs if run.name in saved]

@@ -81,7 +81,11 @@ class RowOutcome:
 
 
 def write_report(workdir: Path, runs: Sequence[SweepRun], measure: str) -> str:
-    """Writes report.md, report.html and the plots; returns the table and the report's paths."""
+    """Writes report.md, report.html and the plots; returns the table and the report's paths.
+
+    Raises:
+        EvaluationError: evaluations are damaged or not comparable.
+    """
     names = sorted(dict.fromkeys(run.row.name for run in runs), key=lambda name: name != BASE)
     outcomes = {name: read_outcome([run for run in runs if run.row.name == name]) for name in names}
     systems = {

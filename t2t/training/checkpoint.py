@@ -46,7 +46,11 @@ class NamedCheckpoint(NamedTuple):
     item: str = "params"  # of the checkpoint; "ema": the moving average
 
     def restore(self, workdir: Path) -> Params:
-        """Reads the parameters, or their mean, as NumPy arrays."""
+        """Reads the parameters, or their mean, as NumPy arrays.
+
+        Raises:
+            RunError: they cannot be read.
+        """
         if self.steps[1:]:
             return average_params(workdir, self.steps)
         return _restore_step(workdir, self.steps[0], self.item)
@@ -94,6 +98,9 @@ def restore_params(workdir: Path, which: str, config: Config | None = None) -> t
 
     Returns the parameters as NumPy arrays, and their label; for the arguments see
     `find_checkpoint`.
+
+    Raises:
+        RunError: there is no such checkpoint, or it cannot be read.
     """
     found = find_checkpoint(workdir, which, config)
     return found.restore(workdir), found.label
@@ -126,7 +133,11 @@ def find_best_step(workdir: Path, config: Config | None = None) -> int:
 
 
 def list_scored_measures(workdir: Path) -> set[str]:
-    """Returns the validation measures, such as loss and bleu, that checkpoints have scores for."""
+    """Returns the validation measures, such as loss and bleu, that checkpoints have scores for.
+
+    Raises:
+        RunError: a checkpoint's validation scores are damaged.
+    """
     return {measure for scores in _read_scores(workdir).values() for measure in scores}
 
 
@@ -169,7 +180,11 @@ def average_params(workdir: Path, steps: Sequence[int]) -> Params:
 
 
 def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
-    """Writes a run directory with these parameters and what belongs to them; see `write_run`."""
+    """Writes a run directory with these parameters and what belongs to them; see `write_run`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     folders = list_files(workdir / "vocab") + list_files(workdir / COPIES)
     paths = [workdir / "config.json", *folders]
     files = {str(path.relative_to(workdir)): path.read_bytes() for path in paths}

@@ -15,6 +15,9 @@ def split_checkpoint_name(name: str, flag: str) -> tuple[Path, str]:
     """Splits RUN:CHECKPOINT; the checkpoint is "" if the name has none, or is itself a run's.
 
     `flag` is where the user gave the name.
+
+    Raises:
+        PathError: RUN cannot be a run directory.
     """
     matched = re.fullmatch(f"(.*?)(?::({CHECKPOINT_PATTERN}))?", name, re.DOTALL)
     assert matched is not None

@@ -31,7 +31,11 @@ def describe_checkpoints(config: Config, size: int) -> str:
 
 
 def estimate_checkpoint(config: Config) -> int:
-    """Returns the bytes of a checkpoint of a model with `tokenizer.vocab_size` sub-words a side."""
+    """Returns the bytes of a checkpoint of a model with `tokenizer.vocab_size` sub-words a side.
+
+    Raises:
+        ConfigError: a pattern of `training.frozen` or `training.rate_factors` has no effect.
+    """
     optimizer = make_optimizer(config)
     _, params = abstract_model(config.model, *[config.tokenizer.vocab_size] * 2)
     state = jax.eval_shape(functools.partial(init_training, config, optimizer), params)

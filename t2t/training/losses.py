@@ -59,7 +59,11 @@ class Teacher(NamedTuple):
 
 
 def make_loss(config: Config) -> Loss:
-    """Returns the loss that `training.loss`, `r_drop` and `scheduled_sampling` ask for."""
+    """Returns the loss that `training.loss`, `r_drop` and `scheduled_sampling` ask for.
+
+    Raises:
+        ConfigError: a registered loss does not take the arguments of one.
+    """
     training = config.training
     name = "r_drop" if training.r_drop else training.loss
     if name in LOSSES:
@@ -73,7 +77,11 @@ def make_loss(config: Config) -> Loss:
 
 
 def abstract_teachers(config: Config, *vocab_sizes: int) -> tuple[Teacher, ...]:
-    """Returns the teachers with a `jax.ShapeDtypeStruct` in place of each parameter."""
+    """Returns the teachers with a `jax.ShapeDtypeStruct` in place of each parameter.
+
+    Raises:
+        ConfigError: a run has no readable config.
+    """
     runs = [
         split_checkpoint_name(name, name_field(config))[0] for name in make_loss(config).teachers
     ]

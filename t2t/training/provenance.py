@@ -311,7 +311,11 @@ def _git(*arguments: str) -> str | None:
 
 
 def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
-    """Writes the plugins' source to the run directory, in place of an earlier one."""
+    """Writes the plugins' source to the run directory, in place of an earlier one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     folder, sources = workdir / COPIES, read_sources(plugins)
     for path in list_files(folder):
         if path.suffix == ".py" and str(path.relative_to(folder)) not in sources:

@@ -75,7 +75,11 @@ _REMEDIES = {  # what to do if the text of a split has changed
 def open_run(
     workdir: Path, config: Config, corpora: Mapping[str, Sequence[Corpus]] | None = None
 ) -> None:
-    """Creates a run directory, or checks that an existing one can continue (`check_run`)."""
+    """Creates a run directory, or checks that an existing one can continue (`check_run`).
+
+    Raises:
+        RunError: it cannot, or the directory cannot be written.
+    """
     check_run(workdir, config, corpora or {})
     if is_first():
         with explain_write_errors(RunError, workdir):

@@ -72,7 +72,11 @@ def abstract_state(
 
 
 def init_training(config: Config, optimizer: Optimizer, params: Params) -> TrainState:
-    """Returns the state before step 0 with these parameters."""
+    """Returns the state before step 0 with these parameters.
+
+    Raises:
+        ConfigError: a pattern of `training.frozen` or `training.rate_factors` has no effect.
+    """
     check_patterns(config.training, name_leaves(params))
     _, dropout_key = jax.random.split(jax.random.key(config.seed))
     # Three separate buffers, since the training step donates each leaf of the state.

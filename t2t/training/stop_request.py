@@ -56,7 +56,11 @@ def read_stop_request(workdir: Path) -> StopRequest | None:
 
 
 def record_stop(workdir: Path, step: int) -> None:
-    """Logs that training stopped for the request, and writes the step to `stop.json`."""
+    """Logs that training stopped for the request, and writes the step to `stop.json`.
+
+    Raises:
+        RunError: the request cannot be read or written.
+    """
     request = read_stop_request(workdir)
     if request is None:  # removed after the decision to stop
         return

@@ -51,7 +51,11 @@ def open_teachers(config: Config, workdir: Path, mesh: Mesh) -> list[SourceRun]:
 
 
 def place_teachers(sources: Sequence[SourceRun], vocabulary: Vocabulary) -> tuple[Teacher, ...]:
-    """Returns the teachers with their parameters on the current mesh; the sources lose theirs."""
+    """Returns the teachers with their parameters on the current mesh; the sources lose theirs.
+
+    Raises:
+        ConfigError: parameters do not fit the config of their run.
+    """
     teachers = []
     for source in sources:
         structure, declared = abstract_model(source.model, *vocabulary.sizes)

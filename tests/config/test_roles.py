@@ -1,4 +1,4 @@
-"""What a field decides is said at the field, and nowhere else by a list of names."""
+"""Roles of the config's fields, and the search for lists of fields by hand."""
 
 import ast
 import dataclasses

@@ -1,4 +1,4 @@
-"""What may differ between two starts of a run or a sweep, and between two seeds of a system.
+"""Resume, sweeps and comparisons: the fields that may change between starts, rows and seeds.
 
 Each field of the config is changed once; `changes.txt` has what becomes of it.
 """

@@ -271,5 +271,5 @@ def test_devices_add_up_gradients_of_weights_once_for_all_parts(dtype: str) -> N
 
 
 def count_own(tree: Any) -> list[int]:
-    """How many numbers of each array a device has."""
+    """Counts the numbers of each array on one device."""
     return [math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in jax.tree.leaves(tree)]
