@@ -164,7 +164,8 @@ def _make_registered(config: Config) -> Loss:
         if names != sorted(figures):
             fault = f"returned the figures {sorted(figures)}, but {names} before"
             raise make_variant_error(field, name, fault)
-        return losses, weights, auxiliary | {n: jnp.float32(x) for n, x in figures.items()}
+        sums = jnp.float32(losses), jnp.float32(weights)  # from arrays or numbers
+        return *sums, auxiliary | {n: jnp.float32(x) for n, x in figures.items()}
 
     return Loss(sum_losses, teachers)
 

@@ -160,7 +160,7 @@ def test_sentinels_suffice_for_the_longest_text(density: float, mean: float) -> 
     lengths = np.arange(2, 500)
     sides = SpanCorruption(data, range(1000)).find_lengths((lengths, lengths))
     fits = np.maximum(*sides) <= data.max_length
-    assert count_sentinels(data) == max(count_noise(n - 1, data)[1] for n in lengths[fits])
+    assert count_sentinels(data) == max(count_noise(int(n) - 1, data)[1] for n in lengths[fits])
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,7 +19,7 @@ from t2t.config.fields import FIELD_TYPES, Config, flatten
 from t2t.config.files import build_config
 from t2t.data.corpus import ListCorpus
 from t2t.evaluation.passport import Passport
-from t2t.evaluation.saved_evaluations import EvaluationError
+from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.evaluation.systems import System, check_alike, check_seeds
 from t2t.sweeps import sweep_directory
 from t2t.sweeps.sweep_directory import EvaluationProtocol, find_other_fields, open_sweep
@@ -125,9 +124,9 @@ def continue_run(
         check_run(folder, make(after), known)
 
 
-def make_seeds(case: Case) -> list[Any]:
+def make_seeds(case: Case) -> list[Evaluation]:
     """Evaluations of two runs with the fields before and after."""
-    seeds = []
+    seeds: list[Evaluation] = []
     for number, fields in enumerate(case[1:3]):
         own = {"seed": number} | {
             name: value for name, value in fields.items() if not name.startswith("decoding.")
@@ -135,7 +134,8 @@ def make_seeds(case: Case) -> list[Any]:
         search = dataclasses.asdict(make(fields).decoding)
         origin = {"run": "run", "checkpoint": "30", "parameters": "equal"}
         passport = Passport(origin, {"split": "test"}, own, search, {"name": "jax"})
-        seeds.append(SimpleNamespace(passport=passport, path=f"{number}.json"))
+        seeds.append(Evaluation(Path(f"{number}.json"), {}))
+        vars(seeds[-1])["passport"] = passport  # in place of the file's
     return seeds
 
 
