@@ -8,72 +8,54 @@ and runs again what has changed, with what depends on it. The results are writte
 """
 
 import dataclasses
-import logging
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from t2t.config.field_types import PositiveInt
-from t2t.config.requests import Flag, Request
+from t2t.config.requests import Flag
 from t2t.runtime import command_line
-
-_log = logging.getLogger(__name__)
+from t2t.workshop.requests import WorkshopRequest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PipelineRequest(Request):
+class PipelineRequest(WorkshopRequest):
     """The steps of a recipe, and which of them are run."""
 
     recipe: str  # the file of steps, such as configs/pipelines/distil.py
     workdir: Path  # the folder of the steps and of the report
     # NAME=VALUE: a setting of the recipe, such as seeds=0,1,2; repeat the flag for several
     settings: Annotated[tuple[str, ...], Flag("set", is_repeated=True)] = ()
-    plan: bool = False  # only print what would run, and why
-    report: bool = False  # only write the report, of the steps finished so far
     # run only these steps; what they need has to be finished
     only: tuple[str, ...] = ()
-    workers: PositiveInt = 1  # number of steps at the same time
-    # a command of SLURM, such as 'sbatch --gpus-per-node=1 launch/slurm.sh': submit a job for each
-    # step instead of running it here
-    submit: str = ""
 
     def list_problems(self) -> Iterator[str]:
         """Yields what does not go together."""
         yield from super().list_problems()
-        modes = ("plan", "report", "only", "submit")
-        if len(given := [name for name in modes if getattr(self, name)]) > 1:
-            yield f"{' and '.join(f'--{name}' for name in given)}: give one of them"
+        if self.only and (self.plan or self.report or self.submit):
+            yield "--only runs steps; leave it out of --plan, --report and --submit"
 
 
 def main(request: PipelineRequest) -> int:
     """Runs the pipeline as requested; returns the exit status."""
-    from t2t.api import run_pipeline as api
+    from t2t.api.run_workshop import carry_out
     from t2t.runtime.child_programs import assign_resources
+    from t2t.workshop.pipeline_report import write_report
+    from t2t.workshop.recipe_steps import open_pipeline
 
     assign_resources(0, request.workers, os.environ)
-    pipeline = api.open_pipeline(request.recipe, request.settings, request.workdir)
-    if request.plan:
-        print(api.describe_plan(pipeline))
-        return 0
-    if request.submit:
-        own = [f"--recipe={request.recipe}", f"--workdir={request.workdir}"]
-        api.submit(pipeline, request.submit, [*own, *(f"--set={x}" for x in request.settings)])
-        return 0
-    status, failures = 0, dict[str, str]()
-    if not request.report:
-        try:
-            done = api.run_pipeline(pipeline, request.only, request.workers)
-        except KeyboardInterrupt:
-            _log.info("stopped and saved; the same command continues")
-            raise
-        failures = {} if done.was_stopped else done.failures
-        status = command_line.INTERRUPTED if done.was_stopped else int(bool(failures))
-    if not request.only:
-        print(api.report(pipeline), flush=True)
-        for name, reason in failures.items():  # again, below the report
-            _log.info("step %s failed: %s", name, reason)
-    return status
+    pipeline = open_pipeline(request.recipe, request.settings, request.workdir)
+    own = [f"--recipe={request.recipe}", f"--workdir={request.workdir}"]
+    own += [f"--set={each}" for each in request.settings]
+    return carry_out(
+        request,
+        pipeline,
+        functools.partial(write_report, pipeline),
+        only=request.only,
+        jobs={name: [name] for name in pipeline.steps},
+        arguments={name: ["t2t.pipeline", *own, f"--only={name}"] for name in pipeline.steps},
+    )
 
 
 if __name__ == "__main__":

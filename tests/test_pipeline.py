@@ -14,7 +14,7 @@ from tests.tiny_training import change, make_config, write_recipe
 
 SIDES = ("src", "en"), ("tgt", "de")
 RECIPE = """
-from t2t.pipelines.steps import Step
+from t2t.workshop.steps import Step
 
 
 def get_steps(config: str) -> list[Step]:

@@ -13,7 +13,7 @@ settings.
 from typing import Any
 
 from t2t.config.field_types import Exponent, LanguagePair, PositiveInt, Seeds
-from t2t.pipelines.steps import Step
+from t2t.workshop.steps import Step
 
 KINDS = "teacher", "alone", "sequences", "words"
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from t2t.config import ConfigError
 from t2t.config.field_types import LanguagePair, PositiveInt, Seeds
-from t2t.pipelines.steps import Step
+from t2t.workshop.steps import Step
 
 SPLITS = "validation", "test"
 

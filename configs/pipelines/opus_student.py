@@ -15,7 +15,7 @@ from typing import Any
 from t2t.config import ConfigError
 from t2t.config.field_types import LanguagePair, NonNegativeInt, PositiveInt, Seeds
 from t2t.interop.hugging_face_folder import read_json
-from t2t.pipelines.steps import Step
+from t2t.workshop.steps import Step
 
 WIDTH, LAYERS = 512, 6  # of OPUS-MT, for a teacher that is still on the Hub
 

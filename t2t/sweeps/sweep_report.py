@@ -28,11 +28,12 @@ from t2t.ops.flops import count_parameters, count_sequential_operations
 from t2t.runtime.html_templates import render_page
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import write_file
-from t2t.sweeps.sweep_directory import OF_MACHINES
-from t2t.sweeps.sweep_rows import BASE, EVALUATION, LENGTH, Paper, SweepRun, count_flops
+from t2t.sweeps.sweep_rows import BASE, EVALUATION, Paper, SweepRun
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import read_curve, read_metrics
 from t2t.training.stop_request import read_stop_request
+from t2t.training.total_flops import LENGTH, count_flops
+from t2t.workshop.inputs import OF_MACHINES
 
 PAPER_BASE_SIZE = 65  # million parameters of the paper's base model
 PAPER_NOTE = (

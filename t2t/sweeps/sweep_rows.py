@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from t2t.config.fields import (
     Config,
     ConfigError,
@@ -27,10 +25,9 @@ from t2t.config.fields import (
 )
 from t2t.config.files import check_type, override
 from t2t.config.rules import list_unused
-from t2t.data.objectives import choose_objective, count_sentinels
-from t2t.ops.flops import count_parameters, train_flops
+from t2t.ops.flops import count_parameters
+from t2t.training.total_flops import count_flops
 
-LENGTH = 25  # sub-words per sentence, on either side, for which operations are counted
 BASE = "base"  # the row without overrides, with which the others are compared
 EVALUATION = "sweep"  # name of the evaluation that finishes a run
 
@@ -91,19 +88,6 @@ class SweepRun:
     def failure(self) -> Path:
         """The file that says why the run failed; a new attempt removes it."""
         return self.workdir / "failure.txt"
-
-
-def count_flops(config: Config, tgt_vocab_size: int) -> int:
-    """Counts the FLOPs of the whole training, with full batches of `LENGTH`-long sentences."""
-    sides = np.array([LENGTH]), np.array([LENGTH])
-    if config.data.is_text_alone:
-        sentinels = max(config.tokenizer.sentinels, count_sentinels(config.data))
-        objective = choose_objective(config.data, range(sentinels))
-        sides = objective.find_lengths((np.ones_like(sides[0]), sides[1]))
-    rows = max(config.data.batch_tokens // int(np.max(sides)), 1)
-    src, tgt = (np.repeat(side, rows) for side in sides)
-    flops = train_flops(config.model, tgt_vocab_size, src, tgt)
-    return round(config.training.steps * config.training.num_passes * flops)
 
 
 def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from t2t.api import run_pipeline
+from t2t.api import run_workshop
 from t2t.config import variants
 from t2t.config.fields import ConfigError
 from t2t.decoding.bulk import Bulk
 from t2t.interop.hugging_face_folder import SourceError
 from t2t.pipeline import PipelineRequest, main
-from t2t.pipelines import checks
-from t2t.pipelines.pipeline_report import write_report
-from t2t.pipelines.records import RECORD, Record, StepPlan, plan_steps
-from t2t.pipelines.runner import Runner
-from t2t.pipelines.steps import Pipeline, Step, read_steps
+from t2t.workshop import checks
+from t2t.workshop.pipeline_report import write_report
+from t2t.workshop.records import RECORD, Record, StepPlan, plan_steps
+from t2t.workshop.runner import Runner
+from t2t.workshop.steps import Pipeline, Step, read_steps
 from t2t.runtime.child_programs import find_reason
 from t2t.storage import locks
 from t2t.storage.locks import lock

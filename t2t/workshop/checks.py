@@ -28,21 +28,24 @@ from t2t.data.corpus_sources import check_sources, list_splits
 from t2t.data.directions import choose_direction
 from t2t.evaluation.load_models import require_ctranslate2
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
-from t2t.pipelines.inputs import read_step_recipe
-from t2t.pipelines.records import StepPlan
-from t2t.pipelines.steps import Pipeline, Step, find_flags, find_program, list_texts
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import check_writable, explain_write_errors, measure_free_space
 from t2t.training.checkpoint_names import check_checkpoint
 from t2t.training.run_directory import is_regular
+from t2t.workshop.inputs import read_step_recipe
+from t2t.workshop.records import StepPlan
+from t2t.workshop.steps import Pipeline, Step, find_flags, find_program, list_texts
 
 
-def check(pipeline: Pipeline, works: Mapping[str, StepPlan], only: Collection[str] = ()) -> None:
-    """Raises `ConfigError` if a step that is to run would fail; the message names it.
+def check(
+    pipeline: Pipeline, works: Mapping[str, StepPlan], only: Collection[str] = ()
+) -> dict[str, Config]:
+    """Checks the steps that are to run; returns the configs of trainings, as far as they are known.
 
     Raises:
         ConfigError: a step would fail; the message names it.
     """
+    check_folder(pipeline.workdir)
     configs: dict[str, Config] = {}
     waiting = [
         work for name, work in works.items() if work.action != "none" and name in (only or works)
@@ -65,6 +68,17 @@ def check(pipeline: Pipeline, works: Mapping[str, StepPlan], only: Collection[st
             check_runs(pipeline, work.step, requests[work.step.name], configs)
             check_engine(work.step, requests[work.step.name], configs)
     check_disk(pipeline, [work for work in waiting if work.step.program == "train"], configs)
+    return configs
+
+
+def check_folder(workdir: Path) -> None:
+    """Raises `ConfigError` if the folder's records are of an earlier version of t2t."""
+    found = workdir / "sweep.json", *workdir.glob("*/record.json")
+    if old := next((path for path in found if path.exists()), None):
+        raise ConfigError(
+            f"--workdir={workdir} was begun by an earlier version of t2t ({old.name}), whose "
+            "records this one does not read; choose another folder"
+        )
 
 
 @contextlib.contextmanager

@@ -1,82 +1,91 @@
-"""The steps of a pipeline, which a file such as `configs/pipelines/distil.py` lists.
+"""Steps: programs with their flags, which pipelines and sweeps list, and the folder for them.
 
-A step is a program with its flags. `{teacher}` in a flag stands for what the step `teacher` writes:
-a run directory, a folder of text or a file. Files and runs that a flag names by their own paths are
-inputs from outside.
+    teacher = Step("teacher", "train", {"config": "configs/quickstart.py"})
+    Step("translations", "translate", {"workdir": teacher, "input": f"{pairs}/train.src"})
+
+A step in a flag stands for what it writes: a run directory, a folder of text or a file. In a text
+it is spelt `{teacher}`. Files and runs that a flag names by their own paths are inputs from
+outside.
+
+    DIR/NAME/               what the step NAME writes
+    DIR/steps/NAME/         its record.json and output.log
+    DIR/old/NAME.1/         what it had written before its flags or inputs changed
+    DIR/report.md ...       computed from the files above, any number of times
 """
 
 import dataclasses
 import functools
 import glob
 import importlib
-import inspect
 import os
 import re
-import runpy
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from types import GenericAlias
 from typing import Any, NamedTuple
 
-from absl.flags import BooleanParser
-
-from t2t.config.field_types import FieldType
-from t2t.config.fields import FIELD_TYPES, ConfigError, Fields, explain_attribute, show
+from t2t.config.fields import FIELD_TYPES, ConfigError, Fields
 from t2t.config.files import check_type
-from t2t.config.recipes import find_recipe
 from t2t.config.requests import Flag, Request, find_request, list_flags
+from t2t.storage.paths import check_new_run_path, make_path
 
 
 class Program(NamedTuple):
     """How a program of t2t is a step."""
 
-    output: str  # the file or folder that it writes, in the folder of the step
+    output: str = ""  # the file that it writes in the folder of the step; empty: the folder itself
     flag: str = "output"  # that names it; empty: the program prints its result
     resumes: bool = False  # the same command continues one that was stopped
     evaluates: bool = False  # its output is an evaluation, of a system that the report shows
 
 
 PROGRAMS = {
-    "prepare": Program("run", "workdir", resumes=True),
-    "train": Program("run", "workdir", resumes=True),
-    "import_model": Program("run", "workdir"),
-    "write_pairs": Program("text"),
-    "translate": Program("text", resumes=True),
+    "prepare": Program(flag="workdir", resumes=True),
+    "train": Program(flag="workdir", resumes=True),
+    "import_model": Program(flag="workdir"),
+    "write_pairs": Program(),
+    "translate": Program(resumes=True),
     "score": Program("scores.txt", ""),
     "evaluate": Program("scores.json", evaluates=True),
     "evaluate_output": Program("scores.json", evaluates=True),
-    "export": Program("model"),
+    "export": Program(),
 }
 OLD = "old"  # the folder of what changed steps had written
-_TAKEN = (OLD, "lock", "report.md", "report.json", "quality.svg")  # in the folder of the steps
+STEPS = "steps"  # the folder of records and logs
+_TAKEN = (OLD, STEPS, "lock")  # other names of folders and files
 
 PLACEHOLDER = re.compile(r"{(\w[^{}]*)}")
 _LANGUAGES = ("src", "tgt", "pair")  # placeholders of data.directions
-# How a text becomes a setting of a recipe, by its type.
-_READERS: dict[type, Callable[[str], Any]] = {
-    str: str, int: int, float: float, bool: BooleanParser().parse,
-}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class Step(Fields):
-    """A program, its flags, and the place of its result in the report."""
+    """A program, its flags, and the place of its result in the report.
+
+    As the value of a flag, and in an f-string, it stands for what it writes.
+    """
 
     name: str  # of its folder
     program: str  # one of PROGRAMS
     # values by flag, without the flag of the output; a tuple is a flag that is repeated
     flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    output: str = ""  # what it writes, if that is in the folder of another step: "{run}/scores"
     # of an evaluation: the name of the system, of which it is a seed; empty: that of the step
     system: str = ""
     against: tuple[str, ...] = ()  # of an evaluation: the systems with which it is compared
 
+    def __fspath__(self) -> str:
+        return f"{{{self.name}}}"
+
+    __str__ = __fspath__
+
     @property
     def needs(self) -> list[str]:
         """The names of the steps whose outputs this one reads."""
-        found = (name for _, text in list_texts(self.flags) for name in PLACEHOLDER.findall(text))
+        texts = [*(text for _, text in list_texts(self.flags)), self.output]
+        found = (name for text in texts for name in PLACEHOLDER.findall(text))
         return [name for name in dict.fromkeys(found) if name not in _LANGUAGES]
 
 
@@ -125,8 +134,14 @@ class Pipeline:
 
         Raises:
             ConfigError: two steps have one name, a name or a program is unknown, or steps need each
-                other in a circle.
+                other in a circle; or the folder's name has braces.
+            PathError: the folder cannot be named in a list of runs.
         """
+        check_new_run_path(workdir)
+        if PLACEHOLDER.search(str(workdir)):
+            raise ConfigError(
+                f"--workdir={workdir} has braces, which stand for steps; choose another"
+            )
         self.workdir = workdir.absolute()
         named: dict[str, Step] = {}
         for step in steps:
@@ -139,14 +154,23 @@ class Pipeline:
                     f"{', '.join(named)}, and no other value can have braces"
                 )
         try:
-            order = [*TopologicalSorter({s.name: s.needs for s in steps}).static_order()]
+            TopologicalSorter({s.name: s.needs for s in steps}).prepare()
         except CycleError as error:
             raise ConfigError(
                 f"steps need each other in a circle: {' -> '.join(reversed(error.args[1]))}; let "
                 "one of them read something else"
             ) from None
-        self.steps = {name: named[name] for name in order}
+        self.steps: dict[str, Step] = {}
+        for name in named:
+            self._add(name, named)
         self._check_systems()
+
+    def _add(self, name: str, named: Mapping[str, Step]) -> None:
+        """Adds a step behind those that it needs; otherwise the order is that of the recipe."""
+        if name not in self.steps:
+            for each in named[name].needs:
+                self._add(each, named)
+            self.steps[name] = named[name]
 
     def _check_systems(self) -> None:
         evaluations = [s for s in self.steps.values() if PROGRAMS[s.program].evaluates]
@@ -163,18 +187,32 @@ class Pipeline:
                 )
 
     def find_folder(self, name: str) -> Path:
-        """The folder of a step."""
+        """The folder of what a step writes."""
         return self.workdir / name
+
+    def find_records(self, name: str) -> Path:
+        """The folder of a step's record and log."""
+        return self.workdir / STEPS / name
 
     def find_output(self, name: str) -> Path:
         """The output of a step: a file or a folder."""
-        return self.workdir / name / PROGRAMS[self.steps[name].program].output
+        step = self.steps[name]
+        if step.output:
+            return make_path(self._replace(step.output))
+        return self.workdir / name / PROGRAMS[step.program].output
 
     def shorten(self, text: str) -> str:
         """Returns a text with `{NAME}` in place of the paths of outputs."""
-        for name in self.steps:
+        for name in sorted(self.steps, key=len, reverse=True):  # one may be the start of another
             text = text.replace(f"{self.find_output(name)}", f"{{{name}}}")
         return text
+
+    def _replace(self, text: str) -> str:
+        """Returns a text with the paths of outputs in place of `{NAME}`."""
+        return PLACEHOLDER.sub(
+            lambda found: found[0] if found[1] in _LANGUAGES else str(self.find_output(found[1])),
+            text,
+        )
 
     def resolve(self, step: Step) -> dict[str, Any]:
         """Returns the flags of a step, with paths in place of `{NAME}` and with its output."""
@@ -182,12 +220,9 @@ class Pipeline:
         def replace(value: Any) -> Any:
             if isinstance(value, tuple | list):
                 return tuple(map(replace, value))
-            if not isinstance(value, str | os.PathLike):
-                return value
-            return PLACEHOLDER.sub(
-                lambda found: found[0] if found[1] in _LANGUAGES
-                else str(self.find_output(found[1])), os.fspath(value),
-            )  # fmt: skip
+            return (
+                self._replace(os.fspath(value)) if isinstance(value, str | os.PathLike) else value
+            )
 
         flags = {name: replace(value) for name, value in step.flags.items()}
         if flag := PROGRAMS[step.program].flag:
@@ -237,69 +272,3 @@ def _check_step(step: Step, known: Mapping[str, Step]) -> None:
             f"step {step.name}: leave out --{flag}, which the pipeline chooses; others read it as "
             f"{{{step.name}}}"
         )
-
-
-def read_steps(recipe: str, settings: Sequence[str]) -> list[Step]:
-    """Calls `get_steps` of a recipe with settings such as "seeds=0,1,2".
-
-    Raises:
-        ConfigError: the file or the function does not exist, a setting is unknown or has the wrong
-            type, or the function returns something else than steps.
-    """
-    path = Path(find_recipe(recipe)).expanduser()
-    where = f"--recipe={recipe}"
-    if not path.is_file():
-        raise ConfigError(f"{where} is no file; name one such as configs/pipelines/distil.py")
-    if not callable(get_steps := runpy.run_path(str(path)).get("get_steps")):
-        raise ConfigError(f"{where}: there is no function get_steps(); see docs/students.md")
-    given = _read_settings(inspect.signature(get_steps, eval_str=True), settings)
-    try:
-        steps = get_steps(**given)
-    except AttributeError as error:
-        raise explain_attribute(error) or error from None
-    if not isinstance(steps, list) or not all(isinstance(each, Step) for each in steps):
-        raise ConfigError(f"{where}: get_steps() has to return a list of Step, not {show(steps)}")
-    if not steps:
-        raise ConfigError(f"{where}: get_steps() returns no steps")
-    return steps
-
-
-def _read_settings(signature: inspect.Signature, settings: Sequence[str]) -> dict[str, Any]:
-    """Returns the arguments of `get_steps`, each with the type of its parameter."""
-    known, given = signature.parameters, dict[str, Any]()
-    names = ", ".join(known) or "none"
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or name not in known:
-            raise ConfigError(f"--set={setting}: write NAME=VALUE; the recipe's names are {names}")
-        if name in given:
-            raise ConfigError(f"--set={setting}: {name} is given twice")
-        given[name] = _read_setting(f"--set={setting}", text, known[name].annotation)
-    missing = [name for name, each in known.items() if each.default is each.empty]
-    if missing := [name for name in missing if name not in given]:
-        shown = " ".join(f"--set={name}=VALUE" for name in missing)
-        raise ConfigError(f"the recipe asks for {', '.join(missing)}; add {shown}")
-    return given
-
-
-def _read_setting(shown: str, text: str, hint: Any) -> Any:
-    """Returns a setting with the type of its parameter; `shown` is how it was given."""
-    kind = FieldType.of(hint)
-    for plain, read in _READERS.items():
-        try:
-            if kind.plain in (plain, plain | None):
-                value = None if kind.plain != plain and text == "None" else read(text)
-            elif kind.plain == GenericAlias(tuple, (plain, ...)):
-                value = tuple(map(read, filter(None, text.split(","))))
-            else:
-                continue
-        except ValueError:
-            raise ConfigError(f"{shown}: the value must be of type {kind}") from None
-        for fault in kind.list_faults(value):
-            raise ConfigError(f"{shown}: the value {fault}")
-        return value
-    raise ConfigError(
-        f"{shown}: the recipe gives this parameter no type that a setting can have; annotate it "
-        f"with {', '.join(each.__name__ for each in _READERS)}, one of these with | None, or a "
-        "tuple such as tuple[int, ...]"
-    )

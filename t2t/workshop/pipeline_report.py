@@ -28,11 +28,11 @@ from t2t.evaluation.systems import (
     read_system,
 )
 from t2t.evaluation.verdict import describe_all, list_same
-from t2t.pipelines.records import StepPlan, count_output_bytes
-from t2t.pipelines.steps import PLACEHOLDER, PROGRAMS, Pipeline, Step, list_texts
 from t2t.runtime.text_tables import format_table, show_bytes
 from t2t.storage.atomic_files import write_file
 from t2t.training.provenance import read_last_start
+from t2t.workshop.records import StepPlan, count_output_bytes
+from t2t.workshop.steps import PLACEHOLDER, PROGRAMS, Pipeline, Step, list_texts
 
 ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of each pair
 

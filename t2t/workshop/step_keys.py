@@ -1,7 +1,8 @@
 """Computes the key of a step: the hash of its facts, which are all that its output depends on.
 
 Facts are the program, the flags, the recipe's values, the content of inputs, and the keys of the
-steps that it needs.
+steps that it needs. Fields of machines, such as the number of devices and the folder of the corpus,
+may change.
 """
 
 import functools
@@ -11,8 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from t2t.config.fields import Config, flatten
-from t2t.pipelines.inputs import hash_inputs, list_recipe_values, read_step_recipe
-from t2t.pipelines.steps import Pipeline, Step
+from t2t.workshop.inputs import (
+    hash_inputs,
+    is_of_machine,
+    list_recipe_values,
+    read_step_recipe,
+)
+from t2t.workshop.steps import Pipeline, Step
 
 
 def make_key(facts: Mapping[str, Any]) -> str:
@@ -46,7 +52,8 @@ def find_facts(
 def list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """Yields a line for each fact that differs.
 
-    A field of the config that is newer than the record counts as its default there.
+    A field of the config that is newer than the record counts as its default there. Fields of
+    machines are left out.
     """
     if old.get("program") != new["program"]:
         yield f"program: {old.get('program')} -> {new['program']}"
@@ -59,7 +66,7 @@ def list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str
     for section, unset in (("flags", {}), ("recipe", defaults)):
         before, after = unset | old.get(section, {}), new[section]
         for name in dict.fromkeys([*before, *after]):
-            if before.get(name) != after.get(name):
+            if before.get(name) != after.get(name) and not is_of_machine(name):
                 shown = "--" * (section == "flags")
                 yield f"{shown}{name}: {before.get(name)} -> {after.get(name)}"
 

@@ -10,18 +10,25 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from t2t.config.field_types import INPUT, LOCAL, WRITTEN
-from t2t.config.fields import Config, ConfigError, DataConfig, flatten
+from t2t.config.field_types import INPUT, LOCAL, WRITTEN, Role
+from t2t.config.fields import FIELD_TYPES, Config, ConfigError, DataConfig, flatten
 from t2t.config.fitted_config import FittedConfig
 from t2t.config.recipes import RECIPES, find_recipe, load_recipe
 from t2t.config.requests import RUN
-from t2t.config.variants import find_options, find_type, import_plugins, list_options
+from t2t.config.variants import (
+    find_options,
+    find_role,
+    find_type,
+    import_plugins,
+    list_options,
+)
 from t2t.data.directions import list_directions
-from t2t.pipelines.steps import PLACEHOLDER, Pipeline, Step, find_flags, find_paths, list_texts
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.paths import find_version, hash_file
 from t2t.training.own_sources import hash_sources, read_imports, read_sources
+from t2t.workshop.steps import PLACEHOLDER, Pipeline, Step, find_flags, find_paths, list_texts
 
+OF_MACHINES = {Role.DEVICES, Role.STORE}
 _FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
 # Files of a run that are not hashed, since they change when the run is used.
 _NOT_HASHED = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl", "stop.json")
@@ -80,8 +87,15 @@ def hash_inputs(
     }
     found |= _hash_recipe(step, recipe)
     for name, path in list_inputs(pipeline, step, own | values | dict(step.flags)):
-        found[f"{name}={path}"] = _hash_path(path, pipeline.workdir)
+        key = name if is_of_machine(name) else f"{name}={path}"
+        found[key] = _hash_path(path, pipeline.workdir)
     return found
+
+
+def is_of_machine(name: str) -> bool:
+    """Returns whether a flag gives a field that says where and on what a program runs."""
+    field = name.removeprefix("config.")
+    return field in FIELD_TYPES and find_role(field) in OF_MACHINES
 
 
 def _list_plugins(fields: Mapping[str, Any]) -> Iterator[str]:

@@ -1,32 +1,39 @@
-"""Runs the steps of a pipeline, several at the same time if there are workers for them."""
+"""Runs steps, several at the same time if there are workers for them."""
 
 import contextlib
 import itertools
 import logging
 import os
-import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.pipelines.records import RECORD, Record, StepPlan, count_output_bytes, plan_step
-from t2t.pipelines.steps import OLD, PROGRAMS, Pipeline
 from t2t.runtime.child_programs import find_reason, start_program, stop_programs
 from t2t.runtime.command_line import INTERRUPTED
-from t2t.storage.atomic_files import explain_write_errors
+from t2t.storage.atomic_files import (
+    explain_write_errors,
+    make_folder,
+    remove_folder,
+    write_file,
+)
+from t2t.storage.growing_files import GrowingFiles
 from t2t.storage.locks import lock
+from t2t.storage.paths import is_bucket
 from t2t.training.stop_request import STOPPED_EARLY
+from t2t.workshop.progress import Progress
+from t2t.workshop.records import Record, StepPlan, count_output_bytes, plan_step
+from t2t.workshop.steps import OLD, PROGRAMS, STEPS, Pipeline
 
 _log = logging.getLogger(__name__)
 
 LOG = "output.log"
 _POLL_SECONDS = 0.2
 _SAVE_SECONDS = 10.0  # between two writes of the cost of a running program
-_LOCKS = ".locks"  # the folder of the locks of steps, beside which steps are put aside
 
 
 class Runner:
@@ -34,6 +41,7 @@ class Runner:
 
     def __init__(self, pipeline: Pipeline, works: Mapping[str, StepPlan], workers: int):
         self._pipeline, self._works, self._workers = pipeline, dict(works), workers
+        self._progress = Progress(pipeline, workers)
         self._running: list[subprocess.Popen[bytes]] = []
         self._finished = {name for name, work in works.items() if work.action == "none"}
         self.failures: dict[str, str] = {}  # why steps failed, by name
@@ -44,7 +52,8 @@ class Runner:
 
         A step that failed keeps those that need it from starting, and no others. On
         KeyboardInterrupt all programs are told to save and stop; it is raised again when they have
-        ended and their records are written.
+        ended and their records are written. Several workers take steps in the order of `names`, as
+        far as these are ready.
 
         Raises:
             ConfigError: another process is at work on a step, or a record cannot be written. Then
@@ -55,6 +64,7 @@ class Runner:
         jobs: dict[int, Iterator[None]] = {}  # by worker
         with contextlib.ExitStack() as ending:
             ending.enter_context(explain_write_errors(ConfigError, place, remedy))
+            ending.enter_context(self._progress.show(len(waiting)))
             ending.callback(lambda: self._stop(jobs.values()))
             while True:
                 for worker in range(self._workers):
@@ -87,12 +97,14 @@ class Runner:
             f"another pipeline is at work on step {name} in {workdir}, or its program, which "
             "outlived a killed one; wait until it ends"
         )
-        with lock(workdir / _LOCKS / name / "lock", refusal, ConfigError) as descriptor:
+        with lock(workdir / STEPS / f"{name}.lock", refusal, ConfigError) as descriptor:
             try:
                 work = self._plan(name)
+                if work.is_aside:
+                    put_aside(self._pipeline, name)
             except ConfigError as error:  # an input is gone
                 self.failures[name] = str(error)
-                _log.info("%s failed: %s", name, error)
+                self._progress.end(worker, f"{name} failed: {error}")
                 return
             if work.action != "none":
                 yield from self._run_program(work, worker, descriptor)
@@ -108,46 +120,55 @@ class Runner:
 
     def _run_program(self, work: StepPlan, worker: int, descriptor: int) -> Iterator[None]:
         """Does the same; the program inherits the `descriptor` of the step's lock."""
-        step, record = work.step, work.record
-        folder = self._pipeline.find_folder(step.name)
-        if work.is_aside:
-            _put_aside(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        output, prints = self._pipeline.find_output(step.name), not PROGRAMS[step.program].flag
-        if not PROGRAMS[step.program].resumes:
-            _empty(folder)
+        step, record, program = work.step, work.record, PROGRAMS[work.step.program]
+        folder = self._pipeline.find_records(step.name)
+        output = self._pipeline.find_output(step.name)
+        if record.starts and not program.resumes:  # which might not replace all that it has written
+            remove_folder(self._pipeline.find_folder(step.name))
+            if step.output:
+                output.unlink(missing_ok=True)
+        make_folder(folder)
         record.command = self._pipeline.make_command(step)
         record.failure = ""
         record.starts.append({"begun": _now(), "seconds": 0.0, "core_seconds": 0.0, "status": None})
         record.write(folder)
-        _log.info("%s: t2t.%s (%s), log: %s", step.name, step.program, work.reason, folder / LOG)
-        draft = output.with_name(f".{output.name}")
+        logs = GrowingFiles(folder, LOG)
+        self._progress.begin(worker, step, f"{work.reason}, log: {folder / LOG}")
         with contextlib.ExitStack() as files:
-            log = files.enter_context((folder / LOG).open("ab"))
-            printed = files.enter_context(draft.open("wb")) if prints else log
+            log = files.enter_context((logs.local / LOG).open("ab"))
+            printed = log if program.flag else files.enter_context(tempfile.TemporaryFile())
             offset = log.tell()
             process = start_program(
                 record.command, worker, self._workers, printed, log, descriptor,
                 ends_with_parent=True,
             )  # fmt: skip
-        self._running.append(process)
-        yield from self._watch(process, record, folder)
-        self._running.remove(process)
-        status = process.returncode
-        if prints and not status:
-            draft.replace(output)
-        if status and (step.program, status) != ("train", STOPPED_EARLY):
-            reason = find_reason(status, (folder / LOG).read_bytes()[offset:])
-            self.was_stopped |= status == INTERRUPTED
-            self.failures[step.name] = reason
-            record.failure = "" if status in (INTERRUPTED, -signal.SIGTERM) else reason
-            ended = "was stopped" if status == INTERRUPTED else "failed"
-            _log.info("%s %s: %s", step.name, ended, reason)
-        else:
-            record.finished = _now()
-            record.bytes = count_output_bytes(output)
-            _log.info("%s: finished, %s", step.name, describe_cost(record))
+            self._running.append(process)
+            for _ in self._watch(process, record, folder):
+                self._progress.update(worker)
+                logs.upload_when_due()
+                yield
+            self._running.remove(process)
+            if printed is not log and not process.returncode:
+                printed.seek(0)
+                write_file(output, printed.read())
+        ended = self._record_end(work, (logs.local / LOG).read_bytes()[offset:])
+        logs.close()
         record.write(folder)
+        self._progress.end(worker, f"{step.name}: {ended}")
+
+    def _record_end(self, work: StepPlan, log: bytes) -> str:
+        """Notes in a step's record how its program has ended, and returns it in words."""
+        step, record = work.step, work.record
+        status = record.starts[-1]["status"]
+        if not status or (step.program, status) == ("train", STOPPED_EARLY):
+            record.finished = _now()
+            record.bytes = count_output_bytes(self._pipeline.find_output(step.name))
+            return f"finished, {describe_cost(record)}"
+        reason = find_reason(status, log)
+        self.was_stopped |= status == INTERRUPTED
+        self.failures[step.name] = reason
+        record.failure = "" if status in (INTERRUPTED, -signal.SIGTERM) else reason
+        return f"{'was stopped' if status == INTERRUPTED else 'failed'}: {reason}"
 
     def _watch(
         self, process: subprocess.Popen[bytes], record: Record, folder: Path
@@ -185,24 +206,30 @@ def _measure_cores(process: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def _put_aside(folder: Path) -> None:
-    """Moves a folder to old/NAME.1, or .2, ..."""
-    place = folder.parent / OLD
-    place.mkdir(exist_ok=True)
+def put_aside(pipeline: Pipeline, name: str) -> None:
+    """Moves what a step has written, its record and its log to old/NAME.1, or .2, ...
+
+    What lies in the folder of another step is replaced instead.
+
+    Raises:
+        ConfigError: it is in a bucket, where folders cannot be moved.
+    """
+    place = pipeline.workdir / OLD
+    if is_bucket(place):
+        raise ConfigError(
+            f"step {name} has changed, and a bucket cannot move what it had written; remove "
+            f"{pipeline.find_folder(name)} and {pipeline.find_records(name)}, or choose another "
+            "--workdir"
+        )
     number = 1
-    while (target := place / f"{folder.name}.{number}").exists():
+    while (place / f"{name}.{number}").exists() or (place / STEPS / f"{name}.{number}").exists():
         number += 1
-    folder.rename(target)
-    _log.info("%s: what it had written is in %s", folder.name, target)
-
-
-def _empty(folder: Path) -> None:
-    """Removes what a program left that was cut off, and that it would not replace."""
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name not in (RECORD, LOG):
-            path.unlink()
+    for folder in (pipeline.find_folder(name), pipeline.find_records(name)):
+        target = place / folder.relative_to(pipeline.workdir).with_name(f"{name}.{number}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            folder.rename(target)
+    _log.info("%s: what it had written is in %s", name, place / f"{name}.{number}")
 
 
 def _now() -> str:

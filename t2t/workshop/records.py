@@ -1,4 +1,4 @@
-"""Records of the steps of a pipeline, and the plan that follows from them.
+"""Records of steps, and the plan that follows from them.
 
 A step is finished if its record says so, its facts are still the same (`step_keys`), and its output
 exists.
@@ -16,9 +16,10 @@ from t2t.config.fields import ConfigError
 from t2t.config.measures import MEASURE_MODULES
 from t2t.evaluation.load_models import identify_code
 from t2t.evaluation.requests import MeasureModels
-from t2t.pipelines.step_keys import find_facts, list_changes, make_key
-from t2t.pipelines.steps import PROGRAMS, Pipeline, Step, find_program
 from t2t.storage.atomic_files import list_files, write_file
+from t2t.storage.paths import measure_size
+from t2t.workshop.step_keys import find_facts, list_changes, make_key
+from t2t.workshop.steps import PROGRAMS, Pipeline, Step, find_program
 
 RECORD = "record.json"
 
@@ -39,7 +40,7 @@ class Record:
     code: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Writes the record into the folder of its step."""
+        """Writes the record into the folder of the step's record."""
         write_file(folder / RECORD, json.dumps(vars(self), indent=1) + "\n")
 
     def sum_up(self, name: str) -> float:
@@ -60,14 +61,13 @@ def read_record(folder: Path) -> Record | None:
         return None
     except (ValueError, TypeError):
         raise ConfigError(
-            f"{path} is damaged; remove its folder, and the step runs again"
+            f"{path} is damaged; remove it, and what the step has written, and it runs again"
         ) from None
 
 
 def count_output_bytes(output: Path) -> int:
     """The bytes of a file, or of all files in a folder; 0 if it does not exist."""
-    files = list_files(output) if output.is_dir() else [output]
-    return sum(each.stat().st_size for each in files if each.exists())
+    return sum(map(measure_size, list_files(output) if output.is_dir() else [output]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready:
     Raises:
         ConfigError: as `plan_steps`.
     """
-    old = read_record(pipeline.find_folder(step.name))
+    old = read_record(pipeline.find_records(step.name))
     facts = find_facts(pipeline, step, keys, old.facts if old else {}, ready=ready)
     new = Record(make_key(facts), facts, code=_find_code(step.program))
     if old is None:
