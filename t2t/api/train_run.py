@@ -65,10 +65,13 @@ from t2t.training.teachers import open_teachers, place_teachers
 _log = logging.getLogger(__name__)
 
 
-def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
+def train(
+    config: Config, workdir: Path, writers: Sequence[str] = (), until: int | None = None
+) -> bool:
     """Trains until the last step, an interruption or a stop request; returns whether it is done.
 
-    `writers` names registered writers of metrics.
+    `writers` names registered writers of metrics. Training pauses after the step `until`: another
+    call goes on.
     """
     check_writers(writers)
     if not (workdir / "config.json").exists():
@@ -94,6 +97,9 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
             end = describe_end(workdir, config, last, data.splits)
             _log.info("training has %s; --extend=STEPS goes on", end)
             return True
+        if until and last >= until:
+            _log.info("training has passed step %d", until)
+            return True
         if is_stop_requested(workdir):
             record_stop(workdir, last)
             return False
@@ -102,7 +108,7 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
                 "--init_from=%s acted when the run began; going on from checkpoint %d",
                 config.training.init_from, last,
             )  # fmt: skip
-        return train_on_mesh(config, workdir, mesh, data, source, writers, teachers)
+        return train_on_mesh(config, workdir, mesh, data, source, writers, teachers, until)
 
 
 def check_optimizer(config: Config) -> None:
@@ -174,11 +180,12 @@ def train_on_mesh(
     source: SourceRun | None,
     writers: Sequence[str],
     teachers: Sequence[SourceRun],
+    until: int | None,
 ) -> bool:
     """Prepares batches, state and validation, and trains; returns whether it came to the end.
 
     The run directory is open and locked, and `mesh` is set. `source` has parameters to begin with,
-    `teachers` those that the loss reads, and `writers` are names.
+    `teachers` those that the loss reads, and `writers` are names. `until` is that of `train`.
     """
     vocabulary = make_vocabulary(config, workdir, data.training)
     check_vocabulary(workdir, vocabulary)
@@ -224,18 +231,21 @@ def train_on_mesh(
                 validate,
                 checkpoints,
                 report,
+                until,
             )
-    if finished:
+    if int(state.step) >= config.training.steps:
         _log.info("%s", describe_end(workdir, config, int(state.step), data.splits))
         return True
     if is_stop_requested(workdir):
         record_stop(workdir, int(state.step))
-    else:
-        _log.info(
-            "stopped and saved after step %d of %d; run the same command to continue",
-            state.step, config.training.steps,
-        )  # fmt: skip
-    return False
+        return False
+    remedy = "the same command without --until goes on"
+    _log.info(
+        "stopped and saved after step %d of %d; %s",
+        state.step, config.training.steps,
+        remedy if finished else "run the same command to continue",
+    )  # fmt: skip
+    return finished
 
 
 def announce(
