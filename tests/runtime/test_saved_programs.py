@@ -181,9 +181,7 @@ def test_loaded_training_is_that_of_fresh_programs(tmp_path: Path) -> None:
         programs.run_python(
             *command, "--config.training.steps=10", f"--config.seed={seed}", environment=environment
         ).check_returncode()
-        params, _ = restore_params(
-            tmp_path / name, "last", load_config(tmp_path / name / "config.json")
-        )
+        params, _ = restore_params(tmp_path / name, "last")
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         kept = re.compile("loss|norm|skipped|perplexity|source_use")
         figures = [{k: v for k, v in json.loads(line).items() if kept.search(k)} for line in lines]
