@@ -1,7 +1,7 @@
 """Chooses the best of several runs by one half of the sentences on which they were evaluated.
 
     python -m t2t.choose_trial --setting=training.learning_rate --own=0.001 --output=choice \
-        --trials=0.0005=runs/slow,0.001=runs/usual,0.002=runs/fast
+        --trials=0.0005=runs/slow --trials=0.001=runs/usual --trials=0.002=runs/fast
 
 The other half is for comparing what was chosen, so that choosing is no advantage (t2t.sweep does so
 for rows that are tuned). It writes OUTPUT/choice.json, and OUTPUT/flags.txt for --flagfile of
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 from t2t.config.field_types import WRITTEN
-from t2t.config.requests import Measure, Plugins, RunsByName
+from t2t.config.requests import Flag, Measure, Plugins, RunsByName
 from t2t.runtime import command_line
 
 
@@ -24,7 +24,7 @@ class ChoiceRequest(Plugins):
     setting: str  # the field of the config in which they differ
     # each run, or the file of its evaluation, by its value of the field, a number; a run that was
     # not evaluated counts as failed
-    trials: RunsByName
+    trials: Annotated[RunsByName, Flag(is_repeated=True)]
     own: float  # the value without trials; of equal scores the one wins whose value is nearest
     measure: Measure | None = None  # default: bleu, or the one that fits the text
     output: Annotated[Path, WRITTEN]  # a folder

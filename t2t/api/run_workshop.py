@@ -100,9 +100,9 @@ def run(pipeline: Pipeline, only: Collection[str], workers: int) -> Runner:
             raise ConfigError(f"{name} needs the step {missing[0]}, which is not finished; run it")
     configs = check(pipeline, works, only)
     names = [name for name in works if not only or name in only]
-    if workers > 1:
+    if workers > 1:  # the longest training first; what is short, such as an evaluation, at once
         lengths = measure_chains(pipeline, configs)
-        names.sort(key=lambda name: -lengths[name])
+        names.sort(key=lambda name: (works[name].step.program == "train", -lengths[name]))
     refusal = (
         f"another process runs the steps of {pipeline.workdir}, or a program of one that was "
         "killed; wait until it ends, or choose another --workdir"
