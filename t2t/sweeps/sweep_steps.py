@@ -8,6 +8,7 @@ that are clearly worse to stop, and the others go on.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
@@ -17,7 +18,8 @@ from t2t.config.measures import CASED_MEASURES, ON_REQUEST, PREDICTION_MEASURES
 from t2t.data.directions import choose_direction
 from t2t.sweeps.sweep_rows import BASE, EVALUATION, SweepRun
 from t2t.sweeps.tuning import TRIAL, Trial
-from t2t.workshop.steps import Step
+from t2t.workshop.records import RECORD, read_record
+from t2t.workshop.steps import STEPS, Step
 
 LOOK = "look"  # the evaluation before the end of training, and the step that judges by it
 FLAGS = "flags.txt"  # that t2t.choose_trial writes
@@ -119,6 +121,16 @@ class SweepPlan:
             "tuned": bool(self.trials),
         }
         return Step(LOOK, "stop_worse", flags)
+
+
+def read_measure(workdir: Path) -> str | None:
+    """Returns the measure with which a sweep was begun, as far as its steps depend on it."""
+    for path in sorted(workdir.glob(f"{STEPS}/*/{RECORD}")):
+        if record := read_record(path.parent):
+            flags = record.facts["flags"]
+            if found := flags.get("measure") or (flags.get("measures") or [None])[-1]:
+                return str(found)
+    return None
 
 
 def check_scoring(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> None:
