@@ -13,16 +13,17 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from t2t.config.config_flag import read_chosen, read_config, read_given, read_name
+from t2t.config.field_types import Probability, Rule
 from t2t.config.fields import Config, ConfigError
 from t2t.config.measure_rules import choose_measure, needs_model
 from t2t.config.measures import MEASURE_FIELD, PREDICTION_MEASURES
 from t2t.config.recipes import find_recipe
-from t2t.config.requests import Measure, Plugins, RunPath
+from t2t.config.requests import Flag, Measure, Plugins, RunPath
 from t2t.config.rules import check_effect
 from t2t.config.variants import choices
 from t2t.evaluation.requests import OneDirection
@@ -31,6 +32,7 @@ from t2t.workshop.requests import WorkshopRequest
 
 if TYPE_CHECKING:
     from t2t.sweeps.sweep_rows import SweepRun
+    from t2t.sweeps.tuning import Trial
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ class SweepRequest(Plugins, OneDirection, WorkshopRequest):
     sweep: str  # the file of rows, such as configs/sweeps/table3.py
     # run only these rows, by name or group, such as A,B; base is always included
     only: tuple[str, ...] = ()
-    # run only the run with this number, from 0: for a task of a job array
+    # run only the job with this number, from 0: for a task of a job array. Each run is a job
     index: int | None = None
     # the split on which rows are compared; keep test for the row that you choose
     split: str = "validation"
@@ -54,6 +56,16 @@ class SweepRequest(Plugins, OneDirection, WorkshopRequest):
     measure: Measure | None = None
     # the checkpoint to score, as --checkpoint of t2t.evaluate, if a row names none
     checkpoint: str = "last"
+    # FIELD=VALUES: train each row first with each of these values of a field, and its seeds with
+    # the best, such as training.learning_rate=x0.5,x1,x2 (x: times the row's own value). Trials are
+    # chosen by one half of the split, and rows compared by the other
+    tune: tuple[str, ...] = ()
+    # train trials for this share of the steps
+    tune_steps: Annotated[
+        float, Flag(needs="tune"), Rule("lie in (0, 1]", lambda value: 0 < value <= 1)
+    ] = 1.0
+    # after this share of the steps, such as 0.33, stop rows that are clearly worse than base
+    gates: Probability = 0.0
 
     def list_problems(self) -> Iterator[str]:
         """Yields what does not go together."""
@@ -68,7 +80,7 @@ def main(request: SweepRequest) -> int:
     from t2t.runtime.child_programs import assign_resources
     from t2t.sweeps.sweep_report import write_report
     from t2t.sweeps.sweep_rows import BASE
-    from t2t.sweeps.sweep_steps import EvaluationProtocol, check_scoring, make_steps
+    from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan, check_scoring
     from t2t.workshop.checks import check_folder
     from t2t.workshop.steps import Pipeline
     from t2t.workshop.submit import list_arguments
@@ -80,8 +92,6 @@ def main(request: SweepRequest) -> int:
     runs = _make_runs(request, base)
     if not begun:
         check_effect([run.config for run in runs], read_given())
-    if request.index is not None and not 0 <= request.index < len(runs):
-        raise ConfigError(f"--index={request.index}: the runs are numbered 0 to {len(runs) - 1}")
     measure = _choose_measure(request, base)
     protocol = EvaluationProtocol(request.split, request.checkpoint, measure, request.direction)
     known = *choices(MEASURE_FIELD), *PREDICTION_MEASURES
@@ -91,14 +101,18 @@ def main(request: SweepRequest) -> int:
         _check_text(request, base)
         assign_resources(0, request.workers, os.environ)
     overrides = read_given() | read_chosen(base)
-    steps = {run.name: make_steps(run, read_name(), overrides, protocol) for run in runs}
+    trials = _list_trials(request, base, runs)
+    plan = SweepPlan(read_name(), overrides, protocol, trials, request.gates)
+    steps = plan.list_jobs(runs)
     jobs = {name: [each.name for each in own] for name, own in steps.items()}
+    if request.index is not None and not 0 <= request.index < len(jobs):
+        raise ConfigError(f"--index={request.index}: the jobs are numbered 0 to {len(jobs) - 1}")
     again = list_arguments(sys.argv[1:], leave_out=("submit", "workers"))
     return carry_out(
         request,
         Pipeline([each for own in steps.values() for each in own], workdir),
         functools.partial(write_report, workdir, runs, measure),
-        only=[] if request.index is None else jobs[runs[request.index].name],
+        only=[] if request.index is None else [*jobs.values()][request.index],
         jobs=jobs,
         arguments={
             name: ["t2t.sweep", *again, f"--index={number}"] for number, name in enumerate(jobs)
@@ -116,6 +130,22 @@ def _make_runs(request: SweepRequest, base: Config) -> "list[SweepRun]":
     for name, reason in left_out.items():
         _log.info("row %s is left out: %s", name, reason)
     return [dataclasses.replace(run, config=fill_tokenizer(run.config)) for run in runs]
+
+
+def _list_trials(
+    request: SweepRequest, base: Config, runs: "Sequence[SweepRun]"
+) -> "dict[str, list[Trial]]":
+    """Returns the trials of each row that is tuned, by its name."""
+    from t2t.sweeps.tuning import list_trials, read_tuning
+
+    tuning = read_tuning(request.tune)
+    found = {}
+    for run in {run.row.name: run for run in reversed(runs)}.values():
+        row = dataclasses.replace(run.row, tune=run.row.tune or tuning)
+        own = dataclasses.replace(run.config, seed=base.seed)
+        if trials := list_trials(base, row, own, request.workdir, request.tune_steps):
+            found[row.name] = trials
+    return found
 
 
 def _choose_measure(request: SweepRequest, base: Config) -> str:

@@ -34,6 +34,9 @@ class TrainingRequest(OneRun, Plugins, Hosts):
     # where metrics go besides metrics.jsonl and TensorBoard: names of writers that a module of
     # --plugins registers, such as wandb of examples.writers.wandb_writer
     writers: tuple[str, ...] = ()
+    # pause after this step, with the learning rates of the whole training; the same command without
+    # this flag goes on
+    until: PositiveInt | None = None
     # accept fields without effect, such as those that only other rows of a sweep use
     allow_unused: bool = False
 
@@ -73,7 +76,7 @@ def main(request: TrainingRequest) -> int:
         config.training.init_from = str(request.init_from)
     enable_compilation_cache()
     join(**request.hosts, shares_signals=True)
-    if train(config, workdir, request.writers):
+    if train(config, workdir, request.writers, request.until):
         return 0
     return STOPPED_EARLY if is_stop_requested(workdir) else command_line.INTERRUPTED
 

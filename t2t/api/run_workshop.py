@@ -14,7 +14,7 @@ from t2t.workshop.checks import check
 from t2t.workshop.records import StepPlan, plan_steps
 from t2t.workshop.requests import WorkshopRequest
 from t2t.workshop.runner import Runner
-from t2t.workshop.steps import Pipeline
+from t2t.workshop.steps import PROGRAMS, Pipeline
 from t2t.workshop.submit import submit
 
 _log = logging.getLogger(__name__)
@@ -93,14 +93,16 @@ def run(pipeline: Pipeline, only: Collection[str], workers: int) -> Runner:
     if unknown := [name for name in only if name not in works]:
         raise ConfigError(f"--only={unknown[0]} is no step; the steps are {', '.join(works)}")
     for name in only:
-        needed = [each for each in works[name].step.needs if each not in only]
-        if missing := [each for each in needed if works[each].action != "none"]:
+        step = works[name].step
+        needed = [each for each in (*step.needs, *step.after) if each not in only]
+        missing = [each for each in needed if works[each].is_waiting]
+        if missing and PROGRAMS[step.program].needs_all:
             raise ConfigError(f"{name} needs the step {missing[0]}, which is not finished; run it")
     configs = check(pipeline, works, only)
     names = [name for name in works if not only or name in only]
-    if workers > 1:
+    if workers > 1:  # the longest training first; what is short, such as an evaluation, at once
         lengths = measure_chains(pipeline, configs)
-        names.sort(key=lambda name: -lengths[name])
+        names.sort(key=lambda name: (works[name].step.program == "train", -lengths[name]))
     refusal = (
         f"another process runs the steps of {pipeline.workdir}, or a program of one that was "
         "killed; wait until it ends, or choose another --workdir"

@@ -14,9 +14,11 @@ import jax
 from jax.sharding import Mesh
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from t2t.config.fields import Config
+from t2t.config.field_types import Role
+from t2t.config.fields import Config, flatten
 from t2t.config.files import differences
 from t2t.config.stages import Stage
+from t2t.config.variants import find_role, list_plugins
 from t2t.data.batch import DeviceBatch, HostBatch
 from t2t.data.batch_plan import RowLengths
 from t2t.data.corpus import Corpus
@@ -35,6 +37,7 @@ from t2t.ops.select_kernels import list_kernels
 from t2t.runtime.distributed import process_0_first
 from t2t.runtime.jax_settings import check_precision
 from t2t.runtime.mesh import check_divisibility, make_mesh
+from t2t.runtime.saved_programs import SavedPrograms
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.paths import check_new_run_path
@@ -53,7 +56,12 @@ from t2t.training.fine_tuning import (
 from t2t.training.metric_writers import check_writers, open_writers
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor
-from t2t.training.provenance import hash_params, read_last_start, record_start
+from t2t.training.provenance import (
+    hash_params,
+    identify_programs,
+    read_last_start,
+    record_start,
+)
 from t2t.training.report import Report
 from t2t.training.resume import check_vocabulary, keep_source, open_run, settle_dtype
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
@@ -64,11 +72,23 @@ from t2t.training.teachers import open_teachers, place_teachers
 
 _log = logging.getLogger(__name__)
 
+# Modules whose functions are compiled.
+_PROGRAMS = ("t2t.training.step", "t2t.training.state", "t2t.evaluation.validation_scores")
+# Roles of fields on which no program depends.
+_UNCOMPILED = {
+    Role.SEED, Role.TEXT, Role.LANGUAGES, Role.FILES, Role.STORE, Role.HELD_OUT, Role.VOCABULARY,
+    Role.COPIED, Role.VALIDATION, Role.LOGGING, Role.CHECKPOINTS, Role.SEARCH, Role.SEARCH_BATCHES,
+    Role.WISHES,
+}  # fmt: skip
 
-def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
+
+def train(
+    config: Config, workdir: Path, writers: Sequence[str] = (), until: int | None = None
+) -> bool:
     """Trains until the last step, an interruption or a stop request; returns whether it is done.
 
-    `writers` names registered writers of metrics.
+    `writers` names registered writers of metrics. Training pauses after the step `until`: another
+    call goes on.
     """
     check_writers(writers)
     if not (workdir / "config.json").exists():
@@ -94,6 +114,9 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
             end = describe_end(workdir, config, last, data.splits)
             _log.info("training has %s; --extend=STEPS goes on", end)
             return True
+        if until and last >= until:
+            _log.info("training has passed step %d", until)
+            return True
         if is_stop_requested(workdir):
             record_stop(workdir, last)
             return False
@@ -102,7 +125,7 @@ def train(config: Config, workdir: Path, writers: Sequence[str] = ()) -> bool:
                 "--init_from=%s acted when the run began; going on from checkpoint %d",
                 config.training.init_from, last,
             )  # fmt: skip
-        return train_on_mesh(config, workdir, mesh, data, source, writers, teachers)
+        return train_on_mesh(config, workdir, mesh, data, source, writers, teachers, until)
 
 
 def check_optimizer(config: Config) -> None:
@@ -174,28 +197,29 @@ def train_on_mesh(
     source: SourceRun | None,
     writers: Sequence[str],
     teachers: Sequence[SourceRun],
+    until: int | None,
 ) -> bool:
     """Prepares batches, state and validation, and trains; returns whether it came to the end.
 
     The run directory is open and locked, and `mesh` is set. `source` has parameters to begin with,
-    `teachers` those that the loss reads, and `writers` are names.
+    `teachers` those that the loss reads, and `writers` are names. `until` is that of `train`.
     """
     vocabulary = make_vocabulary(config, workdir, data.training)
     check_vocabulary(workdir, vocabulary)
     for size in vocabulary.sizes:  # those of tokenizer.path may differ
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
         check_divisibility(dataclasses.replace(config, tokenizer=tokenizer), mesh)
-    optimizer, initial = make_optimizer(config), None
+    optimizer, programs, initial = make_optimizer(config), open_programs(config, vocabulary), None
     with contextlib.closing(Checkpoints(workdir, config, optimizer)) as checkpoints:
         if list_steps(workdir):
             structure, described = abstract_state(config, optimizer, *vocabulary.sizes)
             state = checkpoints.restore(described)
         elif source is None:
-            structure, state = init_state(config, optimizer, *vocabulary.sizes)
+            structure, state = init_state(config, optimizer, *vocabulary.sizes, programs)
         else:
-            structure, params = init_params(config, *vocabulary.sizes)
+            structure, params = init_params(config, *vocabulary.sizes, programs)
             params, initial = start_from(source, config, params, vocabulary)
-            state = init_training(config, optimizer, params)
+            state = init_training(config, optimizer, params, programs)
         origins = [identify(teacher) for teacher in teachers]
         if teachers:
             state = state._replace(teachers=place_teachers(teachers, vocabulary))
@@ -212,30 +236,43 @@ def train_on_mesh(
         for line in describe_optimizer(config, optimizer, state.params):
             _log.info("%s", line)
         warn_of_missing_space(workdir, config, num_bytes)
-        validate = Validation(config, vocabulary, mesh, data.validation)
+        validate = Validation(config, vocabulary, mesh, data.validation, programs)
         opened = open_writers(writers, config, workdir)
         report = Report(workdir, config.training, start, opened)
         with contextlib.closing(report), logging_redirect_tqdm():  # prints log lines above the bar
             state, finished = loop.train(
                 config,
                 state,
-                make_train_step(structure, config, optimizer),
+                programs.keep(make_train_step(structure, config, optimizer)),
                 announce(prefetch(batches, mesh), start, plan["stages"]),
                 validate,
                 checkpoints,
                 report,
+                until,
             )
-    if finished:
+    if int(state.step) >= config.training.steps:
         _log.info("%s", describe_end(workdir, config, int(state.step), data.splits))
         return True
     if is_stop_requested(workdir):
         record_stop(workdir, int(state.step))
-    else:
-        _log.info(
-            "stopped and saved after step %d of %d; run the same command to continue",
-            state.step, config.training.steps,
-        )  # fmt: skip
-    return False
+        return False
+    remedy = "the same command without --until goes on"
+    _log.info(
+        "stopped and saved after step %d of %d; %s",
+        state.step, config.training.steps,
+        remedy if finished else "run the same command to continue",
+    )  # fmt: skip
+    return finished
+
+
+def open_programs(config: Config, vocabulary: Vocabulary) -> SavedPrograms:
+    """Returns the compiled programs of training, which runs of other seeds and texts share.
+
+    Those with plugins are not kept on disk, since the code of a plugin may be anywhere.
+    """
+    facts = {name: v for name, v in flatten(config).items() if find_role(name) not in _UNCOMPILED}
+    identity = identify_programs(_PROGRAMS, (facts, vocabulary.sizes))
+    return SavedPrograms("" if list_plugins() else identity)
 
 
 def announce(

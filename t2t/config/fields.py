@@ -412,7 +412,7 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     direction_tags: Annotated[
         str, Literal["target", "both"], beside("data.directions", (), remedy=LEAVE)
     ] = "target"
-    # folder of tokenised corpora, shared between runs
+    # folder of tokenised corpora and their vocabularies, shared between runs
     cache_directory: Annotated[WrittenFolder, Role.STORE] = "~/.cache/t2t"
     # training drops pairs with more sub-words than this on either side, EOS and a tag included
     max_length: Annotated[PositiveInt, Role.BATCHES] = 256

@@ -5,6 +5,7 @@ for a small corpus, and asks for it where it would take long.
 """
 
 import dataclasses
+import importlib.metadata
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ from t2t.storage.paths import make_path
 ORIGIN = "text.sha256"  # in vocab/: hash of the training text
 # Larger corpora are not prepared by training, while all devices wait, but by t2t.prepare.
 LARGE_TEXT = 2 << 30  # bytes of text; WMT14 English-German has 1.2 GB
+_FORMAT = 1  # increase it when another vocabulary is trained on the same text
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +43,8 @@ _log = logging.getLogger(__name__)
 def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) -> Vocabulary:
     """Loads the run's vocabulary, or trains it on the training corpora in process 0.
 
-    With `tokenizer.path` that vocabulary is copied instead.
+    Runs of the same text and settings share it in `data.cache_directory`. With `tokenizer.path`
+    that vocabulary is copied instead.
 
     Raises:
         ConfigError: `vocab_size` is too large or too small for the text.
@@ -73,12 +76,30 @@ def make_vocabulary(config: Config, workdir: Path, corpora: Sequence[Corpus]) ->
             _copy_others(make_path(given), directory)  # first: a saved vocabulary is complete
             vocabulary.save(directory)
         else:
-            _log.info("training the vocabulary")
-            tags = list_tags(config.data)
-            vocabulary = train_vocabulary(corpora, config.tokenizer, directory, tags)
+            vocabulary = _share_vocabulary(config, corpora, text)
+            vocabulary.save(directory)
         with explain_write_errors(VocabularyError, origin):
             write_file(origin, text)
         return vocabulary
+
+
+def _share_vocabulary(config: Config, corpora: Sequence[Corpus], text: str) -> Vocabulary:
+    """Returns the vocabulary that was trained on this text before, or trains it and keeps it."""
+    tags, shares = list_tags(config.data), [(corpus.sides, corpus.weight) for corpus in corpora]
+    trainer = importlib.metadata.version("sentencepiece")
+    facts = _FORMAT, trainer, text, shares, config.tokenizer, tags
+    cache = make_path(config.data.cache_directory).expanduser() / "vocabularies"
+    folder = cache / hash_strings(repr(facts))[:32]
+    if Vocabulary.is_saved(folder):
+        try:
+            vocabulary = Vocabulary.load(folder)
+        except VocabularyError as error:
+            _log.warning("%s; it is trained again", error)
+        else:
+            _log.info("the vocabulary of this text is in %s", folder)
+            return vocabulary
+    _log.info("training the vocabulary")
+    return train_vocabulary(corpora, config.tokenizer, folder, tags)
 
 
 def _copy_others(given: Path, directory: Path) -> None:

@@ -2,11 +2,8 @@
 
 import dataclasses
 import functools
-import hashlib
 import importlib.metadata
 import importlib.util
-import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -37,18 +34,15 @@ from t2t.runtime.mesh import make_mesh, put_like
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import (
-    SOURCE_ROOT,
     check_plugins,
-    find_versions,
-    has_changed,
-    hash_code,
-    list_code,
+    identify_programs,
+)
+from t2t.training.provenance import (
+    identify_code as identify_code,  # t2t.pipelines.records imports it from here
 )
 
 # Modules whose functions are compiled.
 PROGRAMS = ("t2t.decoding.staged_search", "t2t.evaluation.likelihood")
-_IMPORT = re.compile(r"^ *(?:import (\w+)|from (\w+)[\w.]* import )", re.MULTILINE)
-_PINNED = re.compile(r"([\w-]+)[^;]*[<=]=")  # a requirement such as "jaxlib<=0.11.2,>=0.11.2"
 
 
 class RunModel:
@@ -107,25 +101,14 @@ class RunModel:
         self._configs = configs  # of all members, as they were loaded
         self.members = Members(tuple(each.model for each in configs), shares, request.mean)
         self.mesh = make_mesh(MeshConfig())
-        self._programs = SavedPrograms(self._identify_programs())
+        is_known = not has_registered("model")  # the code of a variant may be anywhere
+        models = self.members, self.vocabulary.sizes
+        self._programs = SavedPrograms(identify_programs(PROGRAMS, models) if is_known else "")
 
     @functools.cached_property
     def _described(self) -> tuple[Any, Params]:
         with jax.set_mesh(self.mesh):
             return self.members.abstract(*self.vocabulary.sizes)
-
-    def _identify_programs(self) -> str:
-        """Returns a hash of what programs of this model depend on; "" if something may be unknown.
-
-        The code of registered variants may be anywhere, as in the cell of a notebook. A file that
-        has changed since this process began is not what it has imported.
-        """
-        if has_registered("model") or has_changed(list_code(*PROGRAMS)):
-            return ""
-        code = identify_code((), PROGRAMS)
-        return hashlib.sha256(
-            repr((code, self.members, self.vocabulary.sizes)).encode()
-        ).hexdigest()
 
     def record_models(self) -> list[dict[str, Any]]:
         """Returns the fields of `config.model` that are not default, and options, of each model."""
@@ -304,32 +287,3 @@ def identify_running_code(*modules: str) -> dict[str, dict[str, str]]:
     A config may have named them, --plugins, or a notebook that imports them.
     """
     return identify_code(list_plugins(), modules)
-
-
-def identify_code(plugins: Sequence[str], modules: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Returns the code that translates and scores, as a passport and other results record it.
-
-    "code" has the SHA-256 of `modules` with all that they import of t2t, and of the plugins'
-    source; "versions" those of the packages that are imported there.
-    """
-    code = {"t2t": hash_code((), list_code(*modules)), "plugins": hash_code(plugins, ())}
-    return {"code": code, "versions": find_imported_versions(*modules)}
-
-
-@functools.cache
-def find_imported_versions(*modules: str) -> dict[str, str]:
-    """Returns the versions of the packages that these modules and all that they import of t2t need.
-
-    Imports within functions count, too, if the package is installed. JAX computes by further
-    packages, which it pins: jaxlib and, on accelerators, libtpu or a plugin.
-    """
-    texts = [(SOURCE_ROOT / file).read_text("utf-8") for file in list_code(*modules)]
-    named = {one or other for text in texts for one, other in _IMPORT.findall(text)}
-    imported = named - sys.stdlib_module_names - {"t2t"}
-    versions = find_versions(sorted(imported))  # most packages have the name of their module
-    for name in sorted(imported - versions.keys()):
-        # Others begin with it, as orbax-checkpoint. `packages_distributions` takes 0.2 s.
-        found = (path for place in sys.path for path in Path(place).glob(f"{name}_*.dist-info"))
-        versions |= find_versions(path.name.split("-")[0].replace("_", "-") for path in found)
-    pinned = map(_PINNED.match, importlib.metadata.requires("jax") or ())
-    return versions | find_versions(match[1] for match in pinned if match)

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int
 
 from t2t.data.batch import BOS_ID, Batch, group_by_length, pad_sentences
 from t2t.data.sentences import is_missing
-from t2t.evaluation.load_models import RunModel, identify_code
+from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.measure import Measure, count_scores
 from t2t.evaluation.requests import ModelRequest
 from t2t.interop.metricx import read_settings
@@ -33,7 +33,7 @@ from t2t.model.parameters import Params, merge
 from t2t.runtime.distributed import is_first
 from t2t.runtime.mesh import reshard, spec
 from t2t.storage.atomic_files import warn_of_write_errors, write_file
-from t2t.training.provenance import read_import
+from t2t.training.provenance import identify_code, read_import
 
 LIMITS = (0.0, 25.0)
 DTYPE = "float32"  # of the computation, so that scores can be compared between devices

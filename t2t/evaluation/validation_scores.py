@@ -34,6 +34,7 @@ from t2t.evaluation.corpus_loss import DTYPE, CorpusLoss, compute_perplexity, su
 from t2t.model.parameters import Params
 from t2t.ops.build_model import abstract_model
 from t2t.runtime.mesh import reshard
+from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.step import make_eval_step
 
 _log = logging.getLogger(__name__)
@@ -63,8 +64,12 @@ class Validation:
         vocabulary: Vocabulary,
         mesh: Mesh,
         corpora: Mapping[str, Corpus],
+        programs: SavedPrograms | None = None,
     ):
-        """Plans the scoring of each direction's corpus, keyed by the name of the direction."""
+        """Plans the scoring of each direction's corpus, keyed by the name of the direction.
+
+        The identity of `programs` covers the config and the vocabulary's size.
+        """
         self._every, self._last = config.training.bleu_every, config.training.steps
         is_translation = not config.data.is_text_alone
         self._source_use_pairs = config.training.source_use_pairs if is_translation else 0
@@ -74,7 +79,8 @@ class Validation:
         # is there, since little text takes longer.
         self._warns_from = max(self._last // (10 if self._helpful else 2), 1)
         self._scorers = {
-            name: make_scorer(config, vocabulary, corpus, mesh) for name, corpus in corpora.items()
+            name: make_scorer(config, vocabulary, corpus, mesh, programs=programs)
+            for name, corpus in corpora.items()
         }
         self._translations = None
         if self._every and corpora:
@@ -145,6 +151,7 @@ class CorpusScorer:
         mesh: Mesh,
         *,
         count_right: bool = False,
+        programs: SavedPrograms | None = None,
     ):
         """Plans the batches of the corpus.
 
@@ -183,9 +190,11 @@ class CorpusScorer:
         self._num_pairs = len(longer)
         shards = find_row_shards(mesh)
         self._loader = Loader(self._plan, [corpus], row_shards=shards, objective=objective)
-        self._eval_step = make_eval_step(structure, count_right=count_right)
+        programs = programs or SavedPrograms()
+        eval_step = make_eval_step(structure, count_right=count_right)
+        self._eval_step = programs.keep(eval_step, closure=("count_right", count_right))
         self._empty = (math.nan, 0.0, 0.0)[: 3 if count_right else 2]
-        self._rotate_sources = jax.jit(rotate_sources)
+        self._rotate_sources = programs.keep(jax.jit(rotate_sources))
         self._mesh = mesh
 
     def compile(self, params: Params) -> None:
@@ -243,10 +252,13 @@ def make_scorer(
     split: str = "validation",
     *,
     count_right: bool = False,
+    programs: SavedPrograms | None = None,
 ) -> CorpusScorer:
     """Returns the scorer of the corpus of a split; says how many of its pairs are left out."""
     tokens = tokenize(corpus, vocabulary, config.data)
-    scorer = CorpusScorer(config, vocabulary, tokens, mesh, count_right=count_right)
+    scorer = CorpusScorer(
+        config, vocabulary, tokens, mesh, count_right=count_right, programs=programs
+    )
     if scorer.num_left_out:
         _log.warning(
             "%s: %d of %d %s have more sub-words than model.max_positions=%d and are left out of "

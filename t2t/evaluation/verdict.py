@@ -255,9 +255,10 @@ def judge_log_probs(
         return None, [*lines, f"No verdict by the references' log-probability: {reason}"]
     losses, kept, token = found
     lines += warn_of_losses(systems)
-    if left_out := len(test_set.sources) - next(iter(losses.values())).shape[1]:
+    count = len(test_set.sources if test_set.part is None else test_set.part)
+    if left_out := count - next(iter(losses.values())).shape[1]:
         lines.append(
-            f"{left_out} of {len(test_set.sources)} references have no finite log-probability under"
+            f"{left_out} of {count} references have no finite log-probability under"
             " some run, or no words to count, or are missing (empty, but not their sources); they "
             "are left out of the verdict by it."
         )

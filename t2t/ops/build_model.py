@@ -18,6 +18,7 @@ from t2t.model.interface import Model
 from t2t.model.parameters import Params, check_params
 from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.mesh import LOGICAL_MESH, put_like
+from t2t.runtime.saved_programs import SavedPrograms
 
 
 def import_family(kind: str) -> type[Model] | None:
@@ -80,9 +81,16 @@ def find_family(config: ModelConfig) -> type[Model]:
 
 
 def init_model(
-    config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, key: jax.Array
+    config: ModelConfig,
+    src_vocab_size: int,
+    tgt_vocab_size: int,
+    key: jax.Array,
+    programs: SavedPrograms | None = None,
 ) -> tuple[nnx.GraphDef[Any], Params]:
-    """Returns the model's structure and its parameters, each created with its final sharding."""
+    """Returns the model's structure and its parameters, each created with its final sharding.
+
+    The identity of `programs` covers the config and the sizes.
+    """
     sizes = src_vocab_size, tgt_vocab_size
 
     @jax.jit
@@ -90,7 +98,7 @@ def init_model(
         return nnx.to_pure_dict(nnx.state(make_model(config, *sizes, key)))
 
     structure, _ = abstract_model(config, *sizes)
-    return structure, init(key)
+    return structure, (programs or SavedPrograms()).keep(init)(key)
 
 
 def abstract_model(

@@ -1,8 +1,8 @@
 """Compiled programs in memory and on disk, found without tracing them.
 
-JAX's own cache finds a program by its lowered text, so each start traces and lowers it before: for
-a search that takes longer than to load the program. Here the key is what the text depends on.
-docs/design.md says what a start gains.
+JAX's own cache finds a program by its lowered text, so each start traces and lowers it before,
+which takes longer than to load the program. Here the key is what the text depends on. A program
+whose key is new is traced, and looked up by its text, too. docs/design.md says what a start gains.
 """
 
 import contextlib
@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 
 _CPU = ("model name", "flags", "Features")  # what Linux says of a CPU on x86 and ARM
 _MOST = 256  # programs in memory: a translation needs a few, an evaluation some dozens
+# Programs of this process by the name of their file: a later run of the same model has its own
+# `SavedPrograms`. Last used last.
+_shared: OrderedDict[str, Any] = OrderedDict()
 _bypassing = 0  # threads that compile without JAX's cache
 _switching = threading.Lock()  # while one of them comes or goes
 
@@ -44,8 +47,9 @@ class SavedPrograms:
 
     `identity` is a hash of all else that the functions depend on: their code, and what a `closure`
     leaves out. With it, programs for one CPU device are kept in the folder of
-    `enable_compilation_cache`, if they take as long to compile as those that JAX keeps. With ""
-    they are kept in memory alone. Memory holds the programs that were used last.
+    `enable_compilation_cache`, if they take as long to compile as those that JAX keeps, and all
+    instances share them. With "" they are kept in memory alone. Memory holds the programs that were
+    used last.
     """
 
     def __init__(self, identity: str = ""):
@@ -78,67 +82,117 @@ class SavedPrograms:
                 f"{module}.{name} is a method or an inner function; say by `closure` what it "
                 "closes over, or the next function of this name would be taken for it"
             )
-        leaves, structure = jax.tree.flatten(arguments)
         options = options or {}
-        settings = tuple(each for each in jax.config.values.items() if "cache" not in each[0])
-        shapes = structure, *map(jax.typeof, leaves)
-        text = name, module, closure, (*options.items(),), shapes, settings
+        text = name, module, closure, (*options.items(),), *_describe(arguments)
         key = *text, function.__code__  # a cell of a notebook may define it again
         program = self.loaded.get(key)
         if program is None:
+            jitted = jax.jit(function, static_argnames=(*options,))
             # Threads load and compile different programs at the same time, and each one once.
             with waiting(), self._loading.setdefault(key, threading.Lock()):
-                program = self.loaded.get(key) or self._load(function, text, arguments, options)
+                program = self.loaded.get(key) or self._load(jitted, text, arguments, options)
                 self.loaded[key] = program
                 self._loading.pop(key, None)
-        self._note_use(key)
+        _note_use(self.loaded, key)
         return program(*arguments)
 
-    def _note_use(self, key: tuple[Any, ...]) -> None:
-        """Forgets the program that was not used for the longest time, if there are too many."""
-        with contextlib.suppress(KeyError):  # another thread has just forgotten this one
-            self.loaded.move_to_end(key)
-        if len(self.loaded) > _MOST:
-            self.loaded.popitem(last=False)
+    def keep(self, jitted: Any, closure: Hashable = ()) -> Any:
+        """Returns a function as `jitted`, the result of `jax.jit`, whose programs are kept on disk.
+
+        Without a place on disk it is `jitted` itself. Of its arguments only the last one may have
+        other shapes at another call. `closure` is as in `run`.
+        """
+        if self._find_folder() is None:
+            return jitted
+        programs: dict[Any, Any] = {}
+        name = jitted.__qualname__, jitted.__module__, closure
+
+        @functools.wraps(jitted)
+        def call(*arguments: Any) -> Any:
+            shapes = (*(leaf.shape for leaf in jax.tree.leaves(arguments[-1])),)
+            if shapes not in programs:
+                programs[shapes] = self._load(jitted, (*name, *_describe(arguments)), arguments, {})
+            return programs[shapes](*arguments)
+
+        return call
 
     def _load(
         self,
-        function: Callable[..., Any],
+        jitted: Any,
         key: tuple[Any, ...],
         arguments: tuple[Any, ...],
         options: dict[str, Hashable],
     ) -> Any:
-        """Reads a program from disk, or compiles and saves it."""
-        file = self._find_file(key)
-        if file and (found := _read(file)):
+        """Finds a program by its key, else by its text, or compiles and saves it."""
+        folder = self._find_folder()
+        file = folder and _name_file(folder, self._identity, key)
+        if file and (found := _recall(file)):
             return found
         with explain_shardings():
-            lowered = jax.jit(function, static_argnames=(*options,)).lower(*arguments, **options)
-        if file is None:
+            lowered = jitted.lower(*arguments, **options)
+        if folder is None or file is None:
             return lowered.compile()
-        began = time.perf_counter()
-        with _bypass_jax_cache():
-            compiled = lowered.compile()
-        shortest = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
-        if time.perf_counter() - began >= shortest:
-            _write(file, compiled)
-        return compiled
+        # Most changes of code or config do not change the text.
+        same = _name_file(folder, lowered.as_text(), lowered.in_tree, lowered.out_tree)
+        program = _recall(same)
+        if program is None:
+            began = time.perf_counter()
+            with _bypass_jax_cache():
+                program = lowered.compile()
+            shortest = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
+            if time.perf_counter() - began >= shortest:
+                _write(same, program)
+        _link(same, file)
+        _remember(file, program)
+        return program
 
-    def _find_file(self, key: tuple[Any, ...]) -> Path | None:
+    def _find_folder(self) -> Path | None:
+        """Returns the folder of programs; None if they are not kept on disk."""
         folder = jax_settings.program_folder
         with _switching:
             is_used = _bypassing or jax.config.values["jax_enable_compilation_cache"]
         if folder is None or not is_used or not self._identity:
             return None
         # On GPUs and TPUs it was never run, and programs may depend on more, such as cuDNN.
-        if jax.device_count() > 1 or jax.default_backend() != "cpu":
-            return None
-        versions = jax.__version__, importlib.metadata.version("jaxlib")
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        processor = platform.machine(), *map(read_cpu, _CPU)
-        compiler = versions, jax_settings.read_xla_flags(), processor, cores
-        parts = self._identity, key, jax.sharding.get_mesh(), compiler
-        return folder / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}{jax_settings.PROGRAM}"
+        return folder if jax.device_count() == 1 and jax.default_backend() == "cpu" else None
+
+
+def _name_file(folder: Path, *parts: Any) -> Path:
+    """Returns the file of a program that these parts determine on this machine."""
+    versions = jax.__version__, importlib.metadata.version("jaxlib")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    processor = platform.machine(), *map(read_cpu, _CPU)
+    compiler = versions, jax_settings.read_xla_flags(), processor, cores
+    text = repr((parts, jax.sharding.get_mesh(), compiler))
+    return folder / f"{hashlib.sha256(text.encode()).hexdigest()}{jax_settings.PROGRAM}"
+
+
+def _describe(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns what a program depends on beside its function: shapes, and settings of JAX."""
+    leaves, structure = jax.tree.flatten(arguments)
+    settings = tuple(each for each in jax.config.values.items() if "cache" not in each[0])
+    return (structure, *map(jax.typeof, leaves)), settings
+
+
+def _note_use(programs: OrderedDict[Any, Any], key: Hashable) -> None:
+    """Forgets the program that was not used for the longest time, if there are too many."""
+    with contextlib.suppress(KeyError):  # another thread has just forgotten this one
+        programs.move_to_end(key)
+    if len(programs) > _MOST:
+        programs.popitem(last=False)
+
+
+def _recall(file: Path) -> Any:
+    """Returns the program that this process has read before, or reads it; None: there is none."""
+    found = _shared.get(file.name) or _read(file)
+    if found:
+        _remember(file, found)
+    return found
+
+
+def _remember(file: Path, program: Any) -> None:
+    _shared[file.name] = program
+    _note_use(_shared, file.name)
 
 
 def _read(file: Path) -> Any:
@@ -160,6 +214,18 @@ def _write(file: Path, compiled: Any) -> None:
         write_file(file, pickle.dumps(serialize_executable.serialize(compiled)))
     except (OSError, ValueError, RuntimeError) as error:
         _warn(f"{file.parent}: programs cannot be saved there and are compiled again ({error})")
+
+
+def _link(file: Path, name: Path) -> None:
+    """Gives a file, if it exists, a second name."""
+    name.unlink(missing_ok=True)  # it was damaged
+    try:
+        name.hardlink_to(file)
+    except FileNotFoundError:
+        return
+    except OSError:  # some file systems have no links
+        with contextlib.suppress(OSError):
+            write_file(name, file.read_bytes())
 
 
 @functools.cache

@@ -50,6 +50,9 @@ class Row(Fields):
     paper: Paper | None = None
     seeds: Sequence[int] = (0,)  # each is added to the base's seed
     checkpoint: str = ""  # the one that is scored; empty: the sweep's --checkpoint
+    # the values of one field that are tried, such as {"training.learning_rate": (0.5, 1, 2)}:
+    # numbers are factors of the row's own value, texts such as "0.001" values. Empty: --tune
+    tune: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def group(self) -> str:
@@ -68,11 +71,12 @@ class SweepRun:
     seed: int
     config: Config
     sweep: Path  # the directory of the sweep
+    trial: str = ""  # of a trial, the value that it tries
 
     @property
     def name(self) -> str:
         """The name of the run's directory."""
-        return f"{self.row.name}-seed{self.seed}"
+        return f"{self.row.name}-{f'trial{self.trial}' if self.trial else f'seed{self.seed}'}"
 
     @property
     def workdir(self) -> Path:
@@ -122,6 +126,13 @@ def match_depth(base: Config, model: ModelConfig, field: str) -> int:
 
 def _count_parameters(base: Config, model: ModelConfig) -> int:
     return count_parameters(model, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
+
+
+def scale_schedule(config: Config, share: float) -> dict[str, Any]:
+    """Overrides for a share of the steps, with warm-up and cooldown as much shorter."""
+    training = config.training
+    names = ["steps", "warmup_steps", *["cooldown_steps"] * bool(training.cooldown_steps)]
+    return {f"training.{n}": max(round(getattr(training, n) * share), 1) for n in names}
 
 
 def match_steps(base: Config, changes: Mapping[str, Any]) -> int:

@@ -1,4 +1,10 @@
-"""The steps of a sweep: for each row and seed a training and an evaluation."""
+"""The steps of a sweep: for each row and seed a training and an evaluation.
+
+A row that is tuned begins with its trials. Each is trained with a seed of its own and evaluated;
+`t2t.choose_trial` then writes the flag with which the row's seeds are trained. With gates, all
+runs are trained for a part of their steps and evaluated; `t2t.stop_worse` then asks those of rows
+that are clearly worse to stop, and the others go on.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,7 +16,11 @@ from t2t.config.measure_rules import list_measures, needs_model
 from t2t.config.measures import CASED_MEASURES, ON_REQUEST, PREDICTION_MEASURES
 from t2t.data.directions import choose_direction
 from t2t.sweeps.sweep_rows import BASE, EVALUATION, SweepRun
+from t2t.sweeps.tuning import TRIAL, Trial
 from t2t.workshop.steps import Step
+
+LOOK = "look"  # the evaluation before the end of training, and the step that judges by it
+FLAGS = "flags.txt"  # that t2t.choose_trial writes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,47 +33,92 @@ class EvaluationProtocol:
     direction: str = ""  # such as en-de; may be empty if runs have only one
 
 
-def make_steps(
-    run: SweepRun, recipe: str, overrides: Mapping[str, Any], protocol: EvaluationProtocol
-) -> list[Step]:
-    """Returns the steps of a run: its training and its evaluation.
+@dataclasses.dataclass(frozen=True)
+class SweepPlan:
+    """All that the steps of a sweep follow from, besides its runs."""
 
-    Args:
-        run: a row with one of its seeds.
-        recipe: the value of --config.
-        overrides: fields of the recipe, for all rows.
-        protocol: how runs are scored.
-    """
-    train = train_run(run, recipe, overrides)
-    return [train, evaluate_run(run, train, protocol)]
+    recipe: str  # the value of --config
+    overrides: Mapping[str, Any]  # fields of the recipe, for all rows
+    protocol: EvaluationProtocol
+    trials: Mapping[str, Sequence[Trial]] = dataclasses.field(default_factory=dict)  # by row
+    gates: float = 0.0  # the share of the steps after which rows that are worse stop; 0: never
 
+    def list_jobs(self, runs: Sequence[SweepRun]) -> dict[str, list[Step]]:
+        """Returns the steps of each trial, choice and run, by its name."""
+        jobs: dict[str, list[Step]] = {}
+        for name in dict.fromkeys(run.row.name for run in runs):
+            own = self.trials.get(name, ())
+            for trial in own:
+                jobs[trial.run.name] = self._try(trial)
+            if own:
+                jobs[f"{name}-choice"] = [self._choose(own)]
+        if self.gates:
+            begun = {run.name: self._begin(run) for run in runs}
+            jobs |= {steps[0].name: steps for steps in begun.values()}
+            jobs[LOOK] = [self._look(runs, {name: steps[1] for name, steps in begun.items()})]
+        for run in runs:
+            after = (LOOK,) if self.gates else ()
+            train = Step(run.name, "train", self._train(run), after=after)
+            jobs[run.name] = [train, self._evaluate(run, train, EVALUATION)]
+        return jobs
 
-def train_run(run: SweepRun, recipe: str, overrides: Mapping[str, Any]) -> Step:
-    """Returns the step that trains a run."""
-    own = {**overrides, **run.row.overrides, "seed": run.config.seed}
-    flags = {"config": recipe} | {f"config.{name}": value for name, value in own.items()}
-    return Step(run.name, "train", flags | {"allow_unused": True})
+    def _train(self, run: SweepRun, changes: Mapping[str, Any] = {}) -> dict[str, Any]:
+        """The flags that train a run, or with changes of its row a trial."""
+        own = {**self.overrides, **run.row.overrides, **changes, "seed": run.config.seed}
+        flags: dict[str, Any] = {"config": self.recipe}
+        if (trials := self.trials.get(run.row.name)) and not run.trial:
+            own.pop(trials[0].field, None)
+            flags["flagfile"] = f"{{{run.row.name}-choice}}/{FLAGS}"
+        flags |= {f"config.{name}": value for name, value in own.items()}
+        return flags | {"allow_unused": True}
 
+    def _evaluate(self, run: SweepRun, train: Step, name: str) -> Step:
+        """The step that evaluates what a step has trained, under a name."""
+        protocol = self.protocol
+        flags: dict[str, Any] = {
+            "workdir": train,
+            "split": protocol.split,
+            "checkpoint": run.row.checkpoint or protocol.checkpoint,
+        }
+        flags |= {"direction": protocol.direction} if protocol.direction else {}
+        if protocol.measure in ON_REQUEST:
+            flags["measures"] = ("default", protocol.measure)
+        flags |= {"plugins": run.config.plugins} if run.config.plugins else {}
+        output = f"{train}/evaluations/{name}.json"
+        if name != EVALUATION:
+            return Step(f"{train.name}-scores", "evaluate", flags, output)
+        against = () if run.row.name == BASE else (BASE,)
+        return Step(f"{train.name}-scores", "evaluate", flags, output, run.row.name, against)
 
-def evaluate_run(run: SweepRun, train: Step, protocol: EvaluationProtocol) -> Step:
-    """Returns the step that evaluates what a step has trained."""
-    flags: dict[str, Any] = {
-        "workdir": train,
-        "split": protocol.split,
-        "checkpoint": run.row.checkpoint or protocol.checkpoint,
-    }
-    flags |= {"direction": protocol.direction} if protocol.direction else {}
-    if protocol.measure in ON_REQUEST:
-        flags["measures"] = ("default", protocol.measure)
-    flags |= {"plugins": run.config.plugins} if run.config.plugins else {}
-    return Step(
-        f"{run.name}-scores",
-        "evaluate",
-        flags,
-        output=f"{train}/evaluations/{EVALUATION}.json",
-        system=run.row.name,
-        against=() if run.row.name == BASE else (BASE,),
-    )
+    def _try(self, trial: Trial) -> list[Step]:
+        train = Step(trial.run.name, "train", self._train(trial.run, trial.overrides))
+        return [train, self._evaluate(trial.run, train, TRIAL)]
+
+    def _choose(self, trials: Sequence[Trial]) -> Step:
+        first = trials[0]
+        flags = {
+            "setting": first.field,
+            "trials": tuple(f"{each.value!r}={{{each.run.name}-scores}}" for each in trials),
+            "own": first.own,
+            "measure": self.protocol.measure,
+        }
+        return Step(f"{first.run.row.name}-choice", "choose_trial", flags)
+
+    def _begin(self, run: SweepRun) -> list[Step]:
+        until = max(round(self.gates * run.config.training.steps), 1)
+        train = Step(f"{run.name}-begin", "train", self._train(run) | {"until": until}, run.name)
+        return [train, self._evaluate(run, train, LOOK)]
+
+    def _look(self, runs: Sequence[SweepRun], scores: Mapping[str, Step]) -> Step:
+        rows: dict[str, list[Step]] = {}
+        for run in runs:
+            rows.setdefault(run.row.name, []).append(scores[run.name])
+        flags = {
+            "systems": tuple(",".join(map(str, steps)) for steps in rows.values()),
+            "measure": self.protocol.measure,
+            "tuned": bool(self.trials),
+        }
+        return Step(LOOK, "stop_worse", flags)
 
 
 def check_scoring(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> None:

@@ -34,15 +34,18 @@ def train(
     validate: Validate,
     checkpoints: Checkpoints,
     report: Report,
+    until: int | None = None,
 ) -> tuple[TrainState, bool]:
-    """Trains until `training.steps`, a signal or a request to stop, and saves the last state.
+    """Trains until the last step, a signal or a request to stop, and saves the last state.
 
-    Returns that state, and whether it has reached `training.steps`.
+    The last step is `training.steps`, or `until` if it comes earlier. Returns the state, and
+    whether it has reached the last step.
     """
     training = config.training
+    last = min(training.steps, until or training.steps)
     step = start = int(state.step)
     with catch_signals(start) as is_interrupted:
-        while step < training.steps and not is_interrupted(step):
+        while step < last and not is_interrupted(step):
             with report.waiting():
                 batch = next(batches)
             state, metrics = train_step(state, batch)
@@ -66,4 +69,4 @@ def train(
         report.flush()
         checkpoints.save(state)  # does nothing if the last step has a checkpoint
         checkpoints.finish()
-    return state, step >= training.steps
+    return state, step >= last

@@ -20,7 +20,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ PACKAGES = (
 _CODE = ("t2t", "configs")  # folders of SOURCE_ROOT with files that affect results
 _SUMMARIZED = ("revision", "changed", "code", "seed", "command")
 _IMPORT = re.compile(r"^ *from (t2t[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+_ANY_IMPORT = re.compile(r"^ *(?:import (\w+)|from (\w+)[\w.]* import )", re.MULTILINE)
+_PINNED = re.compile(r"([\w-]+)[^;]*[<=]=")  # a requirement such as "jaxlib<=0.11.2,>=0.11.2"
 _ENVIRONMENT = ("XLA_", "JAX_", "LIBTPU_")  # prefixes of environment variables that are recorded
 
 
@@ -286,6 +288,47 @@ def has_changed(files: Iterable[str]) -> bool:
     Then it may differ from what this process has imported.
     """
     return any((SOURCE_ROOT / file).stat().st_mtime > BEGAN for file in files)
+
+
+def identify_code(plugins: Sequence[str], modules: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Returns the code that translates and scores, as a passport and other results record it.
+
+    "code" has the SHA-256 of `modules` with all that they import of t2t, and of the plugins'
+    source; "versions" those of the packages that are imported there.
+    """
+    code = {"t2t": hash_code((), list_code(*modules)), "plugins": hash_code(plugins, ())}
+    return {"code": code, "versions": find_imported_versions(*modules)}
+
+
+@functools.cache
+def find_imported_versions(*modules: str) -> dict[str, str]:
+    """Returns the versions of the packages that these modules and all that they import of t2t need.
+
+    Imports within functions count, too, if the package is installed. JAX computes by further
+    packages, which it pins: jaxlib and, on accelerators, libtpu or a plugin.
+    """
+    texts = [(SOURCE_ROOT / file).read_text("utf-8") for file in list_code(*modules)]
+    named = {one or other for text in texts for one, other in _ANY_IMPORT.findall(text)}
+    imported = named - sys.stdlib_module_names - {"t2t"}
+    versions = find_versions(sorted(imported))  # most packages have the name of their module
+    for name in sorted(imported - versions.keys()):
+        # Others begin with it, as orbax-checkpoint. `packages_distributions` takes 0.2 s.
+        found = (path for place in sys.path for path in Path(place).glob(f"{name}_*.dist-info"))
+        versions |= find_versions(path.name.split("-")[0].replace("_", "-") for path in found)
+    pinned = map(_PINNED.match, importlib.metadata.requires("jax") or ())
+    return versions | find_versions(match[1] for match in pinned if match)
+
+
+def identify_programs(modules: Sequence[str], facts: Hashable) -> str:
+    """Returns the identity of `SavedPrograms` for functions of these modules.
+
+    `facts` are what these functions depend on beside their code, such as a config. It is "" if the
+    code may be another one: a file that has changed since this process began is not what it has
+    imported.
+    """
+    if has_changed(list_code(*modules)):
+        return ""
+    return hashlib.sha256(repr((identify_code((), modules), facts)).encode()).hexdigest()
 
 
 def _read_shipped_revision() -> str | None:

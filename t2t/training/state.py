@@ -13,6 +13,7 @@ from jaxtyping import Array, Int, UInt32
 from t2t.config.fields import Config
 from t2t.model.parameters import Params, name_leaves
 from t2t.ops.build_model import abstract_model, init_model
+from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.averages import start_average
 from t2t.training.losses import Teacher, abstract_teachers
 from t2t.training.optimizer import Optimizer
@@ -39,19 +40,29 @@ class TrainState(NamedTuple):
 
 
 def init_state(
-    config: Config, optimizer: Optimizer, src_vocab_size: int, tgt_vocab_size: int
+    config: Config,
+    optimizer: Optimizer,
+    src_vocab_size: int,
+    tgt_vocab_size: int,
+    programs: SavedPrograms | None = None,
 ) -> tuple[nnx.GraphDef[Any], TrainState]:
-    """Returns the model's structure and the state before step 0, created with its shardings."""
-    structure, params = init_params(config, src_vocab_size, tgt_vocab_size)
-    return structure, init_training(config, optimizer, params)
+    """Returns the model's structure and the state before step 0, created with its shardings.
+
+    The identity of `programs` covers the config without its seed, and the sizes.
+    """
+    structure, params = init_params(config, src_vocab_size, tgt_vocab_size, programs)
+    return structure, init_training(config, optimizer, params, programs)
 
 
 def init_params(
-    config: Config, src_vocab_size: int, tgt_vocab_size: int
+    config: Config,
+    src_vocab_size: int,
+    tgt_vocab_size: int,
+    programs: SavedPrograms | None = None,
 ) -> tuple[nnx.GraphDef[Any], Params]:
     """Returns the model's structure and the random parameters of the run's seed."""
     key, _ = jax.random.split(jax.random.key(config.seed))  # the other one is for dropout
-    return init_model(config.model, src_vocab_size, tgt_vocab_size, key)
+    return init_model(config.model, src_vocab_size, tgt_vocab_size, key, programs)
 
 
 def abstract_state(
@@ -71,7 +82,9 @@ def abstract_state(
     return structure, jax.tree.map(place, state)
 
 
-def init_training(config: Config, optimizer: Optimizer, params: Params) -> TrainState:
+def init_training(
+    config: Config, optimizer: Optimizer, params: Params, programs: SavedPrograms | None = None
+) -> TrainState:
     """Returns the state before step 0 with these parameters.
 
     Raises:
@@ -81,7 +94,8 @@ def init_training(config: Config, optimizer: Optimizer, params: Params) -> Train
     _, dropout_key = jax.random.split(jax.random.key(config.seed))
     # Three separate buffers, since the training step donates each leaf of the state.
     step, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))
-    opt_state = jax.jit(optimizer.init)(params)
-    ema = jax.jit(start_average)(params) if config.training.ema_decay else None
+    programs = programs or SavedPrograms()
+    opt_state = programs.keep(jax.jit(optimizer.init))(params)
+    ema = programs.keep(jax.jit(start_average))(params) if config.training.ema_decay else None
     key = jax.random.key_data(dropout_key)
     return TrainState(step, params, opt_state, key, skipped, in_a_row, ema)

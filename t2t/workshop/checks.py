@@ -47,9 +47,7 @@ def check(
     """
     check_folder(pipeline.workdir)
     configs: dict[str, Config] = {}
-    waiting = [
-        work for name, work in works.items() if work.action != "none" and name in (only or works)
-    ]
+    waiting = [work for name, work in works.items() if work.is_waiting and name in (only or works)]
     finished = works.keys() - {work.step.name for work in waiting}
     for name in finished:
         with contextlib.suppress(ConfigError):  # it is for the checks of others alone
@@ -59,7 +57,7 @@ def check(
         name = work.step.name
         with _explain(work.step):
             requests[name] = check_flags(pipeline, work.step)
-            ready = all(works[each].action == "none" for each in work.step.needs)
+            ready = not any(works[each].is_waiting for each in work.step.needs)
             if config := check_config(pipeline, work.step, ready=ready):
                 configs[name] = config
                 check_loss(pipeline, config)
@@ -100,7 +98,7 @@ def check_flags(pipeline: Pipeline, step: Step) -> Request:
     for name in names:
         if known[name].default is dataclasses.MISSING and name not in given:
             raise ConfigError(f"--{name} is missing; add it to the flags of the step")
-    request = parse_request(kind, [f"--{name}={text}" for name, text in own])
+    request = parse_request(kind, [f"--{name}={text}" for name, text in own if name != "flagfile"])
     if isinstance(request, Plugins):
         import_plugins(request.plugins)
     return request

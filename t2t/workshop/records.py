@@ -22,6 +22,7 @@ from t2t.workshop.step_keys import find_facts, list_changes, make_key
 from t2t.workshop.steps import PROGRAMS, Pipeline, Step, find_program
 
 RECORD = "record.json"
+_NOT_NEEDED = "failed, and what reads it is finished"
 
 
 @dataclasses.dataclass
@@ -75,10 +76,15 @@ class StepPlan:
     """The plan for one step: skip, run or continue it, and why."""
 
     step: Step
-    action: str  # "none" (it is finished), "run" or "continue"
+    action: str  # "none" (it is finished), "skip" (nothing needs it), "run" or "continue"
     reason: str
     record: Record  # the record to keep from now on
     is_aside: bool = False  # the existing output was made with other settings, and is put aside
+
+    @property
+    def is_waiting(self) -> bool:
+        """Returns whether the step is to run."""
+        return self.action in ("run", "continue")
 
 
 def plan_steps(pipeline: Pipeline) -> dict[str, StepPlan]:
@@ -90,10 +96,20 @@ def plan_steps(pipeline: Pipeline) -> dict[str, StepPlan]:
     found: dict[str, StepPlan] = {}
     for step in pipeline.steps.values():
         needed = [found[name] for name in step.needs]
-        ready = all(plan.action == "none" for plan in needed)
+        ready = not any(plan.is_waiting for plan in needed)
         keys = {plan.step.name: plan.record.key for plan in needed}
         found[step.name] = plan_step(pipeline, step, keys, ready=ready)
+    for name in reversed(found):
+        users = [plan for plan in found.values() if name in plan.step.needs]
+        if found[name].is_waiting and users and all(map(_is_done_without, users)):
+            found[name] = dataclasses.replace(found[name], action="skip", reason=_NOT_NEEDED)
     return found
+
+
+def _is_done_without(plan: StepPlan) -> bool:
+    """Returns whether a step is finished, or skipped, though one that it needs had failed."""
+    tolerates = not PROGRAMS[plan.step.program].needs_all
+    return plan.action == "skip" or (plan.action == "none" and tolerates)
 
 
 def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready: bool) -> StepPlan:

@@ -43,7 +43,8 @@ class Runner:
         self._pipeline, self._works, self._workers = pipeline, dict(works), workers
         self._progress = StepProgress(pipeline, workers)
         self._running: list[subprocess.Popen[bytes]] = []
-        self._finished = {name for name, work in works.items() if work.action == "none"}
+        self._finished = {name for name, work in works.items() if not work.is_waiting}
+        self._others: set[str] = set()  # steps that are not finished, and not to be run now
         self.failures: dict[str, str] = {}  # why steps failed, by name
         self.was_stopped = False  # a signal ended a program, and not this one
 
@@ -61,6 +62,7 @@ class Runner:
         """
         place, remedy = self._pipeline.workdir, "the same command continues"
         waiting = [name for name in names if name not in self._finished]
+        self._others = self._pipeline.steps.keys() - {*waiting} - self._finished
         jobs: dict[int, Iterator[None]] = {}  # by worker
         with contextlib.ExitStack() as ending:
             ending.enter_context(explain_write_errors(ConfigError, place, remedy))
@@ -88,7 +90,23 @@ class Runner:
                 time.sleep(_POLL_SECONDS)
 
     def _is_ready(self, name: str) -> bool:
-        return self._finished.issuperset(self._pipeline.steps[name].needs)
+        step = self._pipeline.steps[name]
+        missing = {*step.needs, *step.after} - self._finished
+        return not missing or (
+            not PROGRAMS[step.program].needs_all and all(map(self._has_failed, missing))
+        )
+
+    def _has_failed(self, name: str) -> bool:
+        """Returns whether a step cannot be finished now: it, or one that it needs, has failed."""
+        step = self._pipeline.steps[name]
+        return (
+            name in self.failures
+            or name in self._others
+            or (
+                PROGRAMS[step.program].needs_all
+                and any(self._has_failed(each) for each in step.needs if each not in self._finished)
+            )
+        )
 
     def _run(self, name: str, worker: int) -> Iterator[None]:
         """Yields while the program of a step works; another process may have finished the step."""
@@ -106,7 +124,7 @@ class Runner:
                 self.failures[name] = str(error)
                 self._progress.end(worker, f"{name} failed: {error}")
                 return
-            if work.action != "none":
+            if work.is_waiting:
                 yield from self._run_program(work, worker, descriptor)
         if name not in self.failures:
             self._finished.add(name)

@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import glob
 import importlib
+import itertools
 import os
 import re
 import sys
@@ -26,6 +27,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from t2t.config.field_types import FieldType, InputPath
 from t2t.config.fields import FIELD_TYPES, ConfigError, Fields
 from t2t.config.files import check_type
 from t2t.config.requests import Flag, Request, find_request, list_flags
@@ -39,6 +41,7 @@ class Program(NamedTuple):
     flag: str = "output"  # that names it; empty: the program prints its result
     resumes: bool = False  # the same command continues one that was stopped
     evaluates: bool = False  # its output is an evaluation, of a system that the report shows
+    needs_all: bool = True  # False: it starts although steps that it needs have failed
 
 
 PROGRAMS = {
@@ -51,6 +54,8 @@ PROGRAMS = {
     "evaluate": Program("scores.json", evaluates=True),
     "evaluate_output": Program("scores.json", evaluates=True),
     "export": Program(),
+    "choose_trial": Program(needs_all=False),
+    "stop_worse": Program(needs_all=False),
 }
 OLD = "old"  # the folder of what changed steps had written
 STEPS = "steps"  # the folder of records and logs
@@ -71,10 +76,13 @@ class Step(Fields):
     program: str  # one of PROGRAMS
     # values by flag, without the flag of the output; a tuple is a flag that is repeated
     flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    output: str = ""  # what it writes, if that is in the folder of another step: "{run}/scores"
+    # what it writes, if not its own folder: "{run}/scores.json", or the folder "run" of a training
+    # that another step continues
+    output: str = ""
     # of an evaluation: the name of the system, of which it is a seed; empty: that of the step
     system: str = ""
     against: tuple[str, ...] = ()  # of an evaluation: the systems with which it is compared
+    after: tuple[str, ...] = ()  # steps before which it does not start, though it reads nothing
 
     def __fspath__(self) -> str:
         return f"{{{self.name}}}"
@@ -102,6 +110,7 @@ def find_program(name: str) -> type[Request]:
 def find_flags(program: str) -> dict[str, Flag]:
     """The flags of a program, and those that override fields of a config, by their names."""
     own = {flag.name: flag for flag in list_flags(find_program(program)) if flag.name}
+    own["flagfile"] = Flag(kind=FieldType.of(InputPath))  # of absl: a file with more flags
     return {f"config.{name}": Flag(kind=kind) for name, kind in FIELD_TYPES.items()} | own
 
 
@@ -148,13 +157,13 @@ class Pipeline:
             _check_step(step, named)
             named[step.name] = step
         for step in steps:
-            if unknown := [name for name in step.needs if name not in named]:
+            if unknown := [name for name in (*step.needs, *step.after) if name not in named]:
                 raise ConfigError(
                     f"step {step.name} needs {{{unknown[0]}}}, which is no step; the steps are "
                     f"{', '.join(named)}, and no other value can have braces"
                 )
         try:
-            TopologicalSorter({s.name: s.needs for s in steps}).prepare()
+            TopologicalSorter({s.name: (*s.needs, *s.after) for s in steps}).prepare()
         except CycleError as error:
             raise ConfigError(
                 f"steps need each other in a circle: {' -> '.join(reversed(error.args[1]))}; let "
@@ -168,7 +177,7 @@ class Pipeline:
     def _add(self, name: str, named: Mapping[str, Step]) -> None:
         """Adds a step behind those that it needs; otherwise the order is that of the recipe."""
         if name not in self.steps:
-            for each in named[name].needs:
+            for each in (*named[name].needs, *named[name].after):
                 self._add(each, named)
             self.steps[name] = named[name]
 
@@ -187,8 +196,13 @@ class Pipeline:
                 )
 
     def find_folder(self, name: str) -> Path:
-        """The folder of what a step writes."""
-        return self.workdir / name
+        """The folder that a step begins; that of its name if it goes on in another one's."""
+        output = self.steps[name].output
+        begins = output and all(
+            output not in (other.name, other.output)
+            for other in itertools.takewhile(lambda other: other.name != name, self.steps.values())
+        )
+        return self.workdir / (output if begins else name)
 
     def find_records(self, name: str) -> Path:
         """The folder of a step's record and log."""
@@ -198,7 +212,9 @@ class Pipeline:
         """The output of a step: a file or a folder."""
         step = self.steps[name]
         if step.output:
-            return make_path(self._replace(step.output))
+            is_inside = PLACEHOLDER.search(step.output)  # the folder of another step
+            own = self._replace(step.output)
+            return make_path(own) if is_inside else self.workdir / own
         return self.workdir / name / PROGRAMS[step.program].output
 
     def shorten(self, text: str) -> str:

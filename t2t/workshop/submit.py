@@ -40,9 +40,10 @@ def submit(
     places = {step: name for name, steps in jobs.items() for step in steps}
     ids: dict[str, str] = {}  # by job
     for name, steps in jobs.items():
-        if all(works[step].action == "none" for step in steps):
+        if not any(works[step].is_waiting for step in steps):
             continue
-        needed = [places[each] for step in steps for each in works[step].step.needs]
+        plans = [works[step].step for step in steps]
+        needed = [places[each] for step in plans for each in (*step.needs, *step.after)]
         before = ":".join(ids[each] for each in dict.fromkeys(needed) if each in ids)
         flags = ["--parsable", f"--job-name={name}"]
         flags += [f"--dependency=afterok:{before}", "--kill-on-invalid-dep=yes"] if before else []

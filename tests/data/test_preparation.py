@@ -1,4 +1,4 @@
-"""`tokenizer.path`: an existing vocabulary in place of one that is trained."""
+"""Vocabularies of runs: trained once for a text and its settings, or given (`tokenizer.path`)."""
 
 import dataclasses
 import shutil
@@ -9,6 +9,7 @@ import pytest
 import sentencepiece
 
 from t2t.config.fields import Config, ConfigError, DataConfig, ModelConfig, TokenizerConfig
+from t2t.data.corpus import Corpus, ListCorpus
 from t2t.data.preparation import fill_tokenizer, make_vocabulary
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from tests.data.small_corpus import CORPUS, PAIRS
@@ -42,6 +43,34 @@ def make_config(path: object, tie: str = "decoder", **data: Any) -> Config:
         data=DataConfig(**data),
         tokenizer=TokenizerConfig(path=str(path)),
     )
+
+
+def test_runs_of_one_text_and_one_setting_share_a_vocabulary(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    cache = tmp_path / "cache"
+
+    def make(name: str, size: int = 330, corpus: Corpus = CORPUS) -> tuple[bool, str]:
+        data = DataConfig(cache_directory=str(cache))
+        config = Config(data=data, tokenizer=TokenizerConfig(vocab_size=size))
+        caplog.clear()
+        made = make_vocabulary(config, tmp_path / name, [corpus]).fingerprint()
+        assert made == Vocabulary.load(tmp_path / name / "vocab").fingerprint()
+        return "training the vocabulary" in caplog.messages, made
+
+    (trained, first), second = make("first"), make("second")
+    assert trained
+    assert second == (False, first)
+    assert make("larger", size=331)[0]
+    weighted = ListCorpus("small", PAIRS)
+    weighted.weight = 2.0
+    assert make("weighted", corpus=weighted)[0]
+    for model in cache.rglob("joint.model"):
+        model.write_bytes(model.read_bytes()[:50])
+    assert make("damaged") == (True, first)
+    assert "is damaged" in caplog.text
+    assert make("last") == (False, first)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -15,7 +15,6 @@ import pytest
 
 from t2t.api.compare_runs import verify
 from t2t.evaluation.find_evaluations import find_evaluation, list_evaluations
-from t2t.evaluation.load_models import identify_code
 from t2t.evaluation.measure import Score
 from t2t.evaluation.saved_evaluations import (
     Evaluation,
@@ -24,7 +23,7 @@ from t2t.evaluation.saved_evaluations import (
     load_evaluation,
 )
 from t2t.evaluation.segment_scores import store_segment_scores
-from t2t.training.provenance import list_code
+from t2t.training.provenance import identify_code, list_code
 from tests.evaluation.saved_evaluations import REFERENCES, save, spoil
 
 # What ends a line for some readers, but no sentence here.

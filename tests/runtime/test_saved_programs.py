@@ -1,6 +1,8 @@
 """Programs on disk: when they are traced again, and that they compute what fresh ones compute."""
 
+import json
 import os
+import re
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +12,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from t2t.evaluation.load_models import RunModel
-from t2t.evaluation.requests import ModelRequest
 from t2t.runtime import saved_programs
 from t2t.runtime.jax_settings import CACHE_VARIABLE
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training import provenance
+from t2t.training.checkpoint import restore_params
+from t2t.training.provenance import hash_params, identify_programs
 from tests import programs
+from tests.tiny_training import make_config, write_recipe
 
 # Calls the function in the first argument, which says when it is traced; the second is an identity.
 SCRIPT = """
@@ -57,7 +60,8 @@ for each in threads:
 for each in threads:
     each.join()
 assert jax.config.values["jax_enable_compilation_cache"]
-print(len([*Path.home().glob(".cache/t2t/xla/*.t2t")]))
+names = Path.home().glob(".cache/t2t/xla/*.t2t")  # two for each program
+print(len({name.stat().st_ino for name in names}))
 """
 )
 
@@ -78,6 +82,11 @@ def call(script: str, home: Path, *arguments: str, **chosen: Any) -> tuple[bool,
     return first == ["traced"], result, done.stderr
 
 
+def count_programs(home: Path) -> int:
+    """Programs on disk, each of which has a name for its text and one for each key."""
+    return len({name.stat().st_ino for name in home.glob(".cache/t2t/xla/*.t2t")})
+
+
 def test_program_is_traced_again_only_if_it_may_be_another_one(tmp_path: Path) -> None:
     def compute(identity: str = "a", times: int = 3, **chosen: Any) -> tuple[bool, str]:
         is_traced, result, messages = call(ONE, tmp_path, identity, str(times), **chosen)
@@ -88,6 +97,7 @@ def test_program_is_traced_again_only_if_it_may_be_another_one(tmp_path: Path) -
     assert compute() == (True, "[ 0.  8. 16.]")
     assert compute() == (False, "[ 0.  8. 16.]")
     assert compute("b") == (True, "[ 0.  8. 16.]")
+    assert count_programs(tmp_path) == 1  # of both, since their text is the same
     assert compute("a", 2) == (True, "[0. 4. 8.]")
     assert compute("") == compute("a", cache="") == (True, "[ 0.  8. 16.]")
     other = str(tmp_path / "other")
@@ -134,10 +144,10 @@ def test_programs_that_threads_compile_at_the_same_time_are_all_kept(tmp_path: P
 
 
 def test_code_that_is_newer_than_the_process_is_not_taken_for_what_it_runs(
-    run: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def identify() -> str:
-        return RunModel(ModelRequest((run,)))._identify_programs()
+        return identify_programs(["t2t.training.step"], ())
 
     monkeypatch.setattr(provenance, "BEGAN", 2.0**40)
     assert identify()
@@ -159,3 +169,26 @@ def test_loaded_search_and_score_are_those_of_fresh_programs(tmp_path: Path, run
     uncached, cold, warm = evaluate("none", ""), evaluate("cold", None), evaluate("warm", None)
     assert uncached == cold == warm
     assert [*tmp_path.glob(".cache/t2t/xla/*.t2t")]
+
+
+@pytest.mark.slow
+def test_loaded_training_is_that_of_fresh_programs(tmp_path: Path) -> None:
+    write_recipe(make_config(tmp_path), recipe := tmp_path / "recipe.py")
+
+    def train(name: str, cache: str | None, seed: int = 0) -> list[Any]:
+        command = "-m", "t2t.train", f"--config={recipe}", f"--workdir={tmp_path / name}"
+        environment = choose(tmp_path, cache)
+        programs.run_python(
+            *command, "--config.training.steps=10", f"--config.seed={seed}", environment=environment
+        ).check_returncode()
+        params, _ = restore_params(tmp_path / name, "last")
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        kept = re.compile("loss|norm|skipped|perplexity|source_use")
+        figures = [{k: v for k, v in json.loads(line).items() if kept.search(k)} for line in lines]
+        return [hash_params(params), figures]
+
+    uncached, cold = train("none", ""), train("cold", None)
+    count = count_programs(tmp_path)
+    assert uncached == cold == train("warm", None)
+    assert train("uncached_seed", "", seed=1) == train("seed", None, seed=1) != uncached
+    assert count_programs(tmp_path) == count > 2  # no seed has programs of its own

@@ -17,12 +17,13 @@ from t2t.config.files import load_config, save_config
 from t2t.config.variants import import_plugins
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Tokenizer, Vocabulary
-from t2t.evaluation.load_models import RunModel, identify_code
+from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.requests import ModelRequest
 from t2t.training import provenance
 from t2t.training.provenance import (
     find_revision,
     hash_code,
+    identify_code,
     read_ledger,
     record_start,
     summarize_ledger,

@@ -1,0 +1,80 @@
+"""`choose`: the best of several trials, and the flag that gives its value to a training."""
+
+import dataclasses
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from t2t.config.fields import ConfigError
+from t2t.evaluation.measure import Statistics, format_score
+from t2t.evaluation.saved_evaluations import EvaluationError
+from t2t.evaluation.systems import (
+    check_comparable,
+    open_measure,
+    read_statistics,
+    read_system,
+)
+from t2t.evaluation.trials import choose_trial, halve
+from t2t.runtime.text_tables import format_table
+from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.training.run_directory import RunError
+
+_log = logging.getLogger(__name__)
+
+CHOICE = "choice.json"
+FLAGS = "flags.txt"  # for --flagfile
+
+
+def choose(
+    setting: str,
+    trials: Mapping[str, Path],
+    own: float,
+    measure: str | None,
+    output: Path,
+) -> str:
+    """Chooses the best of several runs by one half of the sentences; returns the curve as a table.
+
+    Args:
+        setting: the field in which the runs differ.
+        trials: the run of each value of the field, or the file of its evaluation. One that was not
+            evaluated counts as failed.
+        own: the value without trials.
+        measure: by which is chosen; None: the usual one.
+        output: the folder in which `CHOICE` and `FLAGS` are written.
+
+    Raises:
+        ConfigError: a value is no number, or the test set is too small for halves.
+        EvaluationError: no trial has a finite score, or they are not comparable.
+        RunError: the folder cannot be written.
+    """
+    try:
+        runs = {float(text): run for text, run in trials.items()}
+    except ValueError:
+        raise ConfigError(f"--trials={','.join(trials)}: write NUMBER=RUN") from None
+    systems = {}
+    for value, run in runs.items():
+        try:
+            found = read_system(str(run), "", "", [setting])
+            systems[value] = dataclasses.replace(found, name=str(value))
+        except EvaluationError as error:
+            _log.info("%s=%g failed: %s", setting, value, error)
+    if not systems:
+        raise EvaluationError(f"no trial of {setting} was evaluated; see their logs")
+    chosen, _ = open_measure([*systems.values()], measure)
+    test_set = check_comparable([*systems.values()])
+    statistics = read_statistics([*systems.values()], chosen, test_set)
+    known: dict[float, Statistics | None] = {value: statistics.get(str(value)) for value in runs}
+    best = choose_trial(setting, known, own, chosen, halve(test_set).choosing)
+    content = {"setting": setting, "measure": chosen.name, **best._asdict()}
+    with explain_write_errors(RunError, output):
+        write_file(output / FLAGS, f"--config.{setting}={best.value!r}\n")
+        write_file(output / CHOICE, json.dumps(content, indent=1) + "\n")
+    rows = [
+        (f"{value:g}", format_score(score), "chosen" * (value == best.value))
+        for value, score in best.curve.items()
+    ]
+    lines = [format_table(rows, (setting, chosen.name, ""))]
+    if best.edge:
+        lines.append(f"the best value is the {best.edge} one tried; try others beyond it")
+    return "\n".join(lines)

@@ -1,0 +1,114 @@
+"""Trials of a row: runs with other values of one field, such as the learning rate.
+
+All runs of the row then have the best value. Trials have a seed of their own, and are chosen by one
+half of the sentences, while rows are compared by the other (`evaluation/trials.py`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t.config.fields import FIELD_TYPES, Config, ConfigError, flatten, show
+from t2t.config.files import override
+from t2t.evaluation.trials import TRIAL_SEED
+from t2t.sweeps.sweep_rows import Row, SweepRun, scale_schedule
+
+TRIAL = "trial"  # the name of the evaluation of a trial
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A run of a row with one of the values that are tried."""
+
+    run: SweepRun
+    field: str  # which is tuned
+    value: float
+    own: float  # the row's value without trials
+    overrides: Mapping[str, Any]  # of the row, by which the trial differs from it
+
+
+def read_tuning(texts: Sequence[str]) -> dict[str, tuple[float | str, ...]]:
+    """Reads --tune=FIELD=x0.5,x1,x2 into the form of `Row.tune`.
+
+    Raises:
+        ConfigError: the text has another form.
+    """
+    if not texts:
+        return {}
+    field, equals, first = texts[0].partition("=")
+    values = [value for value in (first, *texts[1:]) if value]
+    if not equals or not values:
+        raise ConfigError(
+            f"--tune={','.join(texts)}: write FIELD=VALUES, such as "
+            "training.learning_rate=x0.5,x1,x2 for factors of each row's own value"
+        )
+    found = tuple(_read_factor(value) if value[0] == "x" else value for value in values)
+    return {field: found}
+
+
+def _read_factor(text: str) -> float:
+    try:
+        return float(text[1:])
+    except ValueError:
+        raise ConfigError(f"--tune: {text} is no factor; write one such as x0.5") from None
+
+
+def list_trials(base: Config, row: Row, config: Config, workdir: Path, share: float) -> list[Trial]:
+    """Returns the trials of a row; none if it is not tuned.
+
+    Args:
+        base: the config of the base.
+        row: its `tune` names the values.
+        config: the row's config without trials.
+        workdir: the folder of the sweep.
+        share: of the steps for which trials are trained, with a schedule that is as much shorter.
+
+    Raises:
+        ConfigError: the field or a value is wrong.
+    """
+    if not row.tune:
+        return []
+    where = f"row {row.name}, tune"
+    if len(row.tune) > 1:
+        raise ConfigError(f"{where}: {', '.join(row.tune)} are several fields; tune one")
+    [(field, values)] = row.tune.items()
+    own = flatten(config).get(field)
+    if FIELD_TYPES.get(field) is None or not isinstance(own, float):
+        raise ConfigError(f"{where}: {field}={show(own)} is no field with a number to be tuned")
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+        raise ConfigError(f"{where}: {field}: {show(values)} lists no values; write (0.5, 1, 2)")
+    texts = [value for value in values if isinstance(value, str)]
+    if texts and field in row.overrides:
+        raise ConfigError(
+            f"{where}: the row sets {field}={row.overrides[field]}, and tune names the value "
+            f"{texts[0]}; give factors of its own value, or do not set it"
+        )
+    shorter = scale_schedule(config, share) if share < 1 else {}
+    trials: dict[float, Trial] = {}
+    for given in values:
+        value = _read_value(given, own, where)
+        name = given if isinstance(given, str) else f"x{given:g}"
+        changes = {field: value} | shorter
+        try:
+            changed = override(config, changes)
+        except ConfigError as error:
+            raise ConfigError(f"{where}, {name}: {error}") from None
+        changed = dataclasses.replace(changed, seed=base.seed + row.seeds[0] + TRIAL_SEED)
+        run = SweepRun(row, TRIAL_SEED, changed, workdir, trial=name)
+        if value in trials:
+            raise ConfigError(f"{where}: {name} is the value {value:g} again; give each once")
+        trials[value] = Trial(run, field, value, own, changes)
+    return [*trials.values()]
+
+
+def _read_value(given: Any, own: float, where: str) -> float:
+    """Returns a value: a factor times the row's own value, or a text as a number."""
+    try:
+        value = float(given) if isinstance(given, str) else own * float(f"{given!r}")
+    except ValueError:
+        raise ConfigError(f"{where}: {show(given)} is no number") from None
+    if not math.isfinite(value):
+        raise ConfigError(f"{where}: {show(given)} gives {value}, which is not finite")
+    return float(f"{value:.12g}")  # without rounding errors such as 0.30000000000000004
