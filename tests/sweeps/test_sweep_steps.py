@@ -1,6 +1,7 @@
 """The steps of a sweep: what they run, when they run again, and how rows are scored."""
 
 import contextlib
+import itertools
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from t2t.config.fields import (
     TokenizerConfig,
 )
 from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
-from t2t.sweeps.sweep_steps import EvaluationProtocol, check_scoring, make_steps
+from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan, check_scoring
 from t2t.workshop.records import plan_steps
 from t2t.workshop.steps import Pipeline
 from tests.workshop.short_programs import ShortPrograms, run
@@ -30,8 +31,8 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
     rows = [Row("base"), Row("ema", {"training.ema_decay": 0.9}, checkpoint="ema")]
     plugins = {"plugins": ("json", "re")}
     runs = make_runs(Config(plugins=("json", "re"), seed=7), rows, tmp_path)[0]
-    steps = [make_steps(run, "recipe.py:en-de", plugins, protocol) for run in runs]
-    pipeline = Pipeline([step for own in steps for step in own], tmp_path)
+    jobs = SweepPlan("recipe.py:en-de", plugins, protocol).list_jobs(runs)
+    pipeline = Pipeline([*itertools.chain(*jobs.values())], tmp_path)
     commands = [" ".join(pipeline.make_command(step)[1:]) for step in pipeline.steps.values()]
     assert commands[2:] == [
         "-m t2t.train --config=recipe.py:en-de --config.plugins='json' --config.plugins='re' "
@@ -59,8 +60,8 @@ def test_what_has_changed_runs_again_and_nothing_else(tmp_path: Path) -> None:
         runs = make_runs(Config(), rows if one_head else rows[:1], work)[0]
         protocol = EvaluationProtocol(split, "last", measure)
         given = {"data.directory": str(tmp_path / folder)}
-        steps = [make_steps(run, str(recipe), given, protocol) for run in runs]
-        return ShortPrograms([step for own in steps for step in own], work)
+        jobs = SweepPlan(str(recipe), given, protocol).list_jobs(runs)
+        return ShortPrograms([*itertools.chain(*jobs.values())], work)
 
     def list_reasons(pipeline: ShortPrograms) -> list[str]:
         return [plan.reason for plan in plan_steps(pipeline).values() if plan.action != "none"]
