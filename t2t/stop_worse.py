@@ -17,7 +17,7 @@ from t2t.runtime import command_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StopRequest(Plugins):
+class StopWorseRequest(Plugins):
     """Systems with their seeds, and how they are judged."""
 
     # the evaluations of a system's seeds, files in their runs, joined by commas; repeat the flag
@@ -28,7 +28,7 @@ class StopRequest(Plugins):
     output: Annotated[Path, WRITTEN]  # a folder
 
 
-def main(request: StopRequest) -> None:
+def main(request: StopWorseRequest) -> None:
     """Asks trainings to stop, and prints which and why."""
     from t2t.api.stop_worse import stop
     from t2t.config.variants import import_plugins

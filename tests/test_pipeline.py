@@ -19,24 +19,27 @@ from t2t.workshop.steps import Step
 
 def get_steps(config: str) -> list[Step]:
     train = {"config": config}
-    there = {"src": "{pairs}/train.src", "tgt": "{pairs}/train.tgt", "tokens": True}
-    run = {"workdir": "{student}", "checkpoint": "last"}
-    return [
-        Step("pairs", "write_pairs", train),
-        Step("teacher", "train", train),
-        Step("scores", "score", there | {"workdir": "{teacher}"}),
-        Step("best", "write_pairs", train | {
-            "config.data.train_src": ("{pairs}/train.src",), "config.data.train_weights": (),
-            "config.data.train_tgt": ("{pairs}/train.tgt",),
-            "scores": ("{scores}", "{scores}"), "keep": 0.5}),
-        Step("translated", "translate", {"workdir": "{teacher}", "input": "{best}/train.src"}),
-        Step("student", "train", train | {
-            "config.data.train_src": ("{best}/train.src",), "config.data.train_weights": (),
-            "config.data.train_tgt": ("{translated}/train.src",),
-            "config.model.decoder_layers": 1}),
-        Step("int8", "export", run | {"quantization": "int8"}),
-        Step("quality", "evaluate", run | {"split": "test"}),
-    ]
+    pairs = Step("pairs", "write_pairs", train)
+    text = read_text(f"{pairs}/train.src", f"{pairs}/train.tgt")
+    teacher = Step("teacher", "train", train)
+    scores = Step("scores", "score", {
+        "src": f"{pairs}/train.src", "tgt": f"{pairs}/train.tgt", "tokens": True,
+        "workdir": teacher})
+    best = Step("best", "write_pairs", train | text | {"scores": (scores, scores), "keep": 0.5})
+    translated = Step(
+        "translated", "translate", {"workdir": teacher, "input": f"{best}/train.src"})
+    text = read_text(f"{best}/train.src", f"{translated}/train.src")
+    student = Step("student", "train", train | text | {"config.model.decoder_layers": 1})
+    run = {"workdir": student, "checkpoint": "last"}
+    int8 = Step("int8", "export", run | {"quantization": "int8"})
+    quality = Step("quality", "evaluate", run | {"split": "test"})
+    return [pairs, teacher, scores, best, translated, student, int8, quality]
+
+
+def read_text(src: str, tgt: str) -> dict[str, object]:
+    return {
+        "config.data.train_src": (src,), "config.data.train_weights": (),
+        "config.data.train_tgt": (tgt,)}
 """
 
 
@@ -46,7 +49,7 @@ def test_a_pipeline_killed_in_each_step_continues(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
     write_recipe(change(config, data=test_set, training={"steps": 20}), tmp_path / "config.py")
-    teaching = Moment("os.rename", "teacher/run/checkpoints/5$")  # it has something to continue
+    teaching = Moment("os.rename", "teacher/checkpoints/5$")  # it has something to continue
     kill_parent_at(teaching, tmp_path / "config.py")
     (tmp_path / "recipe.py").write_text(RECIPE)
     work = tmp_path / "work"
@@ -59,17 +62,19 @@ def test_a_pipeline_killed_in_each_step_continues(tmp_path: Path) -> None:
         assert done.returncode == -signal.SIGKILL, name
     done = programs.run(*command)
     assert done.returncode == 0, done.stderr
-    records = {name: json.loads((work / name / "record.json").read_text()) for name in names}
+    records = {
+        name: json.loads((work / "steps" / name / "record.json").read_text()) for name in names
+    }
     assert all(record["finished"] for record in records.values())
     assert [name for name in names if len(records[name]["starts"]) < 2] == []
-    log = (work / "teacher" / "output.log").read_text()
+    log = (work / "steps" / "teacher" / "output.log").read_text()
     assert re.search("stopped and saved after step .*starting after step [1-9]", log, re.DOTALL)
     report = json.loads((work / "report.json").read_text())
     [corpus] = report["training_text"]["student"]
     assert corpus["corpus"] == "{best}/train.src | {translated}/train.src"
     assert sum(corpus["origin"].values()) == corpus["pairs"] == 140
     assert report["steps"]["teacher"]["starts"] == 2
-    assert len((work / "best" / "text" / "train.src").read_text().splitlines()) == 140
+    assert len((work / "best" / "train.src").read_text().splitlines()) == 140
     assert (work / "quality.svg").exists()
     planned = programs.run(*command, "--plan").stdout.splitlines()[2:]
     assert all(" none " in line for line in planned)

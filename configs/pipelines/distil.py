@@ -60,7 +60,8 @@ def get_steps(
     }
     source = data | ({"config.data.directory": directory} if directory else {})
     source |= read_text(text, src, tgt) if text else {}
-    data |= read_text("{pairs}", "src", "tgt")
+    written = Step("pairs", "write_pairs", source | {"first": pairs})
+    data |= read_text(written, "src", "tgt")
     student = {
         "config.training.steps": student_steps,
         "config.model.encoder_layers": 3,
@@ -72,16 +73,20 @@ def get_steps(
     if samples > 1:
         search = {"strategy": "sampling", "num_samples": samples, "mbr": "chrf"}
     search["checkpoint"] = checkpoint
-    steps = [Step("pairs", "write_pairs", source | {"first": pairs})]
+    steps = [written]
     for seed in seeds:
         own = data | {"config.seed": seed}
-        teacher = own | {"config.training.steps": teacher_steps}
-        steps += list_models(teacher, own | student, search, seed)
-        steps += [step for kind in KINDS for step in list_uses(kind, checkpoint, alpha, seed)]
+        run = Step(f"teacher-{seed}", "train", own | {"config.training.steps": teacher_steps})
+        text_of_run = search | {"workdir": run, "input": f"{written}/train.src"}
+        translations = Step(f"translations-{seed}", "translate", text_of_run)
+        students = list_students(run, translations, own | student, checkpoint, seed)
+        steps += [run, translations, *students]
+        for kind, model in zip(KINDS, (run, *students), strict=True):
+            steps += list_uses(kind, model, checkpoint, alpha)
     return steps
 
 
-def read_text(folder: str, src: str, tgt: str) -> dict[str, Any]:
+def read_text(folder: str | Step, src: str, tgt: str) -> dict[str, Any]:
     """The flags with which a config reads the files of a folder, which end in these names."""
     flags: dict[str, Any] = {"config.data.source": "text"}
     for side, name in (("src", src), ("tgt", tgt)):
@@ -91,34 +96,30 @@ def read_text(folder: str, src: str, tgt: str) -> dict[str, Any]:
     return flags
 
 
-def list_models(
-    teacher: dict[str, Any], student: dict[str, Any], search: dict[str, Any], seed: int
+def list_students(
+    teacher: Step, translations: Step, flags: dict[str, Any], checkpoint: str, seed: int
 ) -> list[Step]:
-    """The teacher of a seed, its translations and its students."""
-    run, translations = f"{{teacher-{seed}}}", f"{{translations-{seed}}}"
-    student |= {"config.tokenizer.path": f"{run}/vocab"}
+    """The students of a seed, in the order of `KINDS`."""
+    flags |= {"config.tokenizer.path": f"{teacher}/vocab"}
     # The translations keep the name of the file that was translated.
     sequences = {"config.data.train_tgt": (f"{translations}/train.src",)}
     words = {
         "config.plugins": "examples.distillation",
         "config.training.loss": "distillation",
-        "config.plugin.distillation.teacher": f"{run}:{search['checkpoint']}",
+        "config.plugin.distillation.teacher": f"{teacher}:{checkpoint}",
     }
-    search = search | {"workdir": run, "input": "{pairs}/train.src"}
     return [
-        Step(f"teacher-{seed}", "train", teacher),
-        Step(f"translations-{seed}", "translate", search),
-        Step(f"alone-{seed}", "train", student),
-        Step(f"sequences-{seed}", "train", student | sequences),
-        Step(f"words-{seed}", "train", student | words),
+        Step(f"alone-{seed}", "train", flags),
+        Step(f"sequences-{seed}", "train", flags | sequences),
+        Step(f"words-{seed}", "train", flags | words),
     ]
 
 
-def list_uses(kind: str, checkpoint: str, alpha: float | None, seed: int) -> list[Step]:
+def list_uses(kind: str, run: Step, checkpoint: str, alpha: float | None) -> list[Step]:
     """The int8 export of a model, and its evaluations by both engines."""
-    run = {"workdir": f"{{{kind}-{seed}}}", "checkpoint": checkpoint}
-    run |= {"plugins": "examples.distillation"} if kind == "words" else {}
-    test: dict[str, Any] = run | {"split": "test"}
+    model: dict[str, Any] = {"workdir": run, "checkpoint": checkpoint}
+    model |= {"plugins": "examples.distillation"} if kind == "words" else {}
+    test = model | {"split": "test"}
     test |= {} if alpha is None else {"alpha": alpha}
     engines: dict[str, dict[str, str]] = {
         "jax": {},
@@ -126,10 +127,10 @@ def list_uses(kind: str, checkpoint: str, alpha: float | None, seed: int) -> lis
     }
     better = KINDS[: min(KINDS.index(kind), 2)]  # with which the kind is compared
     return [
-        Step(f"{kind}-{seed}-export", "export", run | {"quantization": "int8"}),
+        Step(f"{run.name}-export", "export", model | {"quantization": "int8"}),
         *(
             Step(
-                f"{kind}-{seed}-{engine}",
+                f"{run.name}-{engine}",
                 "evaluate",
                 test | flags,
                 system=f"{kind}, {engine}",

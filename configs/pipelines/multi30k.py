@@ -34,11 +34,6 @@ class Direction(NamedTuple):
         """The name of a step."""
         return f"{model}-{self.src}-{self.tgt}-{self.seed}"
 
-    @property
-    def reverse(self) -> "Direction":
-        """The other direction."""
-        return Direction(self.tgt, self.src, self.back, self.side, self.seed)
-
 
 def get_steps(
     languages: LanguagePair = "en-de",
@@ -63,23 +58,33 @@ def get_steps(
         raise ConfigError(f"--set=languages={languages}: name two of en, de and fr, such as en-de")
     folder = {"config.data.directory": directory} if directory else {}
     # Without filters: those of the trainings see the pairs.
-    pairs = {"config": f"configs/multi30k.py:{languages}", "config.data.filters": ()}
-    steps = [Step("pairs", "write_pairs", pairs | folder)]
+    unfiltered = {"config": f"configs/multi30k.py:{languages}", "config.data.filters": ()}
+    pairs = Step("pairs", "write_pairs", unfiltered | folder)
+    steps = [pairs]
     for seed in seeds:
         own = folder | {"config.seed": seed}
         both = Direction(src, tgt, "src", "tgt", seed), Direction(tgt, src, "tgt", "src", seed)
-        teacher = "teacher"
-        steps += [train(each, teacher, own | training(teacher_steps)) for each in both]
+        model = "teacher"
+        teachers = runs = [train(each, model, own | training(teacher_steps)) for each in both]
+        steps += runs
         for number in range(1, generations + 1):
-            student = "student" if number == 1 else f"student{number}"
+            by = [
+                translate(each, run, f"by-{model}", pairs)
+                for each, run in zip(both, runs, strict=True)
+            ]
+            model = "student" if number == 1 else f"student{number}"
             size = training(student_steps, 0.15)
             if number > 1:
                 size = training(round(1.35 * student_steps), 0.1)
-            steps += [translate(each, teacher) for each in both]
-            steps += [train(each, student, own | size | teach(each, teacher)) for each in both]
-            teacher = student
-        models = dict.fromkeys(("teacher", teacher))
-        steps += [evaluate(each, m, s) for each in both for m in models for s in SPLITS]
+            texts = teach(both[0], pairs, *by), teach(both[1], pairs, *reversed(by))
+            runs = [
+                train(each, model, own | size | text)
+                for each, text in zip(both, texts, strict=True)
+            ]
+            steps += [*by, *runs]
+        for each, teacher, student in zip(both, teachers, runs, strict=True):
+            steps += [evaluate(each, "teacher", teacher, split) for split in SPLITS]
+            steps += [evaluate(each, model, student, split) for split in SPLITS]
     return steps
 
 
@@ -95,28 +100,26 @@ def train(direction: Direction, model: str, flags: dict[str, Any]) -> Step:
     return Step(direction.name(model), "train", recipe | flags)
 
 
-def translate(direction: Direction, model: str) -> Step:
+def translate(direction: Direction, run: Step, name: str, pairs: Step) -> Step:
     """Translates the source side of the training text; the result keeps the name of its file."""
-    flags = {"workdir": f"{{{direction.name(model)}}}", "checkpoint": "ema"}
-    flags |= {"input": f"{{pairs}}/train.{direction.side}"}
-    return Step(direction.name(f"by-{model}"), "translate", flags)
+    flags = {"workdir": run, "checkpoint": "ema", "input": f"{pairs}/train.{direction.side}"}
+    return Step(direction.name(name), "translate", flags)
 
 
-def teach(direction: Direction, teacher: str) -> dict[str, Any]:
+def teach(direction: Direction, pairs: Step, there: Step, back: Step) -> dict[str, Any]:
     """Flags with which a student reads the pairs and the translations of both directions."""
-    side, back = direction.side, direction.back
-    there, here = (f"{{{each.name(f'by-{teacher}')}}}" for each in (direction, direction.reverse))
+    side, other = direction.side, direction.back
     return {
         "config.data.source": "multi30k+text",
-        "config.data.train_src": (f"{{pairs}}/train.{side}", f"{here}/train.{back}"),
-        "config.data.train_tgt": (f"{there}/train.{side}", f"{{pairs}}/train.{back}"),
+        "config.data.train_src": (f"{pairs}/train.{side}", f"{back}/train.{other}"),
+        "config.data.train_tgt": (f"{there}/train.{side}", f"{pairs}/train.{other}"),
     }
 
 
-def evaluate(direction: Direction, model: str, split: str) -> Step:
+def evaluate(direction: Direction, model: str, run: Step, split: str) -> Step:
     """Evaluates a model; a student is compared with the teacher of its direction."""
-    flags = {"workdir": f"{{{direction.name(model)}}}", "checkpoint": "ema", "split": split}
+    flags = {"workdir": run, "checkpoint": "ema", "split": split}
     pair = f"{direction.src}-{direction.tgt}, {split}"
     first = (f"teacher {pair}",) if model != "teacher" else ()
-    name = f"{direction.name(model)}-{split}"
-    return Step(name, "evaluate", flags, system=f"{model} {pair}", against=first)
+    system = f"{model} {pair}"
+    return Step(f"{run.name}-{split}", "evaluate", flags, system=system, against=first)

@@ -52,10 +52,12 @@ def get_steps(
     src, _, tgt = languages.partition("-")
     source = {"source": teacher, "src_language": src, "tgt_language": tgt}
     source |= {"directions": directions} if directions else {}
+    imported = Step("teacher", "import_model", source)
     search: dict[str, Any] = {"beam_size": beam_size}
     if samples > 1:
         search = {"strategy": "sampling", "num_samples": samples, "mbr": "chrf"}
-    search |= {"workdir": "{teacher}", "checkpoint": "last"}
+    search |= {"workdir": imported, "checkpoint": "last", "input": f"{text}/train.{src}"}
+    translations = Step("translations", "translate", search)
     student: dict[str, Any] = {"config": config} | find_size(teacher, width, layers)
     student |= {"config.data.source": "text"} if "text.py" not in config else {}
     for side, language in (("src", src), ("tgt", tgt)):
@@ -63,31 +65,31 @@ def get_steps(
         student[f"config.data.train_{side}"] = (f"{text}/train.{language}",)
         student[f"config.data.validation_{side}"] = f"{text}/validation.{language}"
     student |= {"config.training.steps": steps} if steps else {}
-    taught = {"config.data.train_tgt": (f"{{translations}}/train.{src}",)}
-    found = [
-        Step("teacher", "import_model", source),
-        Step("translations", "translate", search | {"input": f"{text}/train.{src}"}),
-    ]
+    taught = {"config.data.train_tgt": (f"{translations}/train.{src}",)}
+    found = [imported, translations]
     test = {"src": f"{text}/test.{src}", "ref": f"{text}/test.{tgt}", "checkpoint": "last"}
     engines = {"jax": {}, "int8": {"backend": "ctranslate2", "compute_type": "int8"}}
-    systems = [("teacher", "teacher")]
+    models = [("teacher", imported)]
     for seed in seeds:
         own = student | {"config.seed": seed}
-        found.append(Step(f"alone-{seed}", "train", own))
-        found.append(Step(f"student-{seed}", "train", own | taught))
-        for kind in ("alone", "student"):
-            systems.append((kind, f"{kind}-{seed}"))
-            export = {"workdir": f"{{{kind}-{seed}}}", "checkpoint": "last", "quantization": "int8"}
-            found.append(Step(f"{kind}-{seed}-export", "export", export))
-    for kind, run in systems:
+        runs = {
+            "alone": Step(f"alone-{seed}", "train", own),
+            "student": Step(f"student-{seed}", "train", own | taught),
+        }
+        models += runs.items()
+        found += runs.values()
+        for run in runs.values():
+            export = {"workdir": run, "checkpoint": "last", "quantization": "int8"}
+            found.append(Step(f"{run.name}-export", "export", export))
+    for kind, run in models:
         for engine, own in engines.items():
             if engine == "int8" and kind == "teacher":
                 continue  # CTranslate2 has a converter of its own for it
             better = ["alone"] + ["teacher"] * (engine == "jax") if kind == "student" else []
             others = tuple(f"{other}, {engine}" for other in better)
-            flags = test | {"workdir": f"{{{run}}}"} | own
-            name = f"{kind}, {engine}"
-            found.append(Step(f"{run}-{engine}", "evaluate", flags, system=name, against=others))
+            name, flags = f"{kind}, {engine}", test | {"workdir": run} | own
+            step = Step(f"{run.name}-{engine}", "evaluate", flags, system=name, against=others)
+            found.append(step)
     return found
 
 

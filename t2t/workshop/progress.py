@@ -17,7 +17,7 @@ from t2t.workshop.steps import Pipeline, Step
 _log = logging.getLogger(__name__)
 
 
-class Progress:
+class StepProgress:
     """A bar for all steps, and one for the program of each worker."""
 
     def __init__(self, pipeline: Pipeline, workers: int):
@@ -53,6 +53,8 @@ class Progress:
         self._tell(f"{step.name}: t2t.{step.program} ({remark})")
         bar = self._bars[worker + 1]
         bar.reset()
+        bar.total = None  # of the training before
+        bar.set_postfix_str("", refresh=False)
         bar.set_description_str(f"{step.name}, {step.program}", refresh=False)
         self.update(worker)
         bar.start_t, bar.initial = time.time(), bar.n

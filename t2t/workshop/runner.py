@@ -25,7 +25,7 @@ from t2t.storage.growing_files import GrowingFiles
 from t2t.storage.locks import lock
 from t2t.storage.paths import is_bucket
 from t2t.training.stop_request import STOPPED_EARLY
-from t2t.workshop.progress import Progress
+from t2t.workshop.progress import StepProgress
 from t2t.workshop.records import Record, StepPlan, count_output_bytes, plan_step
 from t2t.workshop.steps import OLD, PROGRAMS, STEPS, Pipeline
 
@@ -41,7 +41,7 @@ class Runner:
 
     def __init__(self, pipeline: Pipeline, works: Mapping[str, StepPlan], workers: int):
         self._pipeline, self._works, self._workers = pipeline, dict(works), workers
-        self._progress = Progress(pipeline, workers)
+        self._progress = StepProgress(pipeline, workers)
         self._running: list[subprocess.Popen[bytes]] = []
         self._finished = {name for name, work in works.items() if not work.is_waiting}
         self._others: set[str] = set()  # steps that are not finished, and not to be run now

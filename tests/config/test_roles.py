@@ -41,12 +41,10 @@ ALLOWED = {
     "evaluation/evaluator.py": "decoding.alpha",
     "evaluation/load_models.py": "decoding.max_source_length",
     # which placeholders texts have, and what is no folder of files beside TFDS
-    "pipelines/inputs.py": "data.directions data.directory",
+    "workshop/inputs.py": "data.directions data.directory",
     # which dimension of the model is divided
     "runtime/mesh.py": "model.d_model model.d_ff model.num_heads model.num_kv_heads "
     "model.num_experts tokenizer.vocab_size",
-    # "auto" stands for another value in a trained run
-    "sweeps/sweep_directory.py": "model.dtype",
     # what an open-ended schedule leaves free, and what --extend sets
     "training/resume.py": "training.steps training.schedule_start",
 }

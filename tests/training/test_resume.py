@@ -21,15 +21,14 @@ from t2t.data.corpus import ListCorpus
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError
 from t2t.evaluation.systems import System, check_alike, check_seeds
-from t2t.sweeps import sweep_directory
-from t2t.sweeps.sweep_directory import EvaluationProtocol, find_other_fields, open_sweep
-from t2t.sweeps.sweep_rows import Row, SweepRun
 from t2t.training import resume
 from t2t.training.provenance import record_corpora
 from t2t.training.resume import check_run
 from t2t.training.run_directory import RunError
+from t2t.workshop import step_keys
+from t2t.workshop.records import plan_steps
+from t2t.workshop.steps import Pipeline, Step
 
-PROTOCOL = EvaluationProtocol("test", "last")
 STEP = 30  # of the newest checkpoint
 TEXTS = {"train": [("a", "b")], "validation": [("c", "d")]}
 TEXT = {"data.source": "text"}
@@ -156,21 +155,22 @@ def compare_models(_: Path, case: Case) -> None:
         raise RunError("another model")
 
 
-def find_row(folder: Path, case: Case) -> None:
-    """Opens the trained run of a sweep's row."""
-    run = SweepRun(Row("row"), 0, make(case.before), folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep_directory, "load_config", lambda _: make(case.after))
-        found = find_other_fields(run)
-    if found:
-        raise RunError("\n".join(map(str, found)))
-
-
 def continue_sweep(folder: Path, case: Case) -> None:
-    """Starts a sweep once more."""
-    folder.mkdir()
-    for fields in case[1:3]:
-        open_sweep(folder, [SweepRun(Row("row"), 0, make(fields), folder)], PROTOCOL)
+    """Plans a finished row of a sweep whose recipe or text is another one by now."""
+    for text in ("a", "b", "c", "d", "other", "moved/a"):
+        (folder / text).parent.mkdir(parents=True, exist_ok=True)
+        (folder / text).write_text("text")
+    pipeline = Pipeline([Step("row", "train", {"config": "recipe.py"})], folder / "sweep")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(step_keys, "read_step_recipe", lambda *_, ready: make(case.before))
+        plan_steps(pipeline)["row"].record.write(pipeline.find_records("row"))
+        patch.setattr(step_keys, "read_step_recipe", lambda *_, ready: make(case.after))
+        for name in {"train": "a", "validation": "c"}.get(case.changed_split, ""):
+            (folder / name).write_text("another text")
+        planned = plan_steps(pipeline)["row"]
+    if planned.is_aside:
+        raise RunError("the row runs again")
 
 
 QUESTIONS: dict[str, Callable[[Path, Case], None]] = {
@@ -181,7 +181,6 @@ QUESTIONS: dict[str, Callable[[Path, Case], None]] = {
     "seeds": compare_seeds,
     "newest evaluations": compare_newest,
     "equal parameters": compare_models,
-    "trained run of a sweep": find_row,
     "sweep": continue_sweep,
 }
 
