@@ -140,11 +140,28 @@ def _count_parameters(base: Config, model: ModelConfig) -> int:
     return count_parameters(model, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
 
 
-def match_steps(base: Config, changes: Mapping[str, Any]) -> int:
-    """Returns the steps after which base with these changes has had base's training FLOPs."""
-    configs = base, override(base, changes)
-    wanted, needed = (count_flops(config, base.tokenizer.vocab_size) for config in configs)
-    return round(base.training.steps * wanted / needed)
+def match_steps(base: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns overrides with which base with these changes has base's training FLOPs.
+
+    The rate takes the same course in the new number of steps: warm-up and cooldown keep their
+    shares, such as 20 of 120 steps and 10 of 60, and the peak stays. The peak of noam is its factor
+    divided by the root of the warm-up, so its factor changes, too.
+    """
+    config = override(base, changes)
+    training, vocab_size = config.training, base.tokenizer.vocab_size
+    ratio = count_flops(base, vocab_size) / count_flops(config, vocab_size)
+    warmup = max(round(ratio * training.warmup_steps), 1)
+    overrides = {
+        "training.steps": max(round(ratio * training.steps), 1),
+        "training.warmup_steps": warmup,
+    }
+    if training.cooldown_steps:
+        overrides["training.cooldown_steps"] = round(ratio * training.cooldown_steps)
+    rates = {}
+    if training.schedule == "noam":
+        rate = training.learning_rate * (warmup / training.warmup_steps) ** 0.5
+        rates["training.learning_rate"] = float(f"{rate:.4g}")
+    return overrides | rates
 
 
 def read_rows(path: Path, base: Config) -> list[Row]:
