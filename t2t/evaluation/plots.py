@@ -61,12 +61,15 @@ def draw_by_setting(evaluations: Mapping[int, Evaluation], measure: str, varied:
 
 
 def draw_by_step(curves: Mapping[str, Sequence[tuple[int, float]]], measure: str) -> "Figure":
-    """Draws the measure against the training step: for each run its (step, value)."""
+    """Draws the measure against the training step: for each run its (step, value).
+
+    A curve of one point is a dot.
+    """
     figure, axes = _make_axes(9, 5)
     for number, (name, curve) in enumerate(curves.items()):
         steps, values = zip(*curve, strict=True)
         style = ("-", "--", ":", "-.")[number // 10 % 4]  # matplotlib cycles through ten colours
-        axes.plot(steps, values, style, label=name)
+        axes.plot(steps, values, style, label=name, marker="o" if len(curve) == 1 else None)
     axes.set_xlabel("step")
     axes.set_ylabel(measure)
     figure.legend(loc="outside right upper", fontsize="small")
