@@ -21,6 +21,7 @@ from t2t.config.fields import (
     ConfigError,
     Fields,
     ModelConfig,
+    TrainingConfig,
     explain_attribute,
     flatten,
     show,
@@ -143,25 +144,30 @@ def _count_parameters(base: Config, model: ModelConfig) -> int:
 def match_steps(base: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Returns overrides with which base with these changes has base's training FLOPs.
 
-    The rate takes the same course in the new number of steps: warm-up and cooldown keep their
-    shares, such as 20 of 120 steps and 10 of 60, and the peak stays. The peak of noam is its factor
-    divided by the root of the warm-up, so its factor changes, too.
+    They are the steps and what `scale_steps` adds to them.
     """
-    config = override(base, changes)
-    training, vocab_size = config.training, base.tokenizer.vocab_size
+    config, vocab_size = override(base, changes), base.tokenizer.vocab_size
     ratio = count_flops(base, vocab_size) / count_flops(config, vocab_size)
+    return scale_steps(config.training, ratio)
+
+
+def scale_steps(training: TrainingConfig, ratio: float) -> dict[str, Any]:
+    """Returns overrides for `ratio` times as many steps, in which the rate takes the same course.
+
+    Warm-up and cooldown keep their shares, such as 20 of 120 steps and 10 of 60, and the peak
+    stays. The peak of noam is its factor divided by the root of the warm-up, so its factor changes.
+    """
     warmup = max(round(ratio * training.warmup_steps), 1)
-    overrides = {
+    overrides: dict[str, Any] = {
         "training.steps": max(round(ratio * training.steps), 1),
         "training.warmup_steps": warmup,
     }
     if training.cooldown_steps:
         overrides["training.cooldown_steps"] = round(ratio * training.cooldown_steps)
-    rates = {}
     if training.schedule == "noam":
-        rate = training.learning_rate * (warmup / training.warmup_steps) ** 0.5
-        rates["training.learning_rate"] = float(f"{rate:.4g}")
-    return overrides | rates
+        factor = training.learning_rate * (warmup / training.warmup_steps) ** 0.5
+        overrides["training.learning_rate"] = float(f"{factor:.4g}")
+    return overrides
 
 
 def read_rows(path: Path, base: Config) -> list[Row]:
