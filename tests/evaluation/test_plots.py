@@ -27,6 +27,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_each_measure_has_a_row_for_each_system_and_better_is_right(places: list[str]) -> None:
     lines = compare(places, "ter", "test", "", None).splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("differences from "))
+    assert lines[start].endswith("; intervals with Holm's correction")
     rows = [re.split("  +|(?<=,) (?=[-+])", line) for line in lines[start + 3 : start + 11]]
     less = ", less is better"
     names = [f"ter{less}", "bleu", "exact_match", f"nats per token{less}"]

@@ -330,6 +330,9 @@ def test_difference_that_does_not_vary_has_no_verdict() -> None:
 def test_verdict_says_what_it_covers_and_what_would_show_more() -> None:
     unclear = SystemComparison((30.0, 30.25), True, (3, 1), 0.9, 0.2, (-1.5, 2.0), 0.4, 0.4)
     untested = dataclasses.replace(unclear, p_value=math.nan, adjusted=math.nan, interval=None)
+    corrected = dataclasses.replace(
+        unclear, adjusted=0.8, level=0.025, correction="Holm's correction"
+    )
     many_seeds = dataclasses.replace(unclear, seed_error=1.0, num_seeds=(3, 3))
     for comparison, count, parts in (
         (unclear, 1000, ["More sentences would reduce the error more than more seeds.",
@@ -337,6 +340,7 @@ def test_verdict_says_what_it_covers_and_what_would_show_more() -> None:
         (many_seeds, 1000, ["More seeds would reduce the error more than more sentences.",
                             "This covers the choice of the sentences and of the seeds."]),
         (dataclasses.replace(unclear, seed_error=None), 1000, ["take about 49,000 sentences"]),
+        (corrected, 1000, ["-1.5 to +2 with Holm's correction, two-sided p = 0.4, 0.8 with"]),
         (untested, 29, ["No verdict on new: ", "Resamples of fewer than 30 sentences do"]),
         (untested, 1000, ["do not vary over resamples of the sentences."]),
     ):  # fmt: skip
