@@ -157,17 +157,18 @@ def scale_steps(training: TrainingConfig, ratio: float) -> dict[str, Any]:
     Warm-up and cooldown keep their shares, such as 20 of 120 steps and 10 of 60, and the peak
     stays. The peak of noam is its factor divided by the root of the warm-up, so its factor changes.
     """
-    warmup = max(round(ratio * training.warmup_steps), 1)
-    overrides: dict[str, Any] = {
-        "training.steps": max(round(ratio * training.steps), 1),
-        "training.warmup_steps": warmup,
-    }
-    if training.cooldown_steps:
-        overrides["training.cooldown_steps"] = round(ratio * training.cooldown_steps)
+    warmup, rate = max(round(ratio * training.warmup_steps), 1), training.learning_rate
     if training.schedule == "noam":
-        factor = training.learning_rate * (warmup / training.warmup_steps) ** 0.5
-        overrides["training.learning_rate"] = float(f"{factor:.4g}")
-    return overrides
+        rate = float(f"{rate * (warmup / training.warmup_steps) ** 0.5:.4g}")
+    scaled = dataclasses.replace(
+        training,
+        steps=max(round(ratio * training.steps), 1),
+        warmup_steps=warmup,
+        learning_rate=rate,
+        cooldown_steps=round(ratio * training.cooldown_steps),
+    )
+    before, after = (flatten(vars(each), "training.") for each in (training, scaled))
+    return {name: value for name, value in after.items() if value != before[name]}
 
 
 def read_rows(path: Path, base: Config) -> list[Row]:
