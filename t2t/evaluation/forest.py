@@ -70,7 +70,7 @@ def list_rows(
         except (ConfigError, EvaluationError, MeasureError) as error:
             left_out.append(f"{name} is left out of the plot: {error}")
             continue
-        judged.append((other, judge(statistics, other, test_set)))
+        judged.append((other, judge(statistics, other, test_set, by_measure.share)))
     if by_likelihood:
         judged.append((make_likelihood("token"), by_likelihood))
     rows = [
@@ -84,6 +84,11 @@ def list_rows(
         if not math.isfinite(row.comparison.difference)
     ]
     return [row for row in rows if math.isfinite(row.comparison.difference)], left_out
+
+
+def find_correction(rows: Sequence[ForestRow]) -> str:
+    """Names the correction of the intervals; empty if none of them is corrected."""
+    return next((row.comparison.correction for row in rows if row.comparison.correction), "")
 
 
 def format_forest(rows: Sequence[ForestRow], first: str) -> str:
@@ -104,10 +109,12 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
         ]
         for row in rows
     ]
+    correction = find_correction(rows)
     scale = f"{'worse':.<{_HALF}}0{'better':.>{_HALF}}"
     header = ["measure", "system", "difference", "95% interval", scale]
     return (
-        f"differences from {first}, each measure on a scale of its own\n"
+        f"differences from {first}, each measure on a scale of its own"
+        f"{correction and f'; intervals with {correction}'}\n"
         f"{format_table(cells, header, align='llrr')}"
     )
 

@@ -124,11 +124,10 @@ class Measure:
         low, high = np.clip(interval, *self.limits)
         return float(low), float(high)
 
-    def clip_difference(self, interval: Interval) -> Interval:
-        """Limits an interval of differences of two scores."""
-        width = self.limits[1] - self.limits[0]
-        low, high = np.clip(interval, -width, width)
-        return float(low), float(high)
+    @property
+    def width(self) -> float:
+        """The largest difference of two scores."""
+        return self.limits[1] - self.limits[0]
 
     def collect(self, hypotheses: Sequence[str], test_set: TestSet) -> Float[np.ndarray, "n _"]:
         """Returns the statistics of each sentence.

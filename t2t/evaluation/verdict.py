@@ -41,7 +41,8 @@ def describe(
         return f"No verdict on {second}: {facts}. {_explain(comparison, num_units, unit)}"
     p_values = f"p {_format_p(comparison.p_value)}"
     if comparison.adjusted != comparison.p_value:
-        p_values += f", {_format_p(comparison.adjusted).removeprefix('= ')} with Holm's correction"
+        adjusted = _format_p(comparison.adjusted).removeprefix("= ")
+        p_values += f", {adjusted} with {comparison.correction}"
     if comparison.seed_error is None:
         errors = f"{comparison.sentence_error:.2g} from {num_units} {unit}"
     else:
@@ -52,7 +53,8 @@ def describe(
         )
     interval = ""
     if comparison.interval:
-        interval = "95% interval {:+.4g} to {:+.4g}, ".format(*comparison.interval)
+        interval = "95% interval {:+.4g} to {:+.4g}".format(*comparison.interval)
+        interval += f" with {comparison.correction}, " if comparison.level != LEVEL else ", "
     facts += f" ({interval}two-sided {p_values}; standard error {errors})."
     if comparison.distinguishable:
         verdict = f"{second} is {'better' if comparison.better else 'worse'} than {first}"
@@ -164,11 +166,15 @@ def describe_all(judgement: Judgement, measure: str, same: Mapping[str, str] = {
             f"{', '.join(names[:-1])} and {names[-1]} have less than {USELESS:g} BLEU: they "
             "translate nothing yet, and a verdict on them means nothing."
         )
-    if (count := len(judgement.comparisons)) > 1:
+    count, share = len(judgement.comparisons), judgement.share
+    if count > 1 or (count and share < 1):
+        correction = next(iter(judgement.comparisons.values())).correction
+        together = f"These {count} comparisons are judged together" if count > 1 else "It is judged"
+        looks = ", at the look or at the end," if share < 1 else ""
         without_seeds = any(each.seed_error is None for each in judgement.comparisons.values())
         lines.append(
-            f"These {count} comparisons are judged together (Holm's correction): if no system "
-            f"differs from {first}, the probability of any false verdict is at most {LEVEL:.0%}"
+            f"{together} ({correction}): if no system differs from {first}, the probability of any "
+            f"false verdict{looks} is at most {LEVEL:.0%}"
             f"{f', as far as the choice of the {judgement.unit} goes' * without_seeds}."
         )
     return lines
@@ -227,13 +233,13 @@ def warn_of_losses(systems: Sequence[System]) -> list[str]:
 
 
 def judge_log_probs(
-    systems: Sequence[System], test_set: TestSet
+    systems: Sequence[System], test_set: TestSet, share: float = 1.0
 ) -> tuple[Judgement | None, list[str]]:
     """Judges by the references' log-probability, which resolves smaller differences than BLEU.
 
     Systems that write another case than the first one are left out: their references are another
-    text. Returns the judgement, None if there is none; and sentences that describe it, or say why
-    not.
+    text. `share` is that of `judge`. Returns the judgement, None if there is none; and sentences
+    that describe it, or say why not.
     """
     first, *others = systems
     lines = []
@@ -263,7 +269,7 @@ def judge_log_probs(
             "are left out of the verdict by it."
         )
     measure = make_likelihood(token)
-    judgement = judge(losses, measure, kept)
+    judgement = judge(losses, measure, kept, share)
     with np.errstate(over="ignore"):  # a diverged run has an infinite perplexity
         perplexities = ", ".join(
             f"{name} {np.exp(score.value):.4g}" for name, score in judgement.scores.items()

@@ -13,7 +13,7 @@ from typing import Any
 from t2t.config.fields import FIELD_TYPES, Config, ConfigError, flatten, show
 from t2t.config.files import override
 from t2t.evaluation.trials import TRIAL_SEED
-from t2t.sweeps.sweep_rows import Row, SweepRun, scale_schedule
+from t2t.sweeps.sweep_rows import Row, SweepRun, scale_steps
 
 TRIAL = "trial"  # the name of the evaluation of a trial
 
@@ -85,13 +85,14 @@ def list_trials(base: Config, row: Row, config: Config, workdir: Path, share: fl
             f"{where}: the row sets {field}={row.overrides[field]}, and tune names the value "
             f"{texts[0]}; give factors of its own value, or do not set it"
         )
-    shorter = scale_schedule(config, share) if share < 1 else {}
     trials: dict[float, Trial] = {}
     for given in values:
         value = _read_value(given, own, where)
         name = given if isinstance(given, str) else f"x{given:g}"
-        changes = {field: value} | shorter
+        changes: dict[str, Any] = {field: value}
         try:
+            if share < 1:
+                changes |= scale_steps(override(config, changes).training, share)
             changed = override(config, changes)
         except ConfigError as error:
             raise ConfigError(f"{where}, {name}: {error}") from None
