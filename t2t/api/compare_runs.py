@@ -143,21 +143,24 @@ def compare(
 def shorten_names(operands: Sequence[str]) -> list[str]:
     """Returns a short name for each system: its path without the folders that all of them share.
 
-    The seeds `runs/base-seed0,runs/base-seed1` are `base`. If two names would be equal, all systems
-    keep their operands.
+    The seeds `runs/base-seed0,runs/base-seed1` are `base`, and an evaluation has the name of its
+    run. If two names would be equal, all systems keep their operands.
     """
-    places = [split_run_paths(operand) for operand in operands]
-    parts = [Path(own[0]).parts for own in places]
-    start = _count_shared([each[:-1] for each in parts])
-    end = _count_shared([each[start + 1 :][::-1] for each in parts])
-    names = []
-    for own, path in zip(places, parts, strict=True):
-        name = "/".join(path[start : len(path) - end])
-        others = ["/".join(Path(each).parts[start : len(path) - end]) for each in own[1:]]
-        shared = name[: _count_shared([name, *others])]
-        names.append(re.sub(r"[-_.]?(seed)?[-_.=]?$", "", shared) if others else name)
-    is_clear = len({*names}) == len(names) and all(names)
-    return names if is_clear else [*operands]
+    places = [[Path(place) for place in split_run_paths(operand)] for operand in operands]
+    runs = [
+        [each.parents[1] if each.parent.name == "evaluations" else each for each in own]
+        for own in places
+    ]
+    for paths in (runs, places):
+        start = _count_shared([own[0].parts[:-1] for own in paths])
+        names = []
+        for own in paths:
+            first, *others = ("/".join(path.parts[start:]) for path in own)
+            shared = first[: _count_shared([first, *others])]
+            names.append(re.sub(r"[-_.]?(seed)?[-_.=]?$", "", shared) if others else first)
+        if len({*names}) == len(names) and all(names):
+            return names
+    return [*operands]
 
 
 def _count_shared(sequences: Sequence[Sequence[str]]) -> int:

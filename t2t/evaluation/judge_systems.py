@@ -22,9 +22,9 @@ _OTHER_LOSS = "no neutral judge: other loss"
 class Findings:
     """The verdicts on systems, each against the first one."""
 
-    lines: Sequence[Line]  # of the table of verdicts, one for each system
-    sentences: Sequence[str]  # the verdicts in full
-    by_measure: Judgement
+    lines: Sequence[Line] = ()  # of the table of verdicts, one for each system
+    sentences: Sequence[str] = ()  # the verdicts in full
+    by_measure: Judgement = dataclasses.field(default_factory=lambda: Judgement({}, {}))
     # the measure, nats per token, and the judgement by it; None if the systems have none
     by_log_prob: tuple[Measure, Judgement] | None = None
 

@@ -43,7 +43,7 @@ def describe(
     old, new = comparison.values
     difference, interval = format_difference(comparison)
     facts = f"{format_score(new)} {measure} against {format_score(old)}, {difference}"
-    if same == "" and math.isclose(old, new, rel_tol=1e-6):  # saved numbers are rounded
+    if _is_same_output(comparison, same):
         return f"No verdict: {second} is the same model as {first}, with equal scores: {facts}."
     if math.isnan(comparison.p_value):
         return f"No verdict on {second}: {facts}. {_explain(comparison, num_units, unit)}"
@@ -62,7 +62,7 @@ def describe(
     interval = f"95% interval {interval}, " if interval else ""
     facts += f" ({interval}two-sided {p_values}; standard error {errors})."
     sentences = [
-        f"{claim(comparison, first, second)}: {facts}",
+        f"{claim(name_verdict(comparison), first, second)}: {facts}",
         _advise(comparison, num_units, unit),
         _describe_coverage(comparison, names, same, unit),
     ]
@@ -78,21 +78,25 @@ def _explain(comparison: SystemComparison, num_units: int, unit: str) -> str:
     return f"The scores differ, but do not vary over resamples of the {unit}."
 
 
-def name_verdict(comparison: SystemComparison) -> str:
-    """Returns "better", "worse", "not distinguishable" or "no verdict"."""
-    if math.isnan(comparison.p_value):
+def _is_same_output(comparison: SystemComparison, same: str | None) -> bool:
+    """Returns whether one model, without any chance, has two equal scores."""
+    return same == "" and math.isclose(*comparison.values, rel_tol=1e-6)  # saved ones are rounded
+
+
+def name_verdict(comparison: SystemComparison, same: str | None = None) -> str:
+    """Returns "better", "worse", "not distinguishable" or "no verdict"; `same` as in `describe`."""
+    if math.isnan(comparison.p_value) or _is_same_output(comparison, same):
         return "no verdict"
     if not comparison.distinguishable:
         return "not distinguishable"
     return "better" if comparison.better else "worse"
 
 
-def claim(comparison: SystemComparison, first: str, second: str) -> str:
-    """Returns the verdict on the second system as a clause."""
-    verdict = name_verdict(comparison)
+def claim(verdict: str, first: str, second: str) -> str:
+    """Returns the result of `name_verdict` as a clause."""
     if verdict == "no verdict":
         return f"no verdict on {second} against {first}"
-    return f"{second} is {verdict} {'than' if comparison.distinguishable else 'from'} {first}"
+    return f"{second} is {verdict} {'from' if verdict == 'not distinguishable' else 'than'} {first}"
 
 
 def _describe_coverage(

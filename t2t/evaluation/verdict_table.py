@@ -54,6 +54,17 @@ class Line:
     remarks: Sequence[str] = ()  # on the verdict by the measure, or why there is none
     log_prob_remarks: Sequence[str] = ()  # on the verdict by log-probability
 
+    @property
+    def verdict(self) -> str:
+        """The verdict by the measure; empty if the system is not compared."""
+        return name_verdict(self.comparison, self.same) if self.comparison else ""
+
+    @property
+    def other_verdict(self) -> str:
+        """The verdict by log-probability, which no search changes; empty if there is none."""
+        same = None if self.same is None else ""
+        return name_verdict(self.by_log_prob, same) if self.by_log_prob else ""
+
 
 def list_lines(
     by_measure: Judgement,
@@ -97,7 +108,7 @@ class VerdictTable:
         lines.sort(key=lambda line: -abs(_compare(line).difference))
         found: dict[str, list[Line]] = {verdict: [] for verdict in _VERDICTS}
         for line in lines:
-            found[name_verdict(_compare(line))].append(line)
+            found[line.verdict].append(line)
         return found
 
     def describe(self) -> str:
@@ -149,8 +160,8 @@ class VerdictTable:
         comparison = _compare(line)
         difference, interval = format_difference(comparison)
         facts = " ".join(filter(None, (difference, self.measure, interval)))
-        clause = claim(comparison, line.against, line.system)
-        if name_verdict(comparison) == "no verdict":
+        clause = claim(line.verdict, line.against, line.system)
+        if line.verdict == "no verdict":
             return f"{clause[0].upper()}{clause[1:]}: {facts}."
         p_value = format_p_value(comparison.adjusted, sign=True)
         return f"{clause}: {facts}, p {p_value}; this covers {self._cover([line])}."
@@ -210,11 +221,10 @@ class VerdictTable:
     def _list_other_verdicts(self, judged: Sequence[Line]) -> Iterator[str]:
         """Yields the verdicts by log-probability that are not those by the measure."""
         for line in judged:
-            other = line.by_log_prob
-            if other is None or name_verdict(other) in (name_verdict(_compare(line)), "no verdict"):
+            if line.other_verdict in (line.verdict, "no verdict", ""):
                 continue
             remarks = f" ({', '.join(line.log_prob_remarks)})" if line.log_prob_remarks else ""
-            yield f"{claim(other, line.against, line.system)}{remarks}"
+            yield f"{claim(line.other_verdict, line.against, line.system)}{remarks}"
 
     def _is_useless(self, line: Line) -> bool:
         """Returns whether neither system translates, so that a verdict means nothing."""
@@ -275,11 +285,11 @@ class VerdictTable:
             yield " ".join(filter(None, (format_score(line.score.value), line.measure))) + seeds
 
     def _judge_by_measure(self, line: Line, narrow: bool) -> tuple[str, str]:
-        return _show(line.comparison, self._list_remarks(line), narrow)
+        return _show(line.verdict, line.comparison, self._list_remarks(line), narrow)
 
     def _judge_by_log_prob(self, line: Line, narrow: bool) -> tuple[str, str]:
         remarks = line.log_prob_remarks if line.by_log_prob else ()
-        return _show(line.by_log_prob, remarks, narrow)
+        return _show(line.other_verdict, line.by_log_prob, remarks, narrow)
 
     def _list_costs(self, narrow: bool) -> Iterator[tuple[str, str, list[str]]]:
         costs = [line.cost for line in self.lines]
@@ -320,8 +330,8 @@ class VerdictTable:
                 "over_sentences": line.score and line.score.over_sentences,
                 "over_seeds": line.score and line.score.over_seeds,
                 "against": line.against,
-                "by_measure": _record(line.comparison),
-                "by_log_probability": _record(line.by_log_prob),
+                "by_measure": _record(line.verdict, line.comparison),
+                "by_log_probability": _record(line.other_verdict, line.by_log_prob),
                 "remarks": [*self._list_remarks(line), *line.log_prob_remarks],
                 "cost": line.cost and line.cost._asdict(),
                 **line.facts,
@@ -336,7 +346,7 @@ def _compare(line: Line) -> SystemComparison:
 
 
 def _show(
-    comparison: SystemComparison | None, remarks: Sequence[str], narrow: bool
+    verdict: str, comparison: SystemComparison | None, remarks: Sequence[str], narrow: bool
 ) -> tuple[str, str]:
     """Returns the cells of the verdict with the difference, and of the p-value.
 
@@ -344,7 +354,7 @@ def _show(
     """
     if comparison is None:
         return ("\n" if narrow else "; ").join(remarks), ""
-    verdict, difference = name_verdict(comparison), " ".join(format_difference(comparison))
+    difference = " ".join(format_difference(comparison))
     p_value = "" if verdict == "no verdict" else format_p_value(comparison.adjusted)
     if narrow:
         sign = format_p_value(comparison.adjusted, sign=True)
@@ -353,11 +363,11 @@ def _show(
     return "; ".join([f"{verdict}: {difference.strip()}", *remarks]), p_value
 
 
-def _record(comparison: SystemComparison | None) -> dict[str, Any] | None:
+def _record(verdict: str, comparison: SystemComparison | None) -> dict[str, Any] | None:
     if comparison is None:
         return None
     return {
-        "verdict": name_verdict(comparison),
+        "verdict": verdict,
         "difference": comparison.difference,
         "interval": comparison.interval,
         "p": None if math.isnan(comparison.p_value) else comparison.p_value,

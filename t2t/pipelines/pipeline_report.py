@@ -43,10 +43,7 @@ Judged = dict[tuple[str, str], Findings]  # by a system, and the one that it is 
 
 
 def write_report(pipeline: Pipeline, works: Mapping[str, StepPlan]) -> str:
-    """Writes report.md, report.html, report.json and quality.svg.
-
-    Returns what was found for a terminal.
-    """
+    """Writes report.md, report.html, report.json and quality.svg; returns what a terminal shows."""
     finished = {name: work for name, work in works.items() if work.action == "none"}
     systems, lines, facts = dict[str, System](), dict[str, Line](), dict[str, dict[str, Any]]()
     remarks, may_differ = list[str](), list_fields_of_seeds(pipeline)
@@ -177,11 +174,17 @@ def make_table(
     measures = [each["measure"] for each in facts.values()]
     found = list[Line]()
     for name, own in lines.items():
-        if facts[name]["measure"] != measures[0]:
-            own = dataclasses.replace(own, measure=facts[name]["measure"])
+        measure = facts[name]["measure"]
         pairs = [each.lines[1] for (system, _), each in judged.items() if system == name]
-        shared = {"measure": own.measure, "facts": own.facts, "cost": own.cost}
-        found += [dataclasses.replace(pair, **shared) for pair in pairs] or [own]
+        found += [
+            dataclasses.replace(
+                line,
+                measure="" if measure == measures[0] else measure,
+                facts=own.facts,
+                cost=own.cost,
+            )
+            for line in pairs or [own]
+        ]
     units = {each.by_measure.unit for each in judged.values()} or {"sentences"}
     log_probs = {each.log_prob for each in judged.values()} - {""}
     log_prob, unit = (" or ".join(sorted(names)) for names in (log_probs, units))

@@ -64,6 +64,8 @@ def _wrap_cells(lines: list[list[str]], wrapped: Sequence[int]) -> list[list[str
         max(len(part) for cell in column for part in cell.split("\n"))
         for column in zip(*lines, strict=True)
     ]
+    names = [max(map(len, name.split("\n"))) + tabulate.MIN_PADDING for name in lines[0]]
+    widths = [*map(max, widths, names)]
     while sum(widths) + 2 * (len(widths) - 1) > WIDTH:
         widest = max(wrapped, key=lambda number: widths[number])
         if widths[widest] <= _NARROWEST:

@@ -68,10 +68,9 @@ class RowOutcome:
 def write_report(
     workdir: Path, runs: Sequence[SweepRun], measure: str, costs: Mapping[str, Cost] = {}
 ) -> str:
-    """Writes report.md, report.html, report.json and the plots.
+    """Writes report.md, report.html, report.json and the plots; `costs` are of rows, by name.
 
-    `costs` are those of rows, by name. Returns what was found, and the report's paths, for a
-    terminal.
+    Returns what a terminal shows.
 
     Raises:
         EvaluationError: evaluations are damaged or not comparable.
@@ -84,7 +83,7 @@ def write_report(
         if outcome.system
     ]
     found, forest = judge_rows(systems, measure)
-    judged = {line.system: line for line in found.lines} if found else {}
+    judged = {line.system: line for line in found.lines}
     base = outcomes.get(BASE)
     lines = [
         dataclasses.replace(
@@ -95,13 +94,7 @@ def write_report(
         )
         for name, outcome in outcomes.items()
     ]
-    table = VerdictTable(
-        lines,
-        measure,
-        found.log_prob if found else "",
-        found.by_measure.unit if found else "sentences",
-        noun="row",
-    )
+    table = VerdictTable(lines, measure, found.log_prob, found.by_measure.unit, noun="row")
     scores = {line.system: line.score for line in lines if line.score}
     plots = draw(workdir, runs, outcomes, scores, measure)
     if forest:
@@ -115,7 +108,7 @@ def write_report(
         table,
         figures=plots,
         sections=[
-            Section("The verdicts in full", sentences=found.sentences if found else ()),
+            Section("The verdicts in full", sentences=found.sentences),
             Section(
                 "Scores and how they were made",
                 [table.make_score_table()],
@@ -168,15 +161,13 @@ def find_states(runs: Sequence[SweepRun]) -> list[str]:
     return [*dict.fromkeys(states)]
 
 
-def judge_rows(
-    systems: Sequence[System], measure_name: str
-) -> tuple[Findings | None, list[ForestRow]]:
+def judge_rows(systems: Sequence[System], measure_name: str) -> tuple[Findings, list[ForestRow]]:
     """Judges the rows against base, which comes first; without base there are no verdicts.
 
-    Returns None without systems; and the differences by each measure that all rows have.
+    Also returns the differences by each measure that all rows have.
     """
     if not systems:
-        return None, []
+        return Findings(), []
     measure = systems[0].evaluations[0].open_measure(measure_name)
     test_set = check_comparable(systems)
     if systems[0].name != BASE:
