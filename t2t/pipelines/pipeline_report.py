@@ -59,8 +59,10 @@ def write_report(pipeline: Pipeline, works: Mapping[str, StepPlan]) -> str:
             remarks.append(f"No scores of {name}: {error}")
     judged, sentences = judge_pairs(pipeline, systems)
     table = make_table(lines, facts, judged)
-    waiting = {name: work.reason for name, work in works.items() if name not in finished}
-    remarks += [f"{name} is not finished: {reason}" for name, reason in waiting.items()]
+    waiting: dict[str, list[str]] = {}  # by the reason
+    for name in (name for name in works if name not in finished):
+        waiting.setdefault(works[name].reason, []).append(name)
+    remarks += [f"Not finished, {why}: {', '.join(names)}" for why, names in waiting.items()]
     figures = draw(pipeline.workdir, lines, facts, table.measure)
     costs = {name: sum_costs(work) for name, work in works.items()}
     origins = {
