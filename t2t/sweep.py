@@ -105,15 +105,15 @@ def main(request: SweepRequest) -> int:
         _check_text(request, base, is_halved=bool(trials))
         assign_resources(0, request.workers, os.environ)
     plan = SweepPlan(read_name(), overrides, protocol, trials, request.gates)
-    steps = plan.list_jobs(runs)
-    jobs = {name: [each.name for each in own] for name, own in steps.items()}
+    planned = plan.list_jobs(runs)
+    jobs = {name: [each.name for each in job.steps] for name, job in planned.items()}
     if request.index is not None and not 0 <= request.index < len(jobs):
         raise ConfigError(f"--index={request.index}: the jobs are numbered 0 to {len(jobs) - 1}")
     again = list_arguments(sys.argv[1:], leave_out=("submit", "workers"))
     return carry_out(
         request,
-        Pipeline([each for own in steps.values() for each in own], workdir),
-        functools.partial(write_report, workdir, runs, measure),
+        Pipeline([each for job in planned.values() for each in job.steps], workdir),
+        functools.partial(write_report, workdir, runs, measure, plan),
         only=[] if request.index is None else [*jobs.values()][request.index],
         jobs=jobs,
         arguments={

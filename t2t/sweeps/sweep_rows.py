@@ -90,9 +90,9 @@ class SweepRun:
         return self.workdir / "evaluations" / f"{EVALUATION}.json"
 
     @property
-    def failure(self) -> Path:
-        """The file that says why the run failed; a new attempt removes it."""
-        return self.workdir / "failure.txt"
+    def scoring(self) -> str:
+        """The name of the step that evaluates the run."""
+        return f"{self.name}-scores"
 
 
 def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:

@@ -26,17 +26,17 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def test_each_measure_has_a_row_for_each_system_and_better_is_right(places: list[str]) -> None:
     lines = compare(places, "ter", "test", "", None).splitlines()
-    start = next(n for n, line in enumerate(lines) if line.startswith("differences from "))
-    assert lines[start].endswith("; intervals with Holm's correction")
-    rows = [re.split("  +|(?<=,) (?=[-+])", line) for line in lines[start + 3 : start + 11]]
-    less = ", less is better"
-    names = [f"ter{less}", "bleu", "exact_match", f"nats per token{less}"]
+    start = next(n for n, line in enumerate(lines) if line.startswith("Differences from ")) + 1
+    assert lines[start] == "(intervals with Holm's correction)"
+    rows = [re.split("  +", line) for line in lines[start + 3 : start + 11]]
+    names = ["ter", "bleu", "exact_match", "nats per sub-word"]
     assert [row[0] for row in rows] == [name for name in names for _ in range(2)]
-    for name, system, difference, _, _, bar in rows:
-        is_error = less in name
-        assert (float(difference) > 0) == is_error, "both are worse than the first"
-        assert bar[:16].count("o") == 1, "worse is left"
-        if name.startswith("ter"):
+    assert lines[start + 11] == "Less is better: ter, nats per sub-word"
+    for name, system, difference, bar in rows:
+        is_error = name in ("ter", "nats per sub-word")
+        assert difference.startswith("+") == is_error, "both are worse than the first"
+        assert bar[:14].count("o") == 1, "worse is left"
+        if name == "ter":
             reaches_the_edge = not bar.startswith(".")
             assert reaches_the_edge == ("bad" in system), "one scale for a measure"
 

@@ -81,9 +81,9 @@ def test_log_probabilities_are_judged_on_the_half_as_well(tmp_path: Path) -> Non
         save(tmp_path / name, spoil(3), references=references, nats=nats)
     systems = [read_system(str(tmp_path / name), "", "") for name in ("first", "second")]
     half = check_comparable(systems)._replace(part=np.arange(31))
-    judgement, lines = judge_log_probs(systems, half)
-    assert judgement
-    assert judgement.num_units == 30
+    judged, lines = judge_log_probs(systems, half)
+    assert judged
+    assert judged[1].num_units == 30
     assert lines[0].startswith("1 of 31 references have no finite log-probability")
     assert judge_log_probs(systems, half._replace(part=None))[1][0].startswith("2 of 48 references")
 

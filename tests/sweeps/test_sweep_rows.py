@@ -16,8 +16,9 @@ from t2t.config.fields import (
 from t2t.config.files import override
 from t2t.config.rules import check_effect, validate
 from t2t.ops.flops import count_parameters
-from t2t.sweeps.sweep_rows import Row, count_flops, make_runs, match_steps, read_rows, select
+from t2t.sweeps.sweep_rows import Row, make_runs, match_steps, read_rows, select
 from t2t.training.schedule import make_schedule
+from t2t.training.total_flops import count_flops
 
 ROOT = Path(__file__).parents[2]
 SWEEP = Path("sweep")
