@@ -158,7 +158,7 @@ class VerdictTable:
 
     def _describe_one(self, line: Line) -> str:
         comparison = _compare(line)
-        difference, interval = format_difference(comparison)
+        difference, interval = _show_difference(comparison)
         facts = " ".join(filter(None, (difference, self.measure, interval)))
         clause = claim(line.verdict, line.against, line.system)
         if line.verdict == "no verdict":
@@ -197,7 +197,7 @@ class VerdictTable:
             return ""
         names = [line.system for line in lines[:_NAMED]]
         if verdict in ("better", "worse"):
-            names = [f"{x.system} {format_difference(_compare(x))[0]}" for x in lines[:_NAMED]]
+            names = [f"{x.system} {_show_difference(_compare(x))[0]}" for x in lines[:_NAMED]]
         more = [f"{len(lines) - _NAMED} more"] if len(lines) > _NAMED else []
         return f" ({', '.join([*names, *more])})"
 
@@ -345,6 +345,10 @@ def _compare(line: Line) -> SystemComparison:
     return line.comparison
 
 
+def _show_difference(comparison: SystemComparison) -> tuple[str, str]:
+    return format_difference(comparison.values, comparison.interval)
+
+
 def _show(
     verdict: str, comparison: SystemComparison | None, remarks: Sequence[str], narrow: bool
 ) -> tuple[str, str]:
@@ -354,7 +358,7 @@ def _show(
     """
     if comparison is None:
         return ("\n" if narrow else "; ").join(remarks), ""
-    difference = " ".join(format_difference(comparison))
+    difference = " ".join(_show_difference(comparison))
     p_value = "" if verdict == "no verdict" else format_p_value(comparison.adjusted)
     if narrow:
         sign = format_p_value(comparison.adjusted, sign=True)
