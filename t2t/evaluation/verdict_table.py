@@ -28,7 +28,7 @@ _VERDICTS = {
 }
 
 
-class Cost(NamedTuple):
+class SystemCost(NamedTuple):
     """The cost of a system, all starts of its programs together."""
 
     minutes: float
@@ -49,7 +49,7 @@ class Line:
     same: str | None = None  # as in `verdict.describe`, if both are one model
     family: int = 1  # number of comparisons that are corrected together
     changes: str = ""  # what the system changes
-    cost: Cost | None = None
+    cost: SystemCost | None = None
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # further columns
     remarks: Sequence[str] = ()  # on the verdict by the measure, or why there is none
     log_prob_remarks: Sequence[str] = ()  # on the verdict by log-probability

@@ -13,10 +13,10 @@ from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.judge_systems import Findings, judge_systems
 from t2t.evaluation.number_format import format_score
 from t2t.evaluation.plots import draw_by_cost, draw_by_step, draw_forest, write_figure
-from t2t.evaluation.report_page import Report, Section
+from t2t.evaluation.report_page import ReportPage, ReportSection
 from t2t.evaluation.significance import SystemScore
 from t2t.evaluation.systems import STEP, System, check_comparable, read_system
-from t2t.evaluation.verdict_table import Cost, Line, VerdictTable
+from t2t.evaluation.verdict_table import Line, SystemCost, VerdictTable
 from t2t.ops.flops import count_parameters, count_sequential_operations
 from t2t.runtime.text_tables import Table
 from t2t.sweeps.sweep_directory import OF_MACHINES
@@ -66,7 +66,7 @@ class RowOutcome:
 
 
 def write_report(
-    workdir: Path, runs: Sequence[SweepRun], measure: str, costs: Mapping[str, Cost] = {}
+    workdir: Path, runs: Sequence[SweepRun], measure: str, costs: Mapping[str, SystemCost] = {}
 ) -> str:
     """Writes report.md, report.html, report.json and the plots; `costs` are of rows, by name.
 
@@ -103,19 +103,19 @@ def write_report(
         for path in (plots[title], workdir / "forest.png"):
             write_figure(draw_forest(forest, BASE), path)
     sizes, size_notes = describe_sizes(outcomes, measure)
-    report = Report(
+    report = ReportPage(
         f"Sweep {workdir.resolve().name}",
         table,
         figures=plots,
         sections=[
-            Section("The verdicts in full", sentences=found.sentences),
-            Section(
+            ReportSection("The verdicts in full", sentences=found.sentences),
+            ReportSection(
                 "Scores and how they were made",
                 [table.make_score_table()],
                 describe_scoring(systems, measure),
             ),
-            Section("Cost and size of a row", [sizes], size_notes),
-            Section("Origin of the runs", sentences=describe_provenance(runs)),
+            ReportSection("Cost and size of a row", [sizes], size_notes),
+            ReportSection("Origin of the runs", sentences=describe_provenance(runs)),
         ],
         content={"sizes": [dict(zip(sizes.header, row, strict=True)) for row in sizes.rows]},
         terminal=format_forest(forest, BASE) if forest else "",

@@ -12,7 +12,7 @@ from t2t.config.files import overrides
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.evaluation.measure import Score
-from t2t.evaluation.verdict_table import Cost
+from t2t.evaluation.verdict_table import SystemCost
 from t2t.ops.flops import train_flops
 from t2t.sweeps import sweep_report
 from t2t.sweeps.sweep_report import make_size_cells, read_outcome, write_report
@@ -72,7 +72,7 @@ def read_table(text: str, number: int = 0) -> dict[str, list[str]]:
     return {line[0].strip(): [cell.strip() for cell in line[1:]] for line in cells}
 
 
-COSTS = {"base": Cost(1.25, 2.5, 0.335), "one_head": Cost(1.0, 2.0, 0.5)}
+COSTS = {"base": SystemCost(1.25, 2.5, 0.335), "one_head": SystemCost(1.0, 2.0, 0.5)}
 
 
 def test_report_begins_with_what_was_found_and_one_table(
