@@ -34,8 +34,8 @@ from t2t.training.provenance import read_last_start
 
 ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of each pair
 COST_NOTE = (
-    "The cost of a system is that of all steps that it needs, all starts together; a step that "
-    "several systems need counts for each of them."
+    "The cost of a system is that of all steps that it needs; a step that several systems need "
+    "counts for each of them."
 )
 
 
@@ -59,10 +59,9 @@ def write_report(pipeline: Pipeline, works: Mapping[str, StepPlan]) -> str:
             remarks.append(f"No scores of {name}: {error}")
     judged, sentences = judge_pairs(pipeline, systems)
     table = make_table(lines, facts, judged)
-    waiting: dict[str, list[str]] = {}  # by the reason
-    for name in (name for name in works if name not in finished):
-        waiting.setdefault(works[name].reason, []).append(name)
-    remarks += [f"Not finished, {why}: {', '.join(names)}" for why, names in waiting.items()]
+    waiting = [f"{name} ({work.reason})" for name, work in works.items() if name not in finished]
+    remarks += [f"Not finished: {', '.join(waiting)}"] if waiting else []
+    remarks += [COST_NOTE] if lines else []
     figures = draw(pipeline.workdir, lines, facts, table.measure)
     costs = {name: sum_costs(work) for name, work in works.items()}
     origins = {
@@ -74,7 +73,7 @@ def write_report(pipeline: Pipeline, works: Mapping[str, StepPlan]) -> str:
     sections = [
         ReportSection("The verdicts in full", sentences=sentences),
         describe_scores(table, facts),
-        ReportSection("Cost of each step", [make_cost_table(costs)], [COST_NOTE]),
+        ReportSection("Cost of each step", [make_cost_table(costs)]),
         ReportSection("Origin of the training text", [make_origin_table(origins)]),
         ReportSection("What else differs", sentences=describe_differences(unlike)),
     ]

@@ -107,7 +107,7 @@ def test_a_failed_step_keeps_only_its_dependants_from_running(tmp_path: Path) ->
     assert {*ran.split()} == {"other", "teacher", "translated"}
     assert failures == {"translated": "no space"}
     report = run_pipeline.report(ShortPrograms(steps, tmp_path))
-    assert "- Not finished, failed: no space: translated\n" in report
+    assert "- Not finished: translated (failed: no space), student (not begun)\n" in report
     page = (tmp_path / "report.md").read_text()
     assert re.search(r"\| translated \| translate +\| failed: no space +\|", page)
     assert re.search(r"\| student +\| export +\| not begun +\|", page)
