@@ -304,8 +304,9 @@ class VerdictTable:
             for line in lines
         ]
         other = f"by log-probability, {self.log_prob}"
-        for header, cells in ((f"difference{common}", by_measure), (other, by_log_prob)):
-            yield _Column(header, "l", [difference for difference, _ in cells])
+        difference = f"difference{common}, 95% interval"
+        for header, cells in ((difference, by_measure), (other, by_log_prob)):
+            yield _Column(header, "l", [verdict for verdict, _ in cells])
             yield _Column(p_value, "r", [p for _, p in cells])
 
     def _list_against(self) -> list[str]:

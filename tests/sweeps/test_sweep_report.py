@@ -87,7 +87,7 @@ def test_report_begins_with_what_was_found_and_one_table(
     assert opening.endswith(" 2 of 5 rows have no score yet.")
     table = read_table(text)
     assert table["row"] == [
-        "what changes", "bleu", "difference from base", "p, corrected",
+        "what changes", "bleu", "difference from base, 95% interval", "p, corrected",
         "by log-probability, nats per sub-word", "p, corrected", "minutes", "core-minutes",
         "of it start",
     ]  # fmt: skip
