@@ -102,7 +102,7 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
         [
             row.measure.name,
             row.system,
-            " ".join(format_difference(row.comparison)),
+            " ".join(format_difference(row.comparison.values, row.comparison.interval)),
             _draw_bar(row.bounds, widest[row.measure.name]),
         ]
         for row in rows
