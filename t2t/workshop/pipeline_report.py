@@ -138,7 +138,7 @@ def measure_model(pipeline: Pipeline, finished: Mapping[str, StepPlan], step: St
         exports = (
             name
             for name, work in finished.items()
-            if work.step.program == "export" and work.step.flags.get("workdir") == run
+            if work.step.program == "export" and str(work.step.flags.get("workdir")) == run
         )
         sizes = [count_output_bytes(pipeline.find_output(name) / "model.bin") for name in exports]
     else:
