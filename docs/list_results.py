@@ -109,7 +109,9 @@ def read_verdict(sweep: str, row: str) -> tuple[float, tuple[float, float]]:
 def find_difference(verdict: str) -> tuple[float, tuple[float, float]]:
     """The difference and its interval in a line of a report."""
     number = r"([-+][\d.]+)"
-    found = re.search(rf"{number} (?:bleu\w* )?\(95% interval {number} to {number}", verdict)
+    found = re.search(
+        rf"{number} (?:bleu\w* )?\(95% interval \[?{number}(?: to |, ){number}", verdict
+    )
     assert found
     difference, low, high = map(float, found.groups())
     return difference, (low, high)

@@ -80,7 +80,7 @@ def main(request: SweepRequest) -> int:
     from t2t.runtime.child_programs import assign_resources
     from t2t.sweeps.sweep_report import write_report
     from t2t.sweeps.sweep_rows import BASE
-    from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan, check_scoring
+    from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan, check_scoring, read_measure
     from t2t.workshop.checks import check_folder
     from t2t.workshop.steps import Pipeline
     from t2t.workshop.submit import list_arguments
@@ -92,26 +92,28 @@ def main(request: SweepRequest) -> int:
     runs = _make_runs(request, base)
     if not begun:
         check_effect([run.config for run in runs], read_given())
-    measure = _choose_measure(request, base)
-    protocol = EvaluationProtocol(request.split, request.checkpoint, measure, request.direction)
+    measure = _choose_measure(base, request.measure)
+    begun_with = _choose_measure(base, read_measure(workdir)) if request.report else measure
+    protocol = EvaluationProtocol(request.split, request.checkpoint, begun_with, request.direction)
     known = *choices(MEASURE_FIELD), *PREDICTION_MEASURES
     if not request.report or (measure in known and not needs_model(measure)):
-        check_scoring(protocol, runs)  # others are stored with the evaluations
-    if not request.report:  # errors that runs would hit are raised before the first run
-        _check_text(request, base)
-        assign_resources(0, request.workers, os.environ)
+        # Others are stored with the evaluations.
+        check_scoring(dataclasses.replace(protocol, measure=measure), runs)
     overrides = read_given() | read_chosen(base)
     trials = _list_trials(request, base, runs)
+    if not request.report:  # errors that runs would hit are raised before the first run
+        _check_text(request, base, is_halved=bool(trials))
+        assign_resources(0, request.workers, os.environ)
     plan = SweepPlan(read_name(), overrides, protocol, trials, request.gates)
-    steps = plan.list_jobs(runs)
-    jobs = {name: [each.name for each in own] for name, own in steps.items()}
+    planned = plan.list_jobs(runs)
+    jobs = {name: [each.name for each in job.steps] for name, job in planned.items()}
     if request.index is not None and not 0 <= request.index < len(jobs):
         raise ConfigError(f"--index={request.index}: the jobs are numbered 0 to {len(jobs) - 1}")
     again = list_arguments(sys.argv[1:], leave_out=("submit", "workers"))
     return carry_out(
         request,
-        Pipeline([each for own in steps.values() for each in own], workdir),
-        functools.partial(write_report, workdir, runs, measure),
+        Pipeline([each for job in planned.values() for each in job.steps], workdir),
+        functools.partial(write_report, workdir, runs, measure, plan),
         only=[] if request.index is None else [*jobs.values()][request.index],
         jobs=jobs,
         arguments={
@@ -148,16 +150,13 @@ def _list_trials(
     return found
 
 
-def _choose_measure(request: SweepRequest, base: Config) -> str:
-    """Returns the measure by which rows are compared.
-
-    A report needs no flag for the measure that the sweep was begun with.
-    """
+def _choose_measure(base: Config, given: str | None) -> str:
+    """Returns the measure by which rows are compared: the given one, or that of the text."""
     from t2t.data.preparation import fill_tokenizer
 
     tokenizer = fill_tokenizer(base).tokenizer
     return choose_measure(
-        request.measure,
+        given,
         lowercase=tokenizer.lowercase,
         kind=tokenizer.kind,
         text_alone=base.data.is_text_alone,
@@ -165,13 +164,21 @@ def _choose_measure(request: SweepRequest, base: Config) -> str:
     )
 
 
-def _check_text(request: SweepRequest, base: Config) -> None:
-    """Raises `ConfigError` or `DataError` if the text that all runs read is not there."""
+def _check_text(request: SweepRequest, base: Config, *, is_halved: bool) -> None:
+    """Raises `ConfigError` or `DataError` if the text that all runs read is not there.
+
+    With trials the split must be large enough for two halves.
+    """
     from t2t.data.corpus_sources import check_paths, open_split
     from t2t.data.directions import choose_direction
+    from t2t.evaluation.measure import TestSet
+    from t2t.evaluation.trials import halve
 
     check_paths(base.data)
-    open_split(choose_direction(base.data, request.direction), request.split)
+    corpus = open_split(choose_direction(base.data, request.direction), request.split)
+    if is_halved:
+        texts = [pair[corpus.sides[0]] for pair in corpus]
+        halve(TestSet(texts, [texts], name=request.split))
 
 
 if __name__ == "__main__":

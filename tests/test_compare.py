@@ -16,6 +16,7 @@ from tests import programs
 from tests.evaluation.saved_evaluations import (
     REFERENCES,
     SOURCES,
+    drop_words,
     save,
     save_predictions,
     spoil,
@@ -41,36 +42,78 @@ def report(
     return compare(places, measure, "test", "", plot, may_differ).replace(f"{runs}/", "")
 
 
+def flat(text: str) -> str:
+    """The text without its lines."""
+    return " ".join(text.split())
+
+
+def list_items(text: str) -> list[str]:
+    """The items of the lists, each in one line."""
+    return [flat(item) for item in re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE)]
+
+
 def test_table_sentence_and_buckets_tell_systems_apart(runs: Path, tmp_path: Path) -> None:
     text = report(runs, "base-0", "one_head", "near", plot=tmp_path / "plot.svg")
-    lines = text.splitlines()
-    assert lines[0].startswith("test, 48 sentences, bleu: nrefs:1|case:mixed|eff:no|tok:13a")
-    header = "system evaluation seeds bleu 95% over sentences 95% over seeds"
-    assert lines[2].split() == header.split()
-    assert lines[4].split()[:3] == ["base-0", "test-100", "1"]
-    assert "one_head: model.num_heads 8 -> 1" in lines
-    [one_head] = [line for line in lines if line.startswith("one_head is")]
+    items = list_items(text)
+    found = (
+        r"Of 2 comparisons by bleu, none is better than base-0, 1 is worse \(one_head -\S+\) and "
+    )
+    assert re.match(found + r"1 is not distinguishable \(near\); this covers .* alone", flat(text))
+    assert re.search(r"^base-0 +\d\d\.\d\d\n", text, re.MULTILINE)
+    assert "- test, 48 sentences; bleu: nrefs:1|case:mixed|eff:no|tok:13a|" in text
+    assert "base-0: base-0, evaluation test-100" in items
+    assert "one_head changes model.num_heads 8 -> 1" in items
+    header = "system seeds bleu 95% over sentences 95% over seeds"
+    assert header.split() in [line.split() for line in text.splitlines()]
+    [one_head] = [item for item in items if item.startswith("one_head is")]
     values = re.match(r"one_head is worse than base-0: (\S+) bleu against (\S+), (\S+) ", one_head)
     assert values
     assert float(values[1]) - float(values[2]) == pytest.approx(float(values[3]), abs=0.02)
     assert "from 48 sentences)" in one_head
-    [near] = [line for line in lines if line.startswith("near is")]
+    [near] = [item for item in items if item.startswith("near is")]
     assert near.startswith("near is not distinguishable from base-0: ")
-    assert any(line.startswith("These 2 comparisons are judged together") for line in lines)
-    assert any(line.startswith("No verdict by the references' log-probability") for line in lines)
-    words = next(line for line in lines if line.startswith("words "))
-    assert words.split()[1:3] == ["1-10", "11-20"]
+    assert any(item.startswith("These 2 comparisons are judged together") for item in items)
+    assert any(item.startswith("No verdict by the references' log-probability") for item in items)
+    assert len(re.findall(r"^(1-10|11-20) +\d+  base-0 ", text, re.MULTILINE)) == 2
     assert (tmp_path / "plot.svg").read_text().startswith("<?xml")
+
+
+def test_output_fits_a_terminal_of_100_columns(tmp_path: Path) -> None:
+    """And a number has one precision wherever it stands."""
+    folder = tmp_path / "a folder with a name that alone takes a third of the line"
+    for number, name in enumerate(["base", "another_base_with_a_long_name"]):
+        for seed in (0, 1):
+            config = {"seed": seed, "model.position": f"position-{number}"}
+            lines = drop_words(0.1 + number / 5, seed)
+            save(folder / f"{name}-seed{seed}", lines, nats=0.7 + number + seed / 99, config=config)
+    places = [f"{folder}/{name}-seed0,{folder}/{name}-seed1" for name in
+              ("base", "another_base_with_a_long_name")]  # fmt: skip
+    text = compare(places, None, "test", "", None)
+    lines = [line for line in text.splitlines() if str(folder) not in line]
+    assert max(map(len, lines)) <= 100
+    verdict = "another_base_with_a_long_name is worse than base: "
+    facts = (
+        r"(-\S+) bleu (\[-\S+ -\S+\]), p (\S+ \S+); this covers the choice of the sentences and "
+    )
+    found = re.match(verdict + facts, flat(text))
+    assert found
+    difference, interval, p_value = found.groups()
+    assert flat(text).count(f"{difference} {interval}") == 2, "in the table and in the plot"
+    assert f"{difference} (95% interval {interval}, two-sided p {p_value}; " in flat(text)
+    assert f"worse, p {p_value} " in text
 
 
 def test_seeds_make_one_system(runs: Path) -> None:
     text = report(runs, "base-0,base-1", "one_head")
-    assert "one_head is worse than base-0 (and 1 more seed): " in text
-    assert "from 2 and 1 seeds on these 48 sentences" in text
-    assert "base-0 (and 1 more seed): each seed has its own data.train_src\n" in text
+    assert text.startswith("one_head is worse than base: ")
+    assert "sentences and of the seeds (1 to 2 each)." in flat(text)
+    assert "from 2 and 1 seeds on these 48 sentences" in flat(text)
+    assert "base: base-0 (and 1 more seed), evaluation test-100" in list_items(text)
+    assert "base: each seed has its own data.train_src" in list_items(text)
+    assert re.search(r"^base +\d\d\.\d\d, 2 seeds\n", text, re.MULTILINE)
     alone = report(runs, "base-0,base-1")
-    assert re.search(r"^base-0 \(and 1 more seed\) +test-100 +2 ", alone, re.MULTILINE)
-    assert "one run" not in alone
+    assert re.match(r"base has \S+ bleu \[\S+, \S+\] \(95% over sentences\), the mean of 2", alone)
+    assert "one seed" not in alone
 
 
 def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
@@ -78,16 +121,18 @@ def test_log_probability_sees_what_bleu_does_not(tmp_path: Path) -> None:
         save(tmp_path / name, spoil(8), nats=nats)
     save(tmp_path / "third", spoil(8))
     text = report(tmp_path, "first", "second")
-    assert "second is not distinguishable from first: " in text
-    assert "perplexity per sub-word: first 2.036, second 2.077" in text
-    assert "second is worse than first: 0.7311 nats per sub-word against 0.7111, +0.02 (" in text
-    assert "a run was evaluated without it" in report(tmp_path, "first", "third")
+    assert text.startswith("second is not distinguishable from first: ")
+    assert "By log-probability second is worse than first." in flat(text)
+    assert "perplexity per sub-word: first 2.04, second 2.08" in flat(text)
+    worse = "second is worse than first: 0.7311 nats per sub-word against 0.7111, +0.0200 ("
+    assert worse in flat(text)
+    assert "a run was evaluated without it" in flat(report(tmp_path, "first", "third"))
     assert "neutral" not in text
     config = {"training.loss": "own", "training.label_smoothing": 0.0, "plugin.own.mix": 0.5}
     path = save(tmp_path / "fourth", spoil(8), nats=0.7, config=config).path
     log_probs = path.with_suffix(".log_probs.txt")
     log_probs.write_text(log_probs.read_text().replace("\n", "\nnan 0\n", 1).rpartition("-")[0])
-    text = report(tmp_path, "first", "fourth")
+    text = flat(report(tmp_path, "first", "fourth"))
     assert "1 of 48 references have no finite log-probability under some run, or no" in text
     assert "from that of first (fourth: training.loss cross_entropy -> own, " in text
 
@@ -97,14 +142,14 @@ def test_runs_on_text_alone_are_compared_by_what_they_predict(tmp_path: Path) ->
     save_predictions(tmp_path / "base-1", 2.01, left_out=5, config={"seed": 1})
     save_predictions(tmp_path / "worse", 3.0, left_out=5, config={"model.d_model": 8})
     text = report(tmp_path, "base,base-1", "worse", measure=None)
-    assert text.startswith("test, 47 sentences, perplexity: exp(nats / sub-words); lm: all sub-")
-    assert "worse: model.d_model 512 -> 8\n" in text
-    assert "worse is worse than base (and 1 more seed): 20.31 perplexity against 7.5" in text
+    assert "- test, 47 sentences; perplexity: exp(nats / sub-words); lm: all sub-" in text
+    assert re.search("- worse changes .*model.d_model 512 -> 8", flat(text))
+    assert "worse is worse than base: 20.31 perplexity against 7.5" in flat(text)
     assert re.search(r"^accuracy +worse +-11\.11 ", text, re.MULTILINE)
     assert "log-probability" not in text
     assert "perplexity by length in words" in text
     alone = report(tmp_path, "worse", "base", measure="accuracy")
-    assert "base is better than worse: 77.78 accuracy against 66.67, +11.11" in alone
+    assert "base is better than worse: 77.78 accuracy against 66.67, +11.11" in flat(alone)
     assert "verified, 2 measures" in verify([str(tmp_path / "base")], "test", "")
 
 
@@ -137,9 +182,11 @@ def test_log_probability_of_another_case_is_not_compared(tmp_path: Path) -> None
     save(tmp_path / "cased", spoil(8), nats=0.7)
     save(tmp_path / "near", spoil(9), nats=0.7)
     save(tmp_path / "lower", spoil(8), nats=0.5, config={"tokenizer.lowercase": True})
-    text = report(tmp_path, "cased", "lower", "near", measure="bleu_lowercase")
-    assert "No verdict by the references' log-probability on lower: lower-case references" in text
-    assert re.search(r"perplexity per sub-word: cased [\d.]+, near [\d.]+$", text, re.MULTILINE)
+    items = list_items(report(tmp_path, "cased", "lower", "near", measure="bleu_lowercase"))
+    start = "No verdict by the references' log-probability on lower: lower-case references"
+    assert any(item.startswith(start) for item in items)
+    perplexities = r"By .*, perplexity per sub-word: cased [\d.]+, near [\d.]+"
+    assert any(re.fullmatch(perplexities, item) for item in items)
     assert "nats per sub-word" not in report(tmp_path, "cased", "lower", measure="bleu_lowercase")
     with pytest.raises(ConfigError, match="--measure=bleu counts lower-case outputs as errors"):
         report(tmp_path, "cased", "lower")
@@ -169,7 +216,7 @@ def test_flag_that_chooses_nothing_is_refused(runs: Path) -> None:
         with pytest.raises(ConfigError, match=message):
             verify(files, split, evaluation, checkpoint)
     for split, evaluation in (("test", ""), ("", "test-100"), ("", "")):
-        assert f"{files[1]} is" in compare(files, "bleu", split, evaluation, None)
+        assert compare(files, "bleu", split, evaluation, None).startswith("near is")
     mixed = [files[0], f"{runs}/near"]
     assert compare(mixed, "bleu", "", "test-100.json", None) == compare(mixed, "bleu", "", "", None)
 
@@ -190,7 +237,8 @@ def test_program_takes_flags_before_and_behind_its_operands(runs: Path) -> None:
 def test_run_is_opened_whatever_its_name_looks_like(tmp_path: Path) -> None:
     for number, name in enumerate(["lr=0.003,seed=1", "a.json", "22:36:05"]):
         save(tmp_path / name, spoil(3 + number))
-        assert f"{tmp_path}/{name} " in compare([f"{tmp_path}/{name}"], "bleu", "test", "", None)
+        text = compare([f"{tmp_path}/{name}"], "bleu", "test", "", None)
+        assert text.startswith(f"{name} has ")
         assert verify([f"{tmp_path}/{name}"], "test", "")
 
 
@@ -206,8 +254,11 @@ def test_checkpoint_chooses_among_the_evaluations_of_a_run(tmp_path: Path) -> No
 
     with pytest.raises(EvaluationError, match="differ in checkpoint: avg5-300 and 200"):
         choose("")
-    assert re.search(r"/one +a .*\n.*/two +a ", choose("best"))
-    assert re.search(r"/one +b .*\n.*/two +b ", choose("avg:5"))
+    for checkpoint, name in (("best", "a"), ("avg:5", "b")):
+        items = list_items(choose(checkpoint))
+        assert [item for item in items if item.endswith(f", evaluation {name}")] == [
+            f"{system}: {tmp_path}/{system}, evaluation {name}" for system in ("one", "two")
+        ]
     with pytest.raises(EvaluationError, match=r"one holds no evaluation of test at last; create .*"
                        r" --checkpoint=last"):  # fmt: skip
         choose("last")
@@ -217,7 +268,8 @@ def test_one_model_has_no_verdict_that_another_seed_may_change(tmp_path: Path) -
     for name in ("one", "two"):
         save(tmp_path / name, spoil(3), nats=0.7, parameters="abc")
     text = report(tmp_path, "one", "two")
-    assert text.count("No verdict: two is the same model as one, with equal scores") == 2
+    assert flat(text).count("No verdict: two is the same model as one, with equal scores") == 2
+    assert text.startswith("No verdict on two against one: +0.00 bleu")
     assert "another seed" not in text
 
 
@@ -253,7 +305,8 @@ def test_verdict_on_one_model_names_the_chances_that_it_does_not_cover(
         own = {"backend": {"compute_type": "float32", "devices": "x"}, **facts}
         own["origin"] = {"parameters": "abc", "vocabulary": "v", **facts.get("origin", {})}
         places.append(str(save(tmp_path / name, spoil(every), nats=0.7, **own).path))
-    [verdict] = re.findall(".* bleu against .*", compare(places, "bleu", "", "", None))
+    items = list_items(compare(places, "bleu", "", "", None))
+    [verdict] = [item for item in items if " bleu against " in item]
     assert covers in verdict
 
 
@@ -287,24 +340,28 @@ def test_first_verdict_is_by_a_measure_that_means_something_for_the_script(
     }
     for name, lines in outputs.items():
         save(tmp_path / name, lines, sources=references, references=references, **config)
-    text = report(tmp_path, "one", "two", measure=None)
-    notes = re.findall("no spaces .* by which bleu.* would count.* first verdict is by (.*)", text)
+    text = flat(report(tmp_path, "one", "two", measure=None))
+    notes = re.findall(
+        "no spaces .* by which bleu.* would count.* first verdict is by (\\w*)", text
+    )
     assert notes == [expected] * expected.startswith("chrf")
     bleu, chrf = BLEU(trg_lang=language[:2], lowercase=lowercase), CHRF(lowercase=lowercase)
     metric = chrf if notes else bleu
     one, two = (metric.corpus_score(lines, [references]).score for lines in outputs.values())
-    assert f"two is worse than one: {two:.4g} {expected} against {one:.4g}, " in text
+    assert f"two is worse than one: {two:.2f} {expected} against {one:.2f}, " in text
 
 
 def test_few_sentences_and_empty_references_are_named(tmp_path: Path) -> None:
     sources, references = SOURCES[:9], ["", *REFERENCES[1:9]]
     for name, every in (("one", 8), ("two", 2)):
         save(tmp_path / name, spoil(every)[:9], sources=sources, references=references)
-    lines = report(tmp_path, "one", "two").splitlines()
-    assert lines[1] == "1 references are empty, but not their sources; nothing matches them"
-    assert any(line.startswith("No verdict on two: ") for line in lines)
-    assert lines[-1] == "Fewer than 30 sentences have no interval."
-    assert "[" not in "".join(lines)
+    text = report(tmp_path, "one", "two")
+    assert text.startswith("No verdict on two against one: -")
+    items = list_items(text)
+    assert items[1] == "1 references are empty, but not their sources; nothing matches them"
+    assert any(item.startswith("No verdict on two: ") for item in items)
+    assert text.endswith("\nFewer than 30 sentences have no interval.")
+    assert "[" not in text
 
 
 def test_verdict_by_log_probability_leaves_missing_references_out(tmp_path: Path) -> None:
@@ -316,10 +373,10 @@ def test_verdict_by_log_probability_leaves_missing_references_out(tmp_path: Path
         path = found.path.with_suffix(".log_probs.txt")
         saved = path.read_text().splitlines()
         path.write_text("".join(f"{line}\n" for line in ["-9.000000 1"] * 7 + saved[7:]))
-    text = report(tmp_path, "one", "two")
+    text = flat(report(tmp_path, "one", "two"))
     assert re.search(
         r"7 of 48 references .* are missing \(empty, but not their sources\); they", text
     )
     kept = [9 * 0.7 + number % 3 / 10 for number in range(7, 48)]
     expected = math.exp(sum(kept) / (9 * len(kept)))
-    assert f"perplexity per sub-word: one {expected:.4g}, two " in text
+    assert f"perplexity per sub-word: one {expected:.2f}, two " in text

@@ -14,9 +14,9 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 RAW = ROOT / "benchmarks" / "results"
 PICTURES = ROOT / "docs" / "pictures"
-# "- ROW is worse than base: DIFFERENCE MEASURE (95% interval LOW to HIGH, ..." in a sweep's report.
+# "- ROW is worse than base: DIFFERENCE MEASURE (95% interval [LOW, HIGH], ..." in a sweep's report.
 VERDICT = re.compile(r"^- (\S+) is .*base.*: ([-+][\d.]+) bleu\w* \((.*)\)", re.MULTILINE)
-INTERVAL = re.compile(r"95% interval ([-+]?[\d.]+) to ([-+]?[\d.]+)")
+INTERVAL = re.compile(r"95% interval \[?([-+]?[\d.]+)(?: to |, )([-+]?[\d.]+)")
 CHIPS = ("h100-1", "h100-8", "h100-8x4", "b200-8")
 SECONDS_PER_STEP = 0.3  # of the Multi30k model, on one core
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.evaluation.measure import Statistics, format_score
+from t2t.evaluation.measure import Statistics
+from t2t.evaluation.number_format import format_score
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.systems import (
     check_comparable,
@@ -15,14 +16,13 @@ from t2t.evaluation.systems import (
     read_statistics,
     read_system,
 )
-from t2t.evaluation.trials import choose_trial, halve
+from t2t.evaluation.trials import CHOICE, choose_trial, halve
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.training.run_directory import RunError
 
 _log = logging.getLogger(__name__)
 
-CHOICE = "choice.json"
 FLAGS = "flags.txt"  # for --flagfile
 
 

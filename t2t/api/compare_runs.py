@@ -1,6 +1,9 @@
 """`compare`: scores of systems side by side, with verdicts, as text."""
 
+import dataclasses
 import html
+import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,13 +12,13 @@ from t2t.data.sentences import describe_empty_references
 from t2t.evaluation import verification
 from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
+from t2t.evaluation.judge_systems import judge_systems
 from t2t.evaluation.measure import (
     MIN_SENTENCES,
     Measure,
     TestSet,
-    format_interval,
-    format_score,
 )
+from t2t.evaluation.number_format import format_interval, format_score
 from t2t.evaluation.plots import (
     check_format,
     draw_by_length,
@@ -24,7 +27,7 @@ from t2t.evaluation.plots import (
     write_figure,
 )
 from t2t.evaluation.saved_evaluations import load_evaluation
-from t2t.evaluation.significance import Bucket, Judgement, judge, score_by_length
+from t2t.evaluation.significance import Bucket, score_by_length
 from t2t.evaluation.systems import (
     System,
     check_alike,
@@ -36,8 +39,8 @@ from t2t.evaluation.systems import (
     read_statistics,
     read_system,
 )
-from t2t.evaluation.verdict import describe_all, judge_log_probs, list_same, warn_of_losses
-from t2t.runtime.text_tables import format_table
+from t2t.evaluation.verdict_table import VerdictTable
+from t2t.runtime.text_tables import Table, list_items, wrap_text
 from t2t.storage.paths import split_run_paths
 
 _FILES = "the file chooses: leave the flag out, or name run directories"
@@ -95,37 +98,75 @@ def compare(
     chosen, notes = open_measure(systems, measure)
     test_set = check_comparable(systems)
     statistics = read_statistics(systems, chosen, test_set)
-    is_text_alone = bool(systems[0].passport.objective)
     check_alike(systems)
-    judgement = judge(statistics, chosen, test_set)
+    names = [system.name for system in systems]
+    labels = shorten_names(operands)
+    systems = [
+        dataclasses.replace(system, name=label)
+        for label, system in zip(labels, systems, strict=True)
+    ]
+    statistics = dict(zip(labels, statistics.values(), strict=True))
     buckets = score_by_length(chosen, statistics, test_set.sources)
     if plot:
         write_figure(draw_by_length(buckets, chosen.name), plot)
-    lines = [
+    found = judge_systems(systems, chosen, test_set, statistics)
+    table = VerdictTable(found.lines, chosen.name, found.log_prob, found.by_measure.unit)
+    rows: list[ForestRow] = []
+    left_out: list[str] = []
+    if len(systems) > 1:
+        rows, left_out = list_rows(systems, test_set, chosen, found.by_measure, found.by_log_prob)
+    if forest:
+        write_figure(draw_forest(rows, labels[0]), forest)
+    circumstances = [
         *_describe_circumstances(systems, test_set, chosen),
         *notes,
-        "",
-        format_scores(systems, judgement, chosen.name),
-        "",
-        *describe_all(judgement, chosen.name, list_same(systems)),
+        *_describe_systems(systems, names),
     ]
-    rows: list[ForestRow] = []
-    if len(systems) > 1:
-        by_likelihood = None
-        if is_text_alone:  # its perplexity is that of the same nats
-            lines += warn_of_losses(systems)
-        else:
-            by_likelihood, described = judge_log_probs(systems, test_set)
-            lines += ["", *described]
-        rows, left_out = list_rows(systems, test_set, chosen, judgement, by_likelihood)
-        lines += ["", format_forest(rows, systems[0].name), *left_out]
-        if forest:
-            write_figure(draw_forest(rows, systems[0].name), forest)
+    is_text_alone = bool(systems[0].passport.objective)
     length = "length" if is_text_alone else "source length"
-    lines += ["", f"{chosen.name} by {length} in words, with 95% intervals over sentences", ""]
-    found = Comparison("\n".join([*lines, format_buckets(buckets)]))
-    found.rows, found.first = rows, systems[0].name
-    return found
+    parts = [
+        wrap_text(table.describe()),
+        *[table.make_table(narrow=True).format()] * (len(systems) > 1),
+        list_items(circumstances),
+        *[format_forest(rows, labels[0])] * bool(rows),
+        "DETAILS",
+        table.make_score_table().format(),
+        list_items([*found.sentences, *left_out]),
+        f"{chosen.name} by {length} in words, with 95% intervals over sentences",
+        format_buckets(buckets, chosen.name),
+    ]
+    comparison = Comparison("\n\n".join(filter(None, parts)))
+    comparison.rows, comparison.first = rows, labels[0]
+    return comparison
+
+
+def shorten_names(operands: Sequence[str]) -> list[str]:
+    """Returns a short name for each system: its path without the folders that all of them share.
+
+    The seeds `runs/base-seed0,runs/base-seed1` are `base`, and an evaluation has the name of its
+    run. If two names would be equal, all systems keep their operands.
+    """
+    places = [[Path(place) for place in split_run_paths(operand)] for operand in operands]
+    runs = [
+        [each.parents[1] if each.parent.name == "evaluations" else each for each in own]
+        for own in places
+    ]
+    for paths in (runs, places):
+        start = _count_shared([own[0].parts[:-1] for own in paths])
+        names = []
+        for own in paths:
+            first, *others = ("/".join(path.parts[start:]) for path in own)
+            shared = first[: _count_shared([first, *others])]
+            names.append(re.sub(r"[-_.]?(seed)?[-_.=]?$", "", shared) if others else first)
+        if len({*names}) == len(names) and all(names):
+            return names
+    return [*operands]
+
+
+def _count_shared(sequences: Sequence[Sequence[str]]) -> int:
+    """Counts the items with which all sequences begin."""
+    columns = zip(*sequences, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda column: len({*column}) == 1, columns))
 
 
 def _check_choice(operands: Sequence[str], split: str, evaluation: str, checkpoint: str) -> None:
@@ -160,7 +201,7 @@ def _describe_circumstances(
 ) -> list[str]:
     """Describes test set and measure, and how the systems were evaluated where it differs."""
     split = systems[0].passport.data["split"]
-    lines = [f"{split}, {describe_size(test_set)}, {measure.name}: {measure.definition}"]
+    lines = [f"{split}, {describe_size(test_set)}; {measure.name}: {measure.definition}"]
     lines += describe_empty_references(test_set.sources, test_set.references)
     for name, values in list_circumstances(systems).items():
         own = "; ".join(
@@ -196,46 +237,33 @@ def describe_size(test_set: TestSet) -> str:
     return found
 
 
-def format_scores(systems: Sequence[System], judgement: Judgement, measure: str) -> str:
-    """Table of the systems' scores and intervals, then their config changes from the first."""
-    over_units = f"95% over {judgement.unit}"
-    header = ["system", "evaluation", "seeds", measure, over_units, "95% over seeds"]
-    rows = []
-    for system in systems:
-        score = judgement.scores[system.name]
-        rows.append(
-            [
-                system.name,
-                ", ".join(dict.fromkeys(each.name for each in system.evaluations)),
-                len(score.seeds),
-                format_score(score.value),
-                format_interval(score.over_sentences),
-                format_interval(score.over_seeds) or "one run",
-            ]
-        )
-    lines = [format_table(rows, header, align="llrr")]
-    for system in systems:
+def _describe_systems(systems: Sequence[System], places: Sequence[str]) -> list[str]:
+    """Says where each system and its evaluation are, and what it changes from the first one."""
+    lines = []
+    for system, place in zip(systems, places, strict=True):
+        names = ", ".join(dict.fromkeys(each.name for each in system.evaluations))
+        lines.append(f"{system.name}: {place}, evaluation {names}")
         first, *others = system.evaluations
         if own := sorted({name for other in others for name in list_setup_changes(first, other)}):
             lines.append(f"{system.name}: each seed has its own {', '.join(own)}")
     for system in systems[1:]:
-        changes = list_changes(systems[0], system).items()
-        lines += [f"{system.name}: {name} {change}" for name, change in changes]
-    return "\n".join(lines)
+        if changes := list_changes(systems[0], system).items():
+            changed = ", ".join(f"{name} {change}" for name, change in changes)
+            lines.append(f"{system.name} changes {changed}")
+    return lines
 
 
-def format_buckets(buckets: Sequence[Bucket]) -> str:
-    """Table of scores by length: a column for each bucket, a row for each system."""
-    header = ["words", *(bucket.words for bucket in buckets)]
-    rows = [["sentences", *(len(bucket.indices) for bucket in buckets)]]
-    for system in buckets[0].scores:
-        scores = [bucket.scores[system] for bucket in buckets]
-        cells = [
-            f"{format_score(score.value)} {format_interval(score.over_sentences)}"
-            for score in scores
-        ]
-        rows.append([system, *cells])
-    table = format_table(rows, header)
+def format_buckets(buckets: Sequence[Bucket], measure: str) -> str:
+    """Table of scores by length: a line for each system in each bucket."""
+    rows = []
+    for bucket in buckets:
+        labels = bucket.words, str(len(bucket.indices))
+        for system, score in bucket.scores.items():
+            interval = format_interval(score.over_sentences, score.value)
+            rows.append([*labels, system, format_score(score.value), interval])
+            labels = "", ""
+    header = "words", "sentences", "system", measure, "95% interval"
+    table = Table(header, rows, "lrlrl", wrapped=(2,)).format()
     if any(len(bucket.indices) < MIN_SENTENCES for bucket in buckets):
         table += f"\nFewer than {MIN_SENTENCES} sentences have no interval."
     return table

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from t2t.evaluation.measure import format_score
+from t2t.evaluation.number_format import format_score
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import judge, judge_look
 from t2t.evaluation.systems import (
@@ -59,11 +59,8 @@ def stop(operands: Sequence[str], measure: str | None, output: Path, *, tuned: b
     steps = {each.name: int(each.passport.checkpoint.rpartition("-")[2]) for each in systems}
     stopped = {}
     for name, each in worse.items():
-        stopped[name] = {
-            "step": steps[name],
-            "values": each.values, "interval": each.interval, "p_value": each.p_value,
-            "adjusted": each.adjusted,
-        }  # fmt: skip
+        verdict = dataclasses.asdict(dataclasses.replace(each, estimate=None))
+        stopped[name] = {"step": steps[name], "verdict": verdict}
         reason = (
             f"{format_score(each.values[1])} {chosen.name} against {format_score(each.values[0])} "
             f"of {operands[0]}, p {each.adjusted:.2g} after correction"

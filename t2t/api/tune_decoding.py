@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from t2t.config.fields import ConfigError
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import RunModel
-from t2t.evaluation.measure import format_score
+from t2t.evaluation.number_format import format_score
 from t2t.evaluation.plots import draw_by_setting, write_figure
 from t2t.evaluation.requests import SelectionRequest, count_averaged
 from t2t.evaluation.saved_evaluations import Evaluation

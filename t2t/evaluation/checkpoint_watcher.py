@@ -17,7 +17,7 @@ from pathlib import Path
 from t2t.config.files import load_config
 from t2t.config.measures import REFERENCE_MEASURES
 from t2t.evaluation.evaluator import Evaluator
-from t2t.evaluation.measure import format_score
+from t2t.evaluation.number_format import format_score
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.verdict import translates
 from t2t.model.parameters import Params

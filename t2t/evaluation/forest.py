@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 from t2t.config.fields import ConfigError
 from t2t.config.measures import CASED_MEASURES, REFERENCE_MEASURES
-from t2t.evaluation.measure import Measure, MeasureError, TestSet, make_likelihood
+from t2t.evaluation.measure import Measure, MeasureError, TestSet
+from t2t.evaluation.number_format import format_difference
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import Judgement, SystemComparison, judge
 from t2t.evaluation.systems import System, read_statistics
-from t2t.runtime.text_tables import format_table
+from t2t.runtime.text_tables import Table
 
-_HALF = 16  # characters from zero to the end of a bar
+_HALF = 14  # characters from zero to the end of a bar
 
 
 class ForestRow(NamedTuple):
@@ -44,7 +45,7 @@ def list_rows(
     test_set: TestSet,
     measure: Measure,
     by_measure: Judgement,
-    by_likelihood: Judgement | None,
+    by_log_prob: tuple[Measure, Judgement] | None,
 ) -> tuple[list[ForestRow], list[str]]:
     """Judges the systems by each measure that all of their evaluations have.
 
@@ -70,9 +71,9 @@ def list_rows(
         except (ConfigError, EvaluationError, MeasureError) as error:
             left_out.append(f"{name} is left out of the plot: {error}")
             continue
-        judged.append((other, judge(statistics, other, test_set)))
-    if by_likelihood:
-        judged.append((make_likelihood("token"), by_likelihood))
+        judged.append((other, judge(statistics, other, test_set, by_measure.share)))
+    if by_log_prob:
+        judged.append(by_log_prob)
     rows = [
         ForestRow(each, system, comparison)
         for each, judgement in judged
@@ -86,6 +87,11 @@ def list_rows(
     return [row for row in rows if math.isfinite(row.comparison.difference)], left_out
 
 
+def find_correction(rows: Sequence[ForestRow]) -> str:
+    """Names the correction of the intervals; empty if none of them is corrected."""
+    return next((row.comparison.correction for row in rows if row.comparison.correction), "")
+
+
 def format_forest(rows: Sequence[ForestRow], first: str) -> str:
     """Returns the plot as text."""
     widest: dict[str, float] = {}
@@ -94,21 +100,24 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
         widest[row.measure.name] = max(widest.get(row.measure.name, 0.0), edge)
     cells = [
         [
-            row.label,
+            row.measure.name,
             row.system,
-            f"{row.comparison.difference:+.4g}",
-            "[{:+.4g}, {:+.4g}]".format(*row.comparison.interval)
-            if row.comparison.interval
-            else "",
+            " ".join(format_difference(row.comparison)),
             _draw_bar(row.bounds, widest[row.measure.name]),
         ]
         for row in rows
     ]
+    correction = find_correction(rows)
     scale = f"{'worse':.<{_HALF}}0{'better':.>{_HALF}}"
-    header = ["measure", "system", "difference", "95% interval", scale]
-    return (
-        f"differences from {first}, each measure on a scale of its own\n"
-        f"{format_table(cells, header, align='llrr')}"
+    table = Table(["measure", "system", "difference", scale], cells, "llr", wrapped=(0, 1))
+    less = dict.fromkeys(row.measure.name for row in rows if not row.measure.higher_is_better)
+    return "\n".join(
+        [
+            f"Differences from {first} with 95% intervals, each measure on a scale of its own",
+            *[f"(intervals with {correction})"] * bool(correction),
+            table.format(),
+            *[f"Less is better: {', '.join(less)}"] * bool(less),
+        ]
     )
 
 

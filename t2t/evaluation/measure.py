@@ -25,6 +25,7 @@ from t2t.config.languages import (
 from t2t.config.measures import MEASURE_FIELD
 from t2t.config.variants import make_variant_error
 from t2t.evaluation.corpus_loss import compute_perplexity
+from t2t.evaluation.number_format import format_score
 
 _log = logging.getLogger(__name__)
 
@@ -124,11 +125,10 @@ class Measure:
         low, high = np.clip(interval, *self.limits)
         return float(low), float(high)
 
-    def clip_difference(self, interval: Interval) -> Interval:
-        """Limits an interval of differences of two scores."""
-        width = self.limits[1] - self.limits[0]
-        low, high = np.clip(interval, -width, width)
-        return float(low), float(high)
+    @property
+    def width(self) -> float:
+        """The largest difference of two scores."""
+        return self.limits[1] - self.limits[0]
 
     def collect(self, hypotheses: Sequence[str], test_set: TestSet) -> Float[np.ndarray, "n _"]:
         """Returns the statistics of each sentence.
@@ -280,13 +280,3 @@ def have_spaces(tgt_language: str, *references: Iterable[str]) -> bool:
             tgt_language, remedy,
         )  # fmt: skip
     return False
-
-
-def format_score(value: float) -> str:
-    """Formats a score with two decimals, or with four if it is small, as those from 0 to 1 are."""
-    return f"{value:.{2 if value == 0 or abs(value) >= 1.5 else 4}f}"
-
-
-def format_interval(interval: Sequence[float] | None) -> str:
-    """Formats an interval like "[38.10, 41.40]"; empty for None."""
-    return f"[{', '.join(map(format_score, interval))}]" if interval else ""

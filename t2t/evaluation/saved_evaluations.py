@@ -38,10 +38,9 @@ from t2t.evaluation.measure import (
     Measure,
     TestSet,
     count_scores,
-    format_interval,
-    format_score,
     make_prediction_measure,
 )
+from t2t.evaluation.number_format import format_interval, format_score
 from t2t.evaluation.passport import (
     TEST_SET,
     TRANSLATION,
@@ -176,7 +175,8 @@ class Evaluation:
 
     def interval(self, measure: str) -> str:
         """The score's 95% interval over sentences or documents as text; empty without one."""
-        return format_interval(self.result["measures"].get(measure, {}).get("interval"))
+        found = self.result["measures"].get(measure, {}).get("interval")
+        return format_interval(found, self.value(measure))
 
     def read_lines(self, text: str) -> list[str]:
         """Reads one of the texts that `result` names, such as `hypotheses`: a line per sentence.
@@ -425,7 +425,7 @@ def format_measures(measures: Mapping[str, Mapping[str, Any]], html: bool = Fals
         [
             name,
             format_score(score["value"]),
-            format_interval(score.get("interval")),
+            format_interval(score.get("interval"), score["value"]),
             score["definition"],
         ]
         for name, score in measures.items()

@@ -20,6 +20,7 @@ from t2t.evaluation.saved_evaluations import EvaluationError
 # Added to the base's seed for trials. No run that is judged may have it: the best of nine runs of
 # equal systems, kept as one of two or three seeds, gives a false verdict in up to 12% of cases.
 TRIAL_SEED = 1000
+CHOICE = "choice.json"  # that `api/choose_trial.py` writes
 
 
 class Halves(NamedTuple):

@@ -2,12 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from t2t.config.field_types import Role
 from t2t.config.variants import find_role
-from t2t.evaluation.measure import LEVEL, MIN_SENTENCES, TestSet, make_likelihood
+from t2t.evaluation.measure import LEVEL, MIN_SENTENCES, Measure, TestSet, make_likelihood
+from t2t.evaluation.number_format import (
+    format_difference,
+    format_error,
+    format_p_value,
+    format_score,
+)
 from t2t.evaluation.passport import Passport
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Judgement, SystemComparison, judge
@@ -34,32 +41,31 @@ def describe(
     """
     first, second = names
     old, new = comparison.values
-    facts = f"{new:.4g} {measure} against {old:.4g}, {comparison.difference:+.4g}"
-    if same == "" and math.isclose(old, new, rel_tol=1e-6):  # saved numbers are rounded
+    difference, interval = format_difference(comparison)
+    facts = f"{format_score(new)} {measure} against {format_score(old)}, {difference}"
+    if _is_same_output(comparison, same):
         return f"No verdict: {second} is the same model as {first}, with equal scores: {facts}."
     if math.isnan(comparison.p_value):
         return f"No verdict on {second}: {facts}. {_explain(comparison, num_units, unit)}"
-    p_values = f"p {_format_p(comparison.p_value)}"
+    p_values = f"p {format_p_value(comparison.p_value, sign=True)}"
     if comparison.adjusted != comparison.p_value:
-        p_values += f", {_format_p(comparison.adjusted).removeprefix('= ')} with Holm's correction"
+        adjusted = format_p_value(comparison.adjusted)
+        p_values += f", {adjusted} with {comparison.correction}"
+    error = format_error(comparison.sentence_error)
     if comparison.seed_error is None:
-        errors = f"{comparison.sentence_error:.2g} from {num_units} {unit}"
+        errors = f"{error} from {num_units} {unit}"
     else:
         seeds = " and ".join(map(str, comparison.num_seeds))
         errors = (
-            f"{comparison.seed_error:.2g} from {seeds} seeds on these {num_units} {unit}, "
-            f"an additional {comparison.sentence_error:.2g} from the choice of the {unit}"
+            f"{format_error(comparison.seed_error)} from {seeds} seeds on these {num_units} {unit},"
+            f" an additional {error} from the choice of the {unit}"
         )
-    interval = ""
-    if comparison.interval:
-        interval = "95% interval {:+.4g} to {:+.4g}, ".format(*comparison.interval)
+    if interval:
+        corrected = f" with {comparison.correction}" if comparison.level != LEVEL else ""
+        interval = f"95% interval {interval}{corrected}, "
     facts += f" ({interval}two-sided {p_values}; standard error {errors})."
-    if comparison.distinguishable:
-        verdict = f"{second} is {'better' if comparison.better else 'worse'} than {first}"
-    else:
-        verdict = f"{second} is not distinguishable from {first}"
     sentences = [
-        f"{verdict}: {facts}",
+        f"{claim(name_verdict(comparison), first, second)}: {facts}",
         _advise(comparison, num_units, unit),
         _describe_coverage(comparison, names, same, unit),
     ]
@@ -75,8 +81,25 @@ def _explain(comparison: SystemComparison, num_units: int, unit: str) -> str:
     return f"The scores differ, but do not vary over resamples of the {unit}."
 
 
-def _format_p(p_value: float) -> str:
-    return "< 1e-6" if p_value < 1e-6 else f"= {p_value:.3g}"
+def _is_same_output(comparison: SystemComparison, same: str | None) -> bool:
+    """Returns whether one model, without any chance, has two equal scores."""
+    return same == "" and math.isclose(*comparison.values, rel_tol=1e-6)  # saved ones are rounded
+
+
+def name_verdict(comparison: SystemComparison, same: str | None = None) -> str:
+    """Returns "better", "worse", "not distinguishable" or "no verdict"; `same` as in `describe`."""
+    if math.isnan(comparison.p_value) or _is_same_output(comparison, same):
+        return "no verdict"
+    if not comparison.distinguishable:
+        return "not distinguishable"
+    return "better" if comparison.better else "worse"
+
+
+def claim(verdict: str, first: str, second: str) -> str:
+    """Returns the result of `name_verdict` as a clause."""
+    if verdict == "no verdict":
+        return f"no verdict on {second} against {first}"
+    return f"{second} is {verdict} {'from' if verdict == 'not distinguishable' else 'than'} {first}"
 
 
 def _describe_coverage(
@@ -164,11 +187,15 @@ def describe_all(judgement: Judgement, measure: str, same: Mapping[str, str] = {
             f"{', '.join(names[:-1])} and {names[-1]} have less than {USELESS:g} BLEU: they "
             "translate nothing yet, and a verdict on them means nothing."
         )
-    if (count := len(judgement.comparisons)) > 1:
+    count, share = len(judgement.comparisons), judgement.share
+    if count > 1 or (count and share < 1):
+        correction = next(iter(judgement.comparisons.values())).correction
+        together = f"These {count} comparisons are judged together" if count > 1 else "It is judged"
+        looks = ", at the look or at the end," if share < 1 else ""
         without_seeds = any(each.seed_error is None for each in judgement.comparisons.values())
         lines.append(
-            f"These {count} comparisons are judged together (Holm's correction): if no system "
-            f"differs from {first}, the probability of any false verdict is at most {LEVEL:.0%}"
+            f"{together} ({correction}): if no system differs from {first}, the probability of any "
+            f"false verdict{looks} is at most {LEVEL:.0%}"
             f"{f', as far as the choice of the {judgement.unit} goes' * without_seeds}."
         )
     return lines
@@ -226,14 +253,20 @@ def warn_of_losses(systems: Sequence[System]) -> list[str]:
     ]
 
 
+class LogProbVerdicts(NamedTuple):
+    """The verdicts by the references' log-probability."""
+
+    judged: tuple[Measure, Judgement] | None  # the measure, nats per token; None if there are none
+    sentences: list[str]  # that describe them, or say why there are none
+
+
 def judge_log_probs(
-    systems: Sequence[System], test_set: TestSet
-) -> tuple[Judgement | None, list[str]]:
+    systems: Sequence[System], test_set: TestSet, share: float = 1.0
+) -> LogProbVerdicts:
     """Judges by the references' log-probability, which resolves smaller differences than BLEU.
 
     Systems that write another case than the first one are left out: their references are another
-    text. Returns the judgement, None if there is none; and sentences that describe it, or say why
-    not.
+    text. `share` is that of `judge`.
     """
     first, *others = systems
     lines = []
@@ -252,7 +285,8 @@ def judge_log_probs(
         )
         if outputs := [each.name for each in systems if not each.passport.is_of_run]:
             reason = f"another program translated {' and '.join(outputs)}, and gives none."
-        return None, [*lines, f"No verdict by the references' log-probability: {reason}"]
+        lines.append(f"No verdict by the references' log-probability: {reason}")
+        return LogProbVerdicts(None, lines)
     losses, kept, token = found
     lines += warn_of_losses(systems)
     count = len(test_set.sources if test_set.part is None else test_set.part)
@@ -263,13 +297,14 @@ def judge_log_probs(
             "are left out of the verdict by it."
         )
     measure = make_likelihood(token)
-    judgement = judge(losses, measure, kept)
+    judgement = judge(losses, measure, kept, share)
     with np.errstate(over="ignore"):  # a diverged run has an infinite perplexity
         perplexities = ", ".join(
-            f"{name} {np.exp(score.value):.4g}" for name, score in judgement.scores.items()
+            f"{name} {format_score(float(np.exp(score.value)))}"
+            for name, score in judgement.scores.items()
         )
-    return judgement, [
-        *lines,
-        f"by the references' log-probability, perplexity per {token}: {perplexities}",
+    lines += [
+        f"By the references' log-probability, perplexity per {token}: {perplexities}",
         *describe_all(judgement, measure.name, dict.fromkeys(list_same(systems), "")),
     ]
+    return LogProbVerdicts((measure, judgement), lines)

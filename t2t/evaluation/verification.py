@@ -13,7 +13,8 @@ import numpy as np
 from t2t.config.measures import REFERENCE_MEASURES
 from t2t.data.sentences import count_empty_references
 from t2t.evaluation.corpus_loss import compute_perplexity
-from t2t.evaluation.measure import Score, TestSet, format_interval
+from t2t.evaluation.measure import Score, TestSet
+from t2t.evaluation.number_format import format_interval, format_score
 from t2t.evaluation.saved_evaluations import Evaluation, EvaluationError, compute_digests
 from t2t.runtime.text_tables import format_table
 
@@ -54,7 +55,8 @@ def verify(evaluation: Evaluation) -> str:
         faults += [f"{name}.{fault}" for fault in _list_differences(saved, vars(found))]
         if name in ("bleu", "chrf"):  # which stand at the top, too
             summary[name] = found.value
-        rows.append([name, f"{found.value:.4f}", format_interval(found.interval), found.definition])
+        score = format_score(found.value), format_interval(found.interval, found.value)
+        rows.append([name, *score, found.definition])
     here = dataclasses.replace(evaluation.passport, measures=definitions)
     unlike = evaluation.passport.diff(here, "measures")
     faults += [f"{name} has another definition here: {each}" for name, each in unlike.items()]

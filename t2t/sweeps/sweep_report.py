@@ -1,51 +1,42 @@
-"""The report of a sweep: a table of each row's cost, score and verdict, with plots."""
+"""The report of a sweep: the verdict on each row, its cost and size, with plots."""
 
-import base64
 import dataclasses
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from t2t.config.field_types import Role
 from t2t.config.files import differences, overrides
-from t2t.config.measures import PREDICTION_MEASURES
 from t2t.config.variants import find_role
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
-from t2t.evaluation.measure import format_interval, format_score
+from t2t.evaluation.judge_systems import Findings, judge_systems
+from t2t.evaluation.number_format import format_score
 from t2t.evaluation.plots import draw_by_cost, draw_by_step, draw_forest, write_figure
-from t2t.evaluation.significance import Judgement, judge
-from t2t.evaluation.systems import STEP, System, check_comparable, read_statistics, read_system
-from t2t.evaluation.verdict import (
-    describe_all,
-    describe_losses,
-    judge_log_probs,
-    list_useless,
-    warn_of_losses,
-)
+from t2t.evaluation.report_page import Report, Section
+from t2t.evaluation.significance import LOOK_SHARE, SystemScore
+from t2t.evaluation.systems import STEP, System, check_comparable, read_system
+from t2t.evaluation.trials import halve
+from t2t.evaluation.verdict_table import Cost, Line, VerdictTable
 from t2t.ops.flops import count_parameters, count_sequential_operations
-from t2t.runtime.html_templates import render_page
-from t2t.runtime.text_tables import format_table
-from t2t.storage.atomic_files import write_file
+from t2t.runtime.text_tables import Table
 from t2t.sweeps.sweep_rows import BASE, EVALUATION, Paper, SweepRun
+from t2t.sweeps.sweep_steps import Job, Stopped, SweepPlan, read_stopped
+from t2t.sweeps.tuning import describe_trials, read_choices, warn_of_trials
 from t2t.training.provenance import read_ledger
 from t2t.training.run_directory import read_curve, read_metrics
 from t2t.training.stop_request import read_stop_request
 from t2t.training.total_flops import LENGTH, count_flops
 from t2t.workshop.inputs import OF_MACHINES
+from t2t.workshop.records import Record, StepPlan
 
 PAPER_BASE_SIZE = 65  # million parameters of the paper's base model
 PAPER_NOTE = (
     "Paper: perplexity and BLEU on newstest2013 as the paper measures them, and the difference in "
     "parameters from base. Compare differences from base, not values."
 )
-VERDICT_NOTE = (
-    "Verdicts compare each row with base, with Holm's correction for several comparisons. Brackets "
-    "are 95% intervals over sentences. Perplexity: {perplexity}."
-)
-MEAN_NATS = "exp of the mean over seeds of the nats per sub-word"
-MEAN_PERPLEXITY = "the mean over seeds"  # where rows are compared by it, as by any measure
+PERPLEXITY_NOTE = "Perplexity: exp of the mean over seeds of the nats per sub-word."
 NOTES = (
     "FLOPs: of the whole training, or up to a requested stop, by formula, with batches of "
     f"data.batch_tokens filled with sentences of {LENGTH} sub-words.",
@@ -54,7 +45,6 @@ NOTES = (
     "Tokens/s: target sub-words per second, median over the training, beside any other programs on "
     "the machine.",
 )
-_TEMPLATE = Path(__file__).with_suffix(".html")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,83 +71,100 @@ class RowOutcome:
         return len(cases) == 1
 
 
-def write_report(workdir: Path, runs: Sequence[SweepRun], measure: str) -> str:
-    """Writes report.md, report.html and the plots; returns the table and the report's paths.
+def write_report(
+    workdir: Path,
+    runs: Sequence[SweepRun],
+    measure: str,
+    plan: SweepPlan,
+    works: Mapping[str, StepPlan],
+) -> str:
+    """Writes report.md, report.html, report.json and the plots.
+
+    Args:
+        workdir: the folder of the sweep.
+        runs: the rows with their seeds.
+        measure: by which they are compared.
+        plan: that of the sweep.
+        works: the plan of each step.
+
+    Returns:
+        What a terminal shows.
 
     Raises:
         EvaluationError: evaluations are damaged or not comparable.
     """
+    costs = sum_costs(plan.list_jobs(runs), works)
     names = sorted(dict.fromkeys(run.row.name for run in runs), key=lambda name: name != BASE)
-    outcomes = {name: read_outcome([run for run in runs if run.row.name == name]) for name in names}
-    systems = {
-        name: dataclasses.replace(outcome.system, name=name)
+    outcomes = {
+        name: read_outcome([run for run in runs if run.row.name == name], works) for name in names
+    }
+    choices = read_choices(workdir, [row for row in plan.trials if row in names])
+    stopped = read_stopped(workdir, runs) if plan.gates else None
+    systems = [
+        dataclasses.replace(outcome.system, name=name)
         for name, outcome in outcomes.items()
         if outcome.system
-    }
-    losses = describe_losses([*systems.values()]) if BASE in systems else {}
-    by_measure, by_loss, sentences, forest = judge_rows(systems, measure)
-    useless = list_useless(by_measure, measure)
-    cells = []
-    for name, outcome in outcomes.items():
-        verdict = describe_verdict(by_measure, name)
-        if verdict and name in useless:
-            verdict.append("neither row translates yet")
-        by_log_prob = describe_verdict(by_loss, name)
-        if name in losses:
-            # On text alone the measure is of log-probabilities itself.
-            judged = verdict if measure in PREDICTION_MEASURES else by_log_prob
-            judged += ["no neutral judge: other loss"] * bool(judged)
-        cells.append(
-            {"row": name}
-            | make_cost_cells(outcome, outcomes.get(BASE))
-            | {
-                measure: _format_score(by_measure, name),
-                "paper": _format_paper(outcome.runs[0].row.paper),
-                "verdict": "; ".join([*verdict, *find_states(outcome.runs)]),
-                "by log-probability": "; ".join(by_log_prob),
-            }
-        )
-    is_in_paper = any(run.row.paper for run in runs)
-    left_out = {"by log-probability"} if measure in PREDICTION_MEASURES else set()
-    left_out |= set() if is_in_paper else {"paper"}
-    header = [name for name in cells[0] if name not in left_out]
-    rows = [[row[name] for name in header] for row in cells]
-    mean = MEAN_PERPLEXITY if measure == "perplexity" else MEAN_NATS
-    notes = [
-        *describe_scoring(systems, measure),
-        VERDICT_NOTE.format(perplexity=mean),
-        *NOTES,
-        *([PAPER_NOTE] if is_in_paper else []),
-        *describe_vocabularies(outcomes),
-        *describe_provenance(runs),
     ]
-    plots = draw(workdir, runs, outcomes, by_measure, measure)
+    found, forest = judge_rows(systems, measure, stopped, is_tuned=bool(plan.trials))
+    judged = {line.system: line for line in found.lines}
+    base = outcomes.get(BASE)
+    lines = [
+        dataclasses.replace(
+            line := judged.get(name, Line(system=name, against=BASE * (name != BASE))),
+            changes=describe_changes(outcome, base, choices.get(name)),
+            cost=costs[name],
+            remarks=[*line.remarks, *find_states(outcome.runs, works)],
+        )
+        for name, outcome in outcomes.items()
+    ]
+    table = VerdictTable(lines, measure, found.log_prob, found.by_measure.unit, noun="row")
+    scores = {line.system: line.score for line in lines if line.score}
+    plots = draw(workdir, runs, outcomes, scores, measure)
     if forest:
         title = f"Differences from {BASE} by each measure"
-        plots[title] = workdir / "forest.svg"
+        plots = {title: workdir / "forest.svg"} | plots
         for path in (plots[title], workdir / "forest.png"):
             write_figure(draw_forest(forest, BASE), path)
-    title, table = f"Sweep {workdir.resolve().name}", format_table(rows, header, markdown=True)
-    parts = [
-        f"# {title}",
+    sizes, size_notes = describe_sizes(outcomes, measure)
+    report = Report(
+        f"Sweep {workdir.resolve().name}",
         table,
-        *("\n".join(f"- {line}" for line in lines) for lines in (sentences, notes) if lines),
-        *(f"![{name}]({path.name})" for name, path in plots.items()),
-    ]
-    images = {name: base64.b64encode(path.read_bytes()).decode() for name, path in plots.items()}
-    page = render_page(
-        _TEMPLATE, title=title, header=header, rows=rows, lists=[sentences, notes], images=images
+        warn_of_trials(plan.trials, choices),
+        figures=plots,
+        sections=[
+            Section("The verdicts in full", sentences=found.sentences),
+            Section(
+                "Scores and how they were made",
+                [table.make_score_table()],
+                describe_scoring(systems, measure),
+            ),
+            describe_trials(choices, measure),
+            Section("Cost and size of a row", [sizes], size_notes),
+            Section("Origin of the runs", sentences=describe_provenance(runs)),
+        ],
+        content={"sizes": [dict(zip(sizes.header, row, strict=True)) for row in sizes.rows]},
+        terminal=format_forest(forest, BASE) if forest else "",
     )
-    paths = workdir / "report.md", workdir / "report.html"
-    write_file(paths[0], "\n\n".join(parts) + "\n")
-    write_file(paths[1], page)
-    text = [table, "", format_forest(forest, BASE), ""] if forest else [table, ""]
-    return "\n".join([*text, *map(str, paths)])
+    return report.write(workdir)
 
 
-def read_outcome(runs: Sequence[SweepRun]) -> RowOutcome:
+def sum_costs(jobs: Mapping[str, Job], works: Mapping[str, StepPlan]) -> dict[str, Cost]:
+    """Returns the cost of each row, its trials included, all starts together."""
+    records: dict[str, list[Record]] = {}
+    for job in jobs.values():
+        records.setdefault(job.row, []).extend(works[step.name].record for step in job.steps)
+    return {
+        row: Cost(
+            sum(each.sum_up("seconds") for each in own) / 60,
+            sum(each.sum_up("core_seconds") for each in own) / 60,
+        )
+        for row, own in records.items()
+    }
+
+
+def read_outcome(runs: Sequence[SweepRun], works: Mapping[str, StepPlan]) -> RowOutcome:
     """Reads the results of a row from the directories of its runs."""
-    finished = [run for run in runs if run.score.exists()]
+    finished = [run for run in runs if works[run.scoring].action == "none"]
     operand = ",".join(str(run.workdir) for run in finished)
     system = read_system(operand, "", EVALUATION, (STEP,)) if finished else None
     vocabularies = [run.workdir / "vocab" for run in runs]
@@ -177,14 +184,19 @@ def read_outcome(runs: Sequence[SweepRun]) -> RowOutcome:
     )
 
 
-def find_states(runs: Sequence[SweepRun]) -> list[str]:
+def find_states(runs: Sequence[SweepRun], works: Mapping[str, StepPlan]) -> list[str]:
     """Describes the different states of the runs that have no evaluation yet."""
     states = []
     for run in runs:
-        if run.score.exists():
+        train, scores = works[run.name], works[run.scoring]
+        if scores.action == "none":
             continue
-        if run.failure.exists():
-            states.append(run.failure.read_text("utf-8").strip())
+        if reason := train.record.failure:
+            states.append(f"training failed: {reason}")
+        elif reason := scores.record.failure:
+            states.append(f"evaluating failed: {reason}")
+        elif train.is_aside:
+            states.append(f"changed: {train.reason}")
         elif metrics := read_metrics(run.workdir):
             steps = run.config.training.steps
             states.append(f"stopped after step {metrics[-1]['step']} of {steps}")
@@ -194,39 +206,91 @@ def find_states(runs: Sequence[SweepRun]) -> list[str]:
 
 
 def judge_rows(
-    systems: Mapping[str, System], measure_name: str
-) -> tuple[Judgement, Judgement, list[str], list[ForestRow]]:
-    """Compares the rows with base, which comes first; without base there are no verdicts.
+    systems: Sequence[System],
+    measure_name: str,
+    stopped: Mapping[str, Stopped] | None = None,
+    *,
+    is_tuned: bool = False,
+) -> tuple[Findings, list[ForestRow]]:
+    """Judges the rows against base, which comes first; without base there are no verdicts.
 
-    Returns the judgement by the measure, the one by the references' log-probability, sentences that
-    describe both, and the differences by each measure that all rows have.
+    Args:
+        systems: the rows that have scores.
+        measure_name: by which they are judged.
+        stopped: the verdicts on rows that a look has stopped; None: there was no look.
+        is_tuned: judge by the half of the sentences on which no trial was chosen.
+
+    Returns:
+        The verdicts, and the differences by each measure that all rows have.
     """
-    nothing = Judgement({}, {})
     if not systems:
-        return nothing, nothing, [], []
-    named = [*systems.values()]
-    measure = named[0].evaluations[0].open_measure(measure_name)
-    test_set = check_comparable(named)
-    by_measure = judge(read_statistics(named, measure, test_set), measure, test_set)
-    if BASE not in systems:
-        no_verdicts = ["No verdicts: base has no evaluation."]
-        return Judgement(by_measure.scores, {}), nothing, no_verdicts, []
-    sentences = describe_all(by_measure, measure_name)
-    by_loss = None
-    if named[0].passport.objective:  # the measure is that of the same nats
-        sentences += warn_of_losses(named)
-    else:
-        by_loss, described = judge_log_probs(named, test_set)
-        sentences += described
-    forest, left_out = list_rows(named, test_set, measure, by_measure, by_loss)
-    return by_measure, by_loss or nothing, [*sentences, *left_out], forest
+        return Findings(), []
+    measure = systems[0].evaluations[0].open_measure(measure_name)
+    test_set = check_comparable(systems)
+    if is_tuned:
+        test_set = halve(test_set).judging
+    share = 1.0 if stopped is None else 1 - LOOK_SHARE
+    alone = {
+        each.name: judge_systems([each], measure, test_set)
+        for each in systems
+        if systems[0].name != BASE or each.name in (stopped or {})
+    }
+    lines = [dataclasses.replace(each.lines[0], against=BASE) for each in alone.values()]
+    lines = [
+        (stopped or {})[x.system].judge(x) if x.system in (stopped or {}) else x for x in lines
+    ]
+    systems = [each for each in systems if each.name not in alone]
+    if not systems:
+        return Findings(lines, [], next(iter(alone.values())).by_measure), []
+    findings = judge_systems(systems, measure, test_set, share=share)
+    findings = dataclasses.replace(findings, lines=[*findings.lines, *lines])
+    if len(systems) == 1:
+        return findings, []
+    forest, left_out = list_rows(
+        systems, test_set, measure, findings.by_measure, findings.by_log_prob
+    )
+    return dataclasses.replace(findings, sentences=[*findings.sentences, *left_out]), forest
 
 
-def make_cost_cells(outcome: RowOutcome, base: RowOutcome | None) -> dict[str, str]:
+def describe_changes(
+    outcome: RowOutcome, base: RowOutcome | None, choice: Mapping[str, Any] | None = None
+) -> str:
+    """Describes what a row changes, empty without base, and the value that was chosen for it."""
+    changes = differences(base.runs[0].config, outcome.runs[0].config) if base else []
+    found = [
+        str(change).removeprefix("model.")
+        for change in changes
+        if find_role(change.name) is not Role.SEED
+    ]
+    if choice:
+        found.append(f"tuned {choice['setting'].rpartition('.')[2]} {choice['value']:g}")
+    return ", ".join(found)
+
+
+def describe_sizes(outcomes: Mapping[str, RowOutcome], measure: str) -> tuple[Table, list[str]]:
+    """Makes the table of parameters, operations, speed, perplexity and the paper's values.
+
+    Where perplexity is the measure, which is a mean over seeds, the table has no other one.
+    """
+    base = outcomes.get(BASE)
+    cells = [{"row": name} | make_size_cells(each, base) for name, each in outcomes.items()]
+    is_in_paper = any(row["paper"] for row in cells)
+    left_out = {measure} if is_in_paper else {measure, "paper"}
+    header = [name for name in cells[0] if name not in left_out]
+    rows = [[row[name] for name in header] for row in cells]
+    notes = [
+        *NOTES,
+        *[PERPLEXITY_NOTE] * ("perplexity" in header),
+        *[PAPER_NOTE] * is_in_paper,
+        *describe_vocabularies(outcomes),
+    ]
+    return Table(header, rows, "lrrrrrl"), notes
+
+
+def make_size_cells(outcome: RowOutcome, base: RowOutcome | None) -> dict[str, str]:
     """Returns the cells of a row that need no comparison of translations."""
     config = outcome.runs[0].config
     count, before = outcome.parameters, base.parameters if base else None
-    changes = differences(base.runs[0].config, config) if base else []
     parameters = "" if count is None else f"{count / 1e6:.2f}M"
     if count is not None and before is not None and count != before:
         parameters += f" ({(count - before) / 1e6:+.2f}M)"
@@ -236,16 +300,12 @@ def make_cost_cells(outcome: RowOutcome, base: RowOutcome | None) -> dict[str, s
         for _, speed in read_curve(run.workdir, "train/tokens_per_second")
     ]
     return {
-        "changes": ", ".join(
-            str(change).removeprefix("model.")
-            for change in changes
-            if find_role(change.name) is not Role.SEED
-        ),
         "parameters": parameters,
         "FLOPs": f"{outcome.flops:.2e}" if outcome.flops else "",
         "sequential": str(count_sequential_operations(config.model, LENGTH, LENGTH)),
         "tokens/s": f"{statistics.median(speeds):.0f}" if speeds else "",
         "perplexity": _format_perplexity(outcome.system),
+        "paper": _format_paper(outcome.runs[0].row.paper),
     }
 
 
@@ -256,15 +316,8 @@ def _format_perplexity(system: System | None) -> str:
     measures = [each.result["measures"] for each in system.evaluations]
     if not all("perplexity" in each for each in measures):
         return "not finite"
-    return f"{statistics.geometric_mean(each['perplexity']['value'] for each in measures):.2f}"
-
-
-def _format_score(judgement: Judgement, name: str) -> str:
-    if name not in judgement.scores:
-        return ""
-    score = judgement.scores[name]
-    seeds = f", {len(score.seeds)} seeds" if len(score.seeds) > 1 else ""
-    return f"{format_score(score.value)} {format_interval(score.over_sentences)}{seeds}"
+    values = [each["perplexity"]["value"] for each in measures]
+    return format_score(statistics.geometric_mean(values))
 
 
 def _format_paper(paper: Paper | None) -> str:
@@ -274,31 +327,19 @@ def _format_paper(paper: Paper | None) -> str:
     return f"{paper.perplexity:.2f}, {paper.bleu:.1f}{change}"
 
 
-def describe_verdict(judgement: Judgement, name: str) -> list[str]:
-    """Returns the verdict on a row in a list, which is empty if there is none."""
-    if name not in judgement.comparisons:
-        return []
-    comparison = judgement.comparisons[name]
-    if math.isnan(comparison.p_value):
-        return ["no verdict"]
-    word = "better" if comparison.better else "worse"
-    return [word if comparison.distinguishable else "not distinguishable"]
-
-
-def describe_scoring(systems: Mapping[str, System], measure: str) -> list[str]:
+def describe_scoring(systems: Sequence[System], measure: str) -> list[str]:
     """Describes how all systems were scored; empty without systems."""
     if not systems:
         return []
-    system = next(iter(systems.values()))
-    first = system.evaluations[0]
-    definition = system.evaluations[0].open_measure(measure).definition
+    first = systems[0].evaluations[0]
+    definition = first.open_measure(measure).definition
     names: dict[str, list[str]] = {}  # of the rows with a seed that was scored at a checkpoint
-    for name, system in systems.items():
+    for system in systems:
         for checkpoint in dict.fromkeys(each.passport.checkpoint for each in system.evaluations):
-            names.setdefault(checkpoint, []).append(name)
+            names.setdefault(checkpoint, []).append(system.name)
     checkpoint, *others = names
     own = "".join(f" ({other}: {', '.join(names[other])})" for other in others)
-    evaluations = [each for system in systems.values() for each in system.evaluations]
+    evaluations = [each for system in systems for each in system.evaluations]
     dates = sorted(each.date[:10] for each in evaluations)
     codes: dict[str, set[str]] = {}  # of t2t, and of the same plugins
     for passport in (each.passport for each in evaluations):
@@ -363,7 +404,7 @@ def draw(
     workdir: Path,
     runs: Sequence[SweepRun],
     outcomes: Mapping[str, RowOutcome],
-    judgement: Judgement,
+    scores: Mapping[str, SystemScore],
     measure: str,
 ) -> dict[str, Path]:
     """Draws the plots for which there are figures; returns their paths by title."""
@@ -379,9 +420,7 @@ def draw(
             plots[title] = workdir / f"{name}.svg"
             write_figure(draw_by_step(curves, title), plots[title])
     costs = {
-        name: (flops, score)
-        for name, score in judgement.scores.items()
-        if (flops := outcomes[name].flops)
+        name: (flops, score) for name, score in scores.items() if (flops := outcomes[name].flops)
     }
     if costs:
         title = f"{measure} against training FLOPs"

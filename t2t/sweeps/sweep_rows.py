@@ -19,6 +19,7 @@ from t2t.config.fields import (
     ConfigError,
     Fields,
     ModelConfig,
+    TrainingConfig,
     explain_attribute,
     flatten,
     show,
@@ -89,9 +90,9 @@ class SweepRun:
         return self.workdir / "evaluations" / f"{EVALUATION}.json"
 
     @property
-    def failure(self) -> Path:
-        """The file that says why the run failed; a new attempt removes it."""
-        return self.workdir / "failure.txt"
+    def scoring(self) -> str:
+        """The name of the step that evaluates the run."""
+        return f"{self.name}-scores"
 
 
 def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:
@@ -128,18 +129,34 @@ def _count_parameters(base: Config, model: ModelConfig) -> int:
     return count_parameters(model, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
 
 
-def scale_schedule(config: Config, share: float) -> dict[str, Any]:
-    """Overrides for a share of the steps, with warm-up and cooldown as much shorter."""
-    training = config.training
-    names = ["steps", "warmup_steps", *["cooldown_steps"] * bool(training.cooldown_steps)]
-    return {f"training.{n}": max(round(getattr(training, n) * share), 1) for n in names}
+def match_steps(base: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns overrides with which base with these changes has base's training FLOPs.
+
+    They are the steps and what `scale_steps` adds to them.
+    """
+    config, vocab_size = override(base, changes), base.tokenizer.vocab_size
+    ratio = count_flops(base, vocab_size) / count_flops(config, vocab_size)
+    return scale_steps(config.training, ratio)
 
 
-def match_steps(base: Config, changes: Mapping[str, Any]) -> int:
-    """Returns the steps after which base with these changes has had base's training FLOPs."""
-    configs = base, override(base, changes)
-    wanted, needed = (count_flops(config, base.tokenizer.vocab_size) for config in configs)
-    return round(base.training.steps * wanted / needed)
+def scale_steps(training: TrainingConfig, ratio: float) -> dict[str, Any]:
+    """Returns overrides for `ratio` times as many steps, in which the rate takes the same course.
+
+    Warm-up and cooldown keep their shares, such as 20 of 120 steps and 10 of 60, and the peak
+    stays. The peak of noam is its factor divided by the root of the warm-up, so its factor changes.
+    """
+    warmup, rate = max(round(ratio * training.warmup_steps), 1), training.learning_rate
+    if training.schedule == "noam":
+        rate = float(f"{rate * (warmup / training.warmup_steps) ** 0.5:.4g}")
+    scaled = dataclasses.replace(
+        training,
+        steps=max(round(ratio * training.steps), 1),
+        warmup_steps=warmup,
+        learning_rate=rate,
+        cooldown_steps=round(ratio * training.cooldown_steps),
+    )
+    before, after = (flatten(vars(each), "training.") for each in (training, scaled))
+    return {name: value for name, value in after.items() if value != before[name]}
 
 
 def read_rows(path: Path, base: Config) -> list[Row]:

@@ -7,17 +7,22 @@ that are clearly worse to stop, and the others go on.
 """
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from t2t.config.fields import ConfigError
 from t2t.config.languages import writes_spaces
 from t2t.config.measure_rules import list_measures, needs_model
 from t2t.config.measures import CASED_MEASURES, ON_REQUEST, PREDICTION_MEASURES
 from t2t.data.directions import choose_direction
+from t2t.evaluation.significance import SystemComparison
+from t2t.evaluation.verdict_table import Line
 from t2t.sweeps.sweep_rows import BASE, EVALUATION, SweepRun
 from t2t.sweeps.tuning import TRIAL, Trial
-from t2t.workshop.steps import Step
+from t2t.workshop.records import RECORD, read_record
+from t2t.workshop.steps import STEPS, Step
 
 LOOK = "look"  # the evaluation before the end of training, and the step that judges by it
 FLAGS = "flags.txt"  # that t2t.choose_trial writes
@@ -33,6 +38,13 @@ class EvaluationProtocol:
     direction: str = ""  # such as en-de; may be empty if runs have only one
 
 
+class Job(NamedTuple):
+    """Steps that one task of a job array runs."""
+
+    row: str  # to which they belong; empty: to all
+    steps: Sequence[Step]
+
+
 @dataclasses.dataclass(frozen=True)
 class SweepPlan:
     """All that the steps of a sweep follow from, besides its runs."""
@@ -43,23 +55,26 @@ class SweepPlan:
     trials: Mapping[str, Sequence[Trial]] = dataclasses.field(default_factory=dict)  # by row
     gates: float = 0.0  # the share of the steps after which rows that are worse stop; 0: never
 
-    def list_jobs(self, runs: Sequence[SweepRun]) -> dict[str, list[Step]]:
+    def list_jobs(self, runs: Sequence[SweepRun]) -> dict[str, Job]:
         """Returns the steps of each trial, choice and run, by its name."""
-        jobs: dict[str, list[Step]] = {}
+        jobs: dict[str, Job] = {}
         for name in dict.fromkeys(run.row.name for run in runs):
             own = self.trials.get(name, ())
             for trial in own:
-                jobs[trial.run.name] = self._try(trial)
+                jobs[trial.run.name] = Job(name, self._try(trial))
             if own:
-                jobs[f"{name}-choice"] = [self._choose(own)]
+                jobs[f"{name}-choice"] = Job(name, [self._choose(own)])
         if self.gates:
             begun = {run.name: self._begin(run) for run in runs}
-            jobs |= {steps[0].name: steps for steps in begun.values()}
-            jobs[LOOK] = [self._look(runs, {name: steps[1] for name, steps in begun.items()})]
+            for run in runs:
+                train, _ = steps = begun[run.name]
+                jobs[train.name] = Job(run.row.name, steps)
+            looks = {name: steps[1] for name, steps in begun.items()}
+            jobs[LOOK] = Job("", [self._look(runs, looks)])
         for run in runs:
             after = (LOOK,) if self.gates else ()
             train = Step(run.name, "train", self._train(run), after=after)
-            jobs[run.name] = [train, self._evaluate(run, train, EVALUATION)]
+            jobs[run.name] = Job(run.row.name, [train, self._evaluate(run, train, EVALUATION)])
         return jobs
 
     def _train(self, run: SweepRun, changes: Mapping[str, Any] = {}) -> dict[str, Any]:
@@ -88,7 +103,7 @@ class SweepPlan:
         if name != EVALUATION:
             return Step(f"{train.name}-scores", "evaluate", flags, output)
         against = () if run.row.name == BASE else (BASE,)
-        return Step(f"{train.name}-scores", "evaluate", flags, output, run.row.name, against)
+        return Step(run.scoring, "evaluate", flags, output, run.row.name, against)
 
     def _try(self, trial: Trial) -> list[Step]:
         train = Step(trial.run.name, "train", self._train(trial.run, trial.overrides))
@@ -119,6 +134,41 @@ class SweepPlan:
             "tuned": bool(self.trials),
         }
         return Step(LOOK, "stop_worse", flags)
+
+
+class Stopped(NamedTuple):
+    """The verdict on a row that a look has stopped."""
+
+    step: int
+    comparison: SystemComparison  # with base at this step
+
+    def judge(self, line: Line) -> Line:
+        """Returns the row's line in the table of verdicts with this verdict."""
+        remarks = [*line.remarks, f"stopped at step {self.step}"]
+        return dataclasses.replace(line, comparison=self.comparison, remarks=remarks)
+
+
+def read_stopped(workdir: Path, runs: Sequence[SweepRun]) -> dict[str, Stopped]:
+    """Returns the rows that a look has stopped."""
+    path = workdir / LOOK / f"{LOOK}.json"
+    content = json.loads(path.read_text("utf-8")) if path.exists() else {"stopped": {}}
+    rows = {str(run.workdir.absolute()): run.row.name for run in runs}
+    return {
+        rows[str(Path(operand.split(",")[0]).parents[1])]: Stopped(
+            each["step"], SystemComparison(**each["verdict"])
+        )
+        for operand, each in content["stopped"].items()
+    }
+
+
+def read_measure(workdir: Path) -> str | None:
+    """Returns the measure with which a sweep was begun, as far as its steps depend on it."""
+    for path in sorted(workdir.glob(f"{STEPS}/*/{RECORD}")):
+        if record := read_record(path.parent):
+            flags = record.facts["flags"]
+            if found := flags.get("measure") or (flags.get("measures") or [None])[-1]:
+                return str(found)
+    return None
 
 
 def check_scoring(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> None:

@@ -5,6 +5,7 @@ half of the sentences, while rows are compared by the other (`evaluation/trials.
 """
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,11 @@ from typing import Any
 
 from t2t.config.fields import FIELD_TYPES, Config, ConfigError, flatten, show
 from t2t.config.files import override
-from t2t.evaluation.trials import TRIAL_SEED
-from t2t.sweeps.sweep_rows import Row, SweepRun, scale_schedule
+from t2t.evaluation.number_format import format_score
+from t2t.evaluation.report_page import Section
+from t2t.evaluation.trials import CHOICE, TRIAL_SEED
+from t2t.runtime.text_tables import Table
+from t2t.sweeps.sweep_rows import Row, SweepRun, scale_steps
 
 TRIAL = "trial"  # the name of the evaluation of a trial
 
@@ -85,13 +89,14 @@ def list_trials(base: Config, row: Row, config: Config, workdir: Path, share: fl
             f"{where}: the row sets {field}={row.overrides[field]}, and tune names the value "
             f"{texts[0]}; give factors of its own value, or do not set it"
         )
-    shorter = scale_schedule(config, share) if share < 1 else {}
     trials: dict[float, Trial] = {}
     for given in values:
         value = _read_value(given, own, where)
         name = given if isinstance(given, str) else f"x{given:g}"
-        changes = {field: value} | shorter
+        changes: dict[str, Any] = {field: value}
         try:
+            if share < 1:
+                changes |= scale_steps(override(config, changes).training, share)
             changed = override(config, changes)
         except ConfigError as error:
             raise ConfigError(f"{where}, {name}: {error}") from None
@@ -112,3 +117,46 @@ def _read_value(given: Any, own: float, where: str) -> float:
     if not math.isfinite(value):
         raise ConfigError(f"{where}: {show(given)} gives {value}, which is not finite")
     return float(f"{value:.12g}")  # without rounding errors such as 0.30000000000000004
+
+
+def read_choices(workdir: Path, rows: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Returns what `t2t.choose_trial` has written for each of these rows, if it has."""
+    paths = {row: workdir / f"{row}-choice" / CHOICE for row in rows}
+    return {
+        row: json.loads(path.read_text("utf-8")) for row, path in paths.items() if path.exists()
+    }
+
+
+def describe_trials(choices: Mapping[str, Mapping[str, Any]], measure: str) -> Section:
+    """Makes the table of the scores of trials, on the half of the sentences that chooses."""
+    rows = []
+    for row, choice in choices.items():
+        scores = [
+            f"{float(value):g}: {format_score(score)}{' *' * (float(value) == choice['value'])}"
+            for value, score in choice["curve"].items()
+        ]
+        rows.append((row, choice["setting"], ", ".join(scores)))
+    note = (
+        "* was chosen by one half of the sentences, and trials have a seed of their own. All other "
+        "scores of this report are of the other half."
+    )
+    header = "row", "field", f"{measure} at each value"
+    return Section("Trials", [Table(header, rows)], [note] * bool(rows))
+
+
+def warn_of_trials(
+    trials: Mapping[str, Sequence[Trial]], choices: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Names the rows with more trials than others, and those whose best value is an edge."""
+    warnings = []
+    counts = {row: len(own) for row, own in trials.items()}
+    if len({*counts.values()}) > 1:
+        shown = ", ".join(f"{row} {count}" for row, count in counts.items())
+        warnings.append(f"Rows had different numbers of trials, which favours some: {shown}.")
+    for row, choice in choices.items():
+        if edge := choice["edge"]:
+            warnings.append(
+                f"{row}: the best {choice['setting']} is the {edge} one that was tried, "
+                f"{choice['value']:g}; a value beyond it may be better."
+            )
+    return warnings

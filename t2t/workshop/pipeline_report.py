@@ -1,12 +1,11 @@
-"""The report of a pipeline: quality, speed, size, cost, origin of the text, and what differs.
+"""The report of a pipeline: the verdict on each system, with speed, size, cost and origin.
 
 It is computed from the files of the steps, any number of times.
 """
 
-import json
-import math
+import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,69 +13,78 @@ import numpy as np
 
 from t2t.config.field_types import INPUT
 from t2t.config.fields import FIELD_TYPES
-from t2t.evaluation.measure import format_interval, format_score
+from t2t.evaluation.judge_systems import Findings, judge_systems
+from t2t.evaluation.number_format import format_score
 from t2t.evaluation.plots import draw_by_speed, write_figure
+from t2t.evaluation.report_page import Report, Section
 from t2t.evaluation.saved_evaluations import EvaluationError
-from t2t.evaluation.significance import judge
 from t2t.evaluation.systems import (
     System,
     check_comparable,
     list_changes,
     list_unlike,
     open_measure,
-    read_statistics,
     read_system,
 )
-from t2t.evaluation.verdict import describe_all, list_same
-from t2t.runtime.text_tables import format_table, show_bytes
-from t2t.storage.atomic_files import write_file
+from t2t.evaluation.verdict_table import Cost, Line, VerdictTable
+from t2t.runtime.text_tables import Table, show_bytes
 from t2t.training.provenance import read_last_start
 from t2t.workshop.records import StepPlan, count_output_bytes
 from t2t.workshop.steps import PLACEHOLDER, PROGRAMS, Pipeline, Step, list_texts
 
 ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of each pair
+COST_NOTE = (
+    "The cost of a system is that of all steps that it needs, all starts together; a step that "
+    "several systems need counts for each of them."
+)
+
+
+Judged = dict[tuple[str, str], Findings]  # by a system, and the one that it is judged against
 
 
 def write_report(pipeline: Pipeline, works: Mapping[str, StepPlan]) -> str:
-    """Writes report.md, report.json and quality.svg; returns the text of report.md."""
+    """Writes report.md, report.html, report.json and quality.svg; returns what a terminal shows."""
     finished = {name: work for name, work in works.items() if work.action == "none"}
-    systems, scores, faults = dict[str, System](), dict[str, dict[str, Any]](), list[str]()
-    may_differ = list_fields_of_seeds(pipeline)
+    systems, lines, facts = dict[str, System](), dict[str, Line](), dict[str, dict[str, Any]]()
+    remarks, may_differ = list[str](), list_fields_of_seeds(pipeline)
     for name, steps in list_systems(finished).items():
         try:
             outputs = ",".join(str(pipeline.find_output(each.name)) for each in steps)
-            system = read_system(outputs, "", "", may_differ)
-            system = System(name, system.evaluations)
-            scores[name] = record_system(pipeline, finished, system, steps[0])
+            system = dataclasses.replace(read_system(outputs, "", "", may_differ), name=name)
+            size = measure_model(pipeline, finished, steps[0])
+            line, facts[name] = describe_system(system, size)
+            lines[name] = dataclasses.replace(line, cost=sum_system_cost(works, steps))
             systems[name] = system
         except EvaluationError as error:  # the others are worth a report
-            faults.append(f"No scores of {name}: {error}")
-    verdicts = [*faults, *judge_systems(pipeline, systems)]
+            remarks.append(f"No scores of {name}: {error}")
+    judged, sentences = judge_pairs(pipeline, systems)
+    table = make_table(lines, facts, judged)
+    waiting: dict[str, list[str]] = {}  # by the reason
+    for name in (name for name in works if name not in finished):
+        waiting.setdefault(works[name].reason, []).append(name)
+    remarks += [f"Not finished, {why}: {', '.join(names)}" for why, names in waiting.items()]
+    figures = draw(pipeline.workdir, lines, facts, table.measure)
     costs = {name: sum_costs(work) for name, work in works.items()}
     origins = {
         name: [*list_origins(pipeline, work.step)]
         for name, work in finished.items()
         if work.step.program == "train"
     }
-    differences = list_differences(pipeline, systems)
+    unlike = list_differences(pipeline, systems)
+    sections = [
+        Section("The verdicts in full", sentences=sentences),
+        describe_scores(table, facts),
+        Section("Cost of each step", [make_cost_table(costs)], [COST_NOTE]),
+        Section("Origin of the training text", [make_origin_table(origins)]),
+        Section("What else differs", sentences=describe_differences(unlike)),
+    ]
     content = {
-        "systems": scores, "verdicts": verdicts, "steps": costs, "training_text": origins,
-        "differences": differences,
+        "systems": facts, "verdicts": sentences, "steps": costs, "training_text": origins,
+        "differences": unlike,
     }  # fmt: skip
-    write_file(pipeline.workdir / "report.json", json.dumps(content, indent=1) + "\n")
-    parts = ["# Report", *_format(content)]
-    points = {
-        name: (each["tokens_per_second"], each["value"], each["interval"])
-        for name, each in scores.items()
-        if each["tokens_per_second"]
-    }
-    if points:
-        measure = next(iter(scores.values()))["measure"]
-        write_figure(draw_by_speed(points, measure), pipeline.workdir / "quality.svg")
-        parts.append("![Quality against speed](quality.svg)")
-    text = "\n\n".join(parts)
-    write_file(pipeline.workdir / "report.md", text + "\n")
-    return text
+    title = f"Pipeline {pipeline.workdir.resolve().name}"
+    report = Report(title, table, remarks, figures, sections, content)
+    return report.write(pipeline.workdir)
 
 
 def list_fields_of_seeds(pipeline: Pipeline) -> list[str]:
@@ -105,30 +113,27 @@ def list_systems(finished: Mapping[str, StepPlan]) -> dict[str, list[Step]]:
     return found
 
 
-def record_system(
-    pipeline: Pipeline, finished: Mapping[str, StepPlan], system: System, step: Step
-) -> dict[str, Any]:
-    """Score, speed and size of a system; the size of one step."""
+def describe_system(system: System, size: int | None) -> tuple[Line, dict[str, Any]]:
+    """Returns the line of a system, without a verdict, and its other facts; `size` in bytes."""
     (measure, _), test_set = open_measure([system]), check_comparable([system])
-    score = judge(read_statistics([system], measure, test_set), measure, test_set)
-    own, backend = score.scores[system.name], system.passport.backend
+    line = judge_systems([system], measure, test_set).lines[0]
     speeds = [each.result.get("tokens_per_second") for each in system.evaluations]
     known = [speed for speed in speeds if speed]
-    return {
+    speed = sum(known) / len(known) if known else None
+    backend = system.passport.backend
+    facts = {
         "measure": measure.name,
         "definition": measure.definition,
-        "value": own.value,
-        "interval": own.over_sentences,
-        "over_seeds": own.over_seeds,
-        "seeds": list(own.seeds),
         "measures": {
             name: float(np.mean([each.value(name) for each in system.evaluations]))
             for name in system.evaluations[0].result["measures"]
         },
         "engine": " ".join(filter(None, (backend.get("name"), backend.get("compute_type")))),
-        "tokens_per_second": sum(known) / len(known) if known else None,
-        "bytes": measure_model(pipeline, finished, step),
+        "tokens_per_second": speed,
+        "bytes": size,
     }
+    shown = {"tokens/s": f"{speed:,.0f}" if speed else "", "size": show_bytes(size, 3)}
+    return dataclasses.replace(line, facts=shown), facts
 
 
 def measure_model(pipeline: Pipeline, finished: Mapping[str, StepPlan], step: Step) -> int | None:
@@ -147,18 +152,61 @@ def measure_model(pipeline: Pipeline, finished: Mapping[str, StepPlan], step: St
     return max(sizes, default=0) or None
 
 
-def judge_systems(pipeline: Pipeline, systems: Mapping[str, System]) -> list[str]:
-    """The verdict on each system against each one that it is compared with, in words."""
-    lines = []
+def judge_pairs(pipeline: Pipeline, systems: Mapping[str, System]) -> tuple[Judged, list[str]]:
+    """Judges each system against each one that it is compared with.
+
+    Returns the findings of (system, the other one), and all verdicts in full.
+    """
+    found, sentences = Judged(), list[str]()
     for pair in list_pairs(pipeline, systems):
+        names = pair[1].name, pair[0].name
         try:
             (measure, notes), test_set = open_measure(pair), check_comparable(pair)
-            judgement = judge(read_statistics(pair, measure, test_set), measure, test_set)
-            lines += notes
-            lines += describe_all(judgement, measure.name, list_same(pair))
+            found[names] = judge_systems(pair, measure, test_set)
+            sentences += [*notes, *found[names].sentences]
         except EvaluationError as error:  # the others are worth a report
-            lines.append(f"No verdict on {pair[1].name} against {pair[0].name}: {error}")
-    return lines
+            sentences.append(f"No verdict on {names[0]} against {names[1]}: {error}")
+    return found, sentences
+
+
+def make_table(
+    lines: Mapping[str, Line], facts: Mapping[str, Mapping[str, Any]], judged: Judged
+) -> VerdictTable:
+    """Makes the table: a system has a line for each one that it is compared with."""
+    measures = [each["measure"] for each in facts.values()]
+    found = list[Line]()
+    for name, own in lines.items():
+        measure = facts[name]["measure"]
+        pairs = [each.lines[1] for (system, _), each in judged.items() if system == name]
+        found += [
+            dataclasses.replace(
+                line,
+                measure="" if measure == measures[0] else measure,
+                facts=own.facts,
+                cost=own.cost,
+            )
+            for line in pairs or [own]
+        ]
+    units = {each.by_measure.unit for each in judged.values()} or {"sentences"}
+    log_probs = {each.log_prob for each in judged.values()} - {""}
+    log_prob, unit = (" or ".join(sorted(names)) for names in (log_probs, units))
+    return VerdictTable(found, measures[0] if measures else "", log_prob, unit)
+
+
+def draw(
+    workdir: Path, lines: Mapping[str, Line], facts: Mapping[str, Mapping[str, Any]], measure: str
+) -> dict[str, Path]:
+    """Draws scores against speed, if speeds are known; returns the path by title."""
+    points = {
+        name: (facts[name]["tokens_per_second"], line.score.value, line.score.over_sentences)
+        for name, line in lines.items()
+        if line.score and facts[name]["tokens_per_second"]
+    }
+    if not points:
+        return {}
+    path = workdir / "quality.svg"
+    write_figure(draw_by_speed(points, measure), path)
+    return {"Quality against speed": path}
 
 
 def list_pairs(pipeline: Pipeline, systems: Mapping[str, System]) -> list[tuple[System, System]]:
@@ -183,6 +231,18 @@ def list_differences(
             name: pipeline.shorten(change) for name, change in changes.items()
         }
     return found
+
+
+def sum_system_cost(works: Mapping[str, StepPlan], steps: Sequence[Step]) -> Cost:
+    """Sums the cost of the steps that evaluate a system, and of all that they need."""
+    needed, waiting = set[str](), [step.name for step in steps]
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += works[name].step.needs
+    found = [sum_costs(works[name]) for name in needed]
+    return Cost(sum(x["minutes"] for x in found), sum(x["core_minutes"] for x in found))
 
 
 def sum_costs(work: StepPlan) -> dict[str, Any]:
@@ -216,64 +276,54 @@ def list_origins(pipeline: Pipeline, step: Step) -> Iterator[dict[str, Any]]:
         yield found
 
 
-def _format(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the sections of the report."""
-    rows: list[tuple[object, ...]]
-    header: tuple[str, ...]
-    scores = content["systems"]
-    if scores:
-        measure = next(iter(scores.values()))["measure"]
-        rows = [
-            (
-                name, format_score(each["value"]), format_interval(each["interval"]),
-                format_score(each["measures"].get(_name_chrf(each["measure"]), math.nan)),
-                len(each["seeds"]), each["engine"],
-                each["tokens_per_second"] and round(each["tokens_per_second"]),
-                show_bytes(each["bytes"], 3),
-            )
-            for name, each in scores.items()
-        ]  # fmt: skip
-        header = ("system", measure, "95%", "chrF", "seeds", "engine", "tokens/s", "size")
-        yield "## Quality, speed and size"
-        yield format_table(rows, header, "lrlrrlrr", markdown=True)
-        definitions = dict.fromkeys(each["definition"] for each in scores.values())
-        yield f"{measure}: {'; '.join(definitions)}. Intervals are over sentences."
-    if content["verdicts"]:
-        yield "## Verdicts"
-        yield "\n".join(f"- {line}" for line in content["verdicts"])
-    yield "## Cost"
+def describe_scores(table: VerdictTable, facts: Mapping[str, Mapping[str, Any]]) -> Section:
+    """The section with intervals, engines, other measures and definitions."""
     rows = [
-        (
-            name, each["program"], each["state"], f"{each['minutes']:.1f}",
-            f"{each['core_minutes']:.1f}", each["starts"], show_bytes(each["bytes"], 3),
-        )
-        for name, each in content["steps"].items()
+        [
+            name, each["engine"],
+            ", ".join(f"{key} {format_score(value)}" for key, value in each["measures"].items()),
+        ]
+        for name, each in facts.items()
     ]  # fmt: skip
-    total = sum(each["core_minutes"] for each in content["steps"].values())
-    rows.append(("all", "", "", "", f"{total:.1f}", "", ""))
+    others = Table(["system", "engine", "all measures"], rows)
+    definitions = dict.fromkeys(f"{x['measure']}: {x['definition']}" for x in facts.values())
+    return Section(
+        "Scores and how they were made", [table.make_score_table(), others], [*definitions]
+    )
+
+
+def make_cost_table(costs: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The cost and state of each step."""
+    rows = [
+        [
+            name, each["program"], each["state"], f"{each['minutes']:.1f}",
+            f"{each['core_minutes']:.1f}", str(each["starts"]), show_bytes(each["bytes"], 3),
+        ]
+        for name, each in costs.items()
+    ]  # fmt: skip
+    total = sum(each["core_minutes"] for each in costs.values())
+    rows.append(["all", "", "", "", f"{total:.1f}", "", ""])
     header = ("step", "program", "state", "minutes", "core-minutes", "starts", "writes")
-    yield format_table(rows, header, "lllrrrr", markdown=True)
-    if content["training_text"]:
-        yield "## Origin of the training text"
-        rows = [
-            (
-                name, each["corpus"], each["pairs"],
-                ", ".join(f"{weight:g}" for weight in each["weights"]),
-                "; ".join(f"{n} of {origin}" for origin, n in each.get("origin", {}).items()),
-            )
-            for name, corpora in content["training_text"].items()
-            for each in corpora
-        ]  # fmt: skip
-        header = ("training", "corpus", "pairs", "weight", "of")
-        yield format_table(rows, header, "llrr", markdown=True)
-    if content["differences"]:
-        yield "## What else differs"
-        yield "\n".join(
-            f"- {pair}: {', '.join(f'{k} {v}' for k, v in each.items()) or 'nothing'}"
-            for pair, each in content["differences"].items()
-        )
+    return Table(header, rows, "lllrrrr")
 
 
-def _name_chrf(measure: str) -> str:
-    """The chrF of the text that a measure is of: lower-cased, or as it is."""
-    return "chrf_lowercase" if measure.endswith("_lowercase") else "chrf"
+def make_origin_table(origins: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+    """The corpora that each training has read."""
+    rows = [
+        [
+            name, each["corpus"], str(each["pairs"]),
+            ", ".join(f"{weight:g}" for weight in each["weights"]),
+            "; ".join(f"{n} of {origin}" for origin, n in each.get("origin", {}).items()),
+        ]
+        for name, corpora in origins.items()
+        for each in corpora
+    ]  # fmt: skip
+    return Table(("training", "corpus", "pairs", "weight", "of"), rows, "llrrl")
+
+
+def describe_differences(unlike: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Says for each pair of systems in what their evaluations differ."""
+    return [
+        f"{pair}: {', '.join(f'{k} {v}' for k, v in each.items()) or 'nothing'}"
+        for pair, each in unlike.items()
+    ]

@@ -67,7 +67,8 @@ def test_loaded_run_is_evaluated_and_compared_with_the_parameters_that_it_holds(
     both = notebook.evaluate(pair, measures="chrf")
     newest = notebook.evaluate(workdir, checkpoint=300, measures="chrf")
     for system, expected in ((run, own), (pair, both), (workdir, newest)):
-        assert f" {expected.name} " in notebook.compare(system, measure="chrf")
+        text = " ".join(notebook.compare(system, measure="chrf").split())
+        assert f", evaluation {expected.name}" in text
     with pytest.raises(EvaluationError, match="holds no evaluation of validation with the param"):
         notebook.compare(run, split="validation")
     other = notebook.load(workdir, "100,300")  # with other weights
@@ -80,10 +81,10 @@ def test_notebook_shows_a_comparison_with_a_picture_and_the_scores_of_an_evaluat
 ) -> None:
     base, other = save(tmp_path / "base", spoil(8)), save(tmp_path / "one_head", spoil(2))
     found = notebook.compare(tmp_path / "base", other)
-    assert f"is worse than {tmp_path}/base: " in found
+    assert found.startswith("one_head is worse than base: ")
     assert repr(found) == found
     shown = found._repr_html_()
-    assert shown.startswith("<pre>test, 48 sentences, bleu: ")
+    assert shown.startswith("<pre>one_head is worse than base: ")
     assert '<img alt="differences" src="data:image/png;base64,' in shown
     assert "<img" not in notebook.compare(str(tmp_path / "base"))._repr_html_()
     shown = base._repr_html_()

@@ -42,9 +42,11 @@ def test_scores_from_outside_get_intervals_and_verdicts_like_any_other(
     assert score["interval"][0] < score["value"] < score["interval"][1]
     assert [float(line) for line in stored.read_lines("scores.errors")] == values["two"]
     text = compare([f"{tmp_path}/one", f"{tmp_path}/two"], "errors", "test", "", None)
-    assert text.startswith(f"test, {COUNT} sentences, errors: errors, 1.2\n")
-    assert re.search("two is worse than .*/one: .* errors against", text)
-    assert re.search(r"^errors, less is better .*two +\+0\.55 .*o-*\.*\|", text, re.MULTILINE)
+    assert text.startswith("two is worse than one: +0.5500 errors [")
+    assert f"- test, {COUNT} sentences; errors: errors, 1.2\n" in text
+    assert re.search("- two is worse than one: .* errors against", text)
+    assert re.search(r"^errors +two +\+0\.55.* o-*\.*\|", text, re.MULTILINE)
+    assert "\nLess is better: errors\n" in text
 
     save(tmp_path / "two", spoil(4))
     assert "100.json: scores.errors were scores of other hypotheses, and are dropped" in caplog.text
@@ -126,7 +128,7 @@ def test_scores_that_only_one_system_has_or_defines_otherwise_are_refused(tmp_pa
     places = [str(one.path), str(two.path)]
     store_segment_scores(one, f"comet={scores}")
     text = compare(places, "bleu", "test", "", None)
-    assert "\ncomet is left out of the plot: not all evaluations have it\n" in text
+    assert "\n- comet is left out of the plot: not all evaluations have it\n" in text
     with pytest.raises(EvaluationError, match=r"two/.* has no scores by comet; store them first"):
         compare(places, "comet", "test", "", None)
     with pytest.raises(EvaluationError, match=r"by metricx, .* --measure_model=metricx=RUN"):

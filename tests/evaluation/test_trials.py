@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from t2t.evaluation import measure
 from t2t.evaluation.measure import Measure, Statistics
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import compare_systems, judge
+from t2t.evaluation.systems import check_comparable, read_system
 from t2t.evaluation.trials import choose_trial, halve
+from t2t.evaluation.verdict import judge_log_probs
+from tests.evaluation.saved_evaluations import REFERENCES, save, spoil
 from tests.evaluation.test_significance import make_system_score
 
 SCORE = Measure("score", "")
@@ -68,6 +72,20 @@ def test_score_and_verdict_are_of_the_half_alone() -> None:
     for half, is_better in ((choosing, False), (judging, True)):
         found = judge({"base": equal, "tuned": good}, SCORE, half).comparisons["tuned"]
         assert found.distinguishable == is_better
+
+
+def test_log_probabilities_are_judged_on_the_half_as_well(tmp_path: Path) -> None:
+    """One missing reference is in the half, and one is not."""
+    references = ["" if number in (3, 40) else line for number, line in enumerate(REFERENCES)]
+    for name, nats in (("first", 0.7), ("second", 0.8)):
+        save(tmp_path / name, spoil(3), references=references, nats=nats)
+    systems = [read_system(str(tmp_path / name), "", "") for name in ("first", "second")]
+    half = check_comparable(systems)._replace(part=np.arange(31))
+    judged, lines = judge_log_probs(systems, half)
+    assert judged
+    assert judged[1].num_units == 30
+    assert lines[0].startswith("1 of 31 references have no finite log-probability")
+    assert judge_log_probs(systems, half._replace(part=None))[1][0].startswith("2 of 48 references")
 
 
 def make_trial(score: float) -> Statistics:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t.runtime.text_tables import format_table, show_bytes
+from t2t.runtime.text_tables import WIDTH, format_table, show_bytes
 
 
 def test_columns_are_aligned_as_asked_and_cells_keep_their_text() -> None:
@@ -19,6 +19,16 @@ def test_columns_are_aligned_as_asked_and_cells_keep_their_text() -> None:
         [r"| x\|y", "z   |"],
         [r"| a\|b", "|"],
     ]
+
+
+def test_cells_are_wrapped_until_a_table_fits_a_terminal() -> None:
+    """Lines of a cell stay lines; the widest column is wrapped first."""
+    rows = [["a", "word " * 30 + "\nsecond line"], ["b" * 60, "short"]]
+    lines = format_table(rows, ["name", "text"], wrapped=(0, 1)).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert [line.split()[-2:] for line in lines if "second" in line] == [["second", "line"]]
+    assert sum(line.count("word") for line in lines) == 30
+    assert sum(line.count("b") for line in lines) == 60
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The report of made-up evaluations."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,11 @@ from t2t.data.tokenizer import train_vocabulary
 from t2t.evaluation.measure import Score
 from t2t.ops.flops import train_flops
 from t2t.sweeps import sweep_report
-from t2t.sweeps.sweep_report import (
-    make_cost_cells,
-    read_outcome,
-    write_report,
-)
-from t2t.sweeps.sweep_rows import Paper, Row, SweepRun, count_flops, make_runs
+from t2t.sweeps.sweep_report import make_size_cells, read_outcome, write_report
+from t2t.sweeps.sweep_rows import Paper, Row, SweepRun, make_runs
+from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan
+from t2t.training.total_flops import count_flops
+from t2t.workshop.records import Record, StepPlan
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import REFERENCES, save, save_predictions, spoil
 
@@ -60,45 +60,102 @@ def write(workdir: Path, runs: list[SweepRun]) -> None:
             ] + [{"step": 9, "validation/loss": 2.5}, {"step": 10, "validation/loss": None}]
             text = "".join(json.dumps(line) + "\n" for line in metrics)
             (workdir / run.name / "metrics.jsonl").write_text(text)
-    (workdir / "broken-seed0").mkdir()
-    (workdir / "broken-seed0" / "failure.txt").write_text("training failed: a | <b>\n")
     vocabulary = [ListCorpus("small", PAIRS)], TokenizerConfig(vocab_size=400)
     for name in ("base-seed0", "near-seed0"):
         train_vocabulary(*vocabulary, workdir / name / "vocab")
 
 
-def read_cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.removeprefix("| ").removesuffix(" |").split(" | ")]
+def read_table(text: str, number: int = 0) -> dict[str, list[str]]:
+    """The cells of a table by their row's name, and the header; without those for p-values."""
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in tables[number].splitlines()]
+    return {line[0].strip(): [cell.strip() for cell in line[1:]] for line in cells}
 
 
-def test_report_holds_costs_scores_and_verdicts(tmp_path: Path, runs: list[SweepRun]) -> None:
+PLAN = SweepPlan("recipe.py", {}, EvaluationProtocol("test", "last"))
+
+
+def plan(runs: list[SweepRun]) -> dict[str, StepPlan]:
+    """Each training took 30 seconds on two cores; what has a score is finished, one has failed."""
+    works = {}
+    for run, job in zip(runs, PLAN.list_jobs(runs).values(), strict=True):
+        for step in job.steps:
+            start = {"seconds": 30.0, "core_seconds": 60.0} if step.program == "train" else {}
+            record = Record("", {}, starts=[start] if start else [])
+            record.failure = "a | <b>" if step.name == "broken-seed0" else ""
+            action = "none" if run.score.exists() else "run"
+            works[step.name] = StepPlan(step, action, "not begun", record)
+    return works
+
+
+def report(workdir: Path, runs: list[SweepRun], measure: str = "bleu") -> str:
+    return write_report(workdir, runs, measure, PLAN, plan(runs))
+
+
+def test_report_begins_with_what_was_found_and_one_table(
+    tmp_path: Path, runs: list[SweepRun]
+) -> None:
     write(tmp_path, runs)
-    output = write_report(tmp_path, runs, "bleu")
+    output = report(tmp_path, runs)
     text = (tmp_path / "report.md").read_text()
-    lines = [read_cells(line) for line in output.splitlines()[2:7]]
-    assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")
-    base, one_head, near, broken, later = lines
-    assert (base[0], base[4], base[5]) == ("base", "30", "2000")
-    assert base[8] == "4.92, 25.8, +0M"
-    assert base[7].endswith("], 2 seeds")
-    assert one_head[1] == "num_heads: 8 -> 1"
-    assert one_head[9:] == ["worse", "worse"]
-    assert "(-4.72M)" in near[2]
-    assert near[8:10] == ["5.01, 25.4, -5M", "not distinguishable"]
-    assert near[10] == "not distinguishable; no neutral judge: other loss"
+    opening = text.splitlines()[2]
+    assert opening.startswith("Of 2 comparisons by bleu, none is better than base, 1 is worse (one")
+    assert "the choice of the sentences and of the seeds (1 to 2 each), and p-values are" in opening
+    assert opening.endswith(" 2 of 5 rows have no score yet.")
+    table = read_table(text)
+    assert table["row"] == [
+        "what changes", "bleu", "difference from base", "p, corrected",
+        "by log-probability, nats per sub-word", "p, corrected", "core-minutes", "minutes",
+    ]  # fmt: skip
+    assert table["base"][1].endswith(", 2 seeds")
+    assert table["base"][2:] == ["", "", "", "", "2.0", "1.0"]
+    one_head, near = table["one_head"], table["near"]
+    assert one_head[0] == "num_heads: 8 -> 1"
+    assert re.fullmatch(r"worse: (-\d\d\.\d\d) \[-\d\d\.\d\d, -\d\d\.\d\d\]", one_head[2])
+    assert one_head[4].startswith("worse: +2.30 [+2.1")
+    assert near[2].startswith("not distinguishable: ")
+    assert near[4].startswith("not distinguishable: ")
+    assert near[4].endswith("]; no neutral judge: other loss")
+    assert table["broken"][2] == r"training failed: a \| <b>"
+    assert table["later"][2] == "not started"
+    assert output.startswith("Of 2 comparisons by bleu")
+    lines = [line for line in output.splitlines() if str(tmp_path) not in line]
+    assert max(map(len, lines)) <= 100
+    assert str(tmp_path / "report.html") in output
+
+
+def test_what_the_verdicts_rest_on_is_folded(tmp_path: Path, runs: list[SweepRun]) -> None:
+    write(tmp_path, runs)
+    report(tmp_path, runs)
+    text = (tmp_path / "report.md").read_text()
+    sizes = read_table(text, 2)
+    assert sizes["base"][2:4] == ["30", "2000"]
+    assert sizes["base"][5] == "4.92, 25.8, +0M"
+    assert "(-4.72M)" in sizes["near"][0]
+    assert sizes["near"][5] == "5.01, 25.4, -5M"
     assert "differs from that of base (near: training.label_smoothing 0.1 -> 0.0)" in text
-    assert r"training failed: a \| <b>" in broken
-    assert "not started" in later
-    assert "one_head is worse than base: " in text
+    assert "- one_head is worse than base: " in text
     assert text.count("These 2 comparisons are judged together") == 2
-    assert "3.011 nats per sub-word against 0.7161, +2.295 (" in text
+    assert "3.01 nats per sub-word against 0.7161, +2.30 (" in text
     assert "Scored on the test split, checkpoint 100, 48 sentences. bleu: nrefs:1" in text
     assert "Scores were saved from 2026-01-01 to 2026-01-01." in text
     assert text.count(".svg)") == 3
+    assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "report.html").read_text()  # which needs no other file
     assert "training failed: a | &lt;b&gt;" in page
     assert (page.count('src="data:image/svg+xml;base64,'), "http" in page) == (3, False)
-    assert page.count("<tr>") == 1 + len(ROWS)
+    shown, folded = page.split("<details>", 1)
+    assert shown.count("<tr>") == 1 + len(ROWS)
+    assert ("standard error" in shown, "standard error" in folded) == (False, True)
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert content["opening"] in shown
+    row = content["table"][1]
+    assert (row["name"], row["by_measure"]["verdict"], row["against"]) == (
+        "one_head",
+        "worse",
+        "base",
+    )
+    assert row["cost"] == {"minutes": 0.5, "core_minutes": 1.0, "start": None}
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -111,17 +168,16 @@ def test_rows_on_text_alone_are_compared_by_perplexity(tmp_path: Path) -> None:
         nats = 3.0 if run.row.name == "small" else 2.0 + run.config.seed / 100
         config = overrides(run.config)
         save_predictions(tmp_path / run.name, nats, name="sweep", config=config)
-    assert "accuracy" in write_report(tmp_path, runs, "perplexity")
-    lines = (tmp_path / "report.md").read_text().splitlines()
-    header, small = (read_cells(next(x for x in lines if x.startswith(f"| {name}")))
-                     for name in ("row", "small"))  # fmt: skip
-    assert "by log-probability" not in header
-    cells = dict(zip(header, small, strict=True))
-    assert cells["verdict"] == "worse; no neutral judge: other loss"
-    assert any("small: training.label_smoothing 0.1 -> 0.2" in line for line in lines)
-    assert cells["perplexity"].startswith("20.31 [20.")
-    assert any("small is worse than base: 20.31 perplexity against 7.5" in line for line in lines)
-    assert any(line.endswith("Perplexity: the mean over seeds.") for line in lines)
+    assert "accuracy" in report(tmp_path, runs, "perplexity")
+    text = (tmp_path / "report.md").read_text()
+    assert "log-probability" not in text.split("\n## ")[0]
+    small = read_table(text)["small"]
+    assert small[1].startswith("20.31")
+    assert small[2].startswith("worse: +12.8")
+    assert small[2].endswith("]; no neutral judge: other loss")
+    assert "small: training.label_smoothing 0.1 -> 0.2" in text
+    assert "small is worse than base: 20.31 perplexity against 7.5" in text
+    assert "perplexity" not in read_table(text, 2)["row"], "one perplexity, the mean over seeds"
     # 100 texts of 25 sub-words, each after a lone EOS.
     flops = train_flops(base.model, 400, np.full(100, 1), np.full(100, 25))
     assert count_flops(runs[0].config, 400) == 100_000 * flops
@@ -134,9 +190,10 @@ def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
     for run in runs:
         config, lines = overrides(run.config), ["nothing of it"] * len(spoil(1))
         save(tmp_path / run.name, lines, name="sweep", config=config)
-    output = write_report(tmp_path, runs, "bleu")
-    assert "; neither row translates yet" in output.splitlines()[3]
+    output = report(tmp_path, runs)
+    assert output.startswith("Nothing is found: base and one_head have less than 1 BLEU, so they ")
     text = (tmp_path / "report.md").read_text()
+    assert read_table(text)["one_head"][2].endswith("; neither row translates yet")
     assert "base and one_head have less than 1 BLEU: they translate nothing yet" in text
 
 
@@ -151,7 +208,7 @@ def test_figures_in_other_units_are_left_out_of_the_plots_and_named(tmp_path: Pa
         train_vocabulary([ListCorpus("small", PAIRS)], config, tmp_path / run.name / "vocab")
         line = {"step": 9, "validation/loss": 2.5, "validation/bleu": 1.0}
         (tmp_path / run.name / "metrics.jsonl").write_text(json.dumps(line))
-    write_report(tmp_path, runs, "bleu_lowercase")
+    report(tmp_path, runs, "bleu_lowercase")
     text = (tmp_path / "report.md").read_text()
     assert "perplexities of cased are per sub-word of another" in text
     for plot in ("loss.svg", "bleu.svg"):
@@ -167,8 +224,9 @@ def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list
         result = json.loads(path.read_text())
         result["measures"]["perplexity"] = vars(Score(perplexity, "", ""))
         path.write_text(json.dumps(result))
-    base = read_outcome([run for run in runs if run.row.name == "base"])
-    assert make_cost_cells(base, base)["perplexity"] == "6.00"
+    own = [run for run in runs if run.row.name == "base"]
+    base = read_outcome(own, plan(own))
+    assert make_size_cells(base, base)["perplexity"] == "6.00"
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -183,7 +241,7 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[SweepRun]) -> None:
         for revision, run in zip(("one", "two"), runs, strict=False):
             row = start | {"revision": revision, "changed": changed, "code": f"c-{revision}"}
             (tmp_path / run.name / "ledger.jsonl").write_text(json.dumps(row) + "\n")
-        write_report(tmp_path, runs, "bleu")
+        report(tmp_path, runs)
         text = (tmp_path / "report.md").read_text()
         assert "from 2017-06-12 on, " in text
         assert expected in text
@@ -193,18 +251,18 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[SweepRun]) -> None:
 def test_flops_count_up_to_a_requested_stop(tmp_path: Path, runs: list[SweepRun]) -> None:
     write(tmp_path, runs)
     base = [run for run in runs if run.row.name == "base"]
-    flops = [read_outcome(base).flops or 0]
+    flops = [read_outcome(base, plan(base)).flops or 0]
     for run in base:
         request = {"reason": "enough", "obeyed_at": run.config.training.steps // 4}
         (tmp_path / run.name / "stop.json").write_text(json.dumps(request))
-        flops.append(read_outcome(base).flops or 0)
+        flops.append(read_outcome(base, plan(base)).flops or 0)
     assert [value / flops[0] for value in flops] == pytest.approx([1, 5 / 8, 1 / 4], rel=0.01)
 
 
 @pytest.mark.usefixtures("no_plots")
 def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[SweepRun]) -> None:
-    write_report(tmp_path, runs, "bleu")
+    assert report(tmp_path, runs).startswith("No row has a score yet.")
     assert "not started" in (tmp_path / "report.md").read_text()
     save(tmp_path / "one_head-seed0", spoil(2), name="sweep")
-    write_report(tmp_path, runs, "bleu")
-    assert "No verdicts: base has no evaluation." in (tmp_path / "report.md").read_text()
+    report(tmp_path, runs)
+    assert "\nNo verdicts: base has no score yet." in (tmp_path / "report.md").read_text()

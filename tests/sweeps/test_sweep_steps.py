@@ -1,7 +1,6 @@
 """The steps of a sweep: what they run, when they run again, and how rows are scored."""
 
 import contextlib
-import itertools
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
     plugins = {"plugins": ("json", "re")}
     runs = make_runs(Config(plugins=("json", "re"), seed=7), rows, tmp_path)[0]
     jobs = SweepPlan("recipe.py:en-de", plugins, protocol).list_jobs(runs)
-    pipeline = Pipeline([*itertools.chain(*jobs.values())], tmp_path)
+    pipeline = Pipeline([step for job in jobs.values() for step in job.steps], tmp_path)
     commands = [" ".join(pipeline.make_command(step)[1:]) for step in pipeline.steps.values()]
     assert commands[2:] == [
         "-m t2t.train --config=recipe.py:en-de --config.plugins='json' --config.plugins='re' "
@@ -61,7 +60,7 @@ def test_what_has_changed_runs_again_and_nothing_else(tmp_path: Path) -> None:
         protocol = EvaluationProtocol(split, "last", measure)
         given = {"data.directory": str(tmp_path / folder)}
         jobs = SweepPlan(str(recipe), given, protocol).list_jobs(runs)
-        return ShortPrograms([*itertools.chain(*jobs.values())], work)
+        return ShortPrograms([step for job in jobs.values() for step in job.steps], work)
 
     def list_reasons(pipeline: ShortPrograms) -> list[str]:
         return [plan.reason for plan in plan_steps(pipeline).values() if plan.action != "none"]

@@ -45,8 +45,10 @@ def test_a_failed_step_keeps_only_its_dependants_from_running_and_is_tried_again
     assert "translated: failed: no space" in caplog.messages
     pipeline = ShortPrograms(steps, tmp_path)
     report = write_report(pipeline, plan_steps(pipeline))
-    assert re.search(r"\| translated \| translate +\| failed: no space +\|", report)
-    assert re.search(r"\| student +\| export +\| not begun +\|", report)
+    assert "- Not finished, failed: no space: translated\n" in report
+    page = (tmp_path / "report.md").read_text()
+    assert re.search(r"\| translated \| translate +\| failed: no space +\|", page)
+    assert re.search(r"\| student +\| export +\| not begun +\|", page)
     record = read(tmp_path, "translated")
     assert (record.finished, record.starts[0]["status"]) == ("", 1)
     assert run(steps, tmp_path) == ("translated student ", {})
