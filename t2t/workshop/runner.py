@@ -133,7 +133,10 @@ class Runner:
         """Plans a step anew, whose recipe may now read what the steps before have written."""
         step = self._pipeline.steps[name]
         keys = {each: self._works[each].record.key for each in step.needs}
-        self._works[name] = plan_step(self._pipeline, step, keys, ready=True)
+        work, before = plan_step(self._pipeline, step, keys, ready=True), self._works[name]
+        if work.is_waiting or len(work.record.starts) > len(before.record.starts):
+            self._works[name] = work
+        # Otherwise its output was missing, and is that of the step whose training it goes on with.
         return self._works[name]
 
     def _run_program(self, work: StepPlan, worker: int, descriptor: int) -> Iterator[None]:
@@ -242,12 +245,13 @@ def put_aside(pipeline: Pipeline, name: str) -> None:
     number = 1
     while (place / f"{name}.{number}").exists() or (place / STEPS / f"{name}.{number}").exists():
         number += 1
-    for folder in (pipeline.find_folder(name), pipeline.find_records(name)):
-        target = place / folder.relative_to(pipeline.workdir).with_name(f"{name}.{number}")
-        target.parent.mkdir(parents=True, exist_ok=True)
+    own = [] if pipeline.goes_on(name) else [pipeline.find_folder(name)]
+    for folder in (*own, pipeline.find_records(name)):
         if folder.exists():
+            target = place / folder.relative_to(pipeline.workdir).with_name(f"{name}.{number}")
+            target.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(target)
-    _log.info("%s: what it had written is in %s", name, place / f"{name}.{number}")
+            _log.info("%s has changed; %s is now in %s", name, folder, target)
 
 
 def _now() -> str:

@@ -196,13 +196,14 @@ class Pipeline:
                 )
 
     def find_folder(self, name: str) -> Path:
-        """The folder that a step begins; that of its name if it goes on in another one's."""
+        """The folder in which a step writes, unless its output lies in that of another step."""
         output = self.steps[name].output
-        begins = output and all(
-            output not in (other.name, other.output)
-            for other in itertools.takewhile(lambda other: other.name != name, self.steps.values())
-        )
-        return self.workdir / (output if begins else name)
+        return self.workdir / (name if PLACEHOLDER.search(output) else output or name)
+
+    def goes_on(self, name: str) -> bool:
+        """Returns whether a step continues a training that another one has begun in its folder."""
+        earlier = itertools.takewhile(lambda other: other != name, self.steps)
+        return self.find_folder(name) in map(self.find_folder, earlier)
 
     def find_records(self, name: str) -> Path:
         """The folder of a step's record and log."""

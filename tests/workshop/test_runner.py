@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -139,13 +140,32 @@ def test_what_lies_in_the_folder_of_another_step_is_replaced(tmp_path: Path) -> 
 
     assert run(make("test"), tmp_path)[0] == "a b "
     assert run(make("validation"), tmp_path, b=FAIL)[0] == "b "
-    assert (tmp_path / "old" / STEPS / "b.1" / RECORD).exists()
+    assert [*(tmp_path / "old").rglob(RECORD)] == [tmp_path / "old" / STEPS / "b.1" / RECORD]
+    assert [*(tmp_path / "old").iterdir()] == [tmp_path / "old" / STEPS]
     place.write_text("of a program that was cut off")
     assert run(make("validation"), tmp_path, b=f"assert not os.path.exists({str(place)!r})") == (
         "b ",
         {},
     )
     assert "validation" in place.read_text()
+
+
+def test_a_training_that_goes_on_with_another_one_begins_with_it_again(tmp_path: Path) -> None:
+    def make(width: int) -> list[Step]:
+        flags = TRAIN | {"config.model.d_model": width}
+        begin = Step("begin", "train", flags | {"until": 5}, "run")
+        look = Step("look", "export", {"workdir": begin})
+        return [begin, look, Step("run", "train", flags, after=("look",))]
+
+    folder = str(tmp_path / "run")
+    note = f"os.makedirs({folder!r}, exist_ok=True); open('{folder}/trained', 'a').write"
+    own = {"begin": f"{note}('begin ')", "run": f"{note}('run ')"}
+    assert run(make(16), tmp_path, 1, **own)[0] == "begin look run "
+    assert run(make(32), tmp_path, 1, **own)[0] == "begin look run "
+    assert (tmp_path / "run" / "trained").read_text() == "begin run "
+    assert {each.name for each in (tmp_path / "old").iterdir()} == {"begin.1", "look.1", STEPS}
+    shutil.rmtree(tmp_path / "run")
+    assert run(make(32), tmp_path, 1, **own)[0] == "begin run "
 
 
 def test_a_disk_that_fills_up_is_named_and_what_is_finished_stays(tmp_path: Path) -> None:
