@@ -29,6 +29,7 @@ def start_program(
     lock: int,
     *,
     ends_with_parent: bool = False,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     """Starts the program of one of several workers.
 
@@ -40,7 +41,7 @@ def start_program(
     with _pinned_to(cores):
         return subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             env=environment | {"PYTHONUNBUFFERED": "1"},  # keep the order of stdout and stderr
