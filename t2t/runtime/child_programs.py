@@ -26,7 +26,7 @@ def start_program(
     workers: int,
     stdout: IO[bytes],
     stderr: IO[bytes],
-    lock: int,
+    lock: int | None,
     *,
     ends_with_parent: bool = False,
     stdin: int = subprocess.DEVNULL,
@@ -45,7 +45,7 @@ def start_program(
             stdout=stdout,
             stderr=stderr,
             env=environment | {"PYTHONUNBUFFERED": "1"},  # keep the order of stdout and stderr
-            pass_fds=[lock],
+            pass_fds=[] if lock is None else [lock],
             process_group=0,  # so that Ctrl-C signals only the parent
         )
 

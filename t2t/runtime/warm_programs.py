@@ -5,7 +5,6 @@ A process that has run a program keeps its packages and its compiled programs fo
 of its GPU, or the chips of its TPU, from programs that are started otherwise.
 """
 
-import functools
 import json
 import math
 import os
@@ -18,6 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import IO
 
 from t2t.config.requests import HOSTS
@@ -25,11 +25,12 @@ from t2t.runtime.child_programs import assign_resources, start_program
 from t2t.runtime.machine_speed import may_have_accelerator
 
 MODULES = ("t2t.train", "t2t.evaluate")  # programs that a warm process runs
+_WORKER = sys.executable, "-m", "t2t.runtime.warm_worker"
 _PAUSE = 0.05  # seconds between two looks at a process
 _ANSWER = 60.0  # seconds until a process has to take a program, which it does at once
 
 
-class Program:
+class Running:
     """A program that runs, with the methods of `subprocess.Popen` that a scheduler needs.
 
     Attributes:
@@ -42,7 +43,7 @@ class Program:
     def __init__(
         self, process: subprocess.Popen[bytes], command: Sequence[str], used_before: float = 0.0
     ):
-        """`used_before` are the core-seconds of the programs that the process ran before."""
+        """`used_before` are the core-seconds that the process had used before."""
         self.args, self.pid = command, process.pid
         self.returncode: int | None = None
         self.core_seconds: float | None = None
@@ -69,6 +70,17 @@ class Program:
             self._look(min(_PAUSE, left))
         return self.returncode
 
+    def measure_cores(self) -> float:
+        """Returns the core-seconds so far; without /proc they are 0 until the program has ended."""
+        if self.poll() is not None:
+            return self.core_seconds or 0.0
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, used - self._used_before)
+
     def terminate(self) -> None:
         """Sends SIGTERM, unless the program has ended."""
         self._send(signal.SIGTERM)
@@ -94,7 +106,7 @@ class Program:
         self.returncode, self.core_seconds = status, core_seconds
 
 
-class _WarmProgram(Program):
+class _RunningWarm(Running):
     """A program in a warm process, which answers when the program has ended well."""
 
     def __init__(self, worker: "_Worker", command: Sequence[str]):
@@ -105,8 +117,9 @@ class _WarmProgram(Program):
         if not select.select([self._worker.channel], [], [], seconds)[0]:
             return
         if answer := self._worker.receive(4096):
-            self._end(0, json.loads(answer)["core_seconds"])
-            self._worker.used += self.core_seconds or 0.0
+            used = json.loads(answer)["core_seconds"]
+            self._end(0, used - self._used_before)
+            self._worker.used = used
         else:  # the process has ended, or is about to
             super()._look(seconds)
 
@@ -116,13 +129,13 @@ class _Worker:
 
     def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket, setting: object):
         self.process, self.channel, self.setting = process, channel, setting
-        self.used = 0.0  # core-seconds of its programs
+        self.used = 0.0  # core-seconds until the end of its last program
         channel.settimeout(_ANSWER)
 
-    def take(self, command: Sequence[str], streams: Sequence[IO[bytes]]) -> bool:
-        """Gives the process a program; returns whether it begins."""
+    def take(self, command: Sequence[str], files: Sequence[int]) -> bool:
+        """Gives the process a program and its files; returns whether it begins."""
         try:
-            socket.send_fds(self.channel, [b"\n"], [stream.fileno() for stream in streams])
+            socket.send_fds(self.channel, [b"\n"], files)
             self.channel.sendall(json.dumps([*command]).encode() + b"\n")
         except OSError:
             return False
@@ -178,37 +191,39 @@ class WarmPrograms:
         lock: int,
         *,
         ends_with_parent: bool = False,
-    ) -> Program:
+    ) -> Running:
         """Starts a program; the arguments are those of `start_program`.
 
         Raises:
             ConfigError: as `assign_resources`.
         """
-        launch = functools.partial(
-            start_program,
-            worker=worker, workers=workers, stdout=stdout, stderr=stderr, lock=lock,
-            ends_with_parent=ends_with_parent,
-        )  # fmt: skip
-        streams = stdout, stderr
+
+        def launch(
+            command: Sequence[str], lock: int | None = None, stdin: int = subprocess.DEVNULL
+        ) -> subprocess.Popen[bytes]:
+            return self._starter.submit(
+                start_program, command, worker, workers, stdout, stderr, lock,
+                ends_with_parent=ends_with_parent, stdin=stdin,
+            ).result()  # fmt: skip
+
         if not is_warm(command):
-            return Program(self._starter.submit(launch, command).result(), command)
-        setting = assign_resources(worker, workers, os.environ), lock, ends_with_parent
+            return Running(launch(command, lock), command)
+        files = stdout.fileno(), stderr.fileno(), lock
+        setting = assign_resources(worker, workers, os.environ), ends_with_parent
         found = self._workers.pop(worker, None)
-        if found and not (found.setting == setting and found.take(command, streams)):
+        if found and not (found.setting == setting and found.take(command, files)):
             found.close()
             found = None
         if found is None:
             here, there = socket.socketpair()
             with there:
-                process = self._starter.submit(
-                    launch, [sys.executable, "-m", "t2t.runtime.warm_worker"], stdin=there.fileno()
-                ).result()
-            found = _Worker(process, here, setting)
-            if not found.take(command, streams):
+                started = launch(_WORKER, stdin=there.fileno())
+            found = _Worker(started, here, setting)
+            if not found.take(command, files):
                 found.close()
-                return Program(self._starter.submit(launch, command).result(), command)
+                return Running(launch(command, lock), command)
         self._workers[worker] = found
-        return _WarmProgram(found, command)
+        return _RunningWarm(found, command)
 
 
 def is_warm(command: Sequence[str]) -> bool:

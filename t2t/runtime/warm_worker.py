@@ -31,19 +31,19 @@ def work(channel: socket.socket) -> None:
     """
     began, lines, has_run = time.time(), channel.makefile("rb"), False
     while not (has_run and has_left_something()):
-        marker, streams, _, _ = socket.recv_fds(channel, 1, 2)
+        marker, files, _, _ = socket.recv_fds(channel, 1, 3)
         if not marker or (has_run and has_changed(began)):
             return
-        command = json.loads(lines.readline())
+        command, (stdout, stderr, lock) = json.loads(lines.readline()), files
         channel.sendall(b"\n")  # the program begins
-        for number, stream in enumerate(streams, start=1):
-            os.dup2(stream, number)
-            os.close(stream)
-        used = measure_cores()
+        for number, file in enumerate((stdout, stderr), start=1):
+            os.dup2(file, number)
+            os.close(file)
         with _as_new():
             _run(command)
         has_run = True
-        answer = {"core_seconds": measure_cores() - used}
+        os.close(lock)  # which the program held until its end
+        answer = {"core_seconds": measure_cores()}
         channel.sendall(json.dumps(answer).encode() + b"\n")
 
 
@@ -102,7 +102,7 @@ def has_left_something() -> bool:
 
 
 def measure_cores() -> float:
-    """Returns the core-seconds that this process and its children have used."""
+    """Returns the core-seconds that this process and its children have used so far."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 

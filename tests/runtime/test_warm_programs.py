@@ -1,6 +1,7 @@
 """Programs in a warm process are those of a new one: results, output, statuses and signals."""
 
 import dataclasses
+import fcntl
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import pytest
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.runtime import warm_programs
 from t2t.runtime.command_line import INTERRUPTED
-from t2t.runtime.warm_programs import Program, WarmPrograms, is_warm
+from t2t.runtime.warm_programs import Running, WarmPrograms, is_warm
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import hash_params, read_ledger
 from tests import programs
@@ -59,14 +60,20 @@ class Warm:
     folder: Path
     programs: WarmPrograms
 
-    def start(self, module: str, *flags: str) -> Program:
-        lock = os.open(self.folder / "lock", os.O_CREAT)
+    def start(self, module: str, *flags: str) -> Running:
+        lock = self.lock()
         try:
             with (self.folder / "output.log").open("wb") as output:
                 command = [sys.executable, "-m", module, *flags]
                 return self.programs.start(command, 0, 1, output, output, lock)
         finally:
             os.close(lock)
+
+    def lock(self) -> int:
+        """Takes the lock that a program gets."""
+        lock = os.open(self.folder / "lock", os.O_CREAT)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock
 
     def run(self, *flags: str, module: str = "short") -> tuple[int, int, str]:
         """Returns the process, its status, and the output."""
@@ -99,6 +106,9 @@ def test_programs_share_a_process_and_nothing_else(warm: Warm) -> None:
     assert program.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
         program.wait(0.1)
+    with pytest.raises(BlockingIOError):
+        warm.lock()
+    assert program.measure_cores() < 1
     program.kill()
 
 
@@ -115,7 +125,7 @@ def test_program_that_fails_takes_its_process_along(warm: Warm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stop", "status"), [(Program.terminate, INTERRUPTED), (Program.kill, -signal.SIGKILL)]
+    ("stop", "status"), [(Running.terminate, INTERRUPTED), (Running.kill, -signal.SIGKILL)]
 )
 def test_signals_reach_the_program(warm: Warm, stop: Any, status: int) -> None:
     first, *_ = warm.run()
