@@ -340,7 +340,7 @@ def test_verdict_says_what_it_covers_and_what_would_show_more() -> None:
         (many_seeds, 1000, ["More seeds would reduce the error more than more sentences.",
                             "This covers the choice of the sentences and of the seeds."]),
         (dataclasses.replace(unclear, seed_error=None), 1000, ["take about 49,000 sentences"]),
-        (corrected, 1000, ["-1.5 to +2 with Holm's correction, two-sided p = 0.4, 0.8 with"]),
+        (corrected, 1000, ["[-1.50, +2.00] with Holm's correction, two-sided p = 0.4, 0.8 with"]),
         (untested, 29, ["No verdict on new: ", "Resamples of fewer than 30 sentences do"]),
         (untested, 1000, ["do not vary over resamples of the sentences."]),
     ):  # fmt: skip
