@@ -112,7 +112,7 @@ def test_report_begins_with_what_was_found_and_one_table(
     one_head, near = table["one_head"], table["near"]
     assert one_head[0] == "num_heads: 8 -> 1"
     assert re.fullmatch(r"worse: (-\d\d\.\d\d) \[-\d\d\.\d\d, -\d\d\.\d\d\]", one_head[2])
-    assert one_head[4].startswith("worse: +2.30 [+2.0")
+    assert one_head[4].startswith("worse: +2.30 [+2.")
     assert near[2].startswith("not distinguishable: ")
     assert near[4].startswith("not distinguishable: ")
     assert near[4].endswith("]; no neutral judge: other loss")
