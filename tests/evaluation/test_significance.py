@@ -240,9 +240,9 @@ def simulate_looks(look: float, end: float, effect: float = 0.0) -> tuple[float,
 
 
 def test_look_is_paid_for_in_the_verdicts_at_the_end() -> None:
-    """Of equal rows 3.5% of sweeps have a false verdict; without the correction 5.7%."""
+    """Of equal rows 4.5% of sweeps have a false verdict; without the correction 7.9%."""
     assert simulate_looks(LOOK_SHARE, 1 - LOOK_SHARE)[0] <= 0.05
-    assert simulate_looks(1, 1)[0] >= 0.055
+    assert simulate_looks(1, 1)[0] >= 0.07
 
 
 def test_row_that_is_clearly_worse_is_stopped_and_equal_ones_are_not_wronged() -> None:
