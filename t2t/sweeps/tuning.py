@@ -77,6 +77,8 @@ def list_trials(base: Config, row: Row, config: Config, workdir: Path, share: fl
     where = f"row {row.name}, tune"
     if len(row.tune) > 1:
         raise ConfigError(f"{where}: {', '.join(row.tune)} are several fields; tune one")
+    if TRIAL_SEED in row.seeds:
+        raise ConfigError(f"{where}: trials have the seed {TRIAL_SEED}; give the row another one")
     [(field, values)] = row.tune.items()
     own = flatten(config).get(field)
     if FIELD_TYPES.get(field) is None or not isinstance(own, float):
