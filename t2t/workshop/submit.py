@@ -55,6 +55,8 @@ def submit(
             remedy = f"; cancel the jobs that are submitted: {there}" if ids else ""
             raise ConfigError(f"--submit: {shlex.join(line)} {error}{remedy}") from None
         _log.info("%s: job %s", name, ids[name])
+    if not ids:
+        _log.info("all steps are finished; --report writes the report")
 
 
 def list_arguments(arguments: Sequence[str], leave_out: Collection[str]) -> list[str]:

@@ -1,5 +1,7 @@
 """Jobs that a queue runs."""
 
+import dataclasses
+import logging
 import os
 import re
 from pathlib import Path
@@ -15,7 +17,7 @@ from tests.workshop.short_programs import TRAIN
 
 
 def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = tmp_path / "jobs"
     write_program(tmp_path / "sbatch", f'#!/bin/sh\necho "$@" >>{log}\nwc -l <{log}\n')
@@ -33,6 +35,10 @@ def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
         "--parsable --job-name=b --dependency=afterok:1 --kill-on-invalid-dep=yes --gpus=1 "
         "launch/slurm.sh t2t.pipeline --recipe=x --only=b",
     ]
+    done = {name: dataclasses.replace(work, action="none") for name, work in works.items()}
+    caplog.set_level(logging.INFO)
+    submit(done, {name: [name] for name in works}, "sbatch", {})
+    assert caplog.messages == ["all steps are finished; --report writes the report"]
     for command, message in (
         ('sbatch "', "is no command; write one such as"),
         ("no_sbatch", "failed (No such file or directory)"),
