@@ -80,6 +80,7 @@ def main() -> None:
     default = Path("benchmarks/results/tuned-verdicts.json")
     parser.add_argument("--output", type=Path, default=default, help="output file")
     flags = parser.parse_args()
+    facts = {**find_revision(), "date": now(), "versions": find_versions(("numpy", "scipy"))}
     random, halves = np.random.default_rng(0), make_halves(flags.sentences)
     cells: list[dict[str, Any]] = []
     grid = list(itertools.product(WAYS, SEEDS, SCATTER))
@@ -107,7 +108,6 @@ def main() -> None:
     print(format_table(rows, [*header, *(f"scatter {one:g}" for one in SCATTER)], align="llrrr"))
     parameters = {"pairs": flags.pairs, "sentences": flags.sentences, "trials": TRIALS}
     parameters |= {"generator_seed": 0, "level": LEVEL, "resamples": RESAMPLES}
-    facts = {**find_revision(), "date": now(), "versions": find_versions(("numpy", "scipy"))}
     write(flags.output, {**facts, "parameters": parameters, "cells": cells})
 
 

@@ -14,7 +14,7 @@ from t2t.evaluation.number_format import format_difference
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import Judgement, SystemComparison, judge
 from t2t.evaluation.systems import System, read_statistics
-from t2t.runtime.text_tables import Table
+from t2t.runtime.text_tables import Table, wrap_text
 
 _HALF = 14  # characters from zero to the end of a bar
 
@@ -102,7 +102,7 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
         [
             row.measure.name,
             row.system,
-            " ".join(format_difference(row.comparison)),
+            " ".join(format_difference(row.comparison.values, row.comparison.interval)),
             _draw_bar(row.bounds, widest[row.measure.name]),
         ]
         for row in rows
@@ -110,10 +110,11 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
     correction = find_correction(rows)
     scale = f"{'worse':.<{_HALF}}0{'better':.>{_HALF}}"
     table = Table(["measure", "system", "difference", scale], cells, "llr", wrapped=(0, 1))
+    title = f"Differences from {first} with 95% intervals, each measure on a scale of its own"
     less = dict.fromkeys(row.measure.name for row in rows if not row.measure.higher_is_better)
     return "\n".join(
         [
-            f"Differences from {first} with 95% intervals, each measure on a scale of its own",
+            wrap_text(title),
             *[f"(intervals with {correction})"] * bool(correction),
             table.format(),
             *[f"Less is better: {', '.join(less)}"] * bool(less),

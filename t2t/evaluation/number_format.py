@@ -9,10 +9,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from t2t.evaluation.significance import SystemComparison
 
 _MOST_DECIMALS = 6
 _LARGE = 1e6  # from here on numbers have an exponent
@@ -30,16 +26,19 @@ def format_interval(interval: Sequence[float] | None, value: float) -> str:
     return f"[{', '.join(f'{edge:.{decimals}f}' for edge in interval)}]" if interval else ""
 
 
-def format_difference(comparison: "SystemComparison") -> tuple[str, str]:
-    """Formats a difference and its interval, like ("-1.76", "[-3.97, +0.46]").
+def format_difference(
+    values: tuple[float, float], interval: Sequence[float] | None
+) -> tuple[str, str]:
+    """Formats the second value minus the first, and its interval, like ("-1.76", "[-3.97, +0.46]").
 
     The interval is empty if there is none.
     """
-    decimals, interval = _count_decimals(*comparison.values), comparison.interval
+    decimals = _count_decimals(*values)
     half = (interval[1] - interval[0]) / 2 if interval else 0.0
     if _SMALL < half < math.inf:
         decimals = max(decimals, min(1 - math.floor(math.log10(half)), _MOST_DECIMALS))
-    difference, *edges = (f"{x:+.{decimals}f}" for x in (comparison.difference, *(interval or ())))
+    first, second = values
+    difference, *edges = (f"{x:+.{decimals}f}" for x in (second - first, *(interval or ())))
     return difference, f"[{', '.join(edges)}]" if edges else ""
 
 

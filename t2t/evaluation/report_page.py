@@ -20,7 +20,7 @@ _TEMPLATE = Path(__file__).with_suffix(".html")
 
 
 @dataclasses.dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A part of a report that is folded in HTML, and stands below the main part in Markdown."""
 
     title: str
@@ -34,14 +34,14 @@ class Section:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class ReportPage:
     """What a reader sees at once, and what is folded."""
 
     title: str
     verdicts: VerdictTable
     remarks: Sequence[str] = ()  # without which the table would mislead
     figures: Mapping[str, Path] = dataclasses.field(default_factory=dict)  # .svg files, by title
-    sections: Sequence[Section] = ()
+    sections: Sequence[ReportSection] = ()
     content: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of report.json
     terminal: str = ""  # what a terminal shows besides, in place of figures
 

@@ -17,8 +17,8 @@ from t2t.config.fields import ConfigError
 from t2t.evaluation.measure import MIN_SENTENCES, Measure, Statistics, TestSet
 from t2t.evaluation.saved_evaluations import EvaluationError
 
-# Added to the base's seed for trials. No run that is judged may have it: the best of nine runs of
-# equal systems, kept as one of two or three seeds, gives a false verdict in up to 12% of cases.
+# Added to the base's seed for trials. No run that is judged may have it: the best of nine equal
+# runs, judged against three of base, is called different in up to 11% of cases.
 TRIAL_SEED = 1000
 CHOICE = "choice.json"  # that `api/choose_trial.py` writes
 

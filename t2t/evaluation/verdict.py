@@ -41,7 +41,7 @@ def describe(
     """
     first, second = names
     old, new = comparison.values
-    difference, interval = format_difference(comparison)
+    difference, interval = format_difference(comparison.values, comparison.interval)
     facts = f"{format_score(new)} {measure} against {format_score(old)}, {difference}"
     if _is_same_output(comparison, same):
         return f"No verdict: {second} is the same model as {first}, with equal scores: {facts}."

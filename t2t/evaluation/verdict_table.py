@@ -17,7 +17,7 @@ from t2t.evaluation.number_format import (
 )
 from t2t.evaluation.significance import Judgement, SystemComparison, SystemScore
 from t2t.evaluation.verdict import USELESS, claim, name_verdict
-from t2t.runtime.text_tables import Table
+from t2t.runtime.text_tables import NO_BREAK, Table
 
 _NAMED = 4  # systems that the opening sentence names for each verdict
 _VERDICTS = {
@@ -28,7 +28,7 @@ _VERDICTS = {
 }
 
 
-class Cost(NamedTuple):
+class SystemCost(NamedTuple):
     """The cost of a system, all starts of its programs together."""
 
     minutes: float
@@ -49,7 +49,7 @@ class Line:
     same: str | None = None  # as in `verdict.describe`, if both are one model
     family: int = 1  # number of comparisons that are corrected together
     changes: str = ""  # what the system changes
-    cost: Cost | None = None
+    cost: SystemCost | None = None
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # further columns
     remarks: Sequence[str] = ()  # on the verdict by the measure, or why there is none
     log_prob_remarks: Sequence[str] = ()  # on the verdict by log-probability
@@ -89,6 +89,12 @@ def list_lines(
         )
         for name, score in by_measure.scores.items()
     ]
+
+
+class _Column(NamedTuple):
+    header: str
+    align: str
+    cells: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +142,7 @@ class VerdictTable:
         elif len(self.lines) == 1:
             yield self._describe_score(*scored.popitem())
         else:
-            against = dict.fromkeys(line.against for line in self.lines if line.against)
-            unknown = [name for name in against if name in missing]
+            unknown = [name for name in self._list_against() if name in missing]
             reason = f"{_join(unknown)} has no score" if unknown else "nothing can be compared"
             yield f"No verdicts: {reason} yet."
         if useless and len(useless) < len(judged):
@@ -158,7 +163,7 @@ class VerdictTable:
 
     def _describe_one(self, line: Line) -> str:
         comparison = _compare(line)
-        difference, interval = format_difference(comparison)
+        difference, interval = _show_difference(comparison)
         facts = " ".join(filter(None, (difference, self.measure, interval)))
         clause = claim(line.verdict, line.against, line.system)
         if line.verdict == "no verdict":
@@ -167,10 +172,8 @@ class VerdictTable:
         return f"{clause}: {facts}, p {p_value}; this covers {self._cover([line])}."
 
     def _describe_many(self, judged: Sequence[Line]) -> str:
-        against = dict.fromkeys(line.against for line in judged)
-        first = next(iter(against))
-        if len(against) > 1:
-            first = f"the {self.noun} it is judged against"
+        against = [*dict.fromkeys(line.against for line in judged)]
+        common = f" {{}} {against[0]}" if len(against) == 1 else ""
         counts = list[str]()
         for verdict, lines in self.judged.items():
             word, preposition = _VERDICTS[verdict]
@@ -179,7 +182,7 @@ class VerdictTable:
             number = str(len(lines)) if lines else "none"
             is_single = len(lines) < 2
             phrase = f"{number} {'is' if is_single else 'are'} {word}"
-            phrase += f" {preposition} {first}" if not counts else ""
+            phrase += common.format(preposition) if not counts else ""
             counts.append(phrase + self._name(lines, verdict))
         families = {line.family for line in judged}
         sizes = " or ".join(map(str, sorted(families)))
@@ -195,9 +198,14 @@ class VerdictTable:
         """Names the systems with the largest differences in parentheses."""
         if not lines:
             return ""
-        names = [line.system for line in lines[:_NAMED]]
-        if verdict in ("better", "worse"):
-            names = [f"{x.system} {format_difference(_compare(x))[0]}" for x in lines[:_NAMED]]
+        names = []
+        for line in lines[:_NAMED]:
+            name = line.system
+            if len(self._list_against()) > 1:
+                name += f" {_VERDICTS[verdict][1]} {line.against}"
+            if verdict in ("better", "worse"):
+                name += f" {_show_difference(_compare(line))[0]}"
+            names.append(name)
         more = [f"{len(lines) - _NAMED} more"] if len(lines) > _NAMED else []
         return f" ({', '.join([*names, *more])})"
 
@@ -237,68 +245,73 @@ class VerdictTable:
         return [*[useless] * self._is_useless(line), *line.remarks]
 
     def make_table(self, narrow: bool = False) -> Table:
-        """Makes the table of the report, or one for a terminal, without what a system changes."""
-        lines = self.lines
-        against = dict.fromkeys(line.against for line in lines if line.against)
-        common = f" from {next(iter(against))}" if len(against) == 1 else ""
-        is_corrected = any(line.family > 1 for line in lines if line.comparison)
-        counts = {len(line.score.seeds) for line in lines if line.score}
-        seeds = f", {counts.pop()} seeds" if len(counts) == 1 and max(counts) > 1 else ""
-        p_value = "p, corrected" if is_corrected else "p"
-        columns = [(self.noun, "l", [line.system for line in lines])]
-        if not narrow:
-            columns.append(("what changes", "l", [line.changes for line in lines]))
-        columns.append((self.measure + seeds, "r", [*self._list_scores(not seeds)]))
-        if len(against) > 1:
-            columns.append(("against", "l", [line.against for line in lines]))
-        differences = [("difference" + common, self._judge_by_measure)]
-        if self.log_prob:
-            header = f"by log-probability, {self.log_prob}"
-            differences.append((header, self._judge_by_log_prob))
-        for header, judge in differences:
-            cells = [judge(line, narrow) for line in lines]
-            columns.append((header, "l", [verdict for verdict, _ in cells]))
-            if not narrow:
-                columns.append((p_value, "r", [p for _, p in cells]))
-        facts = dict.fromkeys(name for line in lines for name in line.facts)
-        columns += [(name, "r", [line.facts.get(name, "") for line in lines]) for name in facts]
-        columns += self._list_costs(narrow)
-        columns = [column for column in columns if any(column[2])]
-        names = [name for name, _, _ in columns]
+        """Makes the table of a report, or a narrow one for a terminal.
+
+        The narrow one lacks what a system changes, its further facts, and the minutes.
+        """
+        columns = [column for column in self._list_columns(narrow) if any(column.cells)]
+        names = [column.header for column in columns]
         if narrow:
             names = [name.replace(", ", ",\n").replace("core-", "core-\n") for name in names]
-        align = "".join(letter for _, letter, _ in columns)
-        rows = [*zip(*(cells for _, _, cells in columns), strict=True)]
+        align = "".join(column.align for column in columns)
+        rows = [*zip(*(column.cells for column in columns), strict=True)]
         texts = [number for number, letter in enumerate(align) if letter == "l"]
         return Table(names, rows, align, wrapped=texts)
 
-    def _list_scores(self, with_seeds: bool) -> Iterator[str]:
-        """Yields the score of each line; empty if a line before shows it."""
-        shown = set()
-        for line in self.lines:
-            if line.score is None or line.system in shown:
-                yield ""
-                continue
-            shown.add(line.system)
-            count = len(line.score.seeds)
-            seeds = f", {count} seeds" if with_seeds and count > 1 else ""
-            yield " ".join(filter(None, (format_score(line.score.value), line.measure))) + seeds
+    def _list_columns(self, narrow: bool) -> Iterator[_Column]:
+        lines, against = self.lines, self._list_against()
+        # A system that is judged twice has one score and one cost.
+        seen = [{line.system for line in lines[:number]} for number in range(len(lines))]
+        own = [
+            Line(system="") if line.system in before else line
+            for line, before in zip(lines, seen, strict=True)
+        ]
+        costs = [line.cost for line in own]
+        yield _Column(self.noun, "l", [line.system for line in lines])
+        if not narrow:
+            yield _Column("what changes", "l", [line.changes for line in own])
+        counts = {len(line.score.seeds) for line in lines if line.score}
+        in_header = len(counts) == 1 and max(counts) > 1
+        seeds = f", {max(counts)} seeds" if in_header else ""
+        scores = [_format_own_score(line, with_seeds=not in_header) for line in own]
+        yield _Column(self.measure + seeds, "r", scores)
+        if len(against) > 1:
+            yield _Column("against", "l", [line.against for line in lines])
+        yield from self._list_differences(narrow)
+        if not narrow:
+            for name in dict.fromkeys(name for line in lines for name in line.facts):
+                yield _Column(name, "r", [line.facts.get(name, "") for line in own])
+            yield _Column("minutes", "r", [f"{x.minutes:.1f}" if x else "" for x in costs])
+        yield _Column("core-minutes", "r", [f"{x.core_minutes:.1f}" if x else "" for x in costs])
+        if not narrow:
+            starts = [cost.start if cost else None for cost in costs]
+            cells = ["" if start is None else f"{start:.0%}" for start in starts]
+            yield _Column("of it start", "r", cells)
 
-    def _judge_by_measure(self, line: Line, narrow: bool) -> tuple[str, str]:
-        return _show(line.verdict, line.comparison, self._list_remarks(line), narrow)
+    def _list_differences(self, narrow: bool) -> Iterator[_Column]:
+        """Yields the verdicts with differences and the p-values, by both measures."""
+        lines, against = self.lines, self._list_against()
+        common = f" from {against[0]}" if len(against) == 1 else ""
+        is_corrected = any(line.family > 1 for line in lines if line.comparison)
+        p_value = "p, corrected" if is_corrected else "p"
+        by_measure = [
+            _show(line.verdict, line.comparison, self._list_remarks(line), narrow) for line in lines
+        ]
+        by_log_prob = [
+            _show(line.other_verdict, line.by_log_prob, line.log_prob_remarks, narrow)
+            if line.by_log_prob
+            else ("", "")
+            for line in lines
+        ]
+        other = f"by log-probability, {self.log_prob}"
+        difference = f"difference{common}, 95% interval"
+        for header, cells in ((difference, by_measure), (other, by_log_prob)):
+            yield _Column(header, "l", [verdict for verdict, _ in cells])
+            yield _Column(p_value, "r", [p for _, p in cells])
 
-    def _judge_by_log_prob(self, line: Line, narrow: bool) -> tuple[str, str]:
-        remarks = line.log_prob_remarks if line.by_log_prob else ()
-        return _show(line.other_verdict, line.by_log_prob, remarks, narrow)
-
-    def _list_costs(self, narrow: bool) -> Iterator[tuple[str, str, list[str]]]:
-        costs = [line.cost for line in self.lines]
-        yield "core-minutes", "r", [f"{cost.core_minutes:.1f}" if cost else "" for cost in costs]
-        if narrow:
-            return
-        yield "minutes", "r", [f"{cost.minutes:.1f}" if cost else "" for cost in costs]
-        starts = [cost.start if cost else None for cost in costs]
-        yield "start", "r", ["" if start is None else f"{start:.0%}" for start in starts]
+    def _list_against(self) -> list[str]:
+        """The systems that others are judged against."""
+        return [*dict.fromkeys(line.against for line in self.lines if line.against)]
 
     def make_score_table(self) -> Table:
         """Makes the table of the scores with their intervals over sentences and over seeds."""
@@ -345,6 +358,18 @@ def _compare(line: Line) -> SystemComparison:
     return line.comparison
 
 
+def _format_own_score(line: Line, with_seeds: bool) -> str:
+    if line.score is None:
+        return ""
+    count = len(line.score.seeds)
+    seeds = f", {count} seeds" if with_seeds and count > 1 else ""
+    return " ".join(filter(None, (format_score(line.score.value), line.measure))) + seeds
+
+
+def _show_difference(comparison: SystemComparison) -> tuple[str, str]:
+    return format_difference(comparison.values, comparison.interval)
+
+
 def _show(
     verdict: str, comparison: SystemComparison | None, remarks: Sequence[str], narrow: bool
 ) -> tuple[str, str]:
@@ -354,13 +379,14 @@ def _show(
     """
     if comparison is None:
         return ("\n" if narrow else "; ").join(remarks), ""
-    difference = " ".join(format_difference(comparison))
-    p_value = "" if verdict == "no verdict" else format_p_value(comparison.adjusted)
+    difference, interval = _show_difference(comparison)
+    shown = " ".join(filter(None, (difference, interval.replace(" ", NO_BREAK if narrow else " "))))
+    has_verdict = verdict != "no verdict"
     if narrow:
-        sign = format_p_value(comparison.adjusted, sign=True)
-        judged = f"{verdict}, p {sign}" if p_value else verdict
-        return "\n".join([difference.strip(), judged, *remarks]), ""
-    return "; ".join([f"{verdict}: {difference.strip()}", *remarks]), p_value
+        p_value = f", p {format_p_value(comparison.adjusted, sign=True)}".replace(" ", NO_BREAK)
+        return "\n".join([shown, verdict + p_value * has_verdict, *remarks]), ""
+    p_value = format_p_value(comparison.adjusted) if has_verdict else ""
+    return "; ".join([f"{verdict}: {shown}", *remarks]), p_value
 
 
 def _record(verdict: str, comparison: SystemComparison | None) -> dict[str, Any] | None:

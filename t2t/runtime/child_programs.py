@@ -26,9 +26,10 @@ def start_program(
     workers: int,
     stdout: IO[bytes],
     stderr: IO[bytes],
-    lock: int,
+    lock: int | None,
     *,
     ends_with_parent: bool = False,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     """Starts the program of one of several workers.
 
@@ -40,11 +41,11 @@ def start_program(
     with _pinned_to(cores):
         return subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             env=environment | {"PYTHONUNBUFFERED": "1"},  # keep the order of stdout and stderr
-            pass_fds=[lock],
+            pass_fds=[] if lock is None else [lock],
             process_group=0,  # so that Ctrl-C signals only the parent
         )
 

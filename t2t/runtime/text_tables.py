@@ -7,6 +7,7 @@ from typing import NamedTuple
 import tabulate
 
 WIDTH = 100  # characters of a line on a terminal
+NO_BREAK = "\N{NO-BREAK SPACE}"
 _NARROWEST = 8  # characters of a column whose cells are wrapped
 
 
@@ -41,7 +42,7 @@ def format_table(
     With `markdown` it is GitHub's table syntax instead of spaces between the columns.
     With `html` it is an HTML table, with the cells escaped.
     The cells of the columns whose numbers are in `wrapped` are wrapped, the widest column first,
-    until the table is `WIDTH` wide.
+    until the table is `WIDTH` wide; a no-break space keeps words together, and becomes a space.
     """
     lines = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if wrapped:
@@ -82,7 +83,7 @@ def _wrap_cells(lines: list[list[str]], wrapped: Sequence[int]) -> list[list[str
 
 def _wrap_cell(cell: str, width: int) -> str:
     parts = (textwrap.wrap(part, width, break_on_hyphens=False) for part in cell.split("\n"))
-    return "\n".join(line for lines in parts for line in lines)
+    return "\n".join(line.replace(NO_BREAK, " ") for lines in parts for line in lines)
 
 
 def wrap_text(text: str, indent: str = "") -> str:

@@ -14,11 +14,11 @@ from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.judge_systems import Findings, judge_systems
 from t2t.evaluation.number_format import format_score
 from t2t.evaluation.plots import draw_by_cost, draw_by_step, draw_forest, write_figure
-from t2t.evaluation.report_page import Report, Section
+from t2t.evaluation.report_page import ReportPage, ReportSection
 from t2t.evaluation.significance import LOOK_SHARE, SystemScore
 from t2t.evaluation.systems import STEP, System, check_comparable, read_system
 from t2t.evaluation.trials import halve
-from t2t.evaluation.verdict_table import Cost, Line, VerdictTable
+from t2t.evaluation.verdict_table import Line, SystemCost, VerdictTable
 from t2t.ops.flops import count_parameters, count_sequential_operations
 from t2t.runtime.text_tables import Table
 from t2t.sweeps.sweep_rows import BASE, EVALUATION, Paper, SweepRun
@@ -126,21 +126,21 @@ def write_report(
         for path in (plots[title], workdir / "forest.png"):
             write_figure(draw_forest(forest, BASE), path)
     sizes, size_notes = describe_sizes(outcomes, measure)
-    report = Report(
+    report = ReportPage(
         f"Sweep {workdir.resolve().name}",
         table,
         warn_of_trials(plan.trials, choices),
         figures=plots,
         sections=[
-            Section("The verdicts in full", sentences=found.sentences),
-            Section(
+            ReportSection("The verdicts in full", sentences=found.sentences),
+            ReportSection(
                 "Scores and how they were made",
                 [table.make_score_table()],
                 describe_scoring(systems, measure),
             ),
             describe_trials(choices, measure),
-            Section("Cost and size of a row", [sizes], size_notes),
-            Section("Origin of the runs", sentences=describe_provenance(runs)),
+            ReportSection("Cost and size of a row", [sizes], size_notes),
+            ReportSection("Origin of the runs", sentences=describe_provenance(runs)),
         ],
         content={"sizes": [dict(zip(sizes.header, row, strict=True)) for row in sizes.rows]},
         terminal=format_forest(forest, BASE) if forest else "",
@@ -148,13 +148,13 @@ def write_report(
     return report.write(workdir)
 
 
-def sum_costs(jobs: Mapping[str, Job], works: Mapping[str, StepPlan]) -> dict[str, Cost]:
+def sum_costs(jobs: Mapping[str, Job], works: Mapping[str, StepPlan]) -> dict[str, SystemCost]:
     """Returns the cost of each row, its trials included, all starts together."""
     records: dict[str, list[Record]] = {}
     for job in jobs.values():
         records.setdefault(job.row, []).extend(works[step.name].record for step in job.steps)
     return {
-        row: Cost(
+        row: SystemCost(
             sum(each.sum_up("seconds") for each in own) / 60,
             sum(each.sum_up("core_seconds") for each in own) / 60,
         )

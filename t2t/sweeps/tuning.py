@@ -14,7 +14,7 @@ from typing import Any
 from t2t.config.fields import FIELD_TYPES, Config, ConfigError, flatten, show
 from t2t.config.files import override
 from t2t.evaluation.number_format import format_score
-from t2t.evaluation.report_page import Section
+from t2t.evaluation.report_page import ReportSection
 from t2t.evaluation.trials import CHOICE, TRIAL_SEED
 from t2t.runtime.text_tables import Table
 from t2t.sweeps.sweep_rows import Row, SweepRun, scale_steps
@@ -127,7 +127,7 @@ def read_choices(workdir: Path, rows: Sequence[str]) -> dict[str, dict[str, Any]
     }
 
 
-def describe_trials(choices: Mapping[str, Mapping[str, Any]], measure: str) -> Section:
+def describe_trials(choices: Mapping[str, Mapping[str, Any]], measure: str) -> ReportSection:
     """Makes the table of the scores of trials, on the half of the sentences that chooses."""
     rows = []
     for row, choice in choices.items():
@@ -141,7 +141,7 @@ def describe_trials(choices: Mapping[str, Mapping[str, Any]], measure: str) -> S
         "scores of this report are of the other half."
     )
     header = "row", "field", f"{measure} at each value"
-    return Section("Trials", [Table(header, rows)], [note] * bool(rows))
+    return ReportSection("Trials", [Table(header, rows)], [note] * bool(rows))
 
 
 def warn_of_trials(

@@ -16,7 +16,7 @@ from t2t.config.fields import FIELD_TYPES
 from t2t.evaluation.judge_systems import Findings, judge_systems
 from t2t.evaluation.number_format import format_score
 from t2t.evaluation.plots import draw_by_speed, write_figure
-from t2t.evaluation.report_page import Report, Section
+from t2t.evaluation.report_page import ReportPage, ReportSection
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.systems import (
     System,
@@ -26,7 +26,7 @@ from t2t.evaluation.systems import (
     open_measure,
     read_system,
 )
-from t2t.evaluation.verdict_table import Cost, Line, VerdictTable
+from t2t.evaluation.verdict_table import Line, SystemCost, VerdictTable
 from t2t.runtime.text_tables import Table, show_bytes
 from t2t.training.provenance import read_last_start
 from t2t.workshop.records import StepPlan, count_output_bytes
@@ -34,8 +34,8 @@ from t2t.workshop.steps import PLACEHOLDER, PROGRAMS, Pipeline, Step, list_texts
 
 ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of each pair
 COST_NOTE = (
-    "The cost of a system is that of all steps that it needs, all starts together; a step that "
-    "several systems need counts for each of them."
+    "The cost of a system is that of all steps that it needs; a step that several systems need "
+    "counts for each of them."
 )
 
 
@@ -59,10 +59,9 @@ def write_report(pipeline: Pipeline, works: Mapping[str, StepPlan]) -> str:
             remarks.append(f"No scores of {name}: {error}")
     judged, sentences = judge_pairs(pipeline, systems)
     table = make_table(lines, facts, judged)
-    waiting: dict[str, list[str]] = {}  # by the reason
-    for name in (name for name in works if name not in finished):
-        waiting.setdefault(works[name].reason, []).append(name)
-    remarks += [f"Not finished, {why}: {', '.join(names)}" for why, names in waiting.items()]
+    waiting = [f"{name} ({work.reason})" for name, work in works.items() if name not in finished]
+    remarks += [f"Not finished: {', '.join(waiting)}"] if waiting else []
+    remarks += [COST_NOTE] if lines else []
     figures = draw(pipeline.workdir, lines, facts, table.measure)
     costs = {name: sum_costs(work) for name, work in works.items()}
     origins = {
@@ -72,18 +71,18 @@ def write_report(pipeline: Pipeline, works: Mapping[str, StepPlan]) -> str:
     }
     unlike = list_differences(pipeline, systems)
     sections = [
-        Section("The verdicts in full", sentences=sentences),
+        ReportSection("The verdicts in full", sentences=sentences),
         describe_scores(table, facts),
-        Section("Cost of each step", [make_cost_table(costs)], [COST_NOTE]),
-        Section("Origin of the training text", [make_origin_table(origins)]),
-        Section("What else differs", sentences=describe_differences(unlike)),
+        ReportSection("Cost of each step", [make_cost_table(costs)]),
+        ReportSection("Origin of the training text", [make_origin_table(origins)]),
+        ReportSection("What else differs", sentences=describe_differences(unlike)),
     ]
     content = {
         "systems": facts, "verdicts": sentences, "steps": costs, "training_text": origins,
         "differences": unlike,
     }  # fmt: skip
     title = f"Pipeline {pipeline.workdir.resolve().name}"
-    report = Report(title, table, remarks, figures, sections, content)
+    report = ReportPage(title, table, remarks, figures, sections, content)
     return report.write(pipeline.workdir)
 
 
@@ -233,7 +232,7 @@ def list_differences(
     return found
 
 
-def sum_system_cost(works: Mapping[str, StepPlan], steps: Sequence[Step]) -> Cost:
+def sum_system_cost(works: Mapping[str, StepPlan], steps: Sequence[Step]) -> SystemCost:
     """Sums the cost of the steps that evaluate a system, and of all that they need."""
     needed, waiting = set[str](), [step.name for step in steps]
     while waiting:
@@ -242,7 +241,7 @@ def sum_system_cost(works: Mapping[str, StepPlan], steps: Sequence[Step]) -> Cos
             needed.add(name)
             waiting += works[name].step.needs
     found = [sum_costs(works[name]) for name in needed]
-    return Cost(sum(x["minutes"] for x in found), sum(x["core_minutes"] for x in found))
+    return SystemCost(sum(x["minutes"] for x in found), sum(x["core_minutes"] for x in found))
 
 
 def sum_costs(work: StepPlan) -> dict[str, Any]:
@@ -276,7 +275,7 @@ def list_origins(pipeline: Pipeline, step: Step) -> Iterator[dict[str, Any]]:
         yield found
 
 
-def describe_scores(table: VerdictTable, facts: Mapping[str, Mapping[str, Any]]) -> Section:
+def describe_scores(table: VerdictTable, facts: Mapping[str, Mapping[str, Any]]) -> ReportSection:
     """The section with intervals, engines, other measures and definitions."""
     rows = [
         [
@@ -287,7 +286,7 @@ def describe_scores(table: VerdictTable, facts: Mapping[str, Mapping[str, Any]])
     ]  # fmt: skip
     others = Table(["system", "engine", "all measures"], rows)
     definitions = dict.fromkeys(f"{x['measure']}: {x['definition']}" for x in facts.values())
-    return Section(
+    return ReportSection(
         "Scores and how they were made", [table.make_score_table(), others], [*definitions]
     )
 

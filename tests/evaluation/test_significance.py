@@ -240,9 +240,9 @@ def simulate_looks(look: float, end: float, effect: float = 0.0) -> tuple[float,
 
 
 def test_look_is_paid_for_in_the_verdicts_at_the_end() -> None:
-    """Of equal rows 3.5% of sweeps have a false verdict; without the correction 5.7%."""
+    """Of equal rows 4.5% of sweeps have a false verdict; without the correction 7.9%."""
     assert simulate_looks(LOOK_SHARE, 1 - LOOK_SHARE)[0] <= 0.05
-    assert simulate_looks(1, 1)[0] >= 0.055
+    assert simulate_looks(1, 1)[0] >= 0.07
 
 
 def test_row_that_is_clearly_worse_is_stopped_and_equal_ones_are_not_wronged() -> None:
@@ -340,7 +340,7 @@ def test_verdict_says_what_it_covers_and_what_would_show_more() -> None:
         (many_seeds, 1000, ["More seeds would reduce the error more than more sentences.",
                             "This covers the choice of the sentences and of the seeds."]),
         (dataclasses.replace(unclear, seed_error=None), 1000, ["take about 49,000 sentences"]),
-        (corrected, 1000, ["-1.5 to +2 with Holm's correction, two-sided p = 0.4, 0.8 with"]),
+        (corrected, 1000, ["[-1.50, +2.00] with Holm's correction, two-sided p = 0.4, 0.8 with"]),
         (untested, 29, ["No verdict on new: ", "Resamples of fewer than 30 sentences do"]),
         (untested, 1000, ["do not vary over resamples of the sentences."]),
     ):  # fmt: skip

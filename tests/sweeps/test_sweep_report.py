@@ -104,15 +104,15 @@ def test_report_begins_with_what_was_found_and_one_table(
     assert opening.endswith(" 2 of 5 rows have no score yet.")
     table = read_table(text)
     assert table["row"] == [
-        "what changes", "bleu", "difference from base", "p, corrected",
-        "by log-probability, nats per sub-word", "p, corrected", "core-minutes", "minutes",
+        "what changes", "bleu", "difference from base, 95% interval", "p, corrected",
+        "by log-probability, nats per sub-word", "p, corrected", "minutes", "core-minutes",
     ]  # fmt: skip
     assert table["base"][1].endswith(", 2 seeds")
-    assert table["base"][2:] == ["", "", "", "", "2.0", "1.0"]
+    assert table["base"][2:] == ["", "", "", "", "1.0", "2.0"]
     one_head, near = table["one_head"], table["near"]
     assert one_head[0] == "num_heads: 8 -> 1"
     assert re.fullmatch(r"worse: (-\d\d\.\d\d) \[-\d\d\.\d\d, -\d\d\.\d\d\]", one_head[2])
-    assert one_head[4].startswith("worse: +2.30 [+2.1")
+    assert one_head[4].startswith("worse: +2.30 [+2.")
     assert near[2].startswith("not distinguishable: ")
     assert near[4].startswith("not distinguishable: ")
     assert near[4].endswith("]; no neutral judge: other loss")

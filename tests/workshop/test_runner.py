@@ -46,7 +46,7 @@ def test_a_failed_step_keeps_only_its_dependants_from_running_and_is_tried_again
     assert "translated: failed: no space" in caplog.messages
     pipeline = ShortPrograms(steps, tmp_path)
     report = write_report(pipeline, plan_steps(pipeline))
-    assert "- Not finished, failed: no space: translated\n" in report
+    assert "- Not finished: translated (failed: no space), student (not begun)\n" in report
     page = (tmp_path / "report.md").read_text()
     assert re.search(r"\| translated \| translate +\| failed: no space +\|", page)
     assert re.search(r"\| student +\| export +\| not begun +\|", page)
