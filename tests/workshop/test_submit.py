@@ -22,7 +22,12 @@ def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
     log = tmp_path / "jobs"
     write_program(tmp_path / "sbatch", f'#!/bin/sh\necho "$@" >>{log}\nwc -l <{log}\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    steps = [Step("a", "train", TRAIN), Step("b", "export", {"workdir": "{a}"})]
+    train = Step("a", "train", TRAIN)
+    steps = [
+        train,
+        Step("b", "export", {"workdir": train}),
+        Step("c", "choose_trial", {"trials": f"1={train}"}),  # which may do without one
+    ]
     works = plan_steps(Pipeline(steps, tmp_path / "work"))
 
     def send(command: str) -> None:
@@ -34,6 +39,8 @@ def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
         "--parsable --job-name=a --gpus=1 launch/slurm.sh t2t.pipeline --recipe=x --only=a",
         "--parsable --job-name=b --dependency=afterok:1 --kill-on-invalid-dep=yes --gpus=1 "
         "launch/slurm.sh t2t.pipeline --recipe=x --only=b",
+        "--parsable --job-name=c --dependency=afterany:1 --kill-on-invalid-dep=yes --gpus=1 "
+        "launch/slurm.sh t2t.pipeline --recipe=x --only=c",
     ]
     done = {name: dataclasses.replace(work, action="none") for name, work in works.items()}
     caplog.set_level(logging.INFO)
