@@ -61,7 +61,7 @@ describe_checkpoints() {
         [[ $previous != --workdir ]] || workdir=$argument
         previous=$argument
     done
-    find "${workdir/#\~/$HOME}" -maxdepth 4 -regex '.*/checkpoints/[0-9]+' 2>/dev/null |
+    find "${workdir/#\~/$HOME}" -maxdepth 3 -regex '.*/checkpoints/[0-9]+' 2>/dev/null |
         sort | cksum | cut -d' ' -f1
 }
 

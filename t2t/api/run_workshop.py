@@ -14,7 +14,7 @@ from t2t.workshop.checks import check
 from t2t.workshop.records import StepPlan, plan_steps
 from t2t.workshop.requests import WorkshopRequest
 from t2t.workshop.runner import Runner
-from t2t.workshop.steps import PROGRAMS, Pipeline
+from t2t.workshop.steps import PROGRAMS, STEPS, Pipeline
 from t2t.workshop.submit import submit
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ def carry_out(
 
     Raises:
         ConfigError: a step would fail, another process is at work, a step in `only` needs others
-            that are not finished, or files cannot be written.
+            that are not finished, there is nothing to report, or files cannot be written.
     """
     if request.plan:
         print(describe_plan(pipeline))
@@ -60,6 +60,10 @@ def carry_out(
             raise
         failures = {} if done.was_stopped else done.failures
         status = INTERRUPTED if done.was_stopped else int(bool(failures))
+    elif not (pipeline.workdir / STEPS).exists():
+        raise ConfigError(
+            f"--workdir={pipeline.workdir} holds no steps yet; leave out --report to begin"
+        )
     if not only:
         with explain_write_errors(ConfigError, pipeline.workdir):
             print(write_report(plan_steps(pipeline)), flush=True)

@@ -83,14 +83,17 @@ def stop_programs(processes: Collection[subprocess.Popen[bytes]]) -> None:
 
 
 def find_reason(status: int, output: bytes) -> str:
-    """Returns the signal that killed a process, else its last exception or last line."""
+    """Returns the signal that killed a process, else its last exception or last line.
+
+    Status 1 is that of an exception. Behind others, such as a refusal, threads may have raised one.
+    """
     if status < 0:
         names = {each.value: each.name for each in signal.Signals}
         return f"killed by {names.get(-status, f'signal {-status}')}"  # real-time ones have no name
     text = output.decode(errors="replace")
     lines = [line.strip() for line in re.split(r"[\r\n]", text) if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
-    return (raised or lines or [f"exit status {status}"])[-1]
+    return ((status == 1 and raised) or lines or [f"exit status {status}"])[-1]
 
 
 def assign_resources(

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from t2t.config.fields import ConfigError
 from t2t.workshop.records import StepPlan
+from t2t.workshop.steps import PROGRAMS
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +21,8 @@ def submit(
 ) -> None:
     """Submits the jobs with steps that are not finished.
 
-    A job starts when the jobs of the steps that it needs have ended well.
+    A job starts when the jobs of the steps that it needs have ended, and ended well if it needs all
+    of them.
 
     Args:
         works: the plan of all steps.
@@ -45,8 +47,10 @@ def submit(
         plans = [works[step].step for step in steps]
         needed = [places[each] for step in plans for each in (*step.needs, *step.after)]
         before = ":".join(ids[each] for each in dict.fromkeys(needed) if each in ids)
+        needs_all = any(PROGRAMS[step.program].needs_all for step in plans)
+        kind = "afterok" if needs_all else "afterany"
         flags = ["--parsable", f"--job-name={name}"]
-        flags += [f"--dependency=afterok:{before}", "--kill-on-invalid-dep=yes"] if before else []
+        flags += [f"--dependency={kind}:{before}", "--kill-on-invalid-dep=yes"] if before else []
         line = [program, *flags, *rest, *arguments[name]]
         try:
             ids[name] = _submit_job(line)
@@ -55,6 +59,8 @@ def submit(
             remedy = f"; cancel the jobs that are submitted: {there}" if ids else ""
             raise ConfigError(f"--submit: {shlex.join(line)} {error}{remedy}") from None
         _log.info("%s: job %s", name, ids[name])
+    if not ids:
+        _log.info("all steps are finished; --report writes the report")
 
 
 def list_arguments(arguments: Sequence[str], leave_out: Collection[str]) -> list[str]:

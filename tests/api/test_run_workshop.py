@@ -25,12 +25,13 @@ def work(
     workers: int = 1,
     *,
     only: Collection[str] = (),
+    report: bool = False,
     scripts: Mapping[str, str] = {},
 ) -> tuple[int, str]:
     """Returns the exit status, and the steps that ran."""
     (log := workdir / "ran").unlink(missing_ok=True)
     pipeline = ShortPrograms(steps, workdir, scripts)
-    request = WorkshopRequest(workers=workers)
+    request = WorkshopRequest(workers=workers, report=report)
     status = carry_out(request, pipeline, lambda _: "REPORT", only=only, jobs={}, arguments={})
     return status, log.read_text() if log.exists() else ""
 
@@ -62,6 +63,12 @@ def test_some_steps_run_alone_when_those_that_they_need_are_finished(
     assert capsys.readouterr().out == ""
     assert work(tmp_path, STEPS) == (0, "alone ")
     assert capsys.readouterr().out == "REPORT\n"
+
+
+def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no steps yet; leave out --report to begin"):
+        work(tmp_path / "work", STEPS, report=True)
+    assert not (tmp_path / "work").exists()
 
 
 def test_two_do_not_share_a_folder_but_tasks_of_an_array_do(tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ def test_a_failed_step_keeps_only_its_dependants_from_running_and_is_tried_again
     [
         ("import sys; sys.excepthook = lambda *a: print('ValueError: no\\n--\\nnote')\n1 / 0",
          "ValueError: no"),
+        ("print('RuntimeError: a thread has ended\\nthe disk is full'); raise SystemExit(2)",
+         "the disk is full"),
         ("raise SystemExit(3)", "exit status 3"),
         ("os.kill(os.getpid(), 9)", "killed by SIGKILL"),
         ("os.kill(os.getpid(), 40)", "killed by signal 40"),

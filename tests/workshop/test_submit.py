@@ -1,5 +1,7 @@
 """Jobs that a queue runs."""
 
+import dataclasses
+import logging
 import os
 import re
 from pathlib import Path
@@ -15,12 +17,17 @@ from tests.workshop.short_programs import TRAIN
 
 
 def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = tmp_path / "jobs"
     write_program(tmp_path / "sbatch", f'#!/bin/sh\necho "$@" >>{log}\nwc -l <{log}\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    steps = [Step("a", "train", TRAIN), Step("b", "export", {"workdir": "{a}"})]
+    train = Step("a", "train", TRAIN)
+    steps = [
+        train,
+        Step("b", "export", {"workdir": train}),
+        Step("c", "choose_trial", {"trials": f"1={train}"}),  # which may do without one
+    ]
     works = plan_steps(Pipeline(steps, tmp_path / "work"))
 
     def send(command: str) -> None:
@@ -32,7 +39,13 @@ def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
         "--parsable --job-name=a --gpus=1 launch/slurm.sh t2t.pipeline --recipe=x --only=a",
         "--parsable --job-name=b --dependency=afterok:1 --kill-on-invalid-dep=yes --gpus=1 "
         "launch/slurm.sh t2t.pipeline --recipe=x --only=b",
+        "--parsable --job-name=c --dependency=afterany:1 --kill-on-invalid-dep=yes --gpus=1 "
+        "launch/slurm.sh t2t.pipeline --recipe=x --only=c",
     ]
+    done = {name: dataclasses.replace(work, action="none") for name, work in works.items()}
+    caplog.set_level(logging.INFO)
+    submit(done, {name: [name] for name in works}, "sbatch", {})
+    assert caplog.messages == ["all steps are finished; --report writes the report"]
     for command, message in (
         ('sbatch "', "is no command; write one such as"),
         ("no_sbatch", "failed (No such file or directory)"),
