@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,9 @@ def read_state(workdir: Path, step: int) -> list[np.ndarray]:
 def read_figures(workdir: Path, prefix: str) -> list[dict[str, Any]]:
     """Reads the figures from metrics.jsonl, except those that depend on time."""
     lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
-    of_the_clock = ("time", "train/tokens_per_second", "train/data_wait_share")
+    of_the_clock = re.compile(r"time|train/(tokens_per_second|data_wait_share|compile_seconds)")
     return [
-        {name: value for name, value in line.items() if name not in of_the_clock}
+        {name: value for name, value in line.items() if not of_the_clock.fullmatch(name)}
         for line in lines
         if any(name.startswith(prefix) for name in line)
     ]

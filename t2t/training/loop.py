@@ -56,6 +56,7 @@ def train(
             if step == start + 1 and not is_interrupted(step):
                 with report.paused():
                     validate.compile(checkpoints.evaluation_params(state))
+                report.note_compiled()
             scores = None
             if step % training.validate_every == 0 or step == training.steps:
                 with report.paused():

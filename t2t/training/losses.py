@@ -40,7 +40,7 @@ Sums = tuple[Float[Array, ""], Float[Array, ""], Auxiliary]
 # Figures that `report.py` writes for every loss; a loss names its own figures differently.
 REPORTED_FIGURES = (
     "loss", "learning_rate", "gradient_norm", "tokens_per_second", "padding_share",
-    "data_wait_share", "skipped",
+    "data_wait_share", "skipped", "compile_seconds",
 )  # fmt: skip
 
 

@@ -54,8 +54,9 @@ class Report:
         )
         self._training = training
         self._pending: tuple[int, Metrics] | None = None
+        self._compile_seconds: float | None = None  # until the next line of figures has them
         self._restart_interval()
-        self._last_read = time.perf_counter()
+        self._opened = self._last_read = time.perf_counter()
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
@@ -96,6 +97,10 @@ class Report:
             if self._metric_log:
                 named = {f"validation/{name}": value for name, value in scores.items()}
                 self._metric_log.write(step, named)
+
+    def note_compiled(self) -> None:
+        """Notes that all programs are compiled; the next figures have the seconds until now."""
+        self._compile_seconds = time.perf_counter() - self._opened
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -149,6 +154,9 @@ class Report:
             "train/data_wait_share": self._waited / self._seconds,
             "train/skipped": int(metrics.skipped),
         }
+        if self._compile_seconds is not None:
+            scalars["train/compile_seconds"] = self._compile_seconds
+            self._compile_seconds = None
         text = f"loss {loss:.3f}"
         for name, counts in self._counts.items():
             if counts.ndim:

@@ -209,7 +209,7 @@ def test_only_a_training_or_evaluation_in_one_process_on_a_cpu_is_warm(
 def test_results_of_a_warm_process_are_those_of_new_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three runs in one process, the second with another seed and the third of another row."""
+    """Three runs in one process: of two seeds, and of another row. A fourth one is killed."""
     write_recipe(make_config(tmp_path), recipe := tmp_path / "recipe.py")
     monkeypatch.chdir(programs.ROOT)
     monkeypatch.setenv("XLA_FLAGS", programs.make_environment()["XLA_FLAGS"])
@@ -235,9 +235,15 @@ def test_results_of_a_warm_process_are_those_of_new_ones(
     with WarmPrograms() as started:
         warm = Warm(tmp_path, started)
         found = {name: run(f"warm_{name}", *flags) for name, flags in runs.items()}
-    assert len({pid for pair in pids for pid in pair}) == 1
+        assert len({pid for pair in pids for pid in pair}) == 1
+        begun = warm.start("t2t.train", f"--config={recipe}", f"--workdir={tmp_path / 'again'}")
+        while begun.poll() is None and not (tmp_path / "again/checkpoints/5/params").exists():
+            time.sleep(0.001)
+        begun.kill()
+        assert begun.wait() == -signal.SIGKILL
+        assert run("again") == found["first"]
     monkeypatch.setattr(warm_programs, "MODULES", ())
     with WarmPrograms() as started:
         warm = Warm(tmp_path, started)
         assert found == {name: run(f"new_{name}", *flags) for name, flags in runs.items()}
-    assert len({pid for pair in pids for pid in pair}) == 7
+    assert len({pid for pair in pids for pid in pair}) == 2 + 6
