@@ -117,13 +117,12 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
     uninterrupted: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also checks that a resumed run does not initialise a state before it reads its checkpoint."""
-    for steps in (STEPS // 2, STEPS):
-        assert train_run.train(change(config, training={"steps": steps}), tmp_path / "run")
+    for until in (STEPS // 2, STEPS // 4, None):  # it has passed the second one
+        assert train_run.train(config, tmp_path / "run", until=until)
         monkeypatch.setattr(train_run, "init_state", None)
     assert_same_training(tmp_path / "run", uninterrupted, STEPS, "validation/")
     starts = read_ledger(tmp_path / "run")
     assert [start["step"] for start in starts] == [0, STEPS // 2]
-    assert [start["config"]["training.steps"] for start in starts] == [STEPS // 2, STEPS]
     assert [corpus["pairs"] for corpus in starts[0]["corpora"]["train"]] == [200, 80]
     figures = [read_figures(path, "train/") for path in (tmp_path / "run", uninterrupted)]
     assert figures[0] == figures[1]

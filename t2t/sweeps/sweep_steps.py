@@ -153,12 +153,12 @@ def read_stopped(workdir: Path, runs: Sequence[SweepRun]) -> dict[str, Stopped]:
     path = workdir / LOOK / f"{LOOK}.json"
     content = json.loads(path.read_text("utf-8")) if path.exists() else {"stopped": {}}
     rows = {str(run.workdir.absolute()): run.row.name for run in runs}
-    return {
-        rows[str(Path(operand.split(",")[0]).parents[1])]: Stopped(
-            each["step"], SystemComparison(**each["verdict"])
-        )
-        for operand, each in content["stopped"].items()
-    }
+    found = {}
+    for operand, each in content["stopped"].items():
+        facts = {n: tuple(x) if isinstance(x, list) else x for n, x in each["verdict"].items()}
+        run = Path(operand.split(",")[0]).parents[1]
+        found[rows[str(run)]] = Stopped(each["step"], SystemComparison(**facts))
+    return found
 
 
 def read_measure(workdir: Path) -> str | None:

@@ -75,22 +75,7 @@ def list_trials(base: Config, row: Row, config: Config, workdir: Path, share: fl
     if not row.tune:
         return []
     where = f"row {row.name}, tune"
-    if len(row.tune) > 1:
-        raise ConfigError(f"{where}: {', '.join(row.tune)} are several fields; tune one")
-    if TRIAL_SEED in row.seeds:
-        raise ConfigError(f"{where}: trials have the seed {TRIAL_SEED}; give the row another one")
-    [(field, values)] = row.tune.items()
-    own = flatten(config).get(field)
-    if FIELD_TYPES.get(field) is None or not isinstance(own, float):
-        raise ConfigError(f"{where}: {field}={show(own)} is no field with a number to be tuned")
-    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-        raise ConfigError(f"{where}: {field}: {show(values)} lists no values; write (0.5, 1, 2)")
-    texts = [value for value in values if isinstance(value, str)]
-    if texts and field in row.overrides:
-        raise ConfigError(
-            f"{where}: the row sets {field}={row.overrides[field]}, and tune names the value "
-            f"{texts[0]}; give factors of its own value, or do not set it"
-        )
+    field, values, own = _read_field(row, config, where)
     trials: dict[float, Trial] = {}
     for given in values:
         value = _read_value(given, own, where)
@@ -108,6 +93,27 @@ def list_trials(base: Config, row: Row, config: Config, workdir: Path, share: fl
             raise ConfigError(f"{where}: {name} is the value {value:g} again; give each once")
         trials[value] = Trial(run, field, value, own, changes)
     return [*trials.values()]
+
+
+def _read_field(row: Row, config: Config, where: str) -> tuple[str, Sequence[Any], float]:
+    """Returns the field that a row tunes, the given values, and the row's own value."""
+    field, *others = row.tune
+    values, own = row.tune[field], flatten(config).get(field)
+    if others:
+        raise ConfigError(f"{where}: {', '.join(row.tune)} are several fields; tune one")
+    if TRIAL_SEED in row.seeds:
+        raise ConfigError(f"{where}: trials have the seed {TRIAL_SEED}; give the row another one")
+    if FIELD_TYPES.get(field) is None or not isinstance(own, float):
+        raise ConfigError(f"{where}: {field}={show(own)} is no field with a number to be tuned")
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+        raise ConfigError(f"{where}: {field}: {show(values)} lists no values; write (0.5, 1, 2)")
+    texts = [value for value in values if isinstance(value, str)]
+    if texts and field in row.overrides:
+        raise ConfigError(
+            f"{where}: the row sets {field}={row.overrides[field]}, and tune names the value "
+            f"{texts[0]}; give factors of its own value, or do not set it"
+        )
+    return field, values, own
 
 
 def _read_value(given: Any, own: float, where: str) -> float:
