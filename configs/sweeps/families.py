@@ -5,7 +5,8 @@ r"""The families of Transformers from the same blocks, at equal parameters and a
 
 The base has an encoder and a decoder. Rows of group P have as many layers as its parameters allow,
 and its number of steps. Rows of group F have the same models, and as many steps as its training
-FLOPs allow. The report states parameters and FLOPs of each row (closed form, `t2t/ops/flops.py`).
+FLOPs allow, with the same shares of warm-up and cooldown. The report states parameters and FLOPs of
+each row (closed form, `t2t/ops/flops.py`).
 """
 
 from dataclasses import replace
@@ -38,6 +39,5 @@ def get_rows(base: Config) -> list[Row]:
     rows = [Row("base", seeds=SEEDS)]
     rows += [Row(f"P-{name}", changes, seeds=SEEDS) for name, changes in families.items()]
     for name, changes in families.items():
-        steps = match_steps(base, changes)
-        rows.append(Row(f"F-{name}", {**changes, "training.steps": steps}, seeds=SEEDS))
+        rows.append(Row(f"F-{name}", {**changes, **match_steps(base, changes)}, seeds=SEEDS))
     return rows

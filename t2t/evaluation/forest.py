@@ -71,7 +71,7 @@ def list_rows(
         except (ConfigError, EvaluationError, MeasureError) as error:
             left_out.append(f"{name} is left out of the plot: {error}")
             continue
-        judged.append((other, judge(statistics, other, test_set)))
+        judged.append((other, judge(statistics, other, test_set, by_measure.share)))
     if by_log_prob:
         judged.append(by_log_prob)
     rows = [
@@ -85,6 +85,11 @@ def list_rows(
         if not math.isfinite(row.comparison.difference)
     ]
     return [row for row in rows if math.isfinite(row.comparison.difference)], left_out
+
+
+def find_correction(rows: Sequence[ForestRow]) -> str:
+    """Names the correction of the intervals; empty if none of them is corrected."""
+    return next((row.comparison.correction for row in rows if row.comparison.correction), "")
 
 
 def format_forest(rows: Sequence[ForestRow], first: str) -> str:
@@ -102,12 +107,14 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
         ]
         for row in rows
     ]
+    correction = find_correction(rows)
     scale = f"{'worse':.<{_HALF}}0{'better':.>{_HALF}}"
     table = Table(["measure", "system", "difference", scale], cells, "llr", wrapped=(0, 1))
     less = dict.fromkeys(row.measure.name for row in rows if not row.measure.higher_is_better)
     return "\n".join(
         [
-            f"Differences from {first} with 95% intervals, each measure on a scale of its own",
+            f"Differences from {first} with 95% intervals, each measure on a scale of its own"
+            f"{correction and f'; intervals with {correction}'}",
             table.format(),
             *[f"Less is better: {', '.join(less)}"] * bool(less),
         ]

@@ -56,19 +56,31 @@ class TestSet(NamedTuple):
     name: str = ""  # in file names and scores
     fingerprint: str = ""  # SHA-256 of the texts
     tgt_language: str = ""  # of the references, if the test set says so
+    part: Int[np.ndarray, "_"] | None = None  # numbers of the sentences that count; None: all
 
     @property
     def unit(self) -> str:
         """The unit that is resampled: sentences, or documents if they are known."""
         return "sentences" if self.documents is None else "documents"
 
+    def take_part(self, statistics: Statistics) -> Float[np.ndarray, "m p _"]:
+        """Returns the statistics of the sentences that count."""
+        return statistics if self.part is None else statistics[:, self.part]
+
     def sum_units(self, statistics: Statistics) -> Float[np.ndarray, "m d _"]:
-        """Sums the statistics of the sentences of each document; unchanged without documents."""
+        """Sums the statistics of each document, of the sentences that count.
+
+        `statistics` are those of all sentences. Without documents nothing is summed.
+        """
+        statistics = self.take_part(statistics)
         if self.documents is None:
             return statistics
+        documents = self.documents
+        if self.part is not None:  # numbered anew, without the documents that do not count
+            documents = np.unique(documents[self.part], return_inverse=True)[1]
         seeds, _, width = statistics.shape
-        sums = np.zeros((seeds, int(self.documents.max()) + 1, width))
-        for number, document in enumerate(self.documents):
+        sums = np.zeros((seeds, int(documents.max()) + 1, width))
+        for number, document in enumerate(documents):
             sums[:, document] += statistics[:, number]
         return sums
 
@@ -113,11 +125,10 @@ class Measure:
         low, high = np.clip(interval, *self.limits)
         return float(low), float(high)
 
-    def clip_difference(self, interval: Interval) -> Interval:
-        """Limits an interval of differences of two scores."""
-        width = self.limits[1] - self.limits[0]
-        low, high = np.clip(interval, -width, width)
-        return float(low), float(high)
+    @property
+    def width(self) -> float:
+        """The largest difference of two scores."""
+        return self.limits[1] - self.limits[0]
 
     def collect(self, hypotheses: Sequence[str], test_set: TestSet) -> Float[np.ndarray, "n _"]:
         """Returns the statistics of each sentence.
@@ -165,7 +176,7 @@ class Measure:
         with_interval: bool = False,
     ) -> Score:
         """Computes the score from the statistics of each sentence."""
-        sums = counts.sum(axis=0)
+        sums = test_set.take_part(counts[None])[0].sum(axis=0)
         value, interval = self.aggregate(sums), None
         if with_interval:
             interval, _ = resample_sentences(self.aggregate, test_set.sum_units(counts[None]))

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from t2t.config.fields import ConfigError
-from t2t.evaluation.forest import ForestRow
+from t2t.evaluation.forest import ForestRow, find_correction
 from t2t.evaluation.measure import Interval
 from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Bucket, SystemScore
@@ -61,12 +61,15 @@ def draw_by_setting(evaluations: Mapping[int, Evaluation], measure: str, varied:
 
 
 def draw_by_step(curves: Mapping[str, Sequence[tuple[int, float]]], measure: str) -> "Figure":
-    """Draws the measure against the training step: for each run its (step, value)."""
+    """Draws the measure against the training step: for each run its (step, value).
+
+    A curve of one point is a dot.
+    """
     figure, axes = _make_axes(9, 5)
     for number, (name, curve) in enumerate(curves.items()):
         steps, values = zip(*curve, strict=True)
         style = ("-", "--", ":", "-.")[number // 10 % 4]  # matplotlib cycles through ten colours
-        axes.plot(steps, values, style, label=name)
+        axes.plot(steps, values, style, label=name, marker="o" if len(curve) == 1 else None)
     axes.set_xlabel("step")
     axes.set_ylabel(measure)
     figure.legend(loc="outside right upper", fontsize="small")
@@ -159,7 +162,8 @@ def draw_by_length(buckets: Sequence[Bucket], measure: str) -> "Figure":
 def draw_forest(rows: Sequence[ForestRow], first: str) -> "Figure":
     """Draws differences from the first system with 95% intervals, a strip for each measure.
 
-    Better is to the right. Each strip has its own scale, with zero in the middle.
+    Better is to the right. Each strip has its own scale, with zero in the middle. The label says
+    how the intervals are corrected.
     """
     from matplotlib.figure import Figure
 
@@ -187,7 +191,9 @@ def draw_forest(rows: Sequence[ForestRow], first: str) -> "Figure":
         axes.set_yticks([])
         axes.set_ylabel(strip[0].label.replace(", ", "\n"), rotation=0, ha="right", va="center")
         axes.grid(alpha=0.3)
-    panels[-1].set_xlabel(f"difference from {first}; right is better")
+    correction = find_correction(rows)
+    intervals = f"\n95% intervals with {correction}" if correction else ""
+    panels[-1].set_xlabel(f"difference from {first}; right is better{intervals}")
     handles = {each.get_label(): each for axes in panels for each in axes.containers}
     if len(systems) > 1:
         figure.legend(handles.values(), handles.keys(), loc="outside upper left", fontsize="small")

@@ -379,9 +379,9 @@ def read_reference_losses(
     word separated by white space. References that are missing or whose loss is not finite under
     some run are left out, and those without a word, if words are counted.
 
-    Returns the losses; the test set, of which only `documents` are reduced to the sentences that
-    are left; and the token ("sub-word" or "word"). None if a run was evaluated without
-    log-probabilities, or fewer than two references are left.
+    Returns the losses of the references that are left; the test set, whose `documents` and `part`
+    are those of the references that are left; and the token ("sub-word" or "word"). None if a run
+    was evaluated without log-probabilities, or fewer than two references are left.
     """
     evaluations = [each for system in systems for each in system.evaluations]
     if not all("log_probs" in each.result["texts"] for each in evaluations):
@@ -393,6 +393,8 @@ def read_reference_losses(
     runs = np.concatenate([*losses.values()])
     missing = [*map(is_missing, test_set.sources, test_set.references[0])]
     kept = np.isfinite(runs[..., 0]).all(axis=0) & ~np.array(missing, bool)
+    if test_set.part is not None:
+        kept &= np.isin(np.arange(len(kept)), test_set.part)
     token = "sub-word"
     if (runs[..., 1] != runs[0, :, 1])[:, kept].any():
         token = "word"
@@ -405,4 +407,5 @@ def read_reference_losses(
     if test_set.documents is not None:  # numbered anew, without documents that have become empty
         renumbered = np.unique(test_set.documents[kept], return_inverse=True)[1]
         test_set = test_set._replace(documents=renumbered)
+    test_set = test_set._replace(part=None)
     return {name: values[:, kept] for name, values in losses.items()}, test_set, token

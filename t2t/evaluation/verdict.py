@@ -49,7 +49,7 @@ def describe(
         return f"No verdict on {second}: {facts}. {_explain(comparison, num_units, unit)}"
     p_values = f"p {format_p_value(comparison.p_value, sign=True)}"
     if comparison.adjusted != comparison.p_value:
-        p_values += f", {format_p_value(comparison.adjusted)} with Holm's correction"
+        p_values += f", {format_p_value(comparison.adjusted)} with {comparison.correction}"
     error = format_error(comparison.sentence_error)
     if comparison.seed_error is None:
         errors = f"{error} from {num_units} {unit}"
@@ -59,7 +59,9 @@ def describe(
             f"{format_error(comparison.seed_error)} from {seeds} seeds on these {num_units} {unit},"
             f" an additional {error} from the choice of the {unit}"
         )
-    interval = f"95% interval {interval}, " if interval else ""
+    if interval:
+        corrected = f" with {comparison.correction}" if comparison.level != LEVEL else ""
+        interval = f"95% interval {interval}{corrected}, "
     facts += f" ({interval}two-sided {p_values}; standard error {errors})."
     sentences = [
         f"{claim(name_verdict(comparison), first, second)}: {facts}",
@@ -184,11 +186,15 @@ def describe_all(judgement: Judgement, measure: str, same: Mapping[str, str] = {
             f"{', '.join(names[:-1])} and {names[-1]} have less than {USELESS:g} BLEU: they "
             "translate nothing yet, and a verdict on them means nothing."
         )
-    if (count := len(judgement.comparisons)) > 1:
+    count, share = len(judgement.comparisons), judgement.share
+    if count > 1 or (count and share < 1):
+        correction = next(iter(judgement.comparisons.values())).correction
+        together = f"These {count} comparisons are judged together" if count > 1 else "It is judged"
+        looks = ", at the look or at the end," if share < 1 else ""
         without_seeds = any(each.seed_error is None for each in judgement.comparisons.values())
         lines.append(
-            f"These {count} comparisons are judged together (Holm's correction): if no system "
-            f"differs from {first}, the probability of any false verdict is at most {LEVEL:.0%}"
+            f"{together} ({correction}): if no system differs from {first}, the probability of any "
+            f"false verdict{looks} is at most {LEVEL:.0%}"
             f"{f', as far as the choice of the {judgement.unit} goes' * without_seeds}."
         )
     return lines
@@ -253,11 +259,13 @@ class LogProbVerdicts(NamedTuple):
     sentences: list[str]  # that describe them, or say why there are none
 
 
-def judge_log_probs(systems: Sequence[System], test_set: TestSet) -> LogProbVerdicts:
+def judge_log_probs(
+    systems: Sequence[System], test_set: TestSet, share: float = 1.0
+) -> LogProbVerdicts:
     """Judges by the references' log-probability, which resolves smaller differences than BLEU.
 
     Systems that write another case than the first one are left out: their references are another
-    text.
+    text. `share` is that of `judge`.
     """
     first, *others = systems
     lines = []
@@ -280,14 +288,15 @@ def judge_log_probs(systems: Sequence[System], test_set: TestSet) -> LogProbVerd
         return LogProbVerdicts(None, lines)
     losses, kept, token = found
     lines += warn_of_losses(systems)
-    if left_out := len(test_set.sources) - next(iter(losses.values())).shape[1]:
+    count = len(test_set.sources if test_set.part is None else test_set.part)
+    if left_out := count - next(iter(losses.values())).shape[1]:
         lines.append(
-            f"{left_out} of {len(test_set.sources)} references have no finite log-probability under"
+            f"{left_out} of {count} references have no finite log-probability under"
             " some run, or no words to count, or are missing (empty, but not their sources); they "
             "are left out of the verdict by it."
         )
     measure = make_likelihood(token)
-    judgement = judge(losses, measure, kept)
+    judgement = judge(losses, measure, kept, share)
     with np.errstate(over="ignore"):  # a diverged run has an infinite perplexity
         perplexities = ", ".join(
             f"{name} {format_score(float(np.exp(score.value)))}"

@@ -21,6 +21,7 @@ from t2t.config.fields import (
     ConfigError,
     Fields,
     ModelConfig,
+    TrainingConfig,
     explain_attribute,
     flatten,
     show,
@@ -140,11 +141,34 @@ def _count_parameters(base: Config, model: ModelConfig) -> int:
     return count_parameters(model, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
 
 
-def match_steps(base: Config, changes: Mapping[str, Any]) -> int:
-    """Returns the steps after which base with these changes has had base's training FLOPs."""
-    configs = base, override(base, changes)
-    wanted, needed = (count_flops(config, base.tokenizer.vocab_size) for config in configs)
-    return round(base.training.steps * wanted / needed)
+def match_steps(base: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns overrides with which base with these changes has base's training FLOPs.
+
+    They are the steps and what `scale_steps` adds to them.
+    """
+    config, vocab_size = override(base, changes), base.tokenizer.vocab_size
+    ratio = count_flops(base, vocab_size) / count_flops(config, vocab_size)
+    return scale_steps(config.training, ratio)
+
+
+def scale_steps(training: TrainingConfig, ratio: float) -> dict[str, Any]:
+    """Returns overrides for `ratio` times as many steps, in which the rate takes the same course.
+
+    Warm-up and cooldown keep their shares, such as 20 of 120 steps and 10 of 60, and the peak
+    stays. The peak of noam is its factor divided by the root of the warm-up, so its factor changes.
+    """
+    warmup, rate = max(round(ratio * training.warmup_steps), 1), training.learning_rate
+    if training.schedule == "noam":
+        rate = float(f"{rate * (warmup / training.warmup_steps) ** 0.5:.4g}")
+    scaled = dataclasses.replace(
+        training,
+        steps=max(round(ratio * training.steps), 1),
+        warmup_steps=warmup,
+        learning_rate=rate,
+        cooldown_steps=round(ratio * training.cooldown_steps),
+    )
+    before, after = (flatten(vars(each), "training.") for each in (training, scaled))
+    return {name: value for name, value in after.items() if value != before[name]}
 
 
 def read_rows(path: Path, base: Config) -> list[Row]:

@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from t2t.api.compare_runs import compare
 from t2t.config.fields import ConfigError
+from t2t.evaluation.plots import draw_by_step
 from t2t.evaluation.significance import score_by_length
 from t2t.evaluation.text_measures import make_measure
 from tests.evaluation.saved_evaluations import collect, pair, save, spoil
@@ -25,6 +27,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_each_measure_has_a_row_for_each_system_and_better_is_right(places: list[str]) -> None:
     lines = compare(places, "ter", "test", "", None).splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("Differences from "))
+    assert lines[start].endswith("; intervals with Holm's correction")
     rows = [re.split("  +", line) for line in lines[start + 3 : start + 11]]
     names = ["ter", "bleu", "exact_match", "nats per sub-word"]
     assert [row[0] for row in rows] == [name for name in names for _ in range(2)]
@@ -46,6 +49,13 @@ def test_plot_is_drawn_and_needs_two_systems(places: list[str], tmp_path: Path) 
         compare(places[:1], "bleu", "test", "", None, forest=Path("f.png"))
     with pytest.raises(ConfigError, match=re.escape("--forest=f.txt must end in one of .svg")):
         compare(places, "bleu", "test", "", None, forest=Path("f.txt"))
+
+
+def test_run_with_one_validation_is_visible_beside_longer_ones() -> None:
+    figure = draw_by_step({"long": [(1, 3.0), (2, 2.0), (3, 1.0)], "short": [(3, 1.5)]}, "loss")
+    long, short = figure.axes[0].get_lines()
+    assert (long.get_marker(), short.get_marker()) == ("None", "o")
+    assert np.asarray(short.get_xydata()).tolist() == [[3, 1.5]]
 
 
 LENGTHS = [0, 1, 10, 11, 20, 41, 50, 51, 400]

@@ -83,11 +83,11 @@ def test_report_begins_with_what_was_found_and_one_table(
     text = (tmp_path / "report.md").read_text()
     opening = text.splitlines()[2]
     assert opening.startswith("Of 2 comparisons by bleu, none is better than base, 1 is worse (one")
-    assert "the choice of the sentences and of the seeds (1 to 2 each), and p-values are" in opening
+    assert "the choice of the sentences and of the seeds (1 to 2 each), and p-values and" in opening
     assert opening.endswith(" 2 of 5 rows have no score yet.")
     table = read_table(text)
     assert table["row"] == [
-        "what changes", "bleu", "difference from base, 95% interval", "p, corrected",
+        "what changes", "bleu", "difference from base, 95% interval, corrected", "p, corrected",
         "by log-probability, nats per sub-word", "p, corrected", "minutes", "core-minutes",
         "of it start",
     ]  # fmt: skip
@@ -96,7 +96,7 @@ def test_report_begins_with_what_was_found_and_one_table(
     one_head, near = table["one_head"], table["near"]
     assert one_head[0] == "num_heads: 8 -> 1"
     assert re.fullmatch(r"worse: (-\d\d\.\d\d) \[-\d\d\.\d\d, -\d\d\.\d\d\]", one_head[2])
-    assert one_head[4].startswith("worse: +2.30 [+2.1")
+    assert one_head[4].startswith("worse: +2.30 [+2.")
     assert near[2].startswith("not distinguishable: ")
     assert near[4].startswith("not distinguishable: ")
     assert near[4].endswith("]; no neutral judge: other loss")

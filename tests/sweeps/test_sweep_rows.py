@@ -13,9 +13,10 @@ from t2t.config.fields import (
     ModelConfig,
     TrainingConfig,
 )
+from t2t.config.files import override
 from t2t.config.rules import check_effect, validate
 from t2t.ops.flops import count_parameters
-from t2t.sweeps.sweep_rows import Row, make_runs, read_rows, select
+from t2t.sweeps.sweep_rows import Row, count_flops, make_runs, match_steps, read_rows, select
 from t2t.training.schedule import make_schedule
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +79,31 @@ def test_row_without_warm_up_has_the_peak_rate_of_the_base(schedule: str) -> Non
     peak = max(float(base(count)) for count in range(100))
     assert max(float(other(count)) for count in range(100)) == pytest.approx(peak, rel=1e-3)
     assert float(other(1)) == pytest.approx(peak, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rate", "cooldown"),
+    [("noam", 1.0, 0), ("inverse_sqrt", 0.002, 3000), ("cosine", 0.002, 0)],
+)
+def test_row_with_as_many_flops_has_the_schedule_of_the_base(
+    schedule: str, rate: float, cooldown: int
+) -> None:
+    """Twice the layers: about half of the steps, of the warm-up and of the cooldown."""
+    training = TrainingConfig(schedule=schedule, learning_rate=rate, warmup_steps=2000, steps=12000)
+    training.cooldown_steps = cooldown
+    base, changes = Config(training=training), {"model.num_layers": 12}
+    config = override(base, {**changes, **match_steps(base, changes)})
+    flops = [count_flops(each, base.tokenizer.vocab_size) for each in (base, config)]
+    assert flops[1] == pytest.approx(flops[0], rel=1e-3)
+    assert 0.4 < config.training.steps / training.steps < 0.7
+    rates = [
+        [
+            float(make_schedule(each, 512)(round(share * each.steps)))
+            for share in (0.05, 0.1, 0.17, 0.4, 0.8, 0.95)
+        ]
+        for each in (training, config.training)
+    ]
+    assert rates[1] == pytest.approx(rates[0], rel=0.01)
 
 
 BASES = {path.stem: read_recipe(path) for path in RECIPES} | {
