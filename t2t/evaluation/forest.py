@@ -14,7 +14,7 @@ from t2t.evaluation.number_format import format_difference
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.significance import Judgement, SystemComparison, judge
 from t2t.evaluation.systems import System, read_statistics
-from t2t.runtime.text_tables import Table
+from t2t.runtime.text_tables import Table, wrap_text
 
 _HALF = 14  # characters from zero to the end of a bar
 
@@ -110,11 +110,12 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
     correction = find_correction(rows)
     scale = f"{'worse':.<{_HALF}}0{'better':.>{_HALF}}"
     table = Table(["measure", "system", "difference", scale], cells, "llr", wrapped=(0, 1))
+    title = f"Differences from {first} with 95% intervals, each measure on a scale of its own"
+    title += f"; intervals with {correction}" if correction else ""
     less = dict.fromkeys(row.measure.name for row in rows if not row.measure.higher_is_better)
     return "\n".join(
         [
-            f"Differences from {first} with 95% intervals, each measure on a scale of its own"
-            f"{correction and f'; intervals with {correction}'}",
+            wrap_text(title),
             table.format(),
             *[f"Less is better: {', '.join(less)}"] * bool(less),
         ]
