@@ -111,11 +111,11 @@ def format_forest(rows: Sequence[ForestRow], first: str) -> str:
     scale = f"{'worse':.<{_HALF}}0{'better':.>{_HALF}}"
     table = Table(["measure", "system", "difference", scale], cells, "llr", wrapped=(0, 1))
     title = f"Differences from {first} with 95% intervals, each measure on a scale of its own"
+    title += f"; intervals with {correction}" if correction else ""
     less = dict.fromkeys(row.measure.name for row in rows if not row.measure.higher_is_better)
     return "\n".join(
         [
             wrap_text(title),
-            *[f"(intervals with {correction})"] * bool(correction),
             table.format(),
             *[f"Less is better: {', '.join(less)}"] * bool(less),
         ]

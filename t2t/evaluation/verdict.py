@@ -49,8 +49,7 @@ def describe(
         return f"No verdict on {second}: {facts}. {_explain(comparison, num_units, unit)}"
     p_values = f"p {format_p_value(comparison.p_value, sign=True)}"
     if comparison.adjusted != comparison.p_value:
-        adjusted = format_p_value(comparison.adjusted)
-        p_values += f", {adjusted} with {comparison.correction}"
+        p_values += f", {format_p_value(comparison.adjusted)} with {comparison.correction}"
     error = format_error(comparison.sentence_error)
     if comparison.seed_error is None:
         errors = f"{error} from {num_units} {unit}"

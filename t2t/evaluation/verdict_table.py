@@ -169,7 +169,8 @@ class VerdictTable:
         if line.verdict == "no verdict":
             return f"{clause[0].upper()}{clause[1:]}: {facts}."
         p_value = format_p_value(comparison.adjusted, sign=True)
-        return f"{clause}: {facts}, p {p_value}; this covers {self._cover([line])}."
+        corrected = f", with {comparison.correction}" if comparison.correction else ""
+        return f"{clause}: {facts}, p {p_value}; this covers {self._cover([line])}{corrected}."
 
     def _describe_many(self, judged: Sequence[Line]) -> str:
         against = [*dict.fromkeys(line.against for line in judged)]
@@ -186,9 +187,11 @@ class VerdictTable:
             counts.append(phrase + self._name(lines, verdict))
         families = {line.family for line in judged}
         sizes = " or ".join(map(str, sorted(families)))
-        corrected = f"p-values are corrected for {sizes} comparisons"
+        corrected = f"p-values and intervals are corrected for {sizes} comparisons"
         if families == {1}:
             corrected = "each comparison is judged alone"
+        if any("look" in _compare(line).correction for line in judged):
+            corrected += ", with the correction for a look before the end"
         return (
             f"Of {len(judged)} comparisons by {self.measure}, {_join(counts)}; this covers "
             f"{self._cover(judged)}, and {corrected}."
@@ -292,8 +295,8 @@ class VerdictTable:
         """Yields the verdicts with differences and the p-values, by both measures."""
         lines, against = self.lines, self._list_against()
         common = f" from {against[0]}" if len(against) == 1 else ""
-        is_corrected = any(line.family > 1 for line in lines if line.comparison)
-        p_value = "p, corrected" if is_corrected else "p"
+        corrected = ", corrected" * any(x.comparison.correction for x in lines if x.comparison)
+        p_value = f"p{corrected}"
         by_measure = [
             _show(line.verdict, line.comparison, self._list_remarks(line), narrow) for line in lines
         ]
@@ -304,7 +307,7 @@ class VerdictTable:
             for line in lines
         ]
         other = f"by log-probability, {self.log_prob}"
-        difference = f"difference{common}, 95% interval"
+        difference = f"difference{common}, 95% interval{corrected}"
         for header, cells in ((difference, by_measure), (other, by_log_prob)):
             yield _Column(header, "l", [verdict for verdict, _ in cells])
             yield _Column(p_value, "r", [p for _, p in cells])
@@ -398,6 +401,8 @@ def _record(verdict: str, comparison: SystemComparison | None) -> dict[str, Any]
         "interval": comparison.interval,
         "p": None if math.isnan(comparison.p_value) else comparison.p_value,
         "p_corrected": None if math.isnan(comparison.adjusted) else comparison.adjusted,
+        "interval_level": 1 - comparison.level,
+        "correction": comparison.correction,
         "sentence_error": comparison.sentence_error,
         "seed_error": comparison.seed_error,
     }

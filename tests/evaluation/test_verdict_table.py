@@ -61,7 +61,7 @@ def test_many_rows_are_counted_and_the_largest_differences_named() -> None:
         "Of 5 comparisons by bleu, none is better than base and 5 are worse (row-5 -5.00, row-4 "
         "-4.00, row-3 -3.00, row-2 -2.00, 1 more); this covers the choice of the sentences alone "
     )
-    assert found.endswith("p-values are corrected for 5 comparisons.")
+    assert found.endswith("p-values and intervals are corrected for 5 comparisons.")
 
 
 def test_verdicts_that_mean_nothing_are_set_apart() -> None:

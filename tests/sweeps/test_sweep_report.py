@@ -100,11 +100,11 @@ def test_report_begins_with_what_was_found_and_one_table(
     text = (tmp_path / "report.md").read_text()
     opening = text.splitlines()[2]
     assert opening.startswith("Of 2 comparisons by bleu, none is better than base, 1 is worse (one")
-    assert "the choice of the sentences and of the seeds (1 to 2 each), and p-values are" in opening
+    assert "the choice of the sentences and of the seeds (1 to 2 each), and p-values and" in opening
     assert opening.endswith(" 2 of 5 rows have no score yet.")
     table = read_table(text)
     assert table["row"] == [
-        "what changes", "bleu", "difference from base, 95% interval", "p, corrected",
+        "what changes", "bleu", "difference from base, 95% interval, corrected", "p, corrected",
         "by log-probability, nats per sub-word", "p, corrected", "minutes", "core-minutes",
     ]  # fmt: skip
     assert table["base"][1].endswith(", 2 seeds")
