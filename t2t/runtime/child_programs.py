@@ -10,7 +10,7 @@ import signal
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from t2t.config.fields import ConfigError
 from t2t.runtime.jax_settings import has_tpu
@@ -63,7 +63,20 @@ def end_with_parent() -> bool:
     return parent in ("", str(os.getppid()))
 
 
-def stop_programs(processes: Collection[subprocess.Popen[bytes]]) -> None:
+class Stoppable(Protocol):
+    """A program that runs: `subprocess.Popen`, or `t2t.runtime.warm_programs.Running`."""
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+
+    def wait(self) -> int:
+        """Waits for the end; returns the exit status."""
+
+
+def stop_programs(processes: Collection[Stoppable]) -> None:
     """Tells all programs to save and stop, and waits; a second Ctrl-C kills them.
 
     A second SIGTERM has no effect: launchers may send several.
