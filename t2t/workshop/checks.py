@@ -30,6 +30,7 @@ from t2t.evaluation.load_models import require_ctranslate2
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import check_writable, explain_write_errors, measure_free_space
+from t2t.storage.paths import is_bucket
 from t2t.training.checkpoint_names import check_checkpoint
 from t2t.training.run_directory import is_regular
 from t2t.workshop.inputs import read_step_recipe
@@ -55,6 +56,8 @@ def check(
     requests = dict[str, Request]()
     for work in waiting:
         name = work.step.name
+        if work.is_aside:
+            check_aside(pipeline, name)
         with _explain(work.step):
             requests[name] = check_flags(pipeline, work.step)
             ready = not any(works[each].is_waiting for each in work.step.needs)
@@ -76,6 +79,16 @@ def check_folder(workdir: Path) -> None:
         raise ConfigError(
             f"--workdir={workdir} was begun by an earlier version of t2t ({old.name}), whose "
             "records this one does not read; choose another folder"
+        )
+
+
+def check_aside(pipeline: Pipeline, name: str) -> None:
+    """Raises `ConfigError` if what a changed step has written is in a bucket, and has to stay."""
+    if is_bucket(pipeline.workdir):
+        raise ConfigError(
+            f"step {name} has changed, and a bucket cannot move what it had written; remove "
+            f"{pipeline.find_folder(name)} and {pipeline.find_records(name)}, or choose another "
+            "--workdir"
         )
 
 
