@@ -54,10 +54,9 @@ def check(
         with contextlib.suppress(ConfigError):  # it is for the checks of others alone
             configs[name] = read_saved_config(pipeline.find_output(name) / "config.json")
     requests = dict[str, Request]()
+    check_aside(pipeline, [work.step.name for work in waiting if work.is_aside])
     for work in waiting:
         name = work.step.name
-        if work.is_aside:
-            check_aside(pipeline, name)
         with _explain(work.step):
             requests[name] = check_flags(pipeline, work.step)
             ready = not any(works[each].is_waiting for each in work.step.needs)
@@ -82,13 +81,14 @@ def check_folder(workdir: Path) -> None:
         )
 
 
-def check_aside(pipeline: Pipeline, name: str) -> None:
-    """Raises `ConfigError` if what a changed step has written is in a bucket, and has to stay."""
-    if is_bucket(pipeline.workdir):
+def check_aside(pipeline: Pipeline, names: Collection[str]) -> None:
+    """Raises `ConfigError` if what changed steps have written is in a bucket, and has to stay."""
+    if names and is_bucket(pipeline.workdir):
+        own = [(pipeline.find_folder(name), pipeline.find_records(name)) for name in names]
+        there = [str(folder) for folders in own for folder in folders if folder.exists()]
         raise ConfigError(
-            f"step {name} has changed, and a bucket cannot move what it had written; remove "
-            f"{pipeline.find_folder(name)} and {pipeline.find_records(name)}, or choose another "
-            "--workdir"
+            f"{', '.join(names)} changed, and a bucket cannot move what was written; remove "
+            f"{', '.join(there)}, or choose another --workdir"
         )
 
 

@@ -235,7 +235,7 @@ def put_aside(pipeline: Pipeline, name: str) -> None:
     Raises:
         ConfigError: it is in a bucket, where folders cannot be moved.
     """
-    check_aside(pipeline, name)
+    check_aside(pipeline, [name])
     place, number = pipeline.workdir / OLD, 1
     while (place / f"{name}.{number}").exists() or (place / STEPS / f"{name}.{number}").exists():
         number += 1
