@@ -30,6 +30,7 @@ from t2t.evaluation.load_models import require_ctranslate2
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import check_writable, explain_write_errors, measure_free_space
+from t2t.storage.paths import is_bucket
 from t2t.training.checkpoint_names import check_checkpoint
 from t2t.training.run_directory import is_regular
 from t2t.workshop.inputs import read_step_recipe
@@ -53,6 +54,7 @@ def check(
         with contextlib.suppress(ConfigError):  # it is for the checks of others alone
             configs[name] = read_saved_config(pipeline.find_output(name) / "config.json")
     requests = dict[str, Request]()
+    check_aside(pipeline, [work.step.name for work in waiting if work.is_aside])
     for work in waiting:
         name = work.step.name
         with _explain(work.step):
@@ -76,6 +78,17 @@ def check_folder(workdir: Path) -> None:
         raise ConfigError(
             f"--workdir={workdir} was begun by an earlier version of t2t ({old.name}), whose "
             "records this one does not read; choose another folder"
+        )
+
+
+def check_aside(pipeline: Pipeline, names: Collection[str]) -> None:
+    """Raises `ConfigError` if what changed steps have written is in a bucket, and has to stay."""
+    if names and is_bucket(pipeline.workdir):
+        own = [(pipeline.find_folder(name), pipeline.find_records(name)) for name in names]
+        there = [str(folder) for folders in own for folder in folders if folder.exists()]
+        raise ConfigError(
+            f"{', '.join(names)} changed, and a bucket cannot move what was written; remove "
+            f"{', '.join(there)}, or choose another --workdir"
         )
 
 

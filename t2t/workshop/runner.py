@@ -23,8 +23,8 @@ from t2t.storage.atomic_files import (
 )
 from t2t.storage.growing_files import GrowingFiles
 from t2t.storage.locks import lock
-from t2t.storage.paths import is_bucket
 from t2t.training.stop_request import STOPPED_EARLY
+from t2t.workshop.checks import check_aside
 from t2t.workshop.progress import StepProgress
 from t2t.workshop.records import Record, StepPlan, count_output_bytes, plan_step
 from t2t.workshop.steps import OLD, PROGRAMS, STEPS, Pipeline
@@ -235,14 +235,8 @@ def put_aside(pipeline: Pipeline, name: str) -> None:
     Raises:
         ConfigError: it is in a bucket, where folders cannot be moved.
     """
-    place = pipeline.workdir / OLD
-    if is_bucket(place):
-        raise ConfigError(
-            f"step {name} has changed, and a bucket cannot move what it had written; remove "
-            f"{pipeline.find_folder(name)} and {pipeline.find_records(name)}, or choose another "
-            "--workdir"
-        )
-    number = 1
+    check_aside(pipeline, [name])
+    place, number = pipeline.workdir / OLD, 1
     while (place / f"{name}.{number}").exists() or (place / STEPS / f"{name}.{number}").exists():
         number += 1
     own = [] if pipeline.goes_on(name) else [pipeline.find_folder(name)]

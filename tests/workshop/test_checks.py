@@ -155,6 +155,16 @@ def test_a_step_of_a_recipe_without_numbers_may_have_a_checkpoint(
     check([*steps, Step("b", "export", {"workdir": "{a}", "checkpoint": which})], tmp_path / "work")
 
 
+def test_a_changed_step_is_refused_in_a_bucket_where_nothing_can_be_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(use("evaluate"), tmp_path)
+    monkeypatch.setattr(checks, "is_bucket", lambda _: True)
+    folders = ", ".join(f"{tmp_path}/{name}" for name in ("a", "steps/a", "b", "steps/b"))
+    with pytest.raises(ConfigError, match=f"^a, b changed, .*; remove {folders}, or choose"):
+        check([Step("a", "train", TRAIN | {"config.seed": 1}), *use("evaluate")[1:]], tmp_path)
+
+
 def test_a_full_disk_is_noticed_before_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
