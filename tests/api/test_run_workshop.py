@@ -71,9 +71,14 @@ def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "work").exists()
 
 
-def test_two_do_not_share_a_folder_but_tasks_of_an_array_do(tmp_path: Path) -> None:
+def test_two_do_not_share_a_folder_but_tasks_of_an_array_do_if_not_a_step(tmp_path: Path) -> None:
     refused = f"another process runs the steps of {re.escape(str(tmp_path))}, or a program of one"
     with lock(tmp_path / "lock", shared=True):
+        with (
+            lock(tmp_path / "steps" / "alone.lock"),
+            pytest.raises(ConfigError, match="step alone"),
+        ):
+            work(tmp_path, STEPS, only=["alone"])
         assert work(tmp_path, STEPS, only=["alone"]) == (0, "alone ")
         with pytest.raises(ConfigError, match=refused):
             work(tmp_path, STEPS)

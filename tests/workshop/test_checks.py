@@ -1,12 +1,14 @@
 """What is refused before the first step."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from t2t.config.fields import ConfigError
+from t2t.decoding.bulk import Bulk
 from t2t.workshop import checks
 from t2t.workshop.records import plan_steps
 from t2t.workshop.steps import Pipeline, Step
@@ -18,12 +20,22 @@ def check(steps: list[Step], workdir: Path, *only: str) -> None:
     checks.check(pipeline, plan_steps(pipeline), only)
 
 
-def use(program: str, **flags: Any) -> list[Step]:
+def use(program: str, train: Mapping[str, Any] = {}, **flags: Any) -> list[Step]:
     """A training, and a program that uses its run."""
-    return [Step("a", "train", TRAIN), Step("b", program, {"workdir": "{a}"} | flags)]
+    return [Step("a", "train", TRAIN | {**train}), Step("b", program, {"workdir": "{a}"} | flags)]
 
 
-TAUGHT = TRAIN | {"config.plugins": "examples.distillation", "config.training.loss": "distillation"}
+def train_two(flags: dict[str, Any]) -> list[Step]:
+    """Two trainings, of which the second has these flags."""
+    return [Step("a", "train", TRAIN), Step("b", "train", TRAIN | flags)]
+
+
+TAUGHT = {"config.plugins": "examples.distillation", "config.training.loss": "distillation"}
+IMPORTED = Step("a", "import_model", {"source": "hf:x/y"})
+OF_ANOTHER = {
+    "config.data.source": "text", "config.data.train_src": ("{c}/train.src",),
+    "config.data.train_tgt": ("{c}/train.tgt",),
+}  # fmt: skip
 WRONG: dict[str, tuple[list[Step], str]] = {
     "itself": ([Step("a", "train", {"init_from": "{a}"})], "in a circle: a -> a; let one"),
     "types": ([Step("a", "evaluate", {}, against="b")], "a: against='b' is not of type"),  # type: ignore[arg-type]
@@ -32,38 +44,20 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "program": ([Step("a", "fly")], "a: program 'fly' is unknown; use prepare, train, "),
     "twice": ([Step("a", "train"), Step("a", "train")], "two steps write the folder a"),
     "lock": ([Step("lock", "train")], "'lock' cannot name a folder"),
-    "missing": ([Step("a", "export")], "a: --workdir is missing; add it"),
-    "no_run": ([Step("a", "evaluate", {"backend": "ctranslate2"})], "a: --workdir is missing"),
-    "plugins": (
-        [Step("a", "export", {"workdir": "{b}", "plugins": "no_such"}), Step("b", "train", TRAIN)],
-        "a: plugins: the module no_such cannot be imported",
-    ),
+    "missing": ([Step("a", "evaluate", {"backend": "ctranslate2"})], "a: --workdir is missing; ad"),
+    "plugins": (use("export", plugins="no_such"), "b: plugins: the module no_such cannot be imp"),
     "output": ([Step("a", "train", {"workdir": "x"})], "a: leave out --workdir, which"),
     "against": ([Step("a", "evaluate", {}, against=("b",))], "compared with 'b', which no step"),
-    "input": (
-        [Step("a", "translate", {"workdir": "missing/run", "input": "x"})],
-        "a: --workdir=missing/run does not exist",
-    ),
-    "file": (
-        [Step("a", "train", TRAIN | {"config.data.train_src": ("no.en",)})],
-        "a: --config.data.train_src=no.en does not exist",
-    ),
-    "flag": ([Step("a", "train", TRAIN | {"stepz": 1})], "a: --stepz: no such field"),
-    "value": (
-        [Step("a", "train", TRAIN), Step("b", "evaluate", {"workdir": "{a}", "beam_size": "x"})],
-        "b: .*beam_size",
-    ),
+    "input": (use("translate", input="no/text"), "b: --input=no/text does not exist"),
+    "file": (train_two({"config.data.train_src": ("no.en",)}), "b: .*train_src=no.en does not ex"),
+    "flag": (train_two({"stepz": 1}), "b: --stepz: no such field"),
+    "value": (use("evaluate", beam_size="x"), "b: .*beam_size"),
     "unused": (
-        [Step("a", "train", TRAIN | {"config.model.feed_forward": "none", "config.model.d_ff": 9})],
-        "a: model.d_ff=9 has no effect with model.feed_forward",
+        train_two({"config.model.feed_forward": "none", "config.model.d_ff": 9}),
+        "b: model.d_ff=9 has no effect with model.feed_forward",
     ),
-    "engine": (
-        [Step("a", "train", TRAIN | {"config.model.position": "alibi"}),
-         Step("b", "export", {"workdir": "{a}"})],
-        "b: .*position='alibi'",
-    ),
-    "config": ([Step("a", "train", {"config": "no.py"})], "config=no.py is no file"),
-    "no_config": ([Step("a", "train", {"config": ""})], "config= is no file; name a recipe"),
+    "engine": (use("export", {"config.model.position": "alibi"}), "b: .*position='alibi'"),
+    "config": ([Step("a", "train", {"config": ""})], "config= is no file; name a recipe"),
     "text_none": (use("export", quantization=None), "b: flag --quantization=None: value should"),
     "checkpoint": (use("export", checkpoint="emaa"), "b: checkpoint 'emaa' is unknown; use last"),
     "no_checkpoint": (use("score", tgt="{a}/x", checkpoint=""), "b: checkpoint '' is unknown"),
@@ -72,33 +66,23 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "unwritten": (use("evaluate", checkpoint="333"), "b: checkpoint '333' is of a step without"),
     "deleted": (use("evaluate", checkpoint="250"), "b: checkpoint '250' is deleted .* step 500 an"),
     "deleted_ema": (
-        [Step("a", "train", TRAIN | {"config.training.ema_decay": 0.9}),
-         Step("b", "export", {"workdir": "{a}", "checkpoint": "ema:250"})],
+        use("export", {"config.training.ema_decay": 0.9}, checkpoint="ema:250"),
         "b: checkpoint 'ema:250' is deleted .*=3 are of step 500",
     ),
-    "imported": (
-        [Step("a", "import_model", {"source": "hf:x/y"}), Step("b", "export", {"workdir": "{a}"})],
-        "b: checkpoint 'best': the imported model a has only last",
-    ),
+    "imported": ([IMPORTED, *use("export")[1:]], "b: checkpoint 'best': the imported model a has"),
     "teacher": (
-        [Step("a", "train", TRAIN), Step("b", "train", TAUGHT | {
-            "config.plugin.distillation.teacher": "{a}:emaa"})],
+        train_two(TAUGHT | {"config.plugin.distillation.teacher": "{a}:emaa"}),
         "b: checkpoint 'emaa' is unknown",
     ),
-    "no_teacher": ([Step("b", "train", TAUGHT)], "b: plugin.distillation.teacher is empty"),
-    "initial": (
-        [Step("a", "train", TRAIN), Step("b", "train", TRAIN | {"init_from": "{a}:ema"})],
-        "b: checkpoint 'ema' needs",
-    ),
+    "no_teacher": (train_two(TAUGHT), "b: plugin.distillation.teacher is empty"),
+    "initial": (train_two({"init_from": "{a}:ema"}), "b: checkpoint 'ema' needs"),
     "beam": (use("translate", input="{a}/x", beam_size=0), "b: decoding.beam_size=0 must be pos"),
     "search_without_effect": (
         use("evaluate", strategy="sampling", beam_size=4),
         "b: decoding.beam_size=4 is not used by decoding.strategy='sampling'; leave it out",
     ),
     "search_of_import": (
-        [Step("a", "import_model", {"source": "hf:x/y"}),
-         Step("b", "translate", {"workdir": "{a}", "input": "{a}/x", "checkpoint": "last",
-                             "num_samples": -3})],
+        [IMPORTED, *use("translate", input="{a}/x", checkpoint="last", num_samples=-3)[1:]],
         "b: decoding.num_samples=-3 must be positive",
     ),
     "share": (use("score", tgt="{a}/x", share=2.0), "b: --share=2.0 must lie in"),
@@ -107,24 +91,19 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "direction": (use("evaluate", direction="en-fr"), "b: --direction=en-fr: this run translates"),
     "measure": (use("evaluate", measures="blue"), "b: measure blue is unknown"),
     "split": (
-        [Step("a", "train", TRAIN | {
-            "config.data.source": "text", "config.data.train_src": ("{c}/train.src",),
-            "config.data.train_tgt": ("{c}/train.tgt",)}),
-         Step("b", "evaluate", {"workdir": "{a}", "split": "test"}),
-         Step("c", "write_pairs", TRAIN)],
+        [*use("evaluate", OF_ANOTHER, split="test"), Step("c", "write_pairs", TRAIN)],
         "b: --split=test: its run names no files of this split; it has train",
     ),
-    "corpus": ([Step("a", "train", TRAIN | {"config.data.tgt_language": "xx"})], "between two of"),
+    "corpus": (train_two({"config.data.tgt_language": "xx"}), "between two of"),
     "open": (
-        [Step("a", "train", {"config": "configs/text.py", "config.training.learning_rate": -1.0})],
-        "a: training.learning_rate=-1.0 must be positive",
+        train_two({"config": "configs/text.py", "config.training.learning_rate": -1.0}),
+        "b: training.learning_rate=-1.0 must be positive",
     ),
     "unread": (
-        [Step("a", "train", TRAIN), Step("b", "train", {
-            "config": "configs/fine_tune.py:{a}", "config.model.d_mod": 1})],
+        train_two({"config": "configs/fine_tune.py:{a}", "config.model.d_mod": 1}),
         "b: model.d_mod=.*: no such field",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -148,11 +127,33 @@ def test_a_wrong_pipeline_is_refused_in_one_line(
 def test_a_step_of_a_recipe_without_numbers_may_have_a_checkpoint(
     tmp_path: Path, which: str
 ) -> None:
-    (tmp_path / "text").write_text("a b\n")
-    sides = {f"config.data.train_{side}": (str(tmp_path / "text"),) for side in ("src", "tgt")}
+    (text := tmp_path / "text").write_text("a b\n")
     recipe = {"config": "configs/text.py", "config.training.ema_decay": 0.9}
-    steps = [Step("a", "train", recipe | sides)]
-    check([*steps, Step("b", "export", {"workdir": "{a}", "checkpoint": which})], tmp_path / "work")
+    recipe |= {f"config.data.train_{side}": (str(text),) for side in ("src", "tgt")}
+    check(use("export", recipe, checkpoint=which), tmp_path / "work")
+
+
+@pytest.mark.parametrize("name", ["a,b", 'a,"b"', "a b", "{", "a=b", "a:b"])
+def test_the_name_of_a_file_is_one_value(tmp_path: Path, name: str) -> None:
+    (text := tmp_path / name).touch()
+    steps = use("translate", input=str(text), checkpoint="last")
+    request = checks.check_flags(Pipeline(steps, tmp_path), steps[1])
+    assert isinstance(request, Bulk)
+    assert request.input == (str(text),)
+    check(steps, tmp_path / "work")
+
+
+def test_a_folder_with_braces_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has braces, which stand for steps; choose another"):
+        Pipeline([Step("a", "train")], tmp_path / "{a}t")
+
+
+@pytest.mark.parametrize("file", ["sweep.json", "a/record.json"])
+def test_a_folder_of_an_earlier_version_is_refused(tmp_path: Path, file: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / file).touch()
+    with pytest.raises(ConfigError, match=r"was begun by an earlier version of t2t \(\w+.json\), "):
+        check([Step("a", "train", TRAIN)], tmp_path)
 
 
 def test_a_changed_step_is_refused_in_a_bucket_where_nothing_can_be_moved(

@@ -1,5 +1,6 @@
 """Recipes of pipelines, and their settings."""
 
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from t2t.interop.hugging_face_folder import SourceError
 from t2t.workshop.recipe_steps import open_pipeline, read_steps
 from tests.interop.foreign_folders import write_model
 
+OPUS = "configs/pipelines/opus_student.py"
+
 
 @pytest.mark.parametrize(
     ("recipe", "settings", "message"),
@@ -22,11 +25,7 @@ from tests.interop.foreign_folders import write_model
         ("", ["alpha=nan"], "--set=alpha=nan: the value must not be negative"),
         ("", ["languages=ende"], "--set=languages=ende: the value must be SOURCE-TARGET"),
         ("", ["seed=1"], "--set=seed=1: write NAME=VALUE; the recipe's names are text, languages"),
-        (
-            "configs/pipelines/opus_student.py",
-            ["teacher=hf:x/y", "text=x", "width=7"],
-            "--set=width=7 is odd",
-        ),
+        (OPUS, ["teacher=hf:x/y", "text=x", "width=7"], "--set=width=7 is odd"),
         ("no.py", [], "--recipe=no.py is no file; name one such as"),
         ("def get_steps(x: int): return 1", [], "the recipe asks for x; add --set=x=VALUE"),
         ("x = 1", [], "there is no function get_steps()"),
@@ -47,30 +46,24 @@ def test_a_wrong_recipe_is_refused_in_one_line(
         read_steps(path, settings)
 
 
-@pytest.fixture
-def opus(tmp_path: Path) -> list[str]:
-    """Settings of a recipe: an English-German model that exists, and text."""
-    (folder := tmp_path / "opus").mkdir()
-    write_model(folder)
-    for name in ("train", "validation", "test"):
-        for language in ("en", "de"):
-            (tmp_path / f"{name}.{language}").write_text("a\n")
-    return [f"teacher={folder}", f"text={tmp_path}"]
-
-
 @pytest.mark.parametrize("recipe", ["distil", "multi30k", "opus_student"])
 def test_recipes_pass_the_checks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opus: list[str], recipe: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str
 ) -> None:
     # Another test may have imported it, and removed what it registered.
     monkeypatch.delitem(sys.modules, "examples.distillation", raising=False)
-    path = f"configs/pipelines/{recipe}.py"
-    settings = {"distil": ["samples=4"], "opus_student": [*opus, "samples=4"]}.get(recipe, [])
-    pipeline = open_pipeline(path, settings, tmp_path / "work")
-    table = describe_plan(pipeline)
-    assert len(table.splitlines()) == len(pipeline.steps) + 2
-    assert not (tmp_path / "work").exists()
-    if recipe == "opus_student":
+    path, settings = f"configs/pipelines/{recipe}.py", list[str]()
+    if recipe != "multi30k":
+        settings.append("samples=4")
+    if recipe == "opus_student":  # an English-German model that exists, and text
+        (tmp_path / "opus").mkdir()
+        write_model(tmp_path / "opus")
+        for name in itertools.product(("train", "validation", "test"), ("en", "de")):
+            (tmp_path / ".".join(name)).write_text("a\n")
+        settings += [f"teacher={tmp_path}/opus", f"text={tmp_path}"]
         (tmp_path / "config.json").write_text("{")
         with pytest.raises(SourceError, match=r"config.json is not JSON"):
             read_steps(path, [f"teacher={tmp_path}", "text=x"])
+    pipeline = open_pipeline(path, settings, tmp_path / "work")
+    assert len(describe_plan(pipeline).splitlines()) == len(pipeline.steps) + 2
+    assert not (tmp_path / "work").exists()

@@ -42,13 +42,9 @@ def test_a_changed_step_runs_again_with_what_depends_on_it(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("program", "updated", "is_kept"),
-    [
-        ("evaluate", False, False),
-        ("translate", False, True),
-        ("translate", True, False),
-        ("train", True, True),
-    ],
-)
+    [("evaluate", False, False), ("translate", False, True), ("translate", True, False),
+     ("train", True, True)],
+)  # fmt: skip
 def test_what_was_cut_off_continues_if_its_program_can(
     tmp_path: Path, program: str, updated: bool, is_kept: bool
 ) -> None:
