@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from t2t.api.line_translator import LineTranslator, decode_lines, translate_lines
 from t2t.data.corpus import DataError, TextFile
-from t2t.evaluation import load_models
 from t2t.evaluation.requests import ModelRequest
+from t2t.training import provenance
 from tests import programs
 from tests.programs import make_environment
 from tests.tiny_run import make_run
@@ -194,7 +194,7 @@ def test_settings_name_code_plugins_packages_and_parameters(
     before = LineTranslator(request).record_settings()
     assert before["versions"].keys() > {"jax", "jaxlib", "flax", "sentencepiece", "numpy"}
     assert LineTranslator(request).record_settings() == before
-    monkeypatch.setattr(load_models, "hash_code", lambda *_: "of other code")
+    monkeypatch.setattr(provenance, "hash_code", lambda *_: "of other code")
     other = ModelRequest(request.workdirs, "100")
     after = LineTranslator(other).record_settings()
     changed = {name for name in after if after[name] != before[name]}

@@ -33,13 +33,7 @@ from t2t.ops.build_model import Members
 from t2t.runtime.mesh import make_mesh, put_like
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.checkpoint import restore_params
-from t2t.training.provenance import (
-    check_plugins,
-    identify_programs,
-)
-from t2t.training.provenance import (
-    identify_code as identify_code,  # t2t.pipelines.records imports it from here
-)
+from t2t.training.provenance import check_plugins, identify_code, identify_programs
 
 # Modules whose functions are compiled.
 PROGRAMS = ("t2t.decoding.staged_search", "t2t.evaluation.likelihood")

@@ -155,7 +155,10 @@ def read_stopped(workdir: Path, runs: Sequence[SweepRun]) -> dict[str, Stopped]:
     rows = {str(run.workdir.absolute()): run.row.name for run in runs}
     found = {}
     for operand, each in content["stopped"].items():
-        facts = {n: tuple(x) if isinstance(x, list) else x for n, x in each["verdict"].items()}
+        facts: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in each["verdict"].items()
+        }
         run = Path(operand.split(",")[0]).parents[1]
         found[rows[str(run)]] = Stopped(each["step"], SystemComparison(**facts))
     return found

@@ -14,10 +14,10 @@ from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.config.measures import MEASURE_MODULES
-from t2t.evaluation.load_models import identify_code
 from t2t.evaluation.requests import MeasureModels
 from t2t.storage.atomic_files import list_files, write_file
 from t2t.storage.paths import measure_size
+from t2t.training.provenance import identify_code
 from t2t.workshop.step_keys import find_facts, list_changes, make_key
 from t2t.workshop.steps import PROGRAMS, Pipeline, Step, find_program
 

@@ -3,9 +3,7 @@
 import contextlib
 import itertools
 import logging
-import os
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.runtime.child_programs import find_reason, start_program, stop_programs
+from t2t.runtime.child_programs import find_reason, stop_programs
 from t2t.runtime.command_line import INTERRUPTED
+from t2t.runtime.warm_programs import Running, WarmPrograms
 from t2t.storage.atomic_files import (
     explain_write_errors,
     make_folder,
@@ -42,7 +41,8 @@ class Runner:
     def __init__(self, pipeline: Pipeline, works: Mapping[str, StepPlan], workers: int):
         self._pipeline, self._works, self._workers = pipeline, dict(works), workers
         self._progress = StepProgress(pipeline, workers)
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._programs = WarmPrograms()
+        self._running: list[Running] = []
         self._finished = {name for name, work in works.items() if not work.is_waiting}
         self._others: set[str] = set()  # steps that are not finished, and not to be run now
         self.failures: dict[str, str] = {}  # why steps failed, by name
@@ -67,6 +67,7 @@ class Runner:
         with contextlib.ExitStack() as ending:
             ending.enter_context(explain_write_errors(ConfigError, place, remedy))
             ending.enter_context(self._progress.show(len(waiting)))
+            ending.enter_context(self._programs)
             ending.callback(lambda: self._stop(jobs.values()))
             while True:
                 for worker in range(self._workers):
@@ -159,7 +160,7 @@ class Runner:
             log = files.enter_context((logs.local / LOG).open("ab"))
             printed = log if program.flag else files.enter_context(tempfile.TemporaryFile())
             offset = log.tell()
-            process = start_program(
+            process = self._programs.start(
                 record.command, worker, self._workers, printed, log, descriptor,
                 ends_with_parent=True,
             )  # fmt: skip
@@ -191,24 +192,18 @@ class Runner:
         record.failure = "" if status in (INTERRUPTED, -signal.SIGTERM) else reason
         return f"{'was stopped' if status == INTERRUPTED else 'failed'}: {reason}"
 
-    def _watch(
-        self, process: subprocess.Popen[bytes], record: Record, folder: Path
-    ) -> Iterator[None]:
+    def _watch(self, process: Running, record: Record, folder: Path) -> Iterator[None]:
         """Yields until a program ends, and keeps what it costs in the record."""
         begun = saved = time.monotonic()
         start = record.starts[-1]
-        while process.returncode is None:  # else `_stop` has waited for it
-            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if ended:
-                process.returncode = os.waitstatus_to_exitcode(status)
-                start["core_seconds"] = round(usage.ru_utime + usage.ru_stime, 2)
-                break
-            start["core_seconds"] = _measure_cores(process.pid)
+        while process.poll() is None:
+            start["core_seconds"] = round(process.measure_cores(), 2)
             if (now := time.monotonic()) - saved >= _SAVE_SECONDS:
                 saved = now
                 start["seconds"] = round(now - begun, 2)
                 record.write(folder)
             yield
+        start["core_seconds"] = round(process.measure_cores(), 2)
         start |= {"seconds": round(time.monotonic() - begun, 2), "status": process.returncode}
 
 
@@ -216,15 +211,6 @@ def describe_cost(record: Record) -> str:
     """Describes time and cost of all starts of a step."""
     minutes = record.sum_up("seconds") / 60
     return f"{minutes:.1f} minutes, {record.sum_up('core_seconds') / 60:.1f} core-minutes"
-
-
-def _measure_cores(process: int) -> float:
-    """The seconds of all cores that a running process has used; 0 where there is no /proc."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def put_aside(pipeline: Pipeline, name: str) -> None:

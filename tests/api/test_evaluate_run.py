@@ -16,12 +16,12 @@ from t2t.api.tune_decoding import tune
 from t2t.api.watch_run import watch
 from t2t.config.fields import ConfigError
 from t2t.config.requests import make_request
-from t2t.evaluation import load_models
 from t2t.evaluation.checkpoint_watcher import Watch
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.requests import EvaluationRequest, SelectionRequest
 from t2t.evaluation.saved_evaluations import load_evaluation
 from t2t.storage.paths import PathError
+from t2t.training import provenance
 from t2t.training.checkpoint import restore_params
 from t2t.training.run_directory import RunError
 from t2t.tune_decoding import TuningRequest
@@ -111,7 +111,7 @@ def test_only_evaluations_of_the_same_thing_count_as_done(
     monkeypatch.undo()
     with_ter = dataclasses.replace(request, measures=("default", "ter"))
     assert "300" not in Evaluator(with_ter).list_saved()
-    monkeypatch.setattr(load_models, "hash_code", lambda *_: "of other code or another plugin")
+    monkeypatch.setattr(provenance, "hash_code", lambda *_: "of other code or another plugin")
     assert "300" not in evaluator.list_saved()
     monkeypatch.undo()
     assert "300" in evaluator.list_saved()
