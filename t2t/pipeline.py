@@ -42,19 +42,19 @@ def main(request: PipelineRequest) -> int:
     from t2t.api.run_workshop import carry_out
     from t2t.runtime.child_programs import assign_resources
     from t2t.workshop.pipeline_report import write_report
-    from t2t.workshop.recipe_steps import open_pipeline
+    from t2t.workshop.recipe_steps import open_workshop
 
     assign_resources(0, request.workers, os.environ)
-    pipeline = open_pipeline(request.recipe, request.settings, request.workdir)
+    workshop = open_workshop(request.recipe, request.settings, request.workdir)
     own = [f"--recipe={request.recipe}", f"--workdir={request.workdir}"]
     own += [f"--set={each}" for each in request.settings]
     return carry_out(
         request,
-        pipeline,
-        functools.partial(write_report, pipeline),
+        workshop,
+        functools.partial(write_report, workshop),
         only=request.only,
-        jobs={name: [name] for name in pipeline.steps},
-        arguments={name: ["t2t.pipeline", *own, f"--only={name}"] for name in pipeline.steps},
+        jobs={name: [name] for name in workshop.steps},
+        arguments={name: ["t2t.pipeline", *own, f"--only={name}"] for name in workshop.steps},
     )
 
 

@@ -82,7 +82,7 @@ def main(request: SweepRequest) -> int:
     from t2t.sweeps.sweep_rows import BASE
     from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan, check_scoring, read_measure
     from t2t.workshop.checks import check_folder
-    from t2t.workshop.steps import Pipeline
+    from t2t.workshop.steps import Workshop
     from t2t.workshop.submit import list_arguments
 
     workdir = request.workdir
@@ -112,7 +112,7 @@ def main(request: SweepRequest) -> int:
     again = list_arguments(sys.argv[1:], leave_out=("submit", "workers"))
     return carry_out(
         request,
-        Pipeline([each for job in planned.values() for each in job.steps], workdir),
+        Workshop([each for job in planned.values() for each in job.steps], workdir),
         functools.partial(write_report, workdir, runs, measure, plan),
         only=[] if request.index is None else [*jobs.values()][request.index],
         jobs=jobs,

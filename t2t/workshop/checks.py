@@ -35,39 +35,39 @@ from t2t.training.checkpoint_names import check_checkpoint
 from t2t.training.run_directory import is_regular
 from t2t.workshop.inputs import read_step_recipe
 from t2t.workshop.records import StepPlan
-from t2t.workshop.steps import Pipeline, Step, find_flags, find_program, list_texts
+from t2t.workshop.steps import Step, Workshop, find_flags, find_program, list_texts
 
 
 def check(
-    pipeline: Pipeline, works: Mapping[str, StepPlan], only: Collection[str] = ()
+    workshop: Workshop, works: Mapping[str, StepPlan], only: Collection[str] = ()
 ) -> dict[str, Config]:
     """Checks the steps that are to run; returns the configs of trainings, as far as they are known.
 
     Raises:
         ConfigError: a step would fail; the message names it.
     """
-    check_folder(pipeline.workdir)
+    check_folder(workshop.workdir)
     configs: dict[str, Config] = {}
     waiting = [work for name, work in works.items() if work.is_waiting and name in (only or works)]
     finished = works.keys() - {work.step.name for work in waiting}
     for name in finished:
         with contextlib.suppress(ConfigError):  # it is for the checks of others alone
-            configs[name] = read_saved_config(pipeline.find_output(name) / "config.json")
+            configs[name] = read_saved_config(workshop.find_output(name) / "config.json")
     requests = dict[str, Request]()
-    check_aside(pipeline, [work.step.name for work in waiting if work.is_aside])
+    check_aside(workshop, [work.step.name for work in waiting if work.is_aside])
     for work in waiting:
         name = work.step.name
         with _explain(work.step):
-            requests[name] = check_flags(pipeline, work.step)
+            requests[name] = check_flags(workshop, work.step)
             ready = not any(works[each].is_waiting for each in work.step.needs)
-            if config := check_config(pipeline, work.step, ready=ready):
+            if config := check_config(workshop, work.step, ready=ready):
                 configs[name] = config
-                check_loss(pipeline, config)
+                check_loss(workshop, config)
     for work in waiting:
         with _explain(work.step):
-            check_runs(pipeline, work.step, requests[work.step.name], configs)
+            check_runs(workshop, work.step, requests[work.step.name], configs)
             check_engine(work.step, requests[work.step.name], configs)
-    check_disk(pipeline, [work for work in waiting if work.step.program == "train"], configs)
+    check_disk(workshop, [work for work in waiting if work.step.program == "train"], configs)
     return configs
 
 
@@ -81,10 +81,10 @@ def check_folder(workdir: Path) -> None:
         )
 
 
-def check_aside(pipeline: Pipeline, names: Collection[str]) -> None:
+def check_aside(workshop: Workshop, names: Collection[str]) -> None:
     """Raises `ConfigError` if what changed steps have written is in a bucket, and has to stay."""
-    if names and is_bucket(pipeline.workdir):
-        own = [(pipeline.find_folder(name), pipeline.find_records(name)) for name in names]
+    if names and is_bucket(workshop.workdir):
+        own = [(workshop.find_folder(name), workshop.find_records(name)) for name in names]
         there = [str(folder) for folders in own for folder in folders if folder.exists()]
         raise ConfigError(
             f"{', '.join(names)} changed, and a bucket cannot move what was written; remove "
@@ -100,10 +100,10 @@ def _explain(step: Step) -> Iterator[None]:
         raise ConfigError(f"step {step.name}: {str(error).splitlines()[0]}") from None
 
 
-def check_flags(pipeline: Pipeline, step: Step) -> Request:
+def check_flags(workshop: Workshop, step: Step) -> Request:
     """Returns the request that a step's program will make of its flags."""
     kind, known = find_program(step.program), find_flags(step.program)
-    own = [each for each in pipeline.list_arguments(step) if not each[0].startswith("config.")]
+    own = [each for each in workshop.list_arguments(step) if not each[0].startswith("config.")]
     given, names = dict(own), [name for name in known if "." not in name]
     for name in given:
         if name not in names:
@@ -117,18 +117,18 @@ def check_flags(pipeline: Pipeline, step: Step) -> Request:
     return request
 
 
-def check_config(pipeline: Pipeline, step: Step, *, ready: bool) -> Config | None:
+def check_config(workshop: Workshop, step: Step, *, ready: bool) -> Config | None:
     """Checks and returns the config of a step, if it has one that is known by now.
 
     `ready` is whether the steps that it needs are finished.
     """
     texts: dict[str, list[str]] = {}
-    for name, text in pipeline.list_arguments(step):
+    for name, text in workshop.list_arguments(step):
         if name.startswith("config."):
             texts.setdefault(name.removeprefix("config."), []).append(text)
     if texts and "config" not in step.flags:
         raise ConfigError(f"--config.{next(iter(texts))} overrides a field of --config")
-    recipe = read_step_recipe(pipeline, step, ready=ready)
+    recipe = read_step_recipe(workshop, step, ready=ready)
     given = read_overrides(texts, recipe.plugins if recipe else ())
     fits_itself = isinstance(recipe, FittedConfig)
     if recipe is None or fits_itself:
@@ -150,24 +150,24 @@ def check_values(values: Mapping[str, Any]) -> None:
 
 
 def check_runs(
-    pipeline: Pipeline, step: Step, request: Request, configs: Mapping[str, Config]
+    workshop: Workshop, step: Step, request: Request, configs: Mapping[str, Config]
 ) -> None:
     """Checks what a step asks of runs, as far as their configs are known: checkpoints, search."""
-    runs = {pipeline.find_output(name): name for name in pipeline.steps}
+    runs = {workshop.find_output(name): name for name in workshop.steps}
     members = list[tuple[Path, str]]()
     if isinstance(request, OneCheckpoint):
         members = [(request.workdir, request.checkpoint)]
     elif isinstance(request, ModelRequest):
         members = request.members
     for path, which in members:
-        _check_checkpoint(pipeline, runs.get(path), which, configs)
+        _check_checkpoint(workshop, runs.get(path), which, configs)
     known = find_flags(step.program)
-    for name, text in list_texts(pipeline.resolve(step)):
+    for name, text in list_texts(workshop.resolve(step)):
         notes = known.get(name, Flag()).kind.notes
         if name.startswith("config.plugin.") or {INPUT, RUN} & {*notes}:
             run, colon, which = text.rpartition(":")
             if colon and Path(run) in runs:  # RUN:CHECKPOINT
-                _check_checkpoint(pipeline, runs[Path(run)], which, configs)
+                _check_checkpoint(workshop, runs[Path(run)], which, configs)
     first = runs.get(members[0][0], "") if members else ""
     config = configs.get(first)
     if isinstance(request, ModelRequest):
@@ -177,11 +177,11 @@ def check_runs(
 
 
 def _check_checkpoint(
-    pipeline: Pipeline, name: str | None, which: str, configs: Mapping[str, Config]
+    workshop: Workshop, name: str | None, which: str, configs: Mapping[str, Config]
 ) -> None:
     """Checks the checkpoint of a step that trains or imports a model, or of another run."""
     config = configs.get(name) if name else None
-    if name and pipeline.steps[name].program == "import_model":
+    if name and workshop.steps[name].program == "import_model":
         if which != "last" and not which.isdecimal():
             raise ConfigError(f"checkpoint {which!r}: the imported model {name} has only last")
         return
@@ -190,7 +190,7 @@ def _check_checkpoint(
     check_checkpoint(which, config if which.startswith("ema") else fitted)
     number = which.removeprefix("ema:")
     # In a run that has begun an interruption may have written it.
-    if not fitted or not number.isdecimal() or (name and pipeline.find_output(name).exists()):
+    if not fitted or not number.isdecimal() or (name and workshop.find_output(name).exists()):
         return
     step, last, rules = int(number), fitted.training.steps, fitted.checkpoints
     if not (0 < step <= last and is_regular(step, fitted)):
@@ -248,7 +248,7 @@ def check_engine(step: Step, request: Request, configs: Mapping[str, Config]) ->
         check_support(config.model)
 
 
-def check_loss(pipeline: Pipeline, config: Config) -> None:
+def check_loss(workshop: Workshop, config: Config) -> None:
     """Makes a registered loss, which may refuse its options."""
     if config.training.loss in CHOICES["training.loss"]:
         return
@@ -257,16 +257,16 @@ def check_loss(pipeline: Pipeline, config: Config) -> None:
     try:
         make_loss(config)
     except (ConfigError, OSError) as error:
-        if str(pipeline.workdir) not in str(error):  # else it asks for what a step will write
+        if str(workshop.workdir) not in str(error):  # else it asks for what a step will write
             raise
 
 
-def check_disk(pipeline: Pipeline, works: list[StepPlan], configs: Mapping[str, Config]) -> None:
+def check_disk(workshop: Workshop, works: list[StepPlan], configs: Mapping[str, Config]) -> None:
     """Checks that the folder can be written, and has space for the checkpoints of trainings.
 
     A recipe that fits itself to its text is not counted, since its size is not known yet.
     """
-    workdir = pipeline.workdir
+    workdir = workshop.workdir
     place = next(each for each in (workdir, *workdir.parents) if each.exists())
     with explain_write_errors(ConfigError, f"--workdir={workdir}"):
         check_writable(place)
@@ -285,7 +285,7 @@ def check_disk(pipeline: Pipeline, works: list[StepPlan], configs: Mapping[str, 
         if parts not in sizes:
             with _explain(work.step):
                 sizes[parts] = estimate_checkpoint(config)
-        run = pipeline.find_output(work.step.name)
+        run = workshop.find_output(work.step.name)
         needed += sizes[parts] * (
             count_kept(config) if work.is_aside else count_missing(run, config)
         )

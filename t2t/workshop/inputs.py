@@ -26,7 +26,7 @@ from t2t.data.directions import list_directions
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.paths import find_version, hash_file
 from t2t.training.own_sources import hash_sources, read_imports, read_sources
-from t2t.workshop.steps import PLACEHOLDER, Pipeline, Step, find_flags, find_paths, list_texts
+from t2t.workshop.steps import PLACEHOLDER, Step, Workshop, find_flags, find_paths, list_texts
 
 OF_MACHINES = {Role.DEVICES, Role.STORE}
 _FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
@@ -34,7 +34,7 @@ _FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while th
 _NOT_HASHED = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl", "stop.json")
 
 
-def read_step_recipe(pipeline: Pipeline, step: Step, *, ready: bool) -> Config | None:
+def read_step_recipe(workshop: Workshop, step: Step, *, ready: bool) -> Config | None:
     """Returns a step's recipe; None: it has none, or one made from runs that are not `ready`.
 
     Raises:
@@ -42,7 +42,7 @@ def read_step_recipe(pipeline: Pipeline, step: Step, *, ready: bool) -> Config |
     """
     if "config" not in step.flags or (_asks_for_steps(step) and not ready):
         return None
-    recipe = str(pipeline.resolve(step)["config"])
+    recipe = str(workshop.resolve(step)["config"])
     try:
         return load_recipe(recipe)
     except (OSError, LookupError, ArithmeticError) as error:  # of a run without what it looks for
@@ -59,7 +59,7 @@ def list_recipe_values(step: Step, recipe: Config | None) -> dict[str, Any]:
 
 
 def hash_inputs(
-    pipeline: Pipeline, step: Step, recipe: Config | None, old: Mapping[str, str]
+    workshop: Workshop, step: Step, recipe: Config | None, old: Mapping[str, str]
 ) -> dict[str, str]:
     """Returns the SHA-256 of each input of a step, by "flag=path".
 
@@ -86,9 +86,9 @@ def hash_inputs(
         for option, default in vars(kind()).items()
     }
     found |= _hash_recipe(step, recipe)
-    for name, path in list_inputs(pipeline, step, own | values | dict(step.flags)):
+    for name, path in list_inputs(workshop, step, own | values | dict(step.flags)):
         key = name if is_of_machine(name) else f"{name}={path}"
-        found[key] = _hash_path(path, pipeline.workdir)
+        found[key] = _hash_path(path, workshop.workdir)
     return found
 
 
@@ -108,7 +108,7 @@ def _list_plugins(fields: Mapping[str, Any]) -> Iterator[str]:
 def _hash_recipe(step: Step, recipe: Config | None) -> dict[str, str]:
     """Hashes the user's modules that a recipe imports, and its source if values are still unknown.
 
-    Values are unknown if the recipe is made from a run of the pipeline, or fits itself to its text.
+    Values are unknown if the recipe is made from a run of another step, or fits itself to its text.
     """
     flag = str(step.flags.get("config", ""))
     path = Path(find_recipe(flag).partition(":")[0])
@@ -123,7 +123,7 @@ def _hash_recipe(step: Step, recipe: Config | None) -> dict[str, str]:
 
 
 def list_inputs(
-    pipeline: Pipeline, step: Step, fields: Mapping[str, Any]
+    workshop: Workshop, step: Step, fields: Mapping[str, Any]
 ) -> Iterator[tuple[str, Path]]:
     """Yields flag and path of each file or folder from outside.
 
@@ -133,7 +133,7 @@ def list_inputs(
     known, texts = find_flags(step.program), [*list_texts(fields)]
     directions = tuple(text for name, text in texts if name == "config.data.directions")
     by_tfds = "tfds" in str(fields.get("config.data.source"))
-    outputs = [pipeline.find_folder(name) for name in step.needs]  # which a recipe may name
+    outputs = [workshop.find_folder(name) for name in step.needs]  # which a recipe may name
     for name, text in texts:
         kind = known[name].kind if name in known else find_type(name.removeprefix("config."))
         notes = kind.notes if kind else ()
@@ -189,7 +189,7 @@ def _hash_path(path: Path, workdir: Path) -> str:
 def _walk(folder: Path, left_out: tuple[Path, ...]) -> Iterator[Path]:
     """Yields the files in a folder, and behind its links, except in folders that are left out.
 
-    Left out are the pipeline's own folder and, so that links end, the folders around a link.
+    Left out are the folder of the steps and, so that links end, the folders around a link.
     """
     real = folder.resolve()
     if real in left_out:

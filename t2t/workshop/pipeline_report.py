@@ -30,7 +30,7 @@ from t2t.evaluation.verdict_table import Line, SystemCost, VerdictTable
 from t2t.runtime.text_tables import Table, show_bytes
 from t2t.training.provenance import read_last_start
 from t2t.workshop.records import StepPlan, count_output_bytes
-from t2t.workshop.steps import PLACEHOLDER, PROGRAMS, Pipeline, Step, list_texts
+from t2t.workshop.steps import PLACEHOLDER, PROGRAMS, Step, Workshop, list_texts
 
 ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of each pair
 COST_NOTE = (
@@ -42,34 +42,34 @@ COST_NOTE = (
 Judged = dict[tuple[str, str], Findings]  # by a system, and the one that it is judged against
 
 
-def write_report(pipeline: Pipeline, works: Mapping[str, StepPlan]) -> str:
+def write_report(workshop: Workshop, works: Mapping[str, StepPlan]) -> str:
     """Writes report.md, report.html, report.json and quality.svg; returns what a terminal shows."""
     finished = {name: work for name, work in works.items() if work.action == "none"}
     systems, lines, facts = dict[str, System](), dict[str, Line](), dict[str, dict[str, Any]]()
-    remarks, may_differ = list[str](), list_fields_of_seeds(pipeline)
+    remarks, may_differ = list[str](), list_fields_of_seeds(workshop)
     for name, steps in list_systems(finished).items():
         try:
-            outputs = ",".join(str(pipeline.find_output(each.name)) for each in steps)
+            outputs = ",".join(str(workshop.find_output(each.name)) for each in steps)
             system = dataclasses.replace(read_system(outputs, "", "", may_differ), name=name)
-            size = measure_model(pipeline, finished, steps[0])
+            size = measure_model(workshop, finished, steps[0])
             line, facts[name] = describe_system(system, size)
             lines[name] = dataclasses.replace(line, cost=sum_system_cost(works, steps))
             systems[name] = system
         except EvaluationError as error:  # the others are worth a report
             remarks.append(f"No scores of {name}: {error}")
-    judged, sentences = judge_pairs(pipeline, systems)
+    judged, sentences = judge_pairs(workshop, systems)
     table = make_table(lines, facts, judged)
     waiting = [f"{name} ({work.reason})" for name, work in works.items() if name not in finished]
     remarks += [f"Not finished: {', '.join(waiting)}"] if waiting else []
     remarks += [COST_NOTE] if lines else []
-    figures = draw(pipeline.workdir, lines, facts, table.measure)
+    figures = draw(workshop.workdir, lines, facts, table.measure)
     costs = {name: sum_costs(work) for name, work in works.items()}
     origins = {
-        name: [*list_origins(pipeline, work.step)]
+        name: [*list_origins(workshop, work.step)]
         for name, work in finished.items()
         if work.step.program == "train"
     }
-    unlike = list_differences(pipeline, systems)
+    unlike = list_differences(workshop, systems)
     sections = [
         ReportSection("The verdicts in full", sentences=sentences),
         describe_scores(table, facts),
@@ -81,20 +81,20 @@ def write_report(pipeline: Pipeline, works: Mapping[str, StepPlan]) -> str:
         "systems": facts, "verdicts": sentences, "steps": costs, "training_text": origins,
         "differences": unlike,
     }  # fmt: skip
-    title = f"Pipeline {pipeline.workdir.resolve().name}"
+    title = f"Pipeline {workshop.workdir.resolve().name}"
     report = ReportPage(title, table, remarks, figures, sections, content)
-    return report.write(pipeline.workdir)
+    return report.write(workshop.workdir)
 
 
-def list_fields_of_seeds(pipeline: Pipeline) -> list[str]:
+def list_fields_of_seeds(workshop: Workshop) -> list[str]:
     """The fields of the config in which seeds may differ: those that take the output of a step.
 
     Each seed learns from its own teacher.
     """
     names = set[str]()
-    for step in pipeline.steps.values():
+    for step in workshop.steps.values():
         for name, text in list_texts(step.flags):
-            if not pipeline.steps.keys() & {*PLACEHOLDER.findall(text)}:
+            if not workshop.steps.keys() & {*PLACEHOLDER.findall(text)}:
                 continue
             if name == "config":  # whose recipe may set any of them
                 names |= {field for field, kind in FIELD_TYPES.items() if INPUT in kind.notes}
@@ -135,7 +135,7 @@ def describe_system(system: System, size: int | None) -> tuple[Line, dict[str, A
     return dataclasses.replace(line, facts=shown), facts
 
 
-def measure_model(pipeline: Pipeline, finished: Mapping[str, StepPlan], step: Step) -> int | None:
+def measure_model(workshop: Workshop, finished: Mapping[str, StepPlan], step: Step) -> int | None:
     """The bytes of the parameters that a step evaluates: with CTranslate2 of an export."""
     run = str(step.flags.get("workdir", ""))
     if step.flags.get("backend") == "ctranslate2":
@@ -144,20 +144,20 @@ def measure_model(pipeline: Pipeline, finished: Mapping[str, StepPlan], step: St
             for name, work in finished.items()
             if work.step.program == "export" and str(work.step.flags.get("workdir")) == run
         )
-        sizes = [count_output_bytes(pipeline.find_output(name) / "model.bin") for name in exports]
+        sizes = [count_output_bytes(workshop.find_output(name) / "model.bin") for name in exports]
     else:
-        folder = Path(pipeline.resolve(step).get("workdir", "")) / "checkpoints"
+        folder = Path(workshop.resolve(step).get("workdir", "")) / "checkpoints"
         sizes = [count_output_bytes(path) for path in folder.glob("*/params")]
     return max(sizes, default=0) or None
 
 
-def judge_pairs(pipeline: Pipeline, systems: Mapping[str, System]) -> tuple[Judged, list[str]]:
+def judge_pairs(workshop: Workshop, systems: Mapping[str, System]) -> tuple[Judged, list[str]]:
     """Judges each system against each one that it is compared with.
 
     Returns the findings of (system, the other one), and all verdicts in full.
     """
     found, sentences = Judged(), list[str]()
-    for pair in list_pairs(pipeline, systems):
+    for pair in list_pairs(workshop, systems):
         names = pair[1].name, pair[0].name
         try:
             (measure, notes), test_set = open_measure(pair), check_comparable(pair)
@@ -208,26 +208,26 @@ def draw(
     return {"Quality against speed": path}
 
 
-def list_pairs(pipeline: Pipeline, systems: Mapping[str, System]) -> list[tuple[System, System]]:
+def list_pairs(workshop: Workshop, systems: Mapping[str, System]) -> list[tuple[System, System]]:
     """The systems that are compared, as far as they are evaluated: each other with its first."""
     names = dict.fromkeys(
         (first, step.system or step.name)
-        for step in pipeline.steps.values()
+        for step in workshop.steps.values()
         for first in step.against
     )
     return [(systems[a], systems[b]) for a, b in names if {a, b} <= systems.keys()]
 
 
 def list_differences(
-    pipeline: Pipeline, systems: Mapping[str, System]
+    workshop: Workshop, systems: Mapping[str, System]
 ) -> dict[str, dict[str, str]]:
     """Describes how the passports of compared systems differ, of all their seeds."""
     sections, found = ("decoding", "backend", "code", "versions"), {}
-    for pair in list_pairs(pipeline, systems):
+    for pair in list_pairs(workshop, systems):
         unlike = list_unlike(pair, *sections).items()
         changes = list_changes(*pair) | {name: " -> ".join(values) for name, values in unlike}
         found[" -> ".join(each.name for each in pair)] = {
-            name: pipeline.shorten(change) for name, change in changes.items()
+            name: workshop.shorten(change) for name, change in changes.items()
         }
     return found
 
@@ -257,20 +257,20 @@ def sum_costs(work: StepPlan) -> dict[str, Any]:
     }
 
 
-def list_origins(pipeline: Pipeline, step: Step) -> Iterator[dict[str, Any]]:
+def list_origins(workshop: Workshop, step: Step) -> Iterator[dict[str, Any]]:
     """Yields the corpora that a training has read: pairs, the weight in each stage, and origins."""
-    start = read_last_start(pipeline.find_output(step.name))
+    start = read_last_start(workshop.find_output(step.name))
     # Without stages all weights are 1.
     parts = [part for stage in start.get("stages", ()) for part in stage["corpora"]]
     for corpus in start["corpora"]["train"] if start else ():
-        name = pipeline.shorten(corpus["name"])
+        name = workshop.shorten(corpus["name"])
         weights = [part["weight"] for part in parts if part["name"] == corpus["name"]]
         found = {"corpus": name, "pairs": corpus["pairs"], "weights": weights or [1.0]}
-        for maker in pipeline.steps:
-            ledger = pipeline.find_output(maker) / ORIGIN
+        for maker in workshop.steps:
+            ledger = workshop.find_output(maker) / ORIGIN
             if f"{{{maker}}}" in name and ledger.exists():
                 lines = ledger.read_text("utf-8").splitlines()
-                counts = Counter(pipeline.shorten(line.split("\t")[0]) for line in lines)
+                counts = Counter(workshop.shorten(line.split("\t")[0]) for line in lines)
                 found["origin"] = dict(counts.most_common())
         yield found
 

@@ -12,7 +12,7 @@ import tqdm
 
 from t2t.storage.growing_files import measure_growth
 from t2t.training.run_directory import read_metrics
-from t2t.workshop.steps import Pipeline, Step
+from t2t.workshop.steps import Step, Workshop
 
 _log = logging.getLogger(__name__)
 
@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 class StepProgress:
     """A bar for all steps, and one for the program of each worker."""
 
-    def __init__(self, pipeline: Pipeline, workers: int):
-        self._pipeline, self._workers = pipeline, workers
+    def __init__(self, workshop: Workshop, workers: int):
+        self._workshop, self._workers = workshop, workers
         self._is_shown = sys.stderr.isatty()
         self._bars: list[tqdm.tqdm[Any]] = []  # of all steps, and of each worker
         self._steps: dict[int, Step] = {}  # by worker
@@ -65,7 +65,7 @@ class StepProgress:
         if not self._is_shown or step.program != "train":
             bar.refresh()
             return
-        run = self._pipeline.find_output(step.name)
+        run = self._workshop.find_output(step.name)
         version = measure_growth(run / "metrics.jsonl")
         if version != self._versions[worker] and (metrics := read_metrics(run)):
             self._versions[worker] = version

@@ -13,7 +13,7 @@ from t2t.config.field_types import FieldType
 from t2t.config.fields import ConfigError, explain_attribute, show
 from t2t.config.recipes import find_recipe
 from t2t.storage.paths import make_local_path, make_run_path
-from t2t.workshop.steps import Pipeline, Step
+from t2t.workshop.steps import Step, Workshop
 
 # How a text becomes a setting of a recipe, by its type.
 _READERS: dict[type, Callable[[str], Any]] = {
@@ -21,7 +21,7 @@ _READERS: dict[type, Callable[[str], Any]] = {
 }  # fmt: skip
 
 
-def open_pipeline(recipe: str, settings: Sequence[str], workdir: Path) -> Pipeline:
+def open_workshop(recipe: str, settings: Sequence[str], workdir: Path) -> Workshop:
     """Reads the steps of a recipe, and sorts them.
 
     Raises:
@@ -30,7 +30,7 @@ def open_pipeline(recipe: str, settings: Sequence[str], workdir: Path) -> Pipeli
     """
     local = make_local_path(workdir, "the folder of a pipeline is a local or shared one")
     make_run_path(local)
-    return Pipeline(read_steps(recipe, settings), local)
+    return Workshop(read_steps(recipe, settings), local)
 
 
 def read_steps(recipe: str, settings: Sequence[str]) -> list[Step]:

@@ -19,7 +19,7 @@ from t2t.storage.atomic_files import list_files, write_file
 from t2t.storage.paths import measure_size
 from t2t.training.provenance import identify_code
 from t2t.workshop.step_keys import find_facts, list_changes, make_key
-from t2t.workshop.steps import PROGRAMS, Pipeline, Step, find_program
+from t2t.workshop.steps import PROGRAMS, Step, Workshop, find_program
 
 RECORD = "record.json"
 _NOT_NEEDED = "failed, and what reads it is finished"
@@ -87,18 +87,18 @@ class StepPlan:
         return self.action in ("run", "continue")
 
 
-def plan_steps(pipeline: Pipeline) -> dict[str, StepPlan]:
+def plan_steps(workshop: Workshop) -> dict[str, StepPlan]:
     """Returns what is to be done for each step, and why.
 
     Raises:
         ConfigError: an input does not exist, or a record is damaged.
     """
     found: dict[str, StepPlan] = {}
-    for step in pipeline.steps.values():
+    for step in workshop.steps.values():
         needed = [found[name] for name in step.needs]
         ready = not any(plan.is_waiting for plan in needed)
         keys = {plan.step.name: plan.record.key for plan in needed}
-        found[step.name] = plan_step(pipeline, step, keys, ready=ready)
+        found[step.name] = plan_step(workshop, step, keys, ready=ready)
     for name in reversed(found):
         users = [plan for plan in found.values() if name in plan.step.needs]
         if found[name].is_waiting and users and all(map(_is_done_without, users)):
@@ -112,7 +112,7 @@ def _is_done_without(plan: StepPlan) -> bool:
     return plan.action == "skip" or (plan.action == "none" and tolerates)
 
 
-def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready: bool) -> StepPlan:
+def plan_step(workshop: Workshop, step: Step, keys: Mapping[str, str], *, ready: bool) -> StepPlan:
     """Compares the record of a step with the one that it would get now.
 
     `keys` are the keys of the steps that it needs, and `ready` says whether these are finished.
@@ -120,8 +120,8 @@ def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready:
     Raises:
         ConfigError: as `plan_steps`.
     """
-    old = read_record(pipeline.find_records(step.name))
-    facts = find_facts(pipeline, step, keys, old.facts if old else {}, ready=ready)
+    old = read_record(workshop.find_records(step.name))
+    facts = find_facts(workshop, step, keys, old.facts if old else {}, ready=ready)
     new = Record(make_key(facts), facts, code=_find_code(step.program))
     if old is None:
         return StepPlan(step, "run", "not begun", new)
@@ -135,7 +135,7 @@ def plan_step(pipeline: Pipeline, step: Step, keys: Mapping[str, str], *, ready:
             return StepPlan(step, "run", reason, new, is_aside=True)
         reason = f"failed: {old.failure}" if old.failure else "not finished"
         return StepPlan(step, "continue" if resumes else "run", reason, old)
-    if not (output := pipeline.find_output(step.name)).exists():
+    if not (output := workshop.find_output(step.name)).exists():
         reason = f"{output} is missing"
         return StepPlan(step, "run", reason, dataclasses.replace(old, finished="", code=new.code))
     return StepPlan(step, "none", "finished", old)

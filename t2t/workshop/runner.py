@@ -26,7 +26,7 @@ from t2t.training.stop_request import STOPPED_EARLY
 from t2t.workshop.checks import check_aside
 from t2t.workshop.progress import StepProgress
 from t2t.workshop.records import Record, StepPlan, count_output_bytes, plan_step
-from t2t.workshop.steps import OLD, PROGRAMS, STEPS, Pipeline
+from t2t.workshop.steps import OLD, PROGRAMS, STEPS, Workshop
 
 _log = logging.getLogger(__name__)
 
@@ -38,9 +38,9 @@ _SAVE_SECONDS = 10.0  # between two writes of the cost of a running program
 class Runner:
     """Runs a number of workers, each with its share of the cores and GPUs."""
 
-    def __init__(self, pipeline: Pipeline, works: Mapping[str, StepPlan], workers: int):
-        self._pipeline, self._works, self._workers = pipeline, dict(works), workers
-        self._progress = StepProgress(pipeline, workers)
+    def __init__(self, workshop: Workshop, works: Mapping[str, StepPlan], workers: int):
+        self._workshop, self._works, self._workers = workshop, dict(works), workers
+        self._progress = StepProgress(workshop, workers)
         self._programs = WarmPrograms()
         self._running: list[Running] = []
         self._finished = {name for name, work in works.items() if not work.is_waiting}
@@ -60,9 +60,9 @@ class Runner:
             ConfigError: another process is at work on a step, or a record cannot be written. Then
                 all programs are told to stop, too.
         """
-        place, remedy = self._pipeline.workdir, "the same command continues"
+        place, remedy = self._workshop.workdir, "the same command continues"
         waiting = [name for name in names if name not in self._finished]
-        self._others = self._pipeline.steps.keys() - {*waiting} - self._finished
+        self._others = self._workshop.steps.keys() - {*waiting} - self._finished
         jobs: dict[int, Iterator[None]] = {}  # by worker
         with contextlib.ExitStack() as ending:
             ending.enter_context(explain_write_errors(ConfigError, place, remedy))
@@ -91,7 +91,7 @@ class Runner:
                 time.sleep(_POLL_SECONDS)
 
     def _is_ready(self, name: str) -> bool:
-        step = self._pipeline.steps[name]
+        step = self._workshop.steps[name]
         missing = {*step.needs, *step.after} - self._finished
         return not missing or (
             not PROGRAMS[step.program].needs_all and all(map(self._has_failed, missing))
@@ -99,7 +99,7 @@ class Runner:
 
     def _has_failed(self, name: str) -> bool:
         """Returns whether a step cannot be finished now: it, or one that it needs, has failed."""
-        step = self._pipeline.steps[name]
+        step = self._workshop.steps[name]
         return (
             name in self.failures
             or name in self._others
@@ -111,16 +111,16 @@ class Runner:
 
     def _run(self, name: str, worker: int) -> Iterator[None]:
         """Yields while the program of a step works; another process may have finished the step."""
-        workdir = self._pipeline.workdir
+        workdir = self._workshop.workdir
         refusal = (
-            f"another pipeline is at work on step {name} in {workdir}, or its program, which "
+            f"another process is at work on step {name} in {workdir}, or its program, which "
             "outlived a killed one; wait until it ends"
         )
         with lock(workdir / STEPS / f"{name}.lock", refusal, ConfigError) as descriptor:
             try:
                 work = self._plan(name)
                 if work.is_aside:
-                    put_aside(self._pipeline, name)
+                    put_aside(self._workshop, name)
             except ConfigError as error:  # an input is gone
                 self.failures[name] = str(error)
                 self._progress.end(worker, f"{name} failed: {error}")
@@ -132,9 +132,9 @@ class Runner:
 
     def _plan(self, name: str) -> StepPlan:
         """Plans a step anew, whose recipe may now read what the steps before have written."""
-        step = self._pipeline.steps[name]
+        step = self._workshop.steps[name]
         keys = {each: self._works[each].record.key for each in step.needs}
-        work, before = plan_step(self._pipeline, step, keys, ready=True), self._works[name]
+        work, before = plan_step(self._workshop, step, keys, ready=True), self._works[name]
         if work.is_waiting or len(work.record.starts) > len(before.record.starts):
             self._works[name] = work
         # Otherwise its output was missing, and is that of the step whose training it goes on with.
@@ -143,14 +143,14 @@ class Runner:
     def _run_program(self, work: StepPlan, worker: int, descriptor: int) -> Iterator[None]:
         """Does the same; the program inherits the `descriptor` of the step's lock."""
         step, record, program = work.step, work.record, PROGRAMS[work.step.program]
-        folder = self._pipeline.find_records(step.name)
-        output = self._pipeline.find_output(step.name)
+        folder = self._workshop.find_records(step.name)
+        output = self._workshop.find_output(step.name)
         if record.starts and not program.resumes:  # which might not replace all that it has written
-            remove_folder(self._pipeline.find_folder(step.name))
+            remove_folder(self._workshop.find_folder(step.name))
             if step.output:
                 output.unlink(missing_ok=True)
         make_folder(folder)
-        record.command = self._pipeline.make_command(step)
+        record.command = self._workshop.make_command(step)
         record.failure = ""
         record.starts.append({"begun": _now(), "seconds": 0.0, "core_seconds": 0.0, "status": None})
         record.write(folder)
@@ -184,7 +184,7 @@ class Runner:
         status = record.starts[-1]["status"]
         if not status or (step.program, status) == ("train", STOPPED_EARLY):
             record.finished = _now()
-            record.bytes = count_output_bytes(self._pipeline.find_output(step.name))
+            record.bytes = count_output_bytes(self._workshop.find_output(step.name))
             return f"finished, {describe_cost(record)}"
         reason = find_reason(status, log)
         self.was_stopped |= status == INTERRUPTED
@@ -213,7 +213,7 @@ def describe_cost(record: Record) -> str:
     return f"{minutes:.1f} minutes, {record.sum_up('core_seconds') / 60:.1f} core-minutes"
 
 
-def put_aside(pipeline: Pipeline, name: str) -> None:
+def put_aside(workshop: Workshop, name: str) -> None:
     """Moves what a step has written, its record and its log to old/NAME.1, or .2, ...
 
     What lies in the folder of another step is replaced instead.
@@ -221,14 +221,14 @@ def put_aside(pipeline: Pipeline, name: str) -> None:
     Raises:
         ConfigError: it is in a bucket, where folders cannot be moved.
     """
-    check_aside(pipeline, [name])
-    place, number = pipeline.workdir / OLD, 1
+    check_aside(workshop, [name])
+    place, number = workshop.workdir / OLD, 1
     while (place / f"{name}.{number}").exists() or (place / STEPS / f"{name}.{number}").exists():
         number += 1
-    own = [] if pipeline.goes_on(name) else [pipeline.find_folder(name)]
-    for folder in (*own, pipeline.find_records(name)):
+    own = [] if workshop.goes_on(name) else [workshop.find_folder(name)]
+    for folder in (*own, workshop.find_records(name)):
         if folder.exists():
-            target = place / folder.relative_to(pipeline.workdir).with_name(f"{name}.{number}")
+            target = place / folder.relative_to(workshop.workdir).with_name(f"{name}.{number}")
             target.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(target)
             _log.info("%s has changed; %s is now in %s", name, folder, target)

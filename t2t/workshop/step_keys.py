@@ -18,7 +18,7 @@ from t2t.workshop.inputs import (
     list_recipe_values,
     read_step_recipe,
 )
-from t2t.workshop.steps import Pipeline, Step
+from t2t.workshop.steps import Step, Workshop
 
 
 def make_key(facts: Mapping[str, Any]) -> str:
@@ -27,7 +27,7 @@ def make_key(facts: Mapping[str, Any]) -> str:
 
 
 def find_facts(
-    pipeline: Pipeline, step: Step, keys: Mapping[str, str], old: Mapping[str, Any], *, ready: bool
+    workshop: Workshop, step: Step, keys: Mapping[str, str], old: Mapping[str, Any], *, ready: bool
 ) -> dict[str, Any]:
     """Returns all that the output of a step depends on, as JSON reads it back.
 
@@ -37,13 +37,13 @@ def find_facts(
     Raises:
         ConfigError: an input does not exist.
     """
-    recipe = read_step_recipe(pipeline, step, ready=ready)
+    recipe = read_step_recipe(workshop, step, ready=ready)
     facts = {
         "program": step.program,
         "flags": dict(step.flags),
         "steps": keys,
         "recipe": list_recipe_values(step, recipe),
-        "inputs": hash_inputs(pipeline, step, recipe, old.get("inputs", {})),
+        "inputs": hash_inputs(workshop, step, recipe, old.get("inputs", {})),
     }
     copied: dict[str, Any] = json.loads(json.dumps(facts, default=str))
     return copied

@@ -135,7 +135,7 @@ def list_texts(flags: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield name, os.fspath(value)
 
 
-class Pipeline:
+class Workshop:
     """Steps in an order in which each follows those that it needs, and the folder for them."""
 
     def __init__(self, steps: Sequence[Step], workdir: Path):
@@ -286,6 +286,6 @@ def _check_step(step: Step, known: Mapping[str, Step]) -> None:
     flag = PROGRAMS[step.program].flag
     if flag and flag in step.flags:
         raise ConfigError(
-            f"step {step.name}: leave out --{flag}, which the pipeline chooses; others read it as "
+            f"step {step.name}: leave out --{flag}, which the folder of steps decides; others read it as "
             f"{{{step.name}}}"
         )

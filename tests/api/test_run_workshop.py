@@ -30,9 +30,9 @@ def work(
 ) -> tuple[int, str]:
     """Returns the exit status, and the steps that ran."""
     (log := workdir / "ran").unlink(missing_ok=True)
-    pipeline = ShortPrograms(steps, workdir, scripts)
+    workshop = ShortPrograms(steps, workdir, scripts)
     request = WorkshopRequest(workers=workers, report=report)
-    status = carry_out(request, pipeline, lambda _: "REPORT", only=only, jobs={}, arguments={})
+    status = carry_out(request, workshop, lambda _: "REPORT", only=only, jobs={}, arguments={})
     return status, log.read_text() if log.exists() else ""
 
 

@@ -14,7 +14,7 @@ from t2t.config.fields import (
 from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
 from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan, check_scoring
 from t2t.workshop.records import plan_steps
-from t2t.workshop.steps import Pipeline
+from t2t.workshop.steps import Workshop
 from tests.workshop.short_programs import ShortPrograms, run
 
 SWEEP = Path("sweep")
@@ -31,8 +31,8 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
     plugins = {"plugins": ("json", "re")}
     runs = make_runs(Config(plugins=("json", "re"), seed=7), rows, tmp_path)[0]
     jobs = SweepPlan("recipe.py:en-de", plugins, protocol).list_jobs(runs)
-    pipeline = Pipeline([step for job in jobs.values() for step in job.steps], tmp_path)
-    commands = [" ".join(pipeline.make_command(step)[1:]) for step in pipeline.steps.values()]
+    workshop = Workshop([step for job in jobs.values() for step in job.steps], tmp_path)
+    commands = [" ".join(workshop.make_command(step)[1:]) for step in workshop.steps.values()]
     assert commands[2:] == [
         "-m t2t.train --config=recipe.py:en-de --config.plugins='json' --config.plugins='re' "
         "--config.training.ema_decay=0.9 --config.seed=7 --allow_unused=True "
@@ -42,7 +42,7 @@ def test_commands_are_what_a_user_would_type(tmp_path: Path) -> None:
         f"--output={tmp_path}/ema-seed0/evaluations/sweep.json",
     ]
     assert "--checkpoint=avg:5" in commands[1]
-    assert [step.against for step in pipeline.steps.values()] == [(), (), (), ("base",)]
+    assert [step.against for step in workshop.steps.values()] == [(), (), (), ("base",)]
 
 
 def test_what_has_changed_runs_again_and_nothing_else(tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_what_has_changed_runs_again_and_nothing_else(tmp_path: Path) -> None:
         jobs = SweepPlan(str(recipe), given, protocol).list_jobs(runs)
         return ShortPrograms([step for job in jobs.values() for step in job.steps], work)
 
-    def list_reasons(pipeline: ShortPrograms) -> list[str]:
-        return [plan.reason for plan in plan_steps(pipeline).values() if plan.action != "none"]
+    def list_reasons(workshop: ShortPrograms) -> list[str]:
+        return [plan.reason for plan in plan_steps(workshop).values() if plan.action != "none"]
 
     base, one_head = ("base-seed0 base-seed0-scores ", "one_head-seed0 one_head-seed0-scores ")
     assert run([*make(0).steps.values()], work)[0] == base

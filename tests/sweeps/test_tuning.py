@@ -18,7 +18,7 @@ from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan
 from t2t.sweeps.tuning import list_trials, read_tuning
 from t2t.training.stop_request import read_stop_request
 from t2t.workshop.records import Record, StepPlan
-from t2t.workshop.steps import Pipeline
+from t2t.workshop.steps import Workshop
 from tests.evaluation.saved_evaluations import REFERENCES, save, spoil
 
 FIELD = "training.learning_rate"
@@ -99,9 +99,9 @@ def test_a_look_stops_what_is_clearly_worse_and_the_report_says_when(tmp_path: P
         ("base", {}), ("bad", {"model.num_heads": 1}), ("near", {"model.d_ff": 512}))]  # fmt: skip
     runs = make_runs(BASE, rows, tmp_path)[0]
     plan = SweepPlan("recipe.py", {}, PROTOCOL, gates=0.33)
-    pipeline = Pipeline([s for job in plan.list_jobs(runs).values() for s in job.steps], tmp_path)
-    look = pipeline.resolve(pipeline.steps["look"])
-    assert pipeline.find_output("base-seed0-begin") == tmp_path / "base-seed0"
+    workshop = Workshop([s for job in plan.list_jobs(runs).values() for s in job.steps], tmp_path)
+    look = workshop.resolve(workshop.steps["look"])
+    assert workshop.find_output("base-seed0-begin") == tmp_path / "base-seed0"
     for run in runs:
         good = 2 if run.row.name == "bad" else 7 + run.seed
         config = {"seed": run.config.seed, "model.num_heads": run.config.model.num_heads}
@@ -126,7 +126,7 @@ def test_a_look_stops_what_is_clearly_worse_and_the_report_says_when(tmp_path: P
     assert "after correction" in request.reason
     works = {
         step.name: StepPlan(step, "none", "finished", Record("", {}))
-        for step in pipeline.steps.values()
+        for step in workshop.steps.values()
     }
     text = write_report(tmp_path, runs, "bleu", plan, works)
     assert "stopped at step 100" in text

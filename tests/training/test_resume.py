@@ -27,7 +27,7 @@ from t2t.training.resume import check_run
 from t2t.training.run_directory import RunError
 from t2t.workshop import step_keys
 from t2t.workshop.records import plan_steps
-from t2t.workshop.steps import Pipeline, Step
+from t2t.workshop.steps import Step, Workshop
 
 STEP = 30  # of the newest checkpoint
 TEXTS = {"train": [("a", "b")], "validation": [("c", "d")]}
@@ -160,15 +160,15 @@ def continue_sweep(folder: Path, case: Case) -> None:
     for text in ("a", "b", "c", "d", "other", "moved/a"):
         (folder / text).parent.mkdir(parents=True, exist_ok=True)
         (folder / text).write_text("text")
-    pipeline = Pipeline([Step("row", "train", {"config": "recipe.py"})], folder / "sweep")
+    workshop = Workshop([Step("row", "train", {"config": "recipe.py"})], folder / "sweep")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(step_keys, "read_step_recipe", lambda *_, ready: make(case.before))
-        plan_steps(pipeline)["row"].record.write(pipeline.find_records("row"))
+        plan_steps(workshop)["row"].record.write(workshop.find_records("row"))
         patch.setattr(step_keys, "read_step_recipe", lambda *_, ready: make(case.after))
         for name in {"train": "a", "validation": "c"}.get(case.changed_split, ""):
             (folder / name).write_text("another text")
-        planned = plan_steps(pipeline)["row"]
+        planned = plan_steps(workshop)["row"]
     if planned.is_aside:
         raise RunError("the row runs again")
 

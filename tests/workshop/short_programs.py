@@ -1,4 +1,4 @@
-"""Steps of a pipeline, with programs that take no time in place of those of t2t."""
+"""Steps with programs that take no time in place of those of t2t."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -6,13 +6,13 @@ from pathlib import Path
 
 from t2t.workshop.records import plan_steps
 from t2t.workshop.runner import Runner
-from t2t.workshop.steps import Pipeline, Step
+from t2t.workshop.steps import Step, Workshop
 
 TRAIN = {"config": "configs/quickstart.py"}
 FAIL = "raise SystemExit('no space')"
 
 
-class ShortPrograms(Pipeline):
+class ShortPrograms(Workshop):
     """Each writes its flags to its output, or to a file in it; before that it runs its script."""
 
     def __init__(self, steps: Sequence[Step], workdir: Path, scripts: Mapping[str, str] = {}):
@@ -36,11 +36,11 @@ def run(
     steps: list[Step], workdir: Path, workers: int = 1, **scripts: str
 ) -> tuple[str, dict[str, str]]:
     """Returns the steps that ran, in order, and why steps failed."""
-    pipeline = ShortPrograms(steps, workdir, scripts)
+    workshop = ShortPrograms(steps, workdir, scripts)
     log = workdir / "ran"
     log.unlink(missing_ok=True)
-    runner = Runner(pipeline, plan_steps(pipeline), workers)
-    runner.work([*pipeline.steps])
+    runner = Runner(workshop, plan_steps(workshop), workers)
+    runner.work([*workshop.steps])
     return log.read_text() if log.exists() else "", runner.failures
 
 

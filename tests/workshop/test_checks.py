@@ -11,13 +11,13 @@ from t2t.config.fields import ConfigError
 from t2t.decoding.bulk import Bulk
 from t2t.workshop import checks
 from t2t.workshop.records import plan_steps
-from t2t.workshop.steps import Pipeline, Step
+from t2t.workshop.steps import Step, Workshop
 from tests.workshop.short_programs import TRAIN, run
 
 
 def check(steps: list[Step], workdir: Path, *only: str) -> None:
-    pipeline = Pipeline(steps, workdir)
-    checks.check(pipeline, plan_steps(pipeline), only)
+    workshop = Workshop(steps, workdir)
+    checks.check(workshop, plan_steps(workshop), only)
 
 
 def use(program: str, train: Mapping[str, Any] = {}, **flags: Any) -> list[Step]:
@@ -137,7 +137,7 @@ def test_a_step_of_a_recipe_without_numbers_may_have_a_checkpoint(
 def test_the_name_of_a_file_is_one_value(tmp_path: Path, name: str) -> None:
     (text := tmp_path / name).touch()
     steps = use("translate", input=str(text), checkpoint="last")
-    request = checks.check_flags(Pipeline(steps, tmp_path), steps[1])
+    request = checks.check_flags(Workshop(steps, tmp_path), steps[1])
     assert isinstance(request, Bulk)
     assert request.input == (str(text),)
     check(steps, tmp_path / "work")
@@ -145,7 +145,7 @@ def test_the_name_of_a_file_is_one_value(tmp_path: Path, name: str) -> None:
 
 def test_a_folder_with_braces_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has braces, which stand for steps; choose another"):
-        Pipeline([Step("a", "train")], tmp_path / "{a}t")
+        Workshop([Step("a", "train")], tmp_path / "{a}t")
 
 
 @pytest.mark.parametrize("file", ["sweep.json", "a/record.json"])

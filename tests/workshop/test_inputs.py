@@ -10,7 +10,7 @@ import pytest
 
 from t2t.config import variants
 from t2t.workshop.records import plan_steps
-from t2t.workshop.steps import Pipeline, Step
+from t2t.workshop.steps import Step, Workshop
 from tests.workshop.short_programs import TRAIN, ShortPrograms, run
 
 RECIPE_OF_ITS_OWN = """
@@ -103,14 +103,14 @@ def test_a_step_depends_on_the_content_of_its_inputs(
         return type(value)(str(value).replace("TMP", str(tmp_path)))
 
     step = Step("b", "evaluate", {name: place(value) for name, value in flags.items()})
-    pipeline = Pipeline([Step("a", "train", TRAIN), step], tmp_path / "work")
+    workshop = Workshop([Step("a", "train", TRAIN), step], tmp_path / "work")
     (tmp_path / "work").mkdir(exist_ok=True)
     keys = list[str]()
     content = (tmp_path / file).read_text()
     for number, text in enumerate((content, content, f"{content}\n# another text")):
         (tmp_path / file).write_text(text)
         os.utime(tmp_path / file, (number, number))  # another time, however fast the machine is
-        keys.append(plan_steps(pipeline)["b"].record.key)
+        keys.append(plan_steps(workshop)["b"].record.key)
     assert keys[0] == keys[1]
     assert (keys[1] != keys[2]) == decides
 

@@ -1,4 +1,4 @@
-"""The report of a pipeline."""
+"""The report of a workshop."""
 
 import json
 import re
@@ -29,8 +29,8 @@ def test_a_report_needs_no_undamaged_files(tmp_path: Path, program: str, flag: s
     stages = [{"corpora": [{"name": "my corpus", "weight": weight}]} for weight in (2.0, 0.5)]
     start = json.dumps({"corpora": corpora, "stages": stages})
     (tmp_path / "a" / "ledger.jsonl").write_text(f"{start}\n{{")
-    pipeline = ShortPrograms(steps, tmp_path)
-    report = write_report(pipeline, plan_steps(pipeline))
+    workshop = ShortPrograms(steps, tmp_path)
+    report = write_report(workshop, plan_steps(workshop))
     assert f"- No scores of b: {tmp_path}/b/scores.json" in " ".join(report.split())
     assert re.search(r"\| my corpus \| +3 \| +2, 0\.5 \|", (tmp_path / "report.md").read_text())
 
@@ -44,8 +44,8 @@ def test_a_report_shows_scores_of_lower_cased_text_by_measures_of_it(tmp_path: P
     saved = save(tmp_path / "run", spoil(7), name="scores", scores=scores, config=config)
     for path in saved.path.parent.iterdir():
         path.replace(tmp_path / "b" / path.name)
-    pipeline = ShortPrograms(steps, tmp_path)
-    report = write_report(pipeline, plan_steps(pipeline))
+    workshop = ShortPrograms(steps, tmp_path)
+    report = write_report(workshop, plan_steps(workshop))
     bleu, chrf = (f"{score.value:.2f}" for score in scores.values())
     assert report.startswith(f"b has {bleu} bleu_lowercase [")
     assert f"bleu_lowercase {bleu}, chrf_lowercase {chrf} |" in (tmp_path / "report.md").read_text()
@@ -57,7 +57,7 @@ def test_seeds_of_a_system_may_differ_in_what_they_read_of_other_steps(tmp_path:
         own = {"config.plugin.mine.teacher": "{t}"}
         steps.append(Step(f"a{seed}", "train", TRAIN | own))
         steps.append(Step(f"b{seed}", "evaluate", {"workdir": f"{{a{seed}}}"}, system="mine"))
-    pipeline = ShortPrograms(steps, tmp_path)
+    workshop = ShortPrograms(steps, tmp_path)
     works = {step.name: StepPlan(step, "none", "", Record("", {})) for step in steps}
     for field, found in (("plugin.mine.teacher", "mine has "), ("model.d_ff", "No scores of mine")):
         for seed in (0, 1):
@@ -66,4 +66,4 @@ def test_seeds_of_a_system_may_differ_in_what_they_read_of_other_steps(tmp_path:
             (tmp_path / f"b{seed}").mkdir(exist_ok=True)
             for path in saved.path.parent.iterdir():
                 path.replace(tmp_path / f"b{seed}" / path.name)
-        assert found in write_report(pipeline, works)
+        assert found in write_report(workshop, works)

@@ -10,7 +10,7 @@ import pytest
 from t2t.config.fields import Config
 from t2t.config.files import save_config
 from t2t.workshop.progress import StepProgress
-from t2t.workshop.steps import Pipeline, Step
+from t2t.workshop.steps import Step, Workshop
 
 
 def test_a_terminal_shows_the_steps_of_a_training(
@@ -22,7 +22,7 @@ def test_a_terminal_shows_the_steps_of_a_training(
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("LINES", "40")
     step, other = Step("a", "train"), Step("b", "export")
-    progress = StepProgress(Pipeline([step, other], tmp_path), workers=2)
+    progress = StepProgress(Workshop([step, other], tmp_path), workers=2)
     with progress.show(1):
         progress.begin(1, step, "not begun")
         (tmp_path / "a").mkdir()

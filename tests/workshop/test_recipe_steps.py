@@ -10,7 +10,7 @@ import pytest
 from t2t.api.run_workshop import describe_plan
 from t2t.config.fields import ConfigError
 from t2t.interop.hugging_face_folder import SourceError
-from t2t.workshop.recipe_steps import open_pipeline, read_steps
+from t2t.workshop.recipe_steps import open_workshop, read_steps
 from tests.interop.foreign_folders import write_model
 
 OPUS = "configs/pipelines/opus_student.py"
@@ -64,6 +64,6 @@ def test_recipes_pass_the_checks(
         (tmp_path / "config.json").write_text("{")
         with pytest.raises(SourceError, match=r"config.json is not JSON"):
             read_steps(path, [f"teacher={tmp_path}", "text=x"])
-    pipeline = open_pipeline(path, settings, tmp_path / "work")
-    assert len(describe_plan(pipeline).splitlines()) == len(pipeline.steps) + 2
+    workshop = open_workshop(path, settings, tmp_path / "work")
+    assert len(describe_plan(workshop).splitlines()) == len(workshop.steps) + 2
     assert not (tmp_path / "work").exists()

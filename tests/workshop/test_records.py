@@ -9,7 +9,7 @@ import pytest
 from t2t.config.fields import ConfigError
 from t2t.workshop.records import RECORD, plan_steps
 from t2t.workshop.runner import LOG
-from t2t.workshop.steps import STEPS, Pipeline, Step
+from t2t.workshop.steps import STEPS, Step, Workshop
 from tests.workshop.short_programs import FAIL, TRAIN, ShortPrograms, make_steps, run
 
 
@@ -68,7 +68,7 @@ def test_what_is_finished_stays_so_when_the_config_gets_another_field(tmp_path: 
     assert run(steps, tmp_path) == ("", {})
     record["facts"]["recipe"]["data.noise_density"] = 0.3  # the default of an earlier version
     path.write_text(json.dumps(record))
-    planned = plan_steps(Pipeline(steps, tmp_path))
+    planned = plan_steps(Workshop(steps, tmp_path))
     assert planned["a"].reason == f"data.noise_density: 0.3 -> {default}"
 
 
@@ -78,4 +78,4 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     run(steps, tmp_path)
     (tmp_path / STEPS / "a" / RECORD).write_text(text)
     with pytest.raises(ConfigError, match=r"steps/a/record\.json is damaged; remove it, and what"):
-        plan_steps(Pipeline(steps, tmp_path))
+        plan_steps(Workshop(steps, tmp_path))

@@ -43,8 +43,8 @@ def test_a_failed_step_keeps_only_its_dependants_from_running_and_is_tried_again
     assert {*ran.split()} == {"other", "teacher", "translated"}
     assert failures == {"translated": "no space"}  # the last line, in the order of a terminal
     assert "translated: failed: no space" in caplog.messages
-    pipeline = ShortPrograms(steps, tmp_path)
-    report = write_report(pipeline, plan_steps(pipeline))
+    workshop = ShortPrograms(steps, tmp_path)
+    report = write_report(workshop, plan_steps(workshop))
     assert "- Not finished: translated (failed: no space), student (not begun)\n" in report
     page = (tmp_path / "report.md").read_text()
     assert re.search(r"\| translated \| translate +\| failed: no space +\|", page)
@@ -119,8 +119,8 @@ def test_who_is_interrupted_waits_until_the_programs_have_saved(
 
 
 def test_a_step_that_another_process_has_finished_is_skipped(tmp_path: Path) -> None:
-    pipeline = ShortPrograms(steps := [Step("a", "train")], tmp_path)
-    second = Runner(pipeline, plan_steps(pipeline), 1)
+    workshop = ShortPrograms(steps := [Step("a", "train")], tmp_path)
+    second = Runner(workshop, plan_steps(workshop), 1)
     run(steps, tmp_path)
     second.work(["a"])
     assert (tmp_path / "ran").read_text() == "a "

@@ -10,7 +10,7 @@ import pytest
 
 from t2t.config.fields import ConfigError
 from t2t.workshop.records import plan_steps
-from t2t.workshop.steps import Pipeline, Step
+from t2t.workshop.steps import Step, Workshop
 from t2t.workshop.submit import submit
 from tests.programs import write_program
 from tests.workshop.short_programs import TRAIN
@@ -28,7 +28,7 @@ def test_each_step_may_be_a_job_that_waits_for_those_it_needs(
         Step("b", "export", {"workdir": train}),
         Step("c", "choose_trial", {"trials": f"1={train}"}),  # which may do without one
     ]
-    works = plan_steps(Pipeline(steps, tmp_path / "work"))
+    works = plan_steps(Workshop(steps, tmp_path / "work"))
 
     def send(command: str) -> None:
         arguments = {name: ["t2t.pipeline", "--recipe=x", f"--only={name}"] for name in works}
