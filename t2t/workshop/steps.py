@@ -286,6 +286,6 @@ def _check_step(step: Step, known: Mapping[str, Step]) -> None:
     flag = PROGRAMS[step.program].flag
     if flag and flag in step.flags:
         raise ConfigError(
-            f"step {step.name}: leave out --{flag}, which the folder of steps decides; others read it as "
+            f"step {step.name}: leave out --{flag}, which follows from its name; others read it as "
             f"{{{step.name}}}"
         )
