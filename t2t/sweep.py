@@ -80,7 +80,13 @@ def main(request: SweepRequest) -> int:
     from t2t.runtime.child_programs import assign_resources
     from t2t.sweeps.sweep_report import write_report
     from t2t.sweeps.sweep_rows import BASE
-    from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan, check_scoring, read_measure
+    from t2t.sweeps.sweep_steps import (
+        EvaluationProtocol,
+        SweepPlan,
+        check_gates,
+        check_scoring,
+        read_measure,
+    )
     from t2t.workshop.checks import check_folder
     from t2t.workshop.steps import Workshop
     from t2t.workshop.submit import list_arguments
@@ -99,6 +105,8 @@ def main(request: SweepRequest) -> int:
     if not request.report or (measure in known and not needs_model(measure)):
         # Others are stored with the evaluations.
         check_scoring(dataclasses.replace(protocol, measure=measure), runs)
+    if request.gates:
+        check_gates(protocol, runs)
     overrides = read_given() | read_chosen(base)
     trials = _list_trials(request, base, runs)
     if not request.report:  # errors that runs would hit are raised before the first run

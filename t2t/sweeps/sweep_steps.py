@@ -209,6 +209,17 @@ def check_scoring(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> Non
             )
 
 
+def check_gates(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> None:
+    """Raises `ConfigError` if a run has no such checkpoint before the end of its training."""
+    for run in runs:
+        checkpoint = run.row.checkpoint or protocol.checkpoint
+        if checkpoint not in ("last", "best", "ema"):
+            raise ConfigError(
+                f"{run.name}: --gates looks at a checkpoint before the end, where there may be no "
+                f"{checkpoint!r}; use last, best or ema"
+            )
+
+
 def _check_objective(protocol: EvaluationProtocol, run: SweepRun, first: SweepRun) -> None:
     """Raises `ConfigError` if a run learns something else than the first, or is not scored so."""
     objective, own = run.config.data.objective, first.config.data.objective

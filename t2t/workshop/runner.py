@@ -226,12 +226,14 @@ def put_aside(workshop: Workshop, name: str) -> None:
     while (place / f"{name}.{number}").exists() or (place / STEPS / f"{name}.{number}").exists():
         number += 1
     own = [] if workshop.goes_on(name) else [workshop.find_folder(name)]
+    moved = list[str]()
     for folder in (*own, workshop.find_records(name)):
         if folder.exists():
             target = place / folder.relative_to(workshop.workdir).with_name(f"{name}.{number}")
             target.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(target)
-            _log.info("%s has changed; %s is now in %s", name, folder, target)
+            moved.append(str(target))
+    _log.info("%s: what it had written is in %s", name, " and ".join(moved))
 
 
 def _now() -> str:

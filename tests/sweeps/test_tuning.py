@@ -14,7 +14,7 @@ from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.trials import TRIAL_SEED
 from t2t.sweeps.sweep_report import write_report
 from t2t.sweeps.sweep_rows import Row, make_runs
-from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan
+from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan, check_gates
 from t2t.sweeps.tuning import list_trials, read_tuning
 from t2t.training.stop_request import read_stop_request
 from t2t.workshop.records import Record, StepPlan
@@ -92,6 +92,12 @@ def test_the_best_trial_gives_its_value_to_the_rows_seeds(tmp_path: Path) -> Non
     assert [line.split()[0] for line in shown.splitlines()[2:]] == ["0.5", "1", "2", "4"]
     with pytest.raises(EvaluationError, match=f"no trial of {FIELD} was evaluated"):
         choose(FIELD, {"4": tmp_path / "failed"}, 1.0, "bleu", tmp_path / "none")
+
+
+def test_a_look_needs_a_checkpoint_that_is_there_before_the_end() -> None:
+    runs = make_runs(BASE, [Row("base", checkpoint="avg:5")], Path("sweep"))[0]
+    with pytest.raises(ConfigError, match="base-seed0: --gates looks at .* 'avg:5'; use last"):
+        check_gates(PROTOCOL, runs)
 
 
 def test_a_look_stops_what_is_clearly_worse_and_the_report_says_when(tmp_path: Path) -> None:
