@@ -96,7 +96,7 @@ def test_the_best_trial_gives_its_value_to_the_rows_seeds(tmp_path: Path) -> Non
 
 def test_a_look_needs_a_checkpoint_that_is_there_before_the_end() -> None:
     runs = make_runs(BASE, [Row("base", checkpoint="avg:5")], Path("sweep"))[0]
-    with pytest.raises(ConfigError, match="base-seed0: --gates looks at .* 'avg:5'; use last"):
+    with pytest.raises(ConfigError, match=r"base-seed0: --gates looks at .* 'avg:5'; use last"):
         check_gates(PROTOCOL, runs)
 
 
