@@ -71,7 +71,8 @@ def list_rows(
         except (ConfigError, EvaluationError, MeasureError) as error:
             left_out.append(f"{name} is left out of the plot: {error}")
             continue
-        judged.append((other, judge(statistics, other, test_set, by_measure.share)))
+        judgement = judge(statistics, other, test_set, by_measure.share, by_measure.family)
+        judged.append((other, judgement))
     if by_log_prob:
         judged.append(by_log_prob)
     rows = [

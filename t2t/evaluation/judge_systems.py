@@ -40,18 +40,19 @@ def judge_systems(
     test_set: TestSet,
     statistics: Mapping[str, Statistics] | None = None,
     share: float = 1.0,
+    family: int = 0,
 ) -> Findings:
     """Judges systems that `check_comparable` has found comparable; `test_set` is its result.
 
-    `statistics` are those of `read_statistics`, if they are read already; `share` is that of
-    `judge`. Runs on text alone are
-    judged by the measure only, which is of log-probabilities itself.
+    `statistics` are those of `read_statistics`, if they are read already; `share` and `family` are
+    those of `judge`. Runs on text alone are judged by the measure only, which is of
+    log-probabilities itself.
 
     Raises:
         EvaluationError: as `read_statistics`.
     """
     statistics = statistics or read_statistics(systems, measure, test_set)
-    by_measure = judge(statistics, measure, test_set, share)
+    by_measure = judge(statistics, measure, test_set, share, family)
     if len(systems) == 1:
         return Findings(list_lines(by_measure), [], by_measure)
     same, by_log_prob = list_same(systems), None
@@ -60,7 +61,7 @@ def judge_systems(
     if is_text_alone:
         sentences += warn_of_losses(systems)
     else:
-        by_log_prob, described = judge_log_probs(systems, test_set, share)
+        by_log_prob, described = judge_log_probs(systems, test_set, share, family)
         sentences += described
     lines = list_lines(by_measure, by_log_prob and by_log_prob[1], same)
     losses = describe_losses(systems)

@@ -224,6 +224,12 @@ class Judgement:
     comparisons: Mapping[str, SystemComparison]  # of all systems except the first
     unit: str = "sentences"  # that is resampled; or "documents"
     share: float = 1.0  # of `LEVEL` that these verdicts may use; a look took the rest
+    family: int = 0  # as that of `adjust`
+
+    @property
+    def num_corrected(self) -> int:
+        """The number of comparisons for which p-values and intervals are corrected."""
+        return max(self.family, len(self.comparisons))
 
     @property
     def num_units(self) -> int:
@@ -232,12 +238,16 @@ class Judgement:
 
 
 def judge(
-    statistics: Mapping[str, Statistics], measure: Measure, test_set: TestSet, share: float = 1.0
+    statistics: Mapping[str, Statistics],
+    measure: Measure,
+    test_set: TestSet,
+    share: float = 1.0,
+    family: int = 0,
 ) -> Judgement:
     """Scores all systems on the same resamples, and compares each with the first.
 
-    `statistics` are the statistics of each sentence, by system. `share` is that of `adjust`: after
-    a look with `judge_look`, what the look left.
+    `statistics` are the statistics of each sentence, by system. `share` and `family` are those of
+    `adjust`: after a look with `judge_look` `share` is what the look left.
     """
     systems = {name: test_set.sum_units(counts) for name, counts in statistics.items()}
     scores = {name: score_system(measure, counts) for name, counts in systems.items()}
@@ -252,8 +262,8 @@ def judge(
             found.append(compare_shares(*pair, measure, right))
         else:
             found.append(compare_systems(*pair, measure))
-    comparisons = dict(zip(others, adjust(found, share), strict=True))
-    return Judgement(scores, comparisons, test_set.unit, share)
+    comparisons = dict(zip(others, adjust(found, share, family), strict=True))
+    return Judgement(scores, comparisons, test_set.unit, share, family)
 
 
 def judge_look(judgement: Judgement, share: float = LOOK_SHARE) -> dict[str, SystemComparison]:
@@ -275,7 +285,9 @@ def judge_look(judgement: Judgement, share: float = LOOK_SHARE) -> dict[str, Sys
     return {name: each for name, each in found if each.distinguishable and not each.better}
 
 
-def adjust(comparisons: Sequence[SystemComparison], share: float = 1.0) -> list[SystemComparison]:
+def adjust(
+    comparisons: Sequence[SystemComparison], share: float = 1.0, family: int = 0
+) -> list[SystemComparison]:
     """Corrects p-values and intervals for several comparisons, by Holm (1979), and for a look.
 
     The verdicts may use `share` of `LEVEL`. The probability that any of them is a false positive is
@@ -287,14 +299,18 @@ def adjust(comparisons: Sequence[SystemComparison], share: float = 1.0) -> list[
     and those after the end have the level of the step that ended. So an interval excludes 0 if and
     only if the difference is distinguishable, apart from `compare_shares`. If none is, then all
     have the level `share` * `LEVEL` / m, and cover all differences at once (Bonferroni).
+
+    `family` is m where these are some of more comparisons that could have been made: where k
+    systems are compared with the one that has the best score among them, m is k (k - 1) / 2, the
+    number of all pairs. Then the probability holds for any choice of the pairs.
     """
-    count = len(comparisons)
+    count = max(family, len(comparisons))
     names = ["Holm's correction"] * (count > 1) + ["the correction for a look"] * (share < 1)
     corrected = [
         dataclasses.replace(each, adjusted=math.nan, correction=" and ".join(names))
         for each in comparisons
     ]
-    valid = [index for index in range(count) if not math.isnan(comparisons[index].p_value)]
+    valid = [index for index, one in enumerate(comparisons) if not math.isnan(one.p_value)]
     largest, level = 0.0, LEVEL
     for rank, index in enumerate(sorted(valid, key=lambda index: comparisons[index].p_value)):
         one, factor = comparisons[index], (count - rank) / share

@@ -187,9 +187,11 @@ def describe_all(judgement: Judgement, measure: str, same: Mapping[str, str] = {
             "translate nothing yet, and a verdict on them means nothing."
         )
     count, share = len(judgement.comparisons), judgement.share
-    if count > 1 or (count and share < 1):
+    if judgement.num_corrected > 1 or (count and share < 1):
         correction = next(iter(judgement.comparisons.values())).correction
         together = f"These {count} comparisons are judged together" if count > 1 else "It is judged"
+        if judgement.num_corrected > count:
+            together += f" as part of {judgement.num_corrected} that could have been made"
         looks = ", at the look or at the end," if share < 1 else ""
         without_seeds = any(each.seed_error is None for each in judgement.comparisons.values())
         lines.append(
@@ -260,12 +262,12 @@ class LogProbVerdicts(NamedTuple):
 
 
 def judge_log_probs(
-    systems: Sequence[System], test_set: TestSet, share: float = 1.0
+    systems: Sequence[System], test_set: TestSet, share: float = 1.0, family: int = 0
 ) -> LogProbVerdicts:
     """Judges by the references' log-probability, which resolves smaller differences than BLEU.
 
     Systems that write another case than the first one are left out: their references are another
-    text. `share` is that of `judge`.
+    text. `share` and `family` are those of `judge`.
     """
     first, *others = systems
     lines = []
@@ -296,7 +298,7 @@ def judge_log_probs(
             "are left out of the verdict by it."
         )
     measure = make_likelihood(token)
-    judgement = judge(losses, measure, kept, share)
+    judgement = judge(losses, measure, kept, share, family)
     with np.errstate(over="ignore"):  # a diverged run has an infinite perplexity
         perplexities = ", ".join(
             f"{name} {format_score(float(np.exp(score.value)))}"

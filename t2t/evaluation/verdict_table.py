@@ -85,7 +85,7 @@ def list_lines(
             comparison=by_measure.comparisons.get(name),
             by_log_prob=log_probs.get(name),
             same=same.get(name),
-            family=len(by_measure.comparisons),
+            family=by_measure.num_corrected,
         )
         for name, score in by_measure.scores.items()
     ]

@@ -30,6 +30,7 @@ from t2t.ops.flops import count_parameters
 from t2t.training.total_flops import count_flops
 
 BASE = "base"  # the row without overrides, with which the others are compared
+BEST = "best"  # in place of the row with which another one is compared
 EVALUATION = "sweep"  # name of the evaluation that finishes a run
 
 
@@ -54,6 +55,8 @@ class Row(Fields):
     # the values of one field that are tried, such as {"training.learning_rate": (0.5, 1, 2)}:
     # numbers are factors of the row's own value, texts such as "0.001" values. Empty: --tune
     tune: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # the row with which it is compared; "best": the one with the best score in its group
+    against: str = BASE
 
     @property
     def group(self) -> str:
@@ -184,6 +187,13 @@ def read_rows(path: Path, base: Config) -> list[Row]:
             f"--sweep={path}: row {wrong[0]!r} cannot name a folder; use letters, digits and _.-"
         )
     for row in rows:
+        others = {each.name: each.group for each in rows if each is not row}
+        is_known = row.against in others or (row.against == BEST and row.group in others.values())
+        if row.name != BASE and not is_known:
+            raise ConfigError(
+                f"--sweep={path}: row {row.name} is compared with {row.against!r}, which is no "
+                f"other row; use {BEST!r} in a group of several rows, or {', '.join(others)}"
+            )
         if not row.seeds or len(set(row.seeds)) < len(row.seeds) or min(row.seeds) + base.seed < 0:
             raise ConfigError(
                 f"--sweep={path}: row {row.name} has the seeds {tuple(row.seeds)}; give at least "

@@ -19,7 +19,7 @@ from t2t.config.measures import CASED_MEASURES, ON_REQUEST, PREDICTION_MEASURES
 from t2t.data.directions import choose_direction
 from t2t.evaluation.significance import SystemComparison
 from t2t.evaluation.verdict_table import Line
-from t2t.sweeps.sweep_rows import BASE, EVALUATION, SweepRun
+from t2t.sweeps.sweep_rows import BASE, BEST, EVALUATION, SweepRun
 from t2t.sweeps.tuning import TRIAL, Trial
 from t2t.workshop.records import RECORD, read_record
 from t2t.workshop.steps import STEPS, Step
@@ -102,7 +102,7 @@ class SweepPlan:
         output = f"{train}/evaluations/{name}.json"
         if name != EVALUATION:
             return Step(f"{train.name}-scores", "evaluate", flags, output)
-        against = () if run.row.name == BASE else (BASE,)
+        against = () if run.row.name == BASE or run.row.against == BEST else (run.row.against,)
         return Step(run.scoring, "evaluate", flags, output, run.row.name, against)
 
     def _try(self, trial: Trial) -> list[Step]:

@@ -346,3 +346,23 @@ def test_verdict_says_what_it_covers_and_what_would_show_more() -> None:
     ):  # fmt: skip
         text = describe(comparison, ("old", "new"), "bleu", count)
         assert all(part in text for part in parts), text
+
+
+def simulate_best(family: int) -> float:
+    """The share of 2,000 groups of four equal rows in which one is called worse than the best."""
+    random_, wrong = np.random.default_rng(0), 0
+    for _ in range(2000):
+        scores = np.sort(random_.normal(size=4))
+        found = []
+        for each in ((scores[:3] - scores[3]) / 2**0.5).tolist():
+            p_value, values = math.erfc(abs(each) / 2**0.5), (0.0, each)
+            comparison = SystemComparison(values, False, (1, 1), 1, None, None, p_value, p_value)
+            found.append(comparison)
+        wrong += any(each.distinguishable for each in adjust(found, family=family))
+    return wrong / 2000
+
+
+def test_who_is_compared_with_the_best_is_corrected_for_all_pairs() -> None:
+    """Of equal rows 4% of groups have a false verdict; as if the best were known before, 9%."""
+    assert simulate_best(6) <= 0.05
+    assert simulate_best(0) >= 0.07

@@ -260,6 +260,28 @@ def test_flops_count_up_to_a_requested_stop(tmp_path: Path, runs: list[SweepRun]
 
 
 @pytest.mark.usefixtures("no_plots")
+def test_a_row_may_be_judged_against_another_one_or_the_best_of_its_group(tmp_path: Path) -> None:
+    """Among three rows any could have been the best, so p-values count three comparisons."""
+    rows = [Row("base"), Row("a", {"model.d_ff": 8}), Row("b", {"model.d_ff": 16}, against="a")]
+    rows += [
+        Row(f"rate-{n}", {"training.learning_rate": n / 10}, against="best") for n in (1, 2, 3)
+    ]
+    runs = make_runs(Config(), rows, tmp_path)[0]
+    for run, wrong in zip(runs, (3, 5, 2, 4, 20, 5), strict=True):
+        save(run.workdir, spoil(wrong), name="sweep", config=overrides(run.config), nats=1.0)
+    report(tmp_path, runs)
+    table = json.loads((tmp_path / "report.json").read_text())["table"]
+    assert {line["name"]: line["against"] for line in table} == {
+        "base": "", "a": "base", "b": "a", "rate-1": "rate-2", "rate-2": "", "rate-3": "rate-2",
+    }  # fmt: skip
+    verdicts = {line["name"]: line["by_measure"] for line in table}
+    for name, factor in (("a", 1), ("b", 1), ("rate-1", 3)):
+        assert verdicts[name]["p_corrected"] == pytest.approx(factor * verdicts[name]["p"])
+    text = (tmp_path / "report.md").read_text()
+    assert "These 2 comparisons are judged together as part of 3 that could have been made" in text
+
+
+@pytest.mark.usefixtures("no_plots")
 def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[SweepRun]) -> None:
     assert report(tmp_path, runs).startswith("No row has a score yet.")
     assert "not started" in (tmp_path / "report.md").read_text()

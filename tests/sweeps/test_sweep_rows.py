@@ -233,6 +233,14 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
         ("get_rows = lambda base: 3", r"has to return a list of rows.*, and not 3"),
         ("get_rows = lambda base: [Row('base'), 'one']", "list of rows.*, and not 'one'"),
         ("get_rows = lambda base: []", "the first row must be 'base'"),
+        (
+            "get_rows = lambda base: [Row('base'), Row('x', against='y')]",
+            "which is no other row",
+        ),
+        (
+            "get_rows = lambda base: [Row('base'), Row('x-1', against='best')]",
+            "use 'best' in a",
+        ),
         ("get_rows = lambda base: [Row('base'), Row('a/b')]", "row 'a/b' cannot name a folder"),
         ("get_rows = lambda base: [Row('base', seeds=())]", r"row base has the seeds \(\)"),
         ("get_rows = lambda base: [Row('a', [1])]", r"row a: overrides=\[1\] is not of type .*Map"),
