@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from t2t.config.config_flag import read_chosen, read_config, read_given, read_name
-from t2t.config.field_types import Probability, Rule
+from t2t.config.field_types import PositiveInt, Probability, Rule
 from t2t.config.fields import Config, ConfigError
 from t2t.config.measure_rules import choose_measure, needs_model
 from t2t.config.measures import MEASURE_FIELD, PREDICTION_MEASURES
@@ -46,6 +46,8 @@ class SweepRequest(Plugins, OneDirection, WorkshopRequest):
     sweep: str  # the file of rows, such as configs/sweeps/table3.py
     # run only these rows, by name or group, such as A,B; base is always included
     only: tuple[str, ...] = ()
+    # run each row with this many seeds, from the base's seed on; default: the seeds of the row
+    seeds: PositiveInt | None = None
     # run only the job with this number, from 0: for a task of a job array. Each run is a job
     index: int | None = None
     # the split on which rows are compared; keep test for the row that you choose
@@ -136,6 +138,8 @@ def _make_runs(request: SweepRequest, base: Config) -> "list[SweepRun]":
     from t2t.sweeps.sweep_rows import make_runs, read_rows, select
 
     rows = read_rows(Path(find_recipe(request.sweep)).expanduser(), base)
+    if request.seeds:
+        rows = [dataclasses.replace(row, seeds=range(request.seeds)) for row in rows]
     runs, left_out = make_runs(base, select(rows, request.only), request.workdir)
     for name, reason in left_out.items():
         _log.info("row %s is left out: %s", name, reason)
