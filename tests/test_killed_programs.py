@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from t2t.config.files import load_config
 from tests import programs
+from tests.data.small_corpus import PAIRS
 from tests.moments import Moment, kill_parent_at
 from tests.programs import Program
 from tests.tiny_training import STEPS, change, make_config, write_recipe
@@ -66,29 +68,54 @@ from t2t.sweeps.sweep_rows import Row
 
 
 def get_rows(base):
-    return [Row("base"), Row("one_head", {"model.num_heads": 1})]
+    return [
+        Row("base"),
+        Row("one_head", {"model.num_heads": 1}),
+        Row("narrow", {"model.d_ff": 16}),
+    ]
 """
+SWEEP_KILLS = [  # where two programs that it starts write, in this order
+    Moment("os.rename", "one_head-trialx2/checkpoints/5$"),
+    Moment("os.rename", "narrow-seed0/checkpoints/5$"),
+]
 
 
-def test_killed_sweep_loses_no_finished_row(tmp_path: Path) -> None:
+def test_killed_sweep_of_tuned_rows_loses_no_finished_run(tmp_path: Path) -> None:
     """The training that a killed sweep leaves saves and ends, so the next one need not wait."""
     config = make_config(tmp_path)
-    test_set = {"test_src": config.data.validation_src, "test_tgt": config.data.validation_tgt}
-    write_recipe(change(config, data=test_set, training={"steps": 20}), tmp_path / "recipe.py")
+    for side, lines in zip(("src", "tgt"), zip(*PAIRS[200:264], strict=True), strict=True):
+        Path(getattr(config.data, f"validation_{side}")).write_text("\n".join(lines) + "\n")
+    recipe, sweep = tmp_path / "recipe.py", tmp_path / "sweep"
+    write_recipe(change(config, training={"steps": 20}), recipe)
     (tmp_path / "rows.py").write_text(SWEEP)
-    flags = [f"--sweep={tmp_path}/rows.py", f"--config={tmp_path}/recipe.py"]
-    command = ["t2t.sweep", *flags, f"--workdir={tmp_path}/sweep"]
-    score = tmp_path / "sweep" / "base-seed0" / "evaluations" / "sweep.json"
-    kill_parent_at(Moment("os.rename", "one_head-seed0/checkpoints/5$"), tmp_path / "recipe.py")
-    assert programs.run(*command).returncode == -signal.SIGKILL
-    written = score.stat().st_mtime_ns
+    flags = [f"--sweep={tmp_path}/rows.py", f"--config={recipe}", f"--workdir={sweep}"]
+    command = ["t2t.sweep", *flags, "--tune=training.learning_rate=x1,x2"]
+    before: dict[Path, int] = {}
+    for moment in SWEEP_KILLS:
+        kill_parent_at(moment, recipe)
+        killed = programs.run(*command)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        after = {path: path.stat().st_mtime_ns for path in sweep.glob("*/evaluations/*.json")}
+        assert before.items() <= after.items()  # and not written again
+        assert len(after) > len(before)
+        before = after
     done = programs.run(*command)
     assert done.returncode == 0, done.stderr
-    assert score.stat().st_mtime_ns == written
-    log = (tmp_path / "sweep" / "steps" / "one_head-seed0" / "output.log").read_text()
-    assert re.search("stopped and saved after step .*starting after step [1-9]", log, re.DOTALL)
-    assert re.findall("^(base|one_head)  ", done.stdout, re.MULTILINE) == ["base", "one_head"]
-    report = (tmp_path / "sweep" / "report.md").read_text()
-    assert re.search(
-        "one_head is (better|worse|not distinguishable)|No verdict on one_head", report
-    )
+    written = {path: path.stat().st_mtime_ns for path in sweep.glob("*/evaluations/*.json")}
+    assert before.items() <= written.items()
+    assert len(written) == 9  # two trials and one seed of each row
+    for moment in SWEEP_KILLS:
+        name = moment.path.partition("/")[0]
+        log = (sweep / "steps" / name / "output.log").read_text()
+        found = re.search(
+            "stopped and saved after step .*starting after step [1-9]", log, re.DOTALL
+        )
+        assert found, log
+    for name in ("base", "one_head", "narrow"):
+        assert re.search(f"^{name}  ", done.stdout, re.MULTILINE), done.stdout
+        [flag] = (sweep / f"{name}-choice" / "flags.txt").read_text().splitlines()
+        rate = load_config(sweep / f"{name}-seed0" / "config.json").training.learning_rate
+        assert flag == f"--config.training.learning_rate={rate}"
+    report = (sweep / "report.md").read_text()
+    for name in ("narrow", "one_head"):
+        assert re.search(f"{name} is (better|worse|not dist)|No verdict on .*{name}", report)

@@ -1,7 +1,7 @@
 r"""Improvements published after the paper, one change per row.
 
     python -m t2t.sweep --sweep=configs/sweeps/modern.py --config=configs/multi30k.py:en-de \
-        --workdir=runs/modern
+        --workdir=runs/modern --seeds=3 --tune=training.learning_rate=x0.5,x1,x2
 
 Rows that equal the base, or do not apply to it, are left out. The paper's own choices,
 sinusoidal positions and post-norm, are rows for base recipes that have others.

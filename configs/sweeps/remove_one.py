@@ -1,7 +1,7 @@
 r"""Ablations: the Transformer without one of its parts per row.
 
     python -m t2t.sweep --sweep=configs/sweeps/remove_one.py --config=configs/quickstart.py \
-        --workdir=runs/remove_one
+        --workdir=runs/remove_one --seeds=3 --tune=training.learning_rate=x0.5,x1,x2
 
 The row no_warmup has the base's peak rate from the start. With noam and inverse_sqrt, whose fall
 depends on the warm-up, it keeps this rate to the end.
