@@ -92,3 +92,9 @@ def test_killed_sweep_loses_no_finished_row(tmp_path: Path) -> None:
     assert re.search(
         "one_head is (better|worse|not distinguishable)|No verdict on one_head", report
     )
+    content = json.loads((tmp_path / "sweep" / "report.json").read_text())
+    assert [0 < row["cost"]["start"] < 1 for row in content["table"]] == [True, True]
+    record = json.loads(
+        (tmp_path / "sweep" / "steps" / "one_head-seed0" / "record.json").read_text()
+    )
+    assert len(record["starts"]) == 2

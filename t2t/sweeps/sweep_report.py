@@ -136,13 +136,11 @@ def write_report(
         for system in [*systems.values()][:1]
     ]
     notes = [*definitions, *describe_vocabularies(outcomes)]
-    further = [
-        describe_trials(choices, measure),
-        ReportSection("Size of a row", [sizes], size_notes),
-    ]
+    size = ReportSection("Size of a row", [sizes], size_notes)
     sections, content = describe_workshop(
-        workshop, works, table, systems, found.sentences, notes, further
-    )
+        workshop, works, table, systems, found.sentences, notes,
+        [describe_trials(choices, measure), size],
+    )  # fmt: skip
     report = ReportPage(
         f"Sweep {workdir.resolve().name}",
         table,

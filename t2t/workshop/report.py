@@ -17,13 +17,13 @@ from t2t.evaluation.verdict_table import COSTS, SystemCost, VerdictTable
 from t2t.runtime.text_tables import Table, show_bytes
 from t2t.training.provenance import read_last_start, read_ledger
 from t2t.training.run_directory import read_metrics
-from t2t.workshop.costs import MEASURED, sum_costs
+from t2t.workshop.costs import sum_costs
 from t2t.workshop.records import StepPlan
 from t2t.workshop.steps import Step, Workshop
 
 ORIGIN = "origin.tsv"  # beside the text of t2t.write_pairs: corpus and line of each pair
 START_NOTE = (
-    f"Start: the share of the minutes of {' and '.join(MEASURED)} until the first batch, with "
+    "Start: the share of the minutes of trainings and evaluations before their first batch, with "
     "imports and compilation; empty where it is unknown."
 )
 PERPLEXITY_NOTE = "Perplexity: exp of the mean over seeds of the nats per token."
@@ -150,7 +150,7 @@ def average(system: System, measure: str) -> float:
 
 
 def make_measure_table(table: VerdictTable, systems: Mapping[str, System]) -> Table:
-    """Makes the table of the scores by all other measures, and of engines that are not JAX."""
+    """Makes the table of the scores by all other measures, and of the engines if they differ."""
     has_one = not any(line.measure for line in table.lines)
     names = dict.fromkeys(
         name
@@ -162,7 +162,7 @@ def make_measure_table(table: VerdictTable, systems: Mapping[str, System]) -> Ta
     engines = {name: describe_engine(system) for name, system in systems.items()}
     columns = {name: [_format_average(each, name) for each in systems.values()] for name in names}
     texts = {table.noun: [*systems]}
-    if {*engines.values()} - {"jax"}:
+    if len({*engines.values()}) > 1:
         texts["engine"] = [*engines.values()]
     rows = [*zip(*texts.values(), *columns.values(), strict=True)]
     align = "l" * len(texts) + "r" * len(columns)

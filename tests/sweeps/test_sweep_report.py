@@ -138,8 +138,12 @@ def test_what_the_verdicts_rest_on_is_folded(tmp_path: Path, runs: list[SweepRun
     report(runs)
     text = (tmp_path / "report.md").read_text()
     measures, sizes, steps = (read_table(text, number) for number in (2, 3, 4))
-    assert [*measures["row"], measures["base"][0]] == ["x"]
-    assert steps["broken-seed0"] == []
+    assert (measures["row"], measures["one_head"][1]) == (
+        ["bleu_lowercase", "exact_match"],
+        "50.00",
+    )
+    assert steps["broken-seed0"][:4] == ["train", "not begun", "0.5", "1.0"]
+    assert steps["all"][2:4] == ["3.0", "6.0"]
     assert sizes["base"][2:4] == ["30", "2000"]
     assert sizes["base"][4] == "4.92, 25.8, +0M"
     assert "(-4.72M)" in sizes["near"][0]
@@ -167,7 +171,8 @@ def test_what_the_verdicts_rest_on_is_folded(tmp_path: Path, runs: list[SweepRun
         "worse",
         "base",
     )
-    assert row["cost"] == {"minutes": 0.5, "core_minutes": 1.0, "start": None}
+    cost = {"minutes": 0.5, "core_minutes": 1.0, "device_minutes": 0.0, "start": None}
+    assert row["cost"] == cost
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -224,7 +229,7 @@ def test_figures_in_other_units_are_left_out_of_the_plots_and_named(tmp_path: Pa
     report(runs, "bleu_lowercase")
     text = (tmp_path / "report.md").read_text()
     assert "perplexities of cased are per sub-word of another" in text
-    assert read_table(text)["base"][0] == "stopped after step 9 of 300"
+    assert read_table(text)["base"][1] == "stopped after step 9 of 100000"
     for plot in ("loss.svg", "bleu.svg"):
         drawn = (tmp_path / plot).read_text()
         assert "base-seed0" in drawn
