@@ -11,7 +11,7 @@ from t2t.config.files import differences, overrides
 from t2t.config.variants import find_role
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.forest import format_forest
-from t2t.evaluation.plots import draw_by_cost, draw_by_step, draw_forest, write_figure
+from t2t.evaluation.plots import draw_against, draw_by_step, draw_forest, write_figure
 from t2t.evaluation.report_page import ReportPage, ReportSection
 from t2t.evaluation.significance import SystemScore
 from t2t.evaluation.systems import STEP, System
@@ -280,5 +280,5 @@ def draw(
     if costs:
         title = f"{measure} against training FLOPs"
         plots[title] = workdir / "cost.svg"
-        write_figure(draw_by_cost(costs, measure), plots[title])
+        write_figure(draw_against(costs, measure, "training FLOPs"), plots[title])
     return plots

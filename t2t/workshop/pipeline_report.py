@@ -8,7 +8,7 @@ from typing import Any
 from t2t.config.field_types import INPUT
 from t2t.config.fields import FIELD_TYPES
 from t2t.evaluation.judge_systems import Findings, judge_systems
-from t2t.evaluation.plots import draw_by_speed, write_figure
+from t2t.evaluation.plots import draw_against, write_figure
 from t2t.evaluation.report_page import ReportPage
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.systems import System, check_comparable, open_measure
@@ -188,14 +188,14 @@ def draw(
 ) -> dict[str, Path]:
     """Draws scores against speed, if speeds are known; returns the path by title."""
     points = {
-        name: (facts[name]["tokens_per_second"], line.score.value, line.score.over_sentences)
+        name: (facts[name]["tokens_per_second"], line.score)
         for name, line in lines.items()
         if line.score and facts[name]["tokens_per_second"]
     }
     if not points:
         return {}
     path = workdir / "quality.svg"
-    write_figure(draw_by_speed(points, measure), path)
+    write_figure(draw_against(points, measure, "tokens per second", log=True), path)
     return {"Quality against speed": path}
 
 

@@ -11,14 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.runtime.child_programs import (
-    assign_resources,
-    find_gpus,
-    find_reason,
-    stop_programs,
-)
+from t2t.runtime.child_programs import assign_resources, find_gpus, find_reason
 from t2t.runtime.command_line import INTERRUPTED
-from t2t.runtime.warm_programs import Running, WarmPrograms
+from t2t.runtime.warm_programs import Running, WarmPrograms, stop_programs
 from t2t.storage.atomic_files import (
     explain_write_errors,
     make_folder,
@@ -169,9 +164,8 @@ class Runner:
             printed = log if program.flag else files.enter_context(tempfile.TemporaryFile())
             offset = log.tell()
             process = self._programs.start(
-                record.command, worker, self._workers, printed, log, descriptor,
-                ends_with_parent=True,
-            )  # fmt: skip
+                record.command, worker, self._workers, printed, log, descriptor
+            )
             self._running.append(process)
             for _ in self._watch(process, record, folder):
                 self._progress.update(worker)
