@@ -31,16 +31,15 @@ COST_NOTE = (
     "counts for each of them."
 )
 
-Judged = dict[tuple[str, str], Findings]  # by a system, and the one that it is judged against
-
 
 def write_report(workshop: Workshop, works: Mapping[str, StepPlan]) -> str:
     """Writes report.md, report.html, report.json and quality.svg; returns what a terminal shows."""
     systems, lines, facts = dict[str, System](), dict[str, Line](), dict[str, dict[str, Any]]()
-    remarks, shown, may_differ = list[str](), set[str](), list_fields_of_seeds(workshop)
+    remarks, told, may_differ = list[str](), set[str](), list_fields_of_seeds(workshop)
     for name, steps in list_systems(workshop).items():
         line, needed = Line(system=name), list_needed(works, [step.name for step in steps])
-        shown |= {*needed}
+        states = list_states(workshop, works, steps)
+        told |= {*needed} if states else set()
         try:
             if system := read_seeds(workshop, works, steps, may_differ):
                 systems[name] = dataclasses.replace(system, name=name)
@@ -53,14 +52,13 @@ def write_report(workshop: Workshop, works: Mapping[str, StepPlan]) -> str:
             line,
             against=next(iter(steps[0].against), ""),
             cost=sum_costs(workshop, [works[each] for each in needed]),
-            remarks=list_states(workshop, works, steps),
+            remarks=states,
         )
-    judged, sentences = judge_pairs(workshop, systems)
-    table = make_table(lines, facts, judged)
+    table, sentences = judge_pairs(workshop, systems, lines)
     waiting = [
         f"{name} ({work.reason})"
         for name, work in works.items()
-        if work.action != "none" and name not in shown
+        if work.action != "none" and name not in told
     ]
     remarks += [f"Not finished: {', '.join(waiting)}"] if waiting else []
     remarks += [COST_NOTE] if lines else []
@@ -118,7 +116,7 @@ def describe_system(system: System, size: int | None) -> tuple[Line, dict[str, A
         "bytes": size,
     }
     shown = {"tokens/s": f"{speed:,.0f}" if speed else "", "size": show_bytes(size, 3)}
-    return dataclasses.replace(line, facts=shown), facts
+    return dataclasses.replace(line, measure=measure.name, facts=shown), facts
 
 
 def measure_model(workshop: Workshop, works: Mapping[str, StepPlan], step: Step) -> int | None:
@@ -138,49 +136,47 @@ def measure_model(workshop: Workshop, works: Mapping[str, StepPlan], step: Step)
     return max(sizes, default=0) or None
 
 
-def judge_pairs(workshop: Workshop, systems: Mapping[str, System]) -> tuple[Judged, list[str]]:
+def judge_pairs(
+    workshop: Workshop, systems: Mapping[str, System], lines: Mapping[str, Line]
+) -> tuple[VerdictTable, list[str]]:
     """Judges each system against each one that it is compared with.
 
-    Returns the findings of (system, the other one), and all verdicts in full.
+    Returns the table, in which a system has a line for each, and all verdicts in full. `lines` are
+    those of systems without a verdict.
     """
-    found, sentences = Judged(), list[str]()
-    for pair in list_pairs(workshop, systems):
-        names = pair[1].name, pair[0].name
+    steps, judged, sentences = workshop.steps.values(), list[Findings](), list[str]()
+    shown: dict[str, list[Line]] = {name: [] for name in lines}
+    for first, name in dict.fromkeys(
+        (first, step.system or step.name) for step in steps for first in step.against
+    ):
+        if not {first, name} <= systems.keys():
+            continue
+        pair, own = (systems[first], systems[name]), lines[name]
         try:
             (measure, notes), test_set = open_measure(pair), check_comparable(pair)
-            found[names] = judge_systems(pair, measure, test_set)
-            sentences += [*notes, *found[names].sentences]
+            found = judge_systems(pair, measure, test_set)
+            line = found.lines[1]
+            judged.append(found)
+            sentences += [*notes, *found.sentences]
         except EvaluationError as error:  # the others are worth a report
-            line = Line(system=names[0], against=names[1], remarks=["not comparable"])
-            found[names] = Findings([Line(system=names[1]), line])
-            sentences.append(f"No verdict on {names[0]} against {names[1]}: {error}")
-    return found, sentences
-
-
-def make_table(
-    lines: Mapping[str, Line], facts: Mapping[str, Mapping[str, Any]], judged: Judged
-) -> VerdictTable:
-    """Makes the table: a system has a line for each one that it is compared with."""
-    measures = [each["measure"] for each in facts.values()]
-    found = list[Line]()
-    for name, own in lines.items():
-        measure = facts[name]["measure"] if name in facts else ""
-        pairs = [each.lines[1] for (system, _), each in judged.items() if system == name]
-        found += [
+            line = dataclasses.replace(own, against=first, remarks=["not comparable"])
+            sentences.append(f"No verdict on {name} against {first}: {error}")
+        remarks = [*line.remarks, *own.remarks]
+        shown[name].append(
             dataclasses.replace(
-                line,
-                score=line.score or own.score,
-                measure="" if measure == measures[0] else measure,
-                facts=own.facts,
-                cost=own.cost,
-                remarks=[*line.remarks, *own.remarks],
+                line, measure=own.measure, facts=own.facts, cost=own.cost, remarks=remarks
             )
-            for line in pairs
-        ] or [own]
-    units = {each.by_measure.unit for each in judged.values()} or {"sentences"}
-    log_probs = {each.log_prob for each in judged.values()} - {""}
+        )
+    usual = next((line.measure for line in lines.values() if line.score), "")
+    found_lines = [
+        dataclasses.replace(line, measure=line.measure * (line.measure != usual))
+        for name, own in lines.items()
+        for line in shown[name] or [own]
+    ]
+    units = {each.by_measure.unit for each in judged} or {"sentences"}
+    log_probs = {each.log_prob for each in judged} - {""}
     log_prob, unit = (" or ".join(sorted(names)) for names in (log_probs, units))
-    return VerdictTable(found, measures[0] if measures else "", log_prob, unit)
+    return VerdictTable(found_lines, usual, log_prob, unit), sentences
 
 
 def draw(
@@ -197,13 +193,3 @@ def draw(
     path = workdir / "quality.svg"
     write_figure(draw_against(points, measure, "tokens per second", log=True), path)
     return {"Quality against speed": path}
-
-
-def list_pairs(workshop: Workshop, systems: Mapping[str, System]) -> list[tuple[System, System]]:
-    """The systems that are compared, as far as they are evaluated: each other with its first."""
-    names = dict.fromkeys(
-        (first, step.system or step.name)
-        for step in workshop.steps.values()
-        for first in step.against
-    )
-    return [(systems[a], systems[b]) for a, b in names if {a, b} <= systems.keys()]

@@ -12,7 +12,7 @@ from typing import Any
 from t2t.config.files import read_saved_config
 from t2t.evaluation.number_format import format_score
 from t2t.evaluation.report_page import ReportSection
-from t2t.evaluation.systems import System, list_changes, list_unlike, read_system
+from t2t.evaluation.systems import System, list_changes, list_circumstances, read_system
 from t2t.evaluation.verdict_table import COSTS, SystemCost, VerdictTable
 from t2t.runtime.text_tables import Table, show_bytes
 from t2t.training.provenance import read_last_start, read_ledger
@@ -128,7 +128,7 @@ def _find_state(workshop: Workshop, works: Mapping[str, StepPlan], name: str) ->
     waiting = [each for each in list_needed(works, [name]) if works[each].action != "none"]
     for work in (works[each] for each in waiting):
         if reason := work.record.failure:
-            return f"{_DOING.get(work.step.program, work.step.program)} failed: {reason}"
+            return f"{_DOING.get(work.step.program, work.step.name)} failed: {reason}"
     for work in (works[each] for each in waiting):
         if work.is_aside:
             return f"changed: {work.reason}"
@@ -218,13 +218,13 @@ def list_differences(
 
     Their configs are left out if the table says what systems change.
     """
-    sections, found = ("decoding", "backend", "code", "versions"), {}
+    found = {}
     with_config = not any(line.changes for line in table.lines)
     for names in dict.fromkeys((line.against, line.system) for line in table.lines):
         if not {*names} <= systems.keys():
             continue
         pair = [systems[name] for name in names]
-        unlike = list_unlike(pair, *sections).items()
+        unlike = list_circumstances(pair).items()
         changes = list_changes(*pair) if with_config else {}
         changes |= {name: " -> ".join(values) for name, values in unlike}
         found[" -> ".join(names)] = {
