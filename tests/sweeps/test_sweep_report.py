@@ -135,8 +135,13 @@ def test_report_begins_with_what_was_found_and_one_table(
 
 def test_what_the_verdicts_rest_on_is_folded(tmp_path: Path, runs: list[SweepRun]) -> None:
     write(tmp_path, runs)
+    near = tmp_path / "near-seed0" / "evaluations" / "sweep.json"
+    scores = json.loads(near.read_text())
+    scores["passport"]["decoding"]["alpha"] = 0.7
+    near.write_text(json.dumps(scores))
     report(runs)
     text = (tmp_path / "report.md").read_text()
+    assert "## What else differs\n\n- base -> near: decoding.alpha 0.6 -> 0.7" in text
     measures, sizes, steps = (read_table(text, number) for number in (2, 3, 4))
     assert (measures["row"], measures["one_head"][1]) == (
         ["bleu_lowercase", "exact_match"],

@@ -16,7 +16,7 @@ from tests.evaluation.saved_evaluations import (
     score_corpus,
     spoil,
 )
-from tests.workshop.short_programs import STARTED, TRAIN, ShortPrograms, run
+from tests.workshop.short_programs import FAIL, STARTED, TRAIN, ShortPrograms, run
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,25 @@ def test_seeds_of_a_system_may_differ_in_what_they_read_of_other_steps(tmp_path:
             for path in saved.path.parent.iterdir():
                 path.replace(tmp_path / f"b{seed}" / path.name)
         assert found in write_report(workshop, works)
+
+
+def test_a_system_without_scores_has_its_reason_in_the_table(tmp_path: Path) -> None:
+    steps = [
+        Step("t", "train", TRAIN),
+        Step("text", "translate", {"workdir": "{t}", "input": "{t}"}),
+        Step("a", "train", TRAIN | {"config.data.train_tgt": ("{text}/flags",)}),
+        *[Step(name, "evaluate", {"workdir": f"{{{run}}}"}, against=against)
+          for name, run, against in (("b", "a", ()), ("other", "t", ("b",)))],
+        Step("int8", "export", {"workdir": "{a}"}),
+    ]  # fmt: skip
+    run(steps, tmp_path, text=FAIL)
+    workshop = ShortPrograms(steps, tmp_path)
+    saved = save(tmp_path / "run", spoil(7), name="scores")
+    for path in saved.path.parent.iterdir():
+        path.replace(tmp_path / "other" / path.name)
+    report = write_report(workshop, plan_steps(workshop))
+    assert report.startswith("No verdicts: b has no score yet.")
+    assert "- Not finished: int8 (not begun)\n" in report
+    text = (tmp_path / "report.md").read_text()
+    assert re.search(r"\| b +\| +\| text failed: no space +\|", text)
+    assert re.search(r"\| text +\| translate +\| failed: no space +\|", text)
