@@ -159,8 +159,6 @@ def read_outcome(
     """Reads the results of a row from the directories of its runs."""
     scoring = [workshop.steps[run.scoring] for run in runs]
     system = read_seeds(workshop, works, scoring, (STEP,))
-    if system:
-        system = dataclasses.replace(system, name=runs[0].row.name)
     vocabularies = [run.workdir / "vocab" for run in runs]
     saved = next(filter(Vocabulary.is_saved, vocabularies), None)
     if saved is None:

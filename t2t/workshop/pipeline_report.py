@@ -42,10 +42,10 @@ def write_report(workshop: Workshop, works: Mapping[str, StepPlan]) -> str:
         told |= {*needed} if states else set()
         try:
             if system := read_seeds(workshop, works, steps, may_differ):
-                systems[name] = dataclasses.replace(system, name=name)
+                systems[name] = system
                 sizes = (measure_model(workshop, works, step) for step in steps)
                 size = next(filter(None, sizes), None)
-                line, facts[name] = describe_system(systems[name], size)
+                line, facts[name] = describe_system(system, size)
         except EvaluationError as error:  # the others are worth a report
             remarks.append(f"No scores of {name}: {error}")
         lines[name] = dataclasses.replace(

@@ -104,7 +104,8 @@ def read_seeds(
     """
     finished = [each.name for each in evaluations if works[each.name].action == "none"]
     outputs = ",".join(str(workshop.find_output(name)) for name in finished)
-    return read_system(outputs, "", "", may_differ) if finished else None
+    name = evaluations[0].system or evaluations[0].name
+    return read_system(outputs, "", "", may_differ, name=name) if finished else None
 
 
 def list_needed(works: Mapping[str, StepPlan], names: Sequence[str]) -> list[str]:
