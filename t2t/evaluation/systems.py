@@ -93,12 +93,13 @@ def read_system(
     evaluation: str,
     may_differ: Sequence[str] = (),
     checkpoint: str = "",
+    name: str = "",
 ) -> System:
     """Reads the evaluations that an operand names.
 
     From each run it takes the evaluation that `evaluation` names, or the newest one of the split
     and, if given, of the checkpoint, such as best or avg:5. `may_differ` are config fields in which
-    the seeds may differ.
+    the seeds may differ. The system has this name, or else that of its first seed.
 
     Raises:
         EvaluationError: one is missing, or they are not seeds of one system.
@@ -109,7 +110,7 @@ def read_system(
     more = len(places) - 1
     seeds = f" (and {more} more seed{'s' * (more > 1)})" if more else ""
     is_named = bool(evaluation) or all(map(is_scores_file, places))
-    return System(f"{places[0]}{seeds}", found, is_named)
+    return System(name or f"{places[0]}{seeds}", found, is_named)
 
 
 def check_seeds(
