@@ -1,4 +1,4 @@
-"""The recipes of published tasks train from the files as they are published; the lines are made up."""
+"""The recipes of published tasks train from files of the published form; the lines are made up."""
 
 import json
 import random

@@ -4,8 +4,8 @@ r"""COGS and ReCOGS: sentences to logical forms, with new combinations to genera
     python -m t2t.evaluate --workdir=runs/cogs --split=gen
 
 FOLDER holds train.tsv, dev.tsv, test.tsv and gen.tsv as they are published, each line a sentence, a
-meaning and a kind: github.com/najoungkim/COGS (Kim and Linzen 2020), or github.com/frankaging/ReCOGS
-(Wu et al. 2023) without variables. Scores of the split gen come by kind.
+meaning and a kind: github.com/najoungkim/COGS (Kim and Linzen 2020), or without variables
+github.com/frankaging/ReCOGS (Wu et al. 2023). Scores of the split gen come by kind.
 
 Layers are those of ReCOGS, 2 and 2. Positions are relative, and the optimiser is Muon, as in
 configs/text.py.

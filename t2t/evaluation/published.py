@@ -9,7 +9,6 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, variance
-from typing import Any
 
 from scipy import special
 
@@ -64,11 +63,13 @@ class SeedVerdict:
         if self.interval is None:
             return f"{values}: one seed of ours says nothing about others"
         low, high = self.interval
-        inside = low <= self.theirs <= high
-        one, other = ("published", "ours") if self.num_seeds[1] == 1 else ("ours", "published")
+        inside = "within" if low <= self.theirs <= high else "outside of"
+        one, others = "the published seed", "ours"
+        if self.num_seeds[1] > 1:
+            inside = "within" if low <= self.ours <= high else "outside of"
+            one, others = "our seed", "the published ones"
         return (
-            f"{values}: the one seed that is {one} lies {'within' if inside else 'outside of'} "
-            f"[{low:.2f}, {high:.2f}], where another seed {'of ours' if other == 'ours' else other} "
+            f"{values}: {one} lies {inside} [{low:.2f}, {high:.2f}], where one more of {others} "
             f"would lie in 95% of cases; from {seeds}, no test"
         )
 

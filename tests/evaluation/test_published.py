@@ -25,9 +25,9 @@ def test_one_published_seed_has_a_prediction_interval_and_no_test() -> None:
     assert found.interval == pytest.approx((82 - half, 82 + half))
     assert not found.is_test
     assert math.isnan(found.p_value)
-    assert "the one seed that is published lies outside of [72.06, 91.94]" in found.describe()
+    assert "the published seed lies outside of [72.06, 91.94]" in found.describe()
     other = judge_published((83.0,), (80.0, 82.0, 84.0))
-    assert "the one seed that is ours lies within [72.06, 91.94]" in other.describe()
+    assert "our seed lies within [72.06, 91.94]" in other.describe()
     assert judge_published((83.0,), (84.0,)).interval is None
 
 
