@@ -38,7 +38,7 @@ def judge_half(folder: Path, lines: Lines) -> Lines:
         runs = sorted(folder.glob(f"{row}-seed*/evaluations/{EVALUATION}.json"))
         operand = ",".join(str(path.parents[1]) for path in runs)
         if runs:
-            systems.append(read_system(operand, row, EVALUATION, (STEP,)))
+            systems.append(read_system(operand, "", EVALUATION, (STEP,), name=row))
     measure = lines[BASE]["measure"]
     found, _ = judge_rows(systems, measure, {row: Row(row) for row in lines}, is_tuned=True)
     return {line["name"]: line for line in VerdictTable(found.lines, measure).record()}

@@ -16,13 +16,19 @@ import dataclasses
 import math
 
 from t2t.config import Config, ModelConfig
-from t2t.sweeps.sweep_rows import Paper, Row, match_size_of
+from t2t.evaluation.published import Published
+from t2t.sweeps.sweep_rows import Row, match_size_of
+
+SOURCE = (
+    "Vaswani et al. 2017, table 3, newstest2013, no checkpoint averaging, compounds split; compare "
+    "differences from base, not values"
+)
 
 
 def get_rows(base: Config) -> list[Row]:
     """Returns the rows: base with three seeds, every other row with one."""
     return [
-        Row("base", {}, Paper(4.92, 25.8, 65), seeds=(0, 1, 2)),
+        Row("base", {}, publish(4.92, 25.8, 65), seeds=(0, 1, 2)),
         *split_heads(base.model),
         *narrow_keys(base.model),
         *change_size(base),
@@ -33,13 +39,19 @@ def get_rows(base: Config) -> list[Row]:
     ]
 
 
+def publish(perplexity: float, bleu: float, parameters: int | None = None) -> Published:
+    """The paper's values of a row: of one seed, per sub-word, and millions of parameters."""
+    scores = {"perplexity": (perplexity,), "bleu": (bleu,)}
+    return Published(SOURCE, scores, parameters=parameters, is_comparable=False)
+
+
 def split_heads(model: ModelConfig) -> list[Row]:
     """Rows A: number of heads, at constant total width of all heads."""
     papers = {
-        1: Paper(5.29, 24.9),
-        4: Paper(5.00, 25.5),
-        16: Paper(4.91, 25.8),
-        32: Paper(5.01, 25.4),
+        1: publish(5.29, 24.9),
+        4: publish(5.00, 25.5),
+        16: publish(4.91, 25.8),
+        32: publish(5.01, 25.4),
     }
     rows = []
     for number, paper in papers.items():
@@ -58,7 +70,7 @@ def split_heads(model: ModelConfig) -> list[Row]:
 
 def narrow_keys(model: ModelConfig) -> list[Row]:
     """Rows B: d_k, at constant d_v."""
-    papers = {16: Paper(5.16, 25.1, 58), 32: Paper(5.01, 25.4, 60)}
+    papers = {16: publish(5.16, 25.1, 58), 32: publish(5.01, 25.4, 60)}
     return [
         Row(
             f"B-dk{number}",
@@ -73,13 +85,13 @@ def change_size(base: Config) -> list[Row]:
     """Rows C: number of layers, d_model and d_ff, at a constant number of heads."""
     model = base.model
 
-    def stack(number: int, paper: Paper) -> Row:
+    def stack(number: int, paper: Published) -> Row:
         depths = ("num_layers", "encoder_layers", "decoder_layers")
         given = {name: depth for name in depths if (depth := getattr(model, name)) is not None}
         overrides = {f"model.{name}": round(depth * number / 6) for name, depth in given.items()}
         return Row(f"C-N{number}", overrides, paper)
 
-    def widen(number: int, paper: Paper) -> Row:
+    def widen(number: int, paper: Published) -> Row:
         overrides = {
             **change_width(base, model.d_model * number // 512),
             "model.d_k": model.key_width * number // 512,
@@ -87,17 +99,17 @@ def change_size(base: Config) -> list[Row]:
         }
         return Row(f"C-dmodel{number}", overrides, paper)
 
-    def widen_inside(number: int, paper: Paper) -> Row:
+    def widen_inside(number: int, paper: Published) -> Row:
         return Row(f"C-dff{number}", {"model.d_ff": model.d_ff * number // 2048}, paper)
 
     return [
-        stack(2, Paper(6.11, 23.7, 36)),
-        stack(4, Paper(5.19, 25.3, 50)),
-        stack(8, Paper(4.88, 25.5, 80)),
-        widen(256, Paper(5.75, 24.5, 28)),
-        widen(1024, Paper(4.66, 26.0, 168)),
-        widen_inside(1024, Paper(5.12, 25.4, 53)),
-        widen_inside(4096, Paper(4.75, 26.2, 90)),
+        stack(2, publish(6.11, 23.7, 36)),
+        stack(4, publish(5.19, 25.3, 50)),
+        stack(8, publish(4.88, 25.5, 80)),
+        widen(256, publish(5.75, 24.5, 28)),
+        widen(1024, publish(4.66, 26.0, 168)),
+        widen_inside(1024, publish(5.12, 25.4, 53)),
+        widen_inside(4096, publish(4.75, 26.2, 90)),
     ]
 
 
@@ -114,12 +126,12 @@ def regularize(base: Config) -> list[Row]:
 
     With R-Drop, which compares two passes with different dropout, there is no row without dropout.
     """
-    no_dropout = Row("D-dropout0.0", {"model.dropout": 0.0}, Paper(5.77, 24.6))
+    no_dropout = Row("D-dropout0.0", {"model.dropout": 0.0}, publish(5.77, 24.6))
     return [
         *([] if base.training.r_drop else [no_dropout]),
-        Row("D-dropout0.2", {"model.dropout": 0.2}, Paper(4.95, 25.5)),
-        Row("D-smoothing0.0", {"training.label_smoothing": 0.0}, Paper(4.67, 25.3)),
-        Row("D-smoothing0.2", {"training.label_smoothing": 0.2}, Paper(5.47, 25.7)),
+        Row("D-dropout0.2", {"model.dropout": 0.2}, publish(4.95, 25.5)),
+        Row("D-smoothing0.0", {"training.label_smoothing": 0.0}, publish(4.67, 25.3)),
+        Row("D-smoothing0.2", {"training.label_smoothing": 0.2}, publish(5.47, 25.7)),
     ]
 
 
@@ -128,7 +140,7 @@ def learn_positions(base: Config) -> Row:
     lengths = base.data.max_length, base.data.packed_length, base.decoding.min_length + 1
     rows = max(base.model.max_positions, *lengths)
     overrides = {"model.position": "learned", "model.max_positions": rows}
-    return Row("E-learned", overrides, Paper(4.92, 25.7))
+    return Row("E-learned", overrides, publish(4.92, 25.7))
 
 
 def recur(base: Config) -> Row:
@@ -169,4 +181,4 @@ def enlarge(base: Config) -> Row:
     }
     if base.model.num_kv_heads is not None:
         overrides["model.num_kv_heads"] = 2 * base.model.num_kv_heads
-    return Row("big", overrides, Paper(4.33, 26.4, 213))
+    return Row("big", overrides, publish(4.33, 26.4, 213))

@@ -13,7 +13,7 @@ from t2t.evaluation import verification
 from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.judge_systems import judge_systems
-from t2t.evaluation.kinds import KindJudgement, judge_kinds
+from t2t.evaluation.kinds import KindJudgement
 from t2t.evaluation.measure import (
     MIN_SENTENCES,
     Measure,
@@ -118,7 +118,6 @@ def compare(
         rows, left_out = list_rows(systems, test_set, chosen, found.by_measure, found.by_log_prob)
     if forest:
         write_figure(draw_forest(rows, labels[0]), forest)
-    by_kind = judge_kinds(statistics, chosen, test_set)
     circumstances = [
         *_describe_circumstances(systems, test_set, chosen),
         *notes,
@@ -131,7 +130,7 @@ def compare(
         *[table.make_table(narrow=True).format()] * (len(systems) > 1),
         list_items(circumstances),
         *[format_forest(rows, labels[0])] * bool(rows),
-        *_describe_kinds(by_kind),
+        *_describe_kinds(found.by_kind),
         "DETAILS",
         table.make_score_table().format(),
         list_items([*found.sentences, *left_out]),
@@ -143,12 +142,13 @@ def compare(
     return comparison
 
 
-def _describe_kinds(judged: KindJudgement | None) -> list[str]:
+def _describe_kinds(judged: Sequence[KindJudgement]) -> list[str]:
     """Returns the paragraphs on kinds: a title, the table and what it means."""
-    if judged is None:
-        return []
-    title = f"{judged.measure} by kind"
-    return [title, judged.make_table().format(), list_items(judged.describe())]
+    parts = list[str]()
+    for each in judged:
+        title = f"{each.measure} by kind"
+        parts += [title, each.make_table().format(), list_items(each.describe())]
+    return parts
 
 
 def name_systems(operands: Sequence[str], systems: Sequence[System]) -> list[str]:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from t2t.evaluation.kinds import KindJudgement, judge_kinds
 from t2t.evaluation.measure import Measure, Statistics, TestSet
 from t2t.evaluation.significance import Judgement, judge
 from t2t.evaluation.systems import System, read_statistics
@@ -25,6 +26,7 @@ class Findings:
     lines: Sequence[Line] = ()  # of the table of verdicts, one for each system
     sentences: Sequence[str] = ()  # the verdicts in full
     by_measure: Judgement = dataclasses.field(default_factory=lambda: Judgement({}, {}))
+    by_kind: Sequence[KindJudgement] = ()  # by the measure, if the test set names kinds
     # the measure, nats per token, and the judgement by it; None if the systems have none
     by_log_prob: tuple[Measure, Judgement] | None = None
 
@@ -70,4 +72,5 @@ def judge_systems(
             lines[number] = dataclasses.replace(line, remarks=[_OTHER_LOSS])
         elif line.system in losses:
             lines[number] = dataclasses.replace(line, log_prob_remarks=[_OTHER_LOSS])
-    return Findings(lines, sentences, by_measure, by_log_prob)
+    by_kind = judge_kinds(statistics, measure, test_set, share)
+    return Findings(lines, sentences, by_measure, [by_kind] if by_kind else [], by_log_prob)

@@ -79,6 +79,18 @@ class System:
         """Returns each seed's value of a field of the config."""
         return [each.passport.config.get(field, default) for each in self.evaluations]
 
+    def read_scores(self, measure: str, kind: str = "") -> list[float]:
+        """Returns each seed's score by a measure, on all sentences or on those of a kind.
+
+        It is empty if a seed has no such score.
+        """
+        scores = []
+        for each in self.evaluations:
+            own = each.result.get("kinds", {}).get(kind, {}) if kind else each.result
+            if measure in own.get("measures", {}):
+                scores.append(float(own["measures"][measure]["value"]))
+        return scores if len(scores) == len(self.evaluations) else []
+
     def is_same_model(self, other: "System") -> bool:
         """True if both are one run with equal parameters; False if it is not known."""
         seeds = [*self.evaluations, *other.evaluations]

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from t2t.evaluation.kinds import KindJudgement
 from t2t.evaluation.number_format import (
     format_difference,
     format_interval,
@@ -118,6 +119,7 @@ class VerdictTable:
     log_prob: str = ""  # the unit, such as "nats per sub-word"; empty: no line is judged by it
     unit: str = "sentences"  # that is resampled; or "documents"
     noun: str = "system"  # of a line
+    by_kind: Sequence[KindJudgement] = ()  # if the test set names kinds of sentences
 
     @property
     def judged(self) -> dict[str, list[Line]]:

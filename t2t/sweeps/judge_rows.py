@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from t2t.evaluation.forest import ForestRow, list_rows
 from t2t.evaluation.judge_systems import Findings, judge_systems
+from t2t.evaluation.kinds import KindJudgement
 from t2t.evaluation.measure import Measure
 from t2t.evaluation.significance import LOOK_SHARE
 from t2t.evaluation.systems import System, check_comparable
@@ -49,6 +50,7 @@ def judge_rows(
     going_on = {each.name: each for each in systems if each.name not in (stopped or {})}
     sentences, forest = list[str](), list[ForestRow]()
     by_measure, by_log_prob = next(iter(alone.values())).by_measure, None
+    by_kind = list[KindJudgement]()
     scores = {name: line.score.value for name, line in lines.items() if line.score}
     for first, (others, family) in find_families(rows, going_on, scores, measure).items():
         found = judge_systems(
@@ -57,6 +59,7 @@ def judge_rows(
         )  # fmt: skip
         lines |= {line.system: line for line in found.lines[1:]}
         sentences += found.sentences
+        by_kind += found.by_kind
         if first == BASE or by_log_prob is None:
             by_measure, by_log_prob = found.by_measure, found.by_log_prob
         if first == BASE:
@@ -66,7 +69,7 @@ def judge_rows(
     for name in lines.keys() - {BASE}:
         if not lines[name].against and rows[name].against != BEST:  # as yet without a verdict
             lines[name] = dataclasses.replace(lines[name], against=rows[name].against)
-    return Findings([*lines.values()], sentences, by_measure, by_log_prob), forest
+    return Findings([*lines.values()], sentences, by_measure, by_kind, by_log_prob), forest
 
 
 def find_families(

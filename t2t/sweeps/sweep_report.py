@@ -11,7 +11,9 @@ from t2t.config.files import differences, overrides
 from t2t.config.variants import find_role
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.forest import format_forest
+from t2t.evaluation.number_format import format_score
 from t2t.evaluation.plots import draw_against, draw_by_step, draw_forest, write_figure
+from t2t.evaluation.published import judge_published
 from t2t.evaluation.report_page import ReportPage, ReportSection
 from t2t.evaluation.significance import SystemScore
 from t2t.evaluation.systems import STEP, System
@@ -19,7 +21,7 @@ from t2t.evaluation.verdict_table import Line, VerdictTable
 from t2t.ops.flops import count_parameters, count_sequential_operations
 from t2t.runtime.text_tables import Table
 from t2t.sweeps.judge_rows import judge_rows
-from t2t.sweeps.sweep_rows import BASE, Paper, SweepRun
+from t2t.sweeps.sweep_rows import BASE, SweepRun
 from t2t.sweeps.sweep_steps import SweepPlan, read_stopped
 from t2t.sweeps.tuning import describe_trials, read_choices, warn_of_trials
 from t2t.training.run_directory import read_curve
@@ -31,10 +33,9 @@ from t2t.workshop.records import StepPlan
 from t2t.workshop.report import describe_workshop, list_states, read_seeds
 from t2t.workshop.steps import Workshop
 
-PAPER_BASE_SIZE = 65  # million parameters of the paper's base model
-PAPER_NOTE = (
-    "Paper: perplexity and BLEU on newstest2013 as the paper measures them, and the difference in "
-    "parameters from base. Compare differences from base, not values."
+PUBLISHED_NOTE = (
+    "A verdict is from the seeds of both sides alone: the sentences count as given. Verdicts on "
+    "kinds of a row are corrected for their number (Bonferroni)."
 )
 NOTES = (
     "FLOPs: of the whole training, or up to a requested stop, by formula, with batches of "
@@ -122,7 +123,9 @@ def write_report(
                 remarks=[*line.remarks, *list_states(workshop, works, scoring)],
             )
         )
-    table = VerdictTable(lines, measure, found.log_prob, found.by_measure.unit, noun="row")
+    table = VerdictTable(
+        lines, measure, found.log_prob, found.by_measure.unit, "row", found.by_kind
+    )
     scores = {line.system: line.score for line in lines if line.score}
     plots = draw(workdir, runs, outcomes, scores, measure)
     if forest:
@@ -139,7 +142,7 @@ def write_report(
     size = ReportSection("Size of a row", [sizes], size_notes)
     sections, content = describe_workshop(
         workshop, works, table, systems, found.sentences, notes,
-        [describe_trials(choices, measure), size],
+        [describe_published(outcomes), describe_trials(choices, measure), size],
     )  # fmt: skip
     report = ReportPage(
         f"Sweep {workdir.resolve().name}",
@@ -192,13 +195,12 @@ def describe_changes(
 
 
 def describe_sizes(outcomes: Mapping[str, RowOutcome]) -> tuple[Table, list[str]]:
-    """Makes the table of parameters, operations, speed and the paper's values, and its notes."""
+    """Makes the table of parameters, operations and speed, and its notes."""
     base = outcomes.get(BASE)
     cells = [{"row": name} | make_size_cells(each, base) for name, each in outcomes.items()]
-    is_in_paper = any(row["paper"] for row in cells)
-    header = [name for name in cells[0] if is_in_paper or name != "paper"]
+    header = [*cells[0]]
     rows = [[row[name] for name in header] for row in cells]
-    return Table(header, rows, "lrrrrl"), [*NOTES, *[PAPER_NOTE] * is_in_paper]
+    return Table(header, rows, "lrrrr"), [*NOTES]
 
 
 def make_size_cells(outcome: RowOutcome, base: RowOutcome | None) -> dict[str, str]:
@@ -218,15 +220,43 @@ def make_size_cells(outcome: RowOutcome, base: RowOutcome | None) -> dict[str, s
         "FLOPs": f"{outcome.flops:.2e}" if outcome.flops else "",
         "sequential": str(count_sequential_operations(config.model, LENGTH, LENGTH)),
         "tokens/s": f"{statistics.median(speeds):.0f}" if speeds else "",
-        "paper": _format_paper(outcome.runs[0].row.paper),
     }
 
 
-def _format_paper(paper: Paper | None) -> str:
-    if paper is None:
+def describe_published(outcomes: Mapping[str, RowOutcome]) -> ReportSection:
+    """Makes the table of published scores beside ours, of each measure and each kind."""
+    rows, sources, judges = list[tuple[str, ...]](), dict[str, None](), False
+    base = outcomes[BASE].runs[0].row.published if BASE in outcomes else None
+    for name, outcome in outcomes.items():
+        if (published := outcome.runs[0].row.published) is None:
+            continue
+        sources[published.source] = None
+        if published.parameters:
+            before = base.parameters if base else None
+            change = f" ({published.parameters - before:+d}M)" if before and name != BASE else ""
+            ours = f"{outcome.parameters / 1e6:.2f}M" if outcome.parameters else ""
+            rows.append((name, "parameters", ours, f"{published.parameters}M{change}", ""))
+        first = next(iter(published.scores), "")
+        found = [(measure, "", seeds) for measure, seeds in published.scores.items()]
+        found += [(first, kind, seeds) for kind, seeds in published.kinds.items()]
+        for measure, kind, theirs in found:
+            scores = outcome.system.read_scores(measure, kind) if outcome.system else []
+            verdict = ""
+            if scores and published.is_comparable:
+                count = len(published.kinds) if kind else 1
+                verdict, judges = judge_published(scores, theirs, count).describe(), True
+            rows.append((name, kind or measure, _show_seeds(scores), _show_seeds(theirs), verdict))
+    header = ("row", "of", "ours", "published", "what the seeds say")
+    notes = [f"Published: {source}." for source in sources] + [PUBLISHED_NOTE] * judges
+    return ReportSection("Beside published scores", [Table(header, rows)], notes)
+
+
+def _show_seeds(scores: Sequence[float]) -> str:
+    """Shows the mean of several seeds, with their number."""
+    if not scores:
         return ""
-    change = f", {paper.parameters - PAPER_BASE_SIZE:+d}M" if paper.parameters else ""
-    return f"{paper.perplexity:.2f}, {paper.bleu:.1f}{change}"
+    several = f", {len(scores)} seeds" if len(scores) > 1 else ""
+    return format_score(statistics.mean(scores)) + several
 
 
 def describe_vocabularies(outcomes: Mapping[str, RowOutcome]) -> list[str]:

@@ -6,6 +6,7 @@ Each row overrides fields of a base recipe.
 import bisect
 import copy
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from t2t.config.fields import (
 from t2t.config.files import check_types, override
 from t2t.config.recipes import call, find_function
 from t2t.config.rules import list_unused
+from t2t.evaluation.published import Published
 from t2t.ops.flops import count_parameters
 from t2t.training.total_flops import count_flops
 
@@ -32,21 +34,12 @@ EVALUATION = "sweep"  # name of the evaluation that finishes a run
 
 
 @dataclasses.dataclass(frozen=True)
-class Paper(Fields):
-    """The paper's results for a row of its table 3: newstest2013, no checkpoint averaging."""
-
-    perplexity: float  # per sub-word
-    bleu: float  # tokenised, compounds split
-    parameters: int | None = None  # millions
-
-
-@dataclasses.dataclass(frozen=True)
 class Row(Fields):
     """One variant of the base recipe, with one or several seeds."""
 
     name: str  # also names the run directories
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # "model.num_heads": 1
-    paper: Paper | None = None
+    published: Published | None = None  # scores that somebody has published for this variant
     seeds: Sequence[int] = (0,)  # each is added to the base's seed
     checkpoint: str = ""  # the one that is scored; empty: the sweep's --checkpoint
     # the values of one field that are tried, such as {"training.learning_rate": (0.5, 1, 2)}:
@@ -210,10 +203,26 @@ def _call_get_rows(get_rows: Callable[..., Any], base: Config) -> list[Row]:
             )
         try:
             own = check_types(row)
-            checked.append(dataclasses.replace(own, paper=own.paper and check_types(own.paper)))
+            if own.published:
+                _check_published(own.published)
+            checked.append(own)
         except ConfigError as error:
             raise ConfigError(f"row {row.name}: {error}") from None
     return checked
+
+
+def _check_published(published: Published) -> None:
+    """Raises `ConfigError` unless each published score is a list of numbers, one of each seed."""
+    check_types(published)
+    given: dict[str, Any] = {**published.scores, **published.kinds}
+    for name, seeds in given.items():
+        numbers = seeds if isinstance(seeds, tuple | list) else [None]
+        if not numbers or not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
+            raise ConfigError(
+                f"published {name}={show(seeds)}: give the score of each seed, such as (25.8,)"
+            )
+    if published.kinds and not published.scores:
+        raise ConfigError("published kinds are of the first measure of scores; name it there")
 
 
 def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:

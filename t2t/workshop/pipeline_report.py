@@ -176,7 +176,8 @@ def judge_pairs(
     units = {each.by_measure.unit for each in judged} or {"sentences"}
     log_probs = {each.log_prob for each in judged} - {""}
     log_prob, unit = (" or ".join(sorted(names)) for names in (log_probs, units))
-    return VerdictTable(found_lines, usual, log_prob, unit), sentences
+    by_kind = [kinds for each in judged for kinds in each.by_kind]
+    return VerdictTable(found_lines, usual, log_prob, unit, by_kind=by_kind), sentences
 
 
 def draw(

@@ -75,6 +75,11 @@ def describe_workshop(
             [table.make_score_table(), measures],
             [*describe_scoring(systems), *notes],
         ),
+        ReportSection(
+            "Scores by kind",
+            [each.make_table() for each in table.by_kind],
+            [*dict.fromkeys(text for each in table.by_kind for text in each.describe())],
+        ),
         ReportSection("What else differs", sentences=describe_differences(unlike)),
         *further,
         ReportSection(
@@ -88,7 +93,9 @@ def describe_workshop(
             describe_starts(map(workshop.find_output, trainings)),
         ),
     ]
-    return sections, {"steps": steps, "training_text": texts, "differences": unlike}
+    kinds = [line for each in table.by_kind for line in each.record()]
+    content = {"steps": steps, "training_text": texts, "differences": unlike, "kinds": kinds}
+    return sections, content
 
 
 def read_seeds(

@@ -10,6 +10,7 @@ import numpy as np
 
 from t2t.config.fields import DataConfig, DecodingConfig
 from t2t.data.corpus import ListCorpus
+from t2t.evaluation.kinds import score_kinds
 from t2t.evaluation.measure import Measure, Score, Statistics, TestSet
 from t2t.evaluation.passport import TRANSLATION
 from t2t.evaluation.predictions import make_measures
@@ -108,6 +109,7 @@ def save(
     references: Sequence[str] = REFERENCES,
     nats: float | None = None,
     scores: Mapping[str, Score] | None = None,
+    kinds: Sequence[str] | None = None,
     **changes: Any,
 ) -> Evaluation:
     """In `run`/evaluations; `changes` as of `describe`.
@@ -122,6 +124,11 @@ def save(
     result = describe(scores, len(references), **changes)
     path = run / "evaluations" / f"{name}.json"
     texts = {"hypotheses": hypotheses, "sources": sources, "references": references}
+    if kinds:
+        texts["kinds"] = kinds
+        measures = {"bleu": make_measure("bleu", "de")}
+        counts = {"bleu": measures["bleu"].collect(hypotheses, test_set)}
+        result["kinds"] = score_kinds(counts, measures, test_set._replace(kinds=kinds))
     if nats is not None:
         texts["log_probs"] = [f"{-9 * nats - n % 3 / 10:.6f} 9" for n in range(len(references))]
     result["texts"] = name_texts(path, changes.get("split", "test"), corpus, texts)

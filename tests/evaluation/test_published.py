@@ -15,8 +15,10 @@ def test_several_seeds_on_both_sides_are_compared_by_welchs_test() -> None:
     expected = stats.ttest_ind(ours, theirs, equal_var=False)
     assert found.p_value == pytest.approx(expected.pvalue)
     assert found.interval == pytest.approx([*expected.confidence_interval()])
-    assert found.describe().startswith("differs from the published score: 82.83 against 56.75, +2")
-    assert "from 3 and 4 seeds alone" in found.describe()
+    assert found.describe().startswith("differs: +26.08 [+10")
+    of_three = judge_published(ours, theirs, 3)
+    assert of_three.p_value == pytest.approx(3 * expected.pvalue)
+    assert of_three.interval == pytest.approx([*expected.confidence_interval(1 - 0.05 / 3)])
 
 
 def test_one_published_seed_has_a_prediction_interval_and_no_test() -> None:
@@ -25,9 +27,12 @@ def test_one_published_seed_has_a_prediction_interval_and_no_test() -> None:
     assert found.interval == pytest.approx((82 - half, 82 + half))
     assert not found.is_test
     assert math.isnan(found.p_value)
-    assert "the published seed lies outside of [72.06, 91.94]" in found.describe()
+    assert (
+        "the published seed is outside of [72.06, 91.94], where one more of ours is"
+        in found.describe()
+    )
     other = judge_published((83.0,), (80.0, 82.0, 84.0))
-    assert "our seed lies within [72.06, 91.94]" in other.describe()
+    assert "our seed is within [72.06, 91.94], where one more of the pub" in other.describe()
     assert judge_published((83.0,), (84.0,)).interval is None
 
 

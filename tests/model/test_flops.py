@@ -48,9 +48,9 @@ def test_count_differs_from_base_as_in_table_3(name: str) -> None:
         count_parameters(config.model, PAPERS_VOCABULARY, PAPERS_VOCABULARY)
         for config in (override(Config(), row.overrides), Config())
     )
-    assert row.paper is not None
-    assert row.paper.parameters is not None
-    assert (changed - base) / 1e6 == pytest.approx(row.paper.parameters - 65, abs=1)
+    assert row.published
+    assert row.published.parameters
+    assert (changed - base) / 1e6 == pytest.approx(row.published.parameters - 65, abs=1)
 
 
 @pytest.mark.parametrize("name", COMBINED)

@@ -12,10 +12,11 @@ from t2t.config.files import overrides, save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.evaluation.measure import Score
+from t2t.evaluation.published import Published
 from t2t.ops.flops import train_flops
 from t2t.sweeps import sweep_report
 from t2t.sweeps.sweep_report import read_outcome, write_report
-from t2t.sweeps.sweep_rows import Paper, Row, SweepRun, make_runs
+from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
 from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan
 from t2t.training.total_flops import count_flops
 from t2t.workshop.records import Record, StepPlan
@@ -25,10 +26,16 @@ from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import REFERENCES, save, save_predictions, spoil
 from tests.workshop.short_programs import STARTED
 
+
+def publish(perplexity: float, bleu: float, parameters: int | None = None) -> Published:
+    scores = {"perplexity": (perplexity,), "bleu": (bleu,)}
+    return Published("a paper", scores, parameters=parameters, is_comparable=False)
+
+
 ROWS = [
-    Row("base", paper=Paper(4.92, 25.8, 65), seeds=(0, 1)),
-    Row("one_head", {"model.num_heads": 1}, Paper(5.29, 24.9)),
-    Row("near", {"model.d_k": 32, "training.label_smoothing": 0.0}, Paper(5.01, 25.4, 60)),
+    Row("base", published=publish(4.92, 25.8, 65), seeds=(0, 1)),
+    Row("one_head", {"model.num_heads": 1}, publish(5.29, 24.9)),
+    Row("near", {"model.d_k": 32, "training.label_smoothing": 0.0}, publish(5.01, 25.4, 60)),
     Row("broken", {"model.residual": False}),
     Row("later", {"model.d_ff": 8}),
 ]
@@ -311,3 +318,34 @@ def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[SweepRun]) 
     save(tmp_path / "one_head-seed0", spoil(2), name="sweep")
     report(runs)
     assert "\nNo verdicts: base has no score yet." in (tmp_path / "report.md").read_text()
+
+
+def test_kinds_and_published_scores_stand_beside_each_other(tmp_path: Path) -> None:
+    published = Published(
+        "somebody, table 2", {"bleu": (60.0, 62.0, 61.0)}, {"odd": (0.0,), "even": (70.0, 71.0)}
+    )
+    rows = [Row("base", seeds=(0, 1, 2), published=published), Row("x", {"model.num_heads": 1})]
+    made = make_runs(Config(), rows, tmp_path)[0]
+    texts = [f"Der Hund {number} läuft am Strand ." for number in range(80)]
+    kinds = ["odd" if number % 2 else "even" for number in range(80)]
+    for run in made:
+        lines = spoil(2 if run.row.name == "x" else 5 + run.seed, texts)
+        save(
+            run.workdir, lines, name="sweep", sources=texts, references=texts, kinds=kinds,
+            config=overrides(run.config),
+        )  # fmt: skip
+    report(made)
+    text = (tmp_path / "report.md").read_text()
+    section = text.partition("## Scores by kind")[2].partition("\n## ")[0]
+    table = read_table(section)
+    assert {"even", "odd", "mean of kinds"} <= {*table}
+    assert table["even"][0] == "40"
+    assert "worse" in table["even"][2]  # where all wrong sentences of x are
+    assert "corrected for 2 comparisons (Holm)" in section
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert {line["kind"] for line in content["kinds"]} == {"even", "odd", "mean of kinds"}
+    section = text.partition("## Beside published scores")[2].partition("\n## ")[0]
+    assert re.search(r"bleu +\| \d\d\.\d\d, 3 seeds \| 61.00, 3 seeds +\| differs: \+", section)
+    assert re.search(r"odd .*\| 0.00 +\| no test: the published seed is outside of", section)
+    assert "- Published: somebody, table 2." in section
+    assert "from the seeds of both sides alone" in section

@@ -244,6 +244,10 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
         ("get_rows = lambda base: [Row('base'), Row('a/b')]", "row 'a/b' cannot name a folder"),
         ("get_rows = lambda base: [Row('base', seeds=())]", r"row base has the seeds \(\)"),
         ("get_rows = lambda base: [Row('a', [1])]", r"row a: overrides=\[1\] is not of type .*Map"),
+        (
+            "get_rows = lambda base: [Row('a', published=Published('x', {'bleu': 25.8}))]",
+            r"row a: published bleu=25.8: give the score of each seed, such as \(25.8,\)",
+        ),
         ("get_rows = lambda base: [Row('a', seed=1)]", "rows.py: seed=1: no such field; .* seeds"),
         ("get_rows = lambda base: [Row(base.training.step)]", "rows.py: training.step: no such"),
         (
@@ -254,7 +258,7 @@ def test_rows_that_do_not_fit_are_refused_all_at_once() -> None:
 )
 def test_file_that_is_no_sweep_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "rows.py"
-    path.write_text(f"from t2t.sweeps.sweep_rows import Paper, Row\n\n{text}\n")
+    path.write_text(f"from t2t.sweeps.sweep_rows import Row, Published\n\n{text}\n")
     with pytest.raises(ConfigError, match=message):
         read_rows(path, Config())
     with pytest.raises(ConfigError, match="is no file; name a recipe, such as configs/sweeps"):
