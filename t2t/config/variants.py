@@ -100,6 +100,8 @@ EXTENSIBLE = {
     ),
 }
 
+_MEASURES = "decoding.mbr", "checkpoints.best_metric"  # fields whose values are measures
+
 Variant = TypeVar("Variant", bound=Callable[..., Any])
 BEGAN = time.time()  # when this process imported t2t
 _registered: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -337,7 +339,7 @@ def describe_unknown(field: str, name: str) -> str:
 
 def choices(field: str) -> tuple[str, ...]:
     """Returns all values that a field can have: the library's own, then the registered ones."""
-    kind = MEASURE_FIELD if field == "decoding.mbr" else field  # the utility is a measure
+    kind = MEASURE_FIELD if field in _MEASURES else field
     return CHOICES.get(field, ()) + tuple(name for owner, name in _registered if owner == kind)
 
 
