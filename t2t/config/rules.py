@@ -333,10 +333,9 @@ def _best_problems(config: Config) -> Iterator[str]:
     kind = config.tokenizer.kind
     row = MEASURES.get(best)
     if row and not (row.takes_symbols if kind == "symbols" else row.takes_text):
-        fitting = [name for name, x in MEASURES.items() if x.takes_symbols == (kind == "symbols")]
         yield (
             f"checkpoints.best_metric={best!r} means nothing with tokenizer.kind={kind!r}; use "
-            f"one of loss, {', '.join(fitting)}"
+            "exact_match"
         )
     if takes_model(best):
         yield (

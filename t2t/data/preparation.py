@@ -137,7 +137,8 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
         tokenizer = dataclasses.replace(config.tokenizer, sentinels=sentinels)
         if tokenizer.kind == "bytes":
             tokenizer.vocab_size = count_special(tokenizer, len(list_tags(config.data)))
-        return dataclasses.replace(config, tokenizer=tokenizer)
+        is_filled = tokenizer == config.tokenizer
+        return config if is_filled else dataclasses.replace(config, tokenizer=tokenizer)
     own = workdir / "vocab" if workdir else None
     if own and Vocabulary.is_saved(own) and not make_path(given).exists():
         vocabulary = Vocabulary.load(own)
