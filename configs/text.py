@@ -43,6 +43,8 @@ MERGES, MERGED_WORDS, MERGES_GROWTH = 8000, 700_000, 0.6  # of BPE; words; expon
 DROPOUT = (4, 0.0), (10, 0.1), (20, 0.2), (math.inf, 0.3)  # at most so many epochs, rate
 LEAST_TOKENS = 1024  # positions of a batch
 LONGEST = 1024  # sub-words of a sentence
+LONGEST_SPELLED = 4096  # characters or bytes of a sentence
+LEAST_EXTRA = 50  # sub-words of an output beyond its source, the paper's
 FEWEST_STEPS = 1000  # a size or a batch is taken only if the minutes pay for so many
 STARTUP = 90  # seconds of the minutes for reading, compiling and validating
 # An epoch of so many target sub-words is read so often; the exponent is for larger ones.
@@ -85,25 +87,27 @@ def find_vocabulary(choices: Choices, text: "TextFacts") -> tuple["Subwords", in
         The sub-words of the sample, the number of pieces before sentinels are added, and the reason
         for it.
     """
+    from t2t.data.counted_vocabulary import COUNTED, count_special  # which imports SentencePiece
+
     data, tokenizer = choices.config.data, choices.config.tokenizer
     if tokenizer.path or not choices.is_open("tokenizer.vocab_size"):
         path = tokenizer.path or str(choices.vocabulary or "")
         subwords = text.count_subwords(data, dataclasses.replace(tokenizer, path=path))
         return subwords, subwords.vocab_size, ""
     others = 4 + text.tags + tokenizer.sentinels  # pieces that stand for no text
-    if tokenizer.kind == "symbols":
-        pieces = text.symbols + others
+    if tokenizer.kind in COUNTED:
+        pieces = text.types + count_special(tokenizer, text.tags)
         own = dataclasses.replace(tokenizer, vocab_size=pieces)
-        return text.count_subwords(data, own), pieces, "the symbols of a sample"
+        reason = f"{text.types:,} {tokenizer.kind} in the text, {pieces - text.types:,} others"
+        return text.count_subwords(data, own), pieces, reason
     others += 1 + text.characters + 256 * tokenizer.byte_fallback  # 1: the space
     merges = int(clip(MERGES * (text.words / MERGED_WORDS) ** MERGES_GROWTH, 200, 32_000))
     merges = int(clip(merges, 1, text.forms))
     for halved in (merges >> n for n in range(merges.bit_length())):
         pieces = halved + others
         own = dataclasses.replace(tokenizer, vocab_size=pieces + count_devices(choices.config) - 1)
-        try:
-            subwords = text.count_subwords(data, own)
-        except ConfigError:  # more than the text has, which few kinds of text do
+        subwords = text.count_subwords(data, own)
+        if subwords.vocab_size < own.vocab_size:  # more than the text has, which few kinds do
             continue
         reason = f"{halved:,} merges for {text.words:,} words, {others:,} characters, bytes, ..."
         return subwords, pieces, reason
@@ -116,7 +120,7 @@ def count_devices(config: Config) -> int:
 
 
 def choose_lengths(choices: Choices, text: "TextFacts", subwords: "Subwords") -> int:
-    """Chooses the longest sentence; returns the target sub-words of an epoch.
+    """Chooses the longest sentence and output; returns the target sub-words of an epoch.
 
     Rows are packed, so that one or two batch shapes have to compile.
     """
@@ -124,17 +128,27 @@ def choose_lengths(choices: Choices, text: "TextFacts", subwords: "Subwords") ->
     longer = np.maximum(subwords.src, subwords.tgt)
     usual = int(np.quantile(longer, 0.99, weights=text.uses, method="inverted_cdf"))
     step = math.lcm(32, data.length_multiple)
-    longest = step * min(math.ceil(1.2 * usual / step), max(LONGEST // step, 1))
+    is_spelled = choices.config.tokenizer.kind in ("characters", "bytes")
+    most = LONGEST_SPELLED if is_spelled else LONGEST
+    longest = step * min(math.ceil(1.2 * usual / step), max(most // step, 1))
     reason = f"99% of the {text.pairs:,} pairs have at most {usual:,} sub-words"
     if longest < usual:
         reason = f"longer pairs are dropped, though {reason}"
     choices.choose("data.max_length", longest, reason)
     choices.choose("data.packed_length", max(data.max_length, 2 * step), "several pairs a row")
-    if not (longer <= data.max_length).any():
+    kept = longer <= data.max_length
+    if not kept.any():
         raise ConfigError(
             f"all of the text is longer than data.max_length={data.max_length} sub-words, often "
             f"{usual}; put one sentence on a line, or raise data.max_length"
         )
+    extra = int((subwords.tgt - subwords.src)[kept].max())
+    is_longer = extra > LEAST_EXTRA and not data.is_text_alone
+    choices.choose(
+        "decoding.max_extra_length",
+        10 * math.ceil(1.2 * extra / 10) if is_longer else LEAST_EXTRA,
+        f"targets have up to {extra:,} sub-words more than their sources" * is_longer,
+    )
     if not (epoch := text.count_epoch(subwords, data)):
         raise ConfigError(
             f"no pair is left by data.max_length={data.max_length} and data.max_length_ratio="
@@ -149,8 +163,9 @@ def choose_vocabulary(choices: Choices, pieces: int, reason: str) -> None:
 
     tokenizer, devices = choices.config.tokenizer, count_devices(choices.config)
     pieces += max(count_sentinels(choices.config.data) - tokenizer.sentinels, 0)
-    # Symbols are no more than the text has.
-    pieces += -(pieces % devices) if tokenizer.kind == "symbols" else -pieces % devices
+    # Symbols and characters are no more than the text has.
+    is_counted = tokenizer.kind in ("symbols", "characters")
+    pieces += -(pieces % devices) if is_counted else -pieces % devices
     choices.choose("tokenizer.vocab_size", pieces, reason)
 
 
@@ -279,11 +294,13 @@ def choose_training(choices: Choices, epoch: int) -> None:
 def choose_checkpoints(choices: Choices) -> None:
     """Chooses intervals, and the score that says which checkpoint is best.
 
-    The loss is lowest long before translations are best, so it is their chrF, where there are any.
+    The loss is lowest long before translations are best, so it is their chrF, where there are any,
+    and of symbols the share of exact matches.
     """
     config, choose = choices.config, choices.choose
     search = config.decoding.strategy, config.decoding.mbr
-    translates = not config.data.is_text_alone and config.tokenizer.kind != "symbols"
+    translates = not config.data.is_text_alone
+    best = "exact_match" if config.tokenizer.kind == "symbols" else "chrf"
     intervals = {
         "checkpoints.every": config.checkpoints.every,
         "training.bleu_every": config.training.bleu_every,
@@ -295,7 +312,7 @@ def choose_checkpoints(choices: Choices) -> None:
     every = every or 2 * config.training.validate_every
     choose("training.bleu_every", every if is_scored else 0)
     choose("checkpoints.every", every)
-    choose("checkpoints.best_metric", "chrf" if is_scored else "loss")
+    choose("checkpoints.best_metric", best if is_scored else "loss")
 
 
 def round_to(value: float) -> float:
@@ -347,6 +364,7 @@ def get_config(wishes: str = "") -> TextConfig:
     del training.learning_rate, training.warmup_steps, training.log_every
     del training.validate_every, training.bleu_every
     del config.checkpoints.every, config.checkpoints.best_metric
+    del config.decoding.max_extra_length
     if "steps" in found:
         training.steps = found["steps"]
     else:

@@ -168,6 +168,12 @@ def test_empty_prompt_is_the_beginning_of_a_text(lm: Path) -> None:
         (NO_BYTES, "1 €", "the vocabulary lacks '1€'"),
         (SYMBOLS, "?", "the vocabulary lacks '[?]'"),
         ({}, "€", ""),  # bytes may spell it
+        (
+            SYMBOLS | {"kind": "characters", "byte_fallback": False},
+            "a\u00e4  ?",
+            "lacks '\u00e4[?]'",
+        ),
+        (SYMBOLS | {"kind": "bytes"}, "a  \u00e4?", ""),
         (SYMBOLS, "und ", ""),  # a part of a symbol, and the space between two
         (NO_BYTES | {"lowercase": True}, "hund", ""),
     ],

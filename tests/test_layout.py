@@ -55,6 +55,7 @@ def test_recipes_import_only_the_config() -> None:
         "t2t.workshop.steps",
         "t2t.interop.hugging_face_folder",  # of one whose teacher is a model of others
         # of a recipe that fits itself to its text, and to the machine
+        "t2t.data.counted_vocabulary",
         "t2t.data.objectives",
         "t2t.data.text_facts",
         "t2t.ops.flops",

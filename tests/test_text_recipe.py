@@ -17,6 +17,7 @@ from t2t.config.fields import Config, ConfigError, flatten
 from t2t.config.files import save_config
 from t2t.config.fitted_config import check_config, list_open
 from t2t.config.rules import check_effect
+from t2t.data import text_facts
 from t2t.data.corpus import DataError
 from t2t.data.corpus_sources import open_training
 from t2t.data.preparation import fill_tokenizer
@@ -309,6 +310,8 @@ def test_wrong_wish_is_refused(wishes: str, message: str) -> None:
         {"tokenizer__shared": False, "model__tie_embeddings": "decoder"},
         {"tokenizer__kind": "unigram"},
         {"tokenizer__kind": "symbols"},
+        {"tokenizer__kind": "characters", "tokenizer__byte_fallback": False},
+        {"tokenizer__kind": "bytes"},
         {"model__kind": "decoder_only"},
         {"data__subword_sampling": 0.1},
         {"data__length_multiple": 24},
@@ -348,6 +351,40 @@ def test_numbers_fit_other_kinds_of_vocabularies_and_models(
     check_divisibility(config, mesh)
     save_config(config, tmp_path / "config.json")
     assert check_config(make_recipe(tmp_path, **fields), tmp_path) == config  # it goes on
+
+
+@pytest.mark.parametrize(
+    ("kind", "pieces", "best"),
+    [("symbols", 4 + 800, "exact_match"), ("characters", 4 + 256 + 12, "chrf")],
+)
+def test_types_of_the_whole_text_are_counted_whatever_the_sample(
+    kind: str, pieces: int, best: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is a size refused that the text fills, and the sample does not."""
+    monkeypatch.setattr(text_facts, "_SAMPLED", 20)
+    lines = [f"{number:03d}{chr(97 + number // 200)}" for number in range(400)]
+    (tmp_path / "train.src").write_text("\n".join(lines) + "\n")
+    (tmp_path / "train.tgt").write_text("\n".join(line[::-1] for line in lines) + "\n")
+    config = fit(tmp_path, tokenizer__kind=kind, tokenizer__shared=True)
+    assert config.tokenizer.vocab_size == pieces
+    assert config.checkpoints.best_metric == best
+    assert fit(tmp_path, tokenizer__kind=kind, tokenizer__vocab_size=pieces) == config
+    assert fit(tmp_path, tokenizer__vocab_size=1200).tokenizer.vocab_size == 1200
+
+
+def test_limit_of_outputs_fits_the_targets(tmp_path: Path) -> None:
+    """As of logical forms that are far longer than their sentences."""
+    write_text(tmp_path)
+    assert fit(tmp_path).decoding.max_extra_length == 50
+    path = tmp_path / "train.tgt"
+    lines = path.read_text("utf-8").splitlines()
+    lines[7] = " ".join(lines[0].split()[0] for _ in range(90))
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    source = (tmp_path / "train.src").read_text("utf-8").splitlines()[7]
+    longer = 90 - len(source.split())
+    config = fit(tmp_path, tokenizer__kind="symbols", data__max_length=200)
+    assert 1.2 * longer <= config.decoding.max_extra_length < 1.2 * longer + 10
+    assert fit(tmp_path, decoding__max_extra_length=60).decoding.max_extra_length == 60
 
 
 def test_a_limit_of_length_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

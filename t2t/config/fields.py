@@ -43,7 +43,7 @@ from t2t.config.field_types import (
     beside,
     unless,
 )
-from t2t.config.measures import UTILITIES
+from t2t.config.measures import MEASURES, UTILITIES
 
 
 class ConfigError(ValueError):
@@ -140,7 +140,8 @@ _OF_TEXT, _OF_TFDS, _OF_HF = (
 )
 _OF_SOURCES = beside("data.objective", "lm")
 _OF_TRAINED_VOCABULARY = unless("tokenizer.path", "")
-_OF_SUBWORDS = beside("tokenizer.kind", "symbols")
+# Of vocabularies that are learned, not counted.
+_OF_SUBWORDS = beside("tokenizer.kind", "symbols", "characters", "bytes")
 _OF_BEAM = unless("decoding.strategy", "beam")
 _OF_SAMPLING = unless(
     "decoding.strategy", "sampling", remedy=f"{LEAVE}, or set decoding.strategy='sampling'"
@@ -422,7 +423,8 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     ] = "target"
     # folder of tokenised corpora and their vocabularies, shared between runs
     cache_directory: Annotated[WrittenFolder, Role.STORE] = "~/.cache/t2t"
-    # training drops pairs with more sub-words than this on either side, EOS and a tag included
+    # training drops pairs with more sub-words than this on either side, EOS and a tag included.
+    # With tokenizer.kind=characters or bytes these are what it counts, about five a word
     max_length: Annotated[PositiveInt, Role.BATCHES] = 256
     # training drops pairs whose longer side has more than this times the sub-words of the shorter;
     # 0: no limit
@@ -448,7 +450,11 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     subword_sampling: Annotated[
         Probability,
         Role.BATCHES,
-        beside("tokenizer.kind", "symbols", remedy="a sentence has one segmentation; set it to 0"),
+        beside(
+            "tokenizer.kind",
+            *("symbols", "characters", "bytes"),
+            remedy="a sentence has one segmentation; set it to 0",
+        ),
     ] = 0.0
     # sides that subword_sampling segments anew
     sampled_sides: Annotated[
@@ -479,16 +485,24 @@ class TokenizerConfig(Fields, notes=(Role.VOCABULARY,)):
     # languages, or the vocab/ of a run. All other fields then follow from it. Empty: train one
     path: Annotated[InputPath, Role.COPIED] = ""
     # bpe | unigram | symbols (each symbol between spaces is one piece, for sequences that are not a
-    # language; neighbouring symbols outside the vocabulary become one unknown piece)
-    kind: Annotated[str, Literal["bpe", "unigram", "symbols"], _OF_TRAINED_VOCABULARY] = "bpe"
-    # sub-words per vocabulary, special tokens included
-    vocab_size: Annotated[Size, _OF_TRAINED_VOCABULARY] = 37_000
+    # language; neighbouring symbols outside the vocabulary become one unknown piece) | characters
+    # (Unicode's code points) | bytes (those of UTF-8, with ByT5's ids plus one)
+    kind: Annotated[
+        str, Literal["bpe", "unigram", "symbols", "characters", "bytes"], _OF_TRAINED_VOCABULARY
+    ] = "bpe"
+    # sub-words per vocabulary, special tokens included. Of symbols and characters it has those of
+    # the training text, at most so many; bytes have 256 and the special tokens
+    vocab_size: Annotated[
+        Size, SETTLED, _OF_TRAINED_VOCABULARY, beside("tokenizer.kind", "bytes")
+    ] = 37_000
     # one vocabulary for both languages; False: one per language
     shared: Annotated[bool, _OF_TRAINED_VOCABULARY] = True
     # share of the text's characters that become sub-words
     character_coverage: Annotated[Coverage, _OF_TRAINED_VOCABULARY, _OF_SUBWORDS] = 1.0
     # encode characters outside the vocabulary as UTF-8 bytes; False: as the unknown token
-    byte_fallback: Annotated[bool, _OF_TRAINED_VOCABULARY, _OF_SUBWORDS] = True
+    byte_fallback: Annotated[
+        bool, _OF_TRAINED_VOCABULARY, beside("tokenizer.kind", "symbols", "bytes")
+    ] = True
     # lower-case both languages, as Multi30k's literature does. Outputs are lower-case too, so
     # compare by measures that ignore case, as the validation BLEU does
     lowercase: Annotated[bool, _OF_TRAINED_VOCABULARY] = False
@@ -583,17 +597,9 @@ class TrainingConfig(Section, notes=(Role.UPDATES,)):
     # steps between computations of the validation loss
     validate_every: Annotated[PositiveInt, Role.VALIDATION] = 1000
     # steps between translations of the validation split by beam search, which give its BLEU and
-    # chrF; the last step translates, too; 0: never
-    bleu_every: Annotated[
-        NonNegativeInt,
-        Role.VALIDATION,
-        beside(
-            "tokenizer.kind",
-            "symbols",
-            remedy="BLEU counts words, and symbols are none; set it to 0",
-        ),
-        _of_pairs(),
-    ] = 0
+    # chrF, of symbols the exact match, and checkpoints.best_metric; the last step translates, too;
+    # 0: never
+    bleu_every: Annotated[NonNegativeInt, Role.VALIDATION, _of_pairs()] = 0
     # validation pairs by which validation/source_use measures how much the model uses the source;
     # 0: it is not computed
     source_use_pairs: Annotated[NonNegativeInt, Role.LOGGING] = 1000
@@ -624,8 +630,17 @@ class CheckpointConfig(Fields, notes=(Role.CHECKPOINTS,)):
     keep_every: NonNegativeInt = 0
     # also keep this many checkpoints that are best by best_metric; 0: none
     keep_best: NonNegativeInt = 1
-    # loss | bleu | chrf of the validation split; all but loss need training.bleu_every
-    best_metric: Annotated[str, Literal["loss", "bleu", "chrf"], _of_pairs()] = "loss"
+    # the loss of the validation split, or a measure of its translations (training.bleu_every), also
+    # of a plugin (evaluation.measure). With tokenizer.lowercase it is the measure without case
+    best_metric: Annotated[
+        str,
+        Literal[("loss", *(name for name, row in MEASURES.items() if not row.architecture))],
+        REGISTERED,
+        _of_pairs(),
+    ] = "loss"
+    # training stops after so many validations in a row without a better best_metric; 0: never. They
+    # count from the first one that translates (1 BLEU or an exact match), a loss from the start
+    patience: NonNegativeInt = 0
 
 
 @dataclasses.dataclass

@@ -9,7 +9,9 @@ from pathlib import Path
 from t2t.config.fields import ConfigError
 from t2t.config.languages import OWN_TOKENIZERS, normalize_language, writes_spaces
 from t2t.config.measures import MEASURE_FIELD, MEASURES, PREDICTION_MEASURES, MeasureRow
-from t2t.config.variants import choices, takes_model
+from t2t.config.variants import call_variant, choices, takes_model
+
+_DIRECTION = "higher_is_better"  # attribute of a measure
 
 
 def list_measures(
@@ -28,8 +30,8 @@ def list_measures(
         spaces: whether the references have spaces between words. Without them ter, bleu_paper and
             chrf++ are left out, and BLEU comes last unless it has a tokeniser for the language.
         lowercase: `tokenizer.lowercase` of the run; with it measures without case come first.
-        kind: `tokenizer.kind` of the run. Symbols are not words, so only an exact match and the
-            measures of plugins are left.
+        kind: `tokenizer.kind` of the run. Symbols are not words, so only an exact match, their
+            error rate and the measures of plugins are left.
     """
     language = normalize_language(tgt_language)
 
@@ -38,7 +40,7 @@ def list_measures(
             (spaces or row.words != "spaces")
             and (bool(language) or not row.needs_language)
             and (not row.source or row.source in sources)
-            and (kind != "symbols" or row.takes_symbols)
+            and (row.takes_symbols if kind == "symbols" else row.takes_text)
         )
 
     names = [n for n in choices(MEASURE_FIELD) if n not in MEASURES or fits(MEASURES[n])]
@@ -69,6 +71,20 @@ def choose_measure(
         return flag or PREDICTION_MEASURES[0]
     spaces = writes_spaces(language) if spaces is None else spaces
     return list_measures(language, spaces=spaces, lowercase=lowercase, kind=kind)[0]
+
+
+def is_higher_better(name: str) -> bool:
+    """Returns whether more is better by a measure of the table, a registered one or a loss.
+
+    Raises:
+        ConfigError: there is no such measure.
+    """
+    if name in ("loss", "perplexity"):
+        return False
+    if name in MEASURES:
+        return MEASURES[name].higher_is_better
+    made = call_variant(MEASURE_FIELD, name, "", 1, is_valid=lambda x: hasattr(x, _DIRECTION))
+    return bool(getattr(made, _DIRECTION))
 
 
 def needs_model(name: str) -> bool:

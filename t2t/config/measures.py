@@ -20,7 +20,9 @@ class MeasureRow(NamedTuple):
     # The words that it counts, if any: between spaces, or by sacreBLEU's tokeniser of the language.
     words: Literal["", "spaces", "tokeniser"] = ""
     is_cased: bool = False  # counts lower-case outputs as errors
-    takes_symbols: bool = False  # means something for texts of symbols (`tokenizer.kind`), too
+    higher_is_better: bool = True
+    takes_text: bool = True  # means something for text
+    takes_symbols: bool = False  # means something for sequences of symbols (`tokenizer.kind`)
     needs_language: bool = False  # means nothing if the language of the references is unknown
     source: str = ""  # means something for runs of this `data.source` alone
     is_utility: bool = False  # `decoding.mbr` takes it
@@ -37,25 +39,33 @@ def _of_text(function: str, options: Mapping[str, Any] = {}, **facts: Any) -> Me
 
 
 _LOWERCASE, _WORDS = {"lowercase": True}, {"word_order": 2}
+_ERROR_RATE: Mapping[str, Any] = {"higher_is_better": False, "is_cased": True, "is_utility": True}
 _METRICX = MeasureRow(
-    "t2t.evaluation.metricx.make_metricx", is_utility=True, architecture="MT5ForRegression",
-    importer="t2t.interop.metricx.prepare_config",
+    "t2t.evaluation.metricx.make_metricx", higher_is_better=False, is_utility=True,
+    architecture="MT5ForRegression", importer="t2t.interop.metricx.prepare_config",
 )  # fmt: skip
 MEASURES = {  # in the order of evaluations and reports
     "bleu": _of_text("make_bleu", words="tokeniser", is_cased=True, is_utility=True),
     "chrf": _of_text("make_chrf", is_cased=True, is_utility=True),
     # Of long or bad outputs the search for shifts takes most of the time.
-    "ter": _of_text("make_ter", words="spaces", is_utility=True, on_request=True),
+    "ter": _of_text(
+        "make_ter", words="spaces", higher_is_better=False, is_utility=True, on_request=True
+    ),
     "exact_match": _of_text("make_exact_match", is_cased=True, takes_symbols=True, is_utility=True),
     "bleu_lowercase": _of_text("make_bleu", _LOWERCASE, words="tokeniser"),
     "chrf_lowercase": _of_text("make_chrf", _LOWERCASE),
     "exact_match_lowercase": _of_text("make_exact_match", _LOWERCASE, takes_symbols=True),
+    "symbol_error_rate": _of_text(
+        "make_word_error_rate", takes_text=False, takes_symbols=True, **_ERROR_RATE
+    ),
     "bleu_multi30k": _of_text("make_multi30k_bleu", words="tokeniser", source="multi30k"),
     "bleu_paper": _of_text("make_paper_bleu", words="spaces", is_cased=True, needs_language=True),
     # It differs little from chrF.
     "chrf++": _of_text(
         "make_chrf", _WORDS, words="spaces", is_cased=True, is_utility=True, on_request=True
     ),
+    "wer": _of_text("make_word_error_rate", words="spaces", on_request=True, **_ERROR_RATE),
+    "cer": _of_text("make_character_error_rate", on_request=True, **_ERROR_RATE),
     # It needs a download.
     "spbleu": _of_text("make_spbleu", is_cased=True, is_utility=True, on_request=True),
     "metricx": _METRICX,
@@ -69,6 +79,17 @@ MEASURE_MODULES = sorted({row.function.rpartition(".")[0] for row in MEASURES.va
 PREDICTION_MEASURES = ("perplexity", "accuracy")
 # Of the references of translations, the main one first; every evaluation has them.
 REFERENCE_MEASURES = ("perplexity", "perplexity_word")
+USELESS = 1.0  # BLEU, from 0 to 100: less comes from chance matches of frequent words
+
+
+def translates(scores: Mapping[str, float]) -> bool:
+    """Returns whether outputs have `USELESS` BLEU or more, or an exact match, by their scores.
+
+    True if neither was measured.
+    """
+    bleu = [value for name, value in scores.items() if name.startswith("bleu")]
+    exact = [value for name, value in scores.items() if name.startswith("exact_match")]
+    return max(bleu, default=0) >= USELESS or max(exact, default=0) > 0 or not (bleu or exact)
 
 
 def import_function(name: str) -> Any:

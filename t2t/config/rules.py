@@ -26,7 +26,8 @@ from t2t.config.fields import (
     TrainingConfig,
     flatten,
 )
-from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins
+from t2t.config.measures import MEASURES
+from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins, takes_model
 
 HIGHEST_PEAK = 0.1  # no built-in optimiser learns at a higher rate
 
@@ -320,7 +321,27 @@ def _combination_problems(config: Config) -> Iterator[str]:
             f"training.bleu_every={training.bleu_every} must be a multiple of "
             f"training.validate_every={training.validate_every}, or 0"
         )
-    best = config.checkpoints.best_metric
+    yield from _best_problems(config)
+    sizes = dataclasses.astuple(config.mesh)
+    if sizes.count(-1) > 1 or any(size < 1 and size != -1 for size in sizes):
+        yield (f"mesh={sizes} must hold positive sizes, and -1 at most once")
+
+
+def _best_problems(config: Config) -> Iterator[str]:
+    """Problems of the score by which checkpoints are ranked, and training may stop."""
+    training, best = config.training, config.checkpoints.best_metric
+    kind = config.tokenizer.kind
+    row = MEASURES.get(best)
+    if row and not (row.takes_symbols if kind == "symbols" else row.takes_text):
+        yield (
+            f"checkpoints.best_metric={best!r} means nothing with tokenizer.kind={kind!r}; use "
+            "exact_match"
+        )
+    if takes_model(best):
+        yield (
+            f"checkpoints.best_metric={best!r} is computed by a model, which training does not "
+            f"open; use another, or t2t.watch --measure={best} beside training"
+        )
     is_loss = best == "loss"
     measured = training.validate_every if is_loss else training.bleu_every
     if config.checkpoints.keep_best and (not measured or config.checkpoints.every % measured):
@@ -330,6 +351,8 @@ def _combination_problems(config: Config) -> Iterator[str]:
             f"{field}={measured}, so that checkpoints.keep_best has a {best} for each checkpoint; "
             f"change one of them, or set checkpoints.keep_best=0"
         )
-    sizes = dataclasses.astuple(config.mesh)
-    if sizes.count(-1) > 1 or any(size < 1 and size != -1 for size in sizes):
-        yield (f"mesh={sizes} must hold positive sizes, and -1 at most once")
+    if config.checkpoints.patience and not measured:
+        yield (
+            f"checkpoints.patience={config.checkpoints.patience} counts validations by "
+            f"checkpoints.best_metric={best!r}, but training.bleu_every=0; set it"
+        )

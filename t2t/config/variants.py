@@ -337,7 +337,10 @@ def describe_unknown(field: str, name: str) -> str:
 
 def choices(field: str) -> tuple[str, ...]:
     """Returns all values that a field can have: the library's own, then the registered ones."""
-    kind = MEASURE_FIELD if field == "decoding.mbr" else field  # the utility is a measure
+    takes_registered = field in FIELD_TYPES and FIELD_TYPES[field].takes_registered
+    # Such as the utility of minimum Bayes risk.
+    is_measure = takes_registered and field not in EXTENSIBLE
+    kind = MEASURE_FIELD if is_measure else field
     return CHOICES.get(field, ()) + tuple(name for owner, name in _registered if owner == kind)
 
 

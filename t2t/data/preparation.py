@@ -16,6 +16,7 @@ from t2t.config.fields import Config, ConfigError, DataConfig, TokenizerConfig
 from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
+from t2t.data.counted_vocabulary import count_special
 from t2t.data.directions import find_tag, list_directions, list_tags
 from t2t.data.objectives import count_sentinels
 from t2t.data.parts import Direction
@@ -35,7 +36,7 @@ from t2t.storage.paths import make_path
 ORIGIN = "text.sha256"  # in vocab/: hash of the training text
 # Larger corpora are not prepared by training, while all devices wait, but by t2t.prepare.
 LARGE_TEXT = 2 << 30  # bytes of text; WMT14 English-German has 1.2 GB
-_FORMAT = 1  # increase it when another vocabulary is trained on the same text
+_FORMAT = 2  # increase it when another vocabulary is trained on the same text
 
 _log = logging.getLogger(__name__)
 
@@ -122,19 +123,22 @@ def _check_same(given: str, vocabulary: Vocabulary, directory: Path) -> None:
 def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
     """Returns the config with the fields of `config.tokenizer` that follow from others.
 
-    Without `tokenizer.path` there are at least as many sentinels as `data.objective` needs. With it
-    all fields are those of its vocabulary: `vocab_size` is that of the larger one of two. If the
-    path does not exist any more, the vocabulary that the run `workdir` has is read.
+    Without `tokenizer.path` there are at least as many sentinels as `data.objective` needs, and the
+    size of a vocabulary of bytes follows from its tags and sentinels. With it all fields are those
+    of its vocabulary: `vocab_size` is that of the larger one of two. If the path does not exist any
+    more, the vocabulary that the run `workdir` has is read.
 
     Raises:
         ConfigError: the vocabulary cannot be used for this config.
     """
     given, needed = config.tokenizer.path, count_sentinels(config.data)
     if not given:
-        if config.tokenizer.sentinels >= needed:
-            return config
-        tokenizer = dataclasses.replace(config.tokenizer, sentinels=needed)
-        return dataclasses.replace(config, tokenizer=tokenizer)
+        sentinels = max(config.tokenizer.sentinels, needed)
+        tokenizer = dataclasses.replace(config.tokenizer, sentinels=sentinels)
+        if tokenizer.kind == "bytes":
+            tokenizer.vocab_size = count_special(tokenizer, len(list_tags(config.data)))
+        is_filled = tokenizer == config.tokenizer
+        return config if is_filled else dataclasses.replace(config, tokenizer=tokenizer)
     own = workdir / "vocab" if workdir else None
     if own and Vocabulary.is_saved(own) and not make_path(given).exists():
         vocabulary = Vocabulary.load(own)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from t2t.config.fields import ConfigError, TokenizerConfig
 from t2t.data.corpus import Corpus, Pair, hash_strings
-from t2t.data.tokenizer import Vocabulary, make_normalizer, open_given, split_words
+from t2t.data.counted_vocabulary import split_words
+from t2t.data.tokenizer import Vocabulary, make_normalizer, open_given
 
 SplitWords = Callable[[Sequence[str]], list[list[str]]]  # the words of each sentence
 

@@ -26,9 +26,10 @@ from t2t.config.stages import read_stages
 from t2t.data.batch_plan import find_dropped
 from t2t.data.corpus import Corpus, DataError, ListCorpus, Pair, sample_pairs
 from t2t.data.corpus_sources import open_training
+from t2t.data.counted_vocabulary import count_types, split_words
 from t2t.data.directions import list_tags
 from t2t.data.sentences import UNSPACED, clean_sentence
-from t2t.data.tokenizer import make_normalizer, open_given, split_words, train_vocabulary
+from t2t.data.tokenizer import make_normalizer, open_given, train_vocabulary
 
 _log = logging.getLogger(__name__)
 
@@ -67,13 +68,14 @@ class Subwords(NamedTuple):
 class TextFacts:
     """The size of a text, estimated from a sample.
 
-    With one vocabulary for each side the figures are those of the side that has more words,
-    `symbols` and `forms` those of the side that has fewer.
+    With one vocabulary for each side the figures are those of the side that has more, `forms` that
+    of the side that has fewer.
     """
 
     words: int  # of the text that the vocabulary is trained on
     characters: int  # distinct ones
-    symbols: int  # distinct ones: what stands between spaces
+    # distinct symbols or characters of the whole text, if `tokenizer.kind` is one of these, else 0
+    types: int
     # distinct words of two letters or digits and more, a limit for merges; what has no spaces
     # between words counts as if all of them were distinct
     forms: int
@@ -89,17 +91,19 @@ class TextFacts:
     def count_subwords(self, data: DataConfig, tokenizer: TokenizerConfig) -> Subwords:
         """Counts the sub-words of the sample's sentences.
 
-        Without `tokenizer.path` a vocabulary is trained on the sample, and discarded.
-
-        Raises:
-            ConfigError: the sample cannot fill a vocabulary of this size.
+        Without `tokenizer.path` a vocabulary is trained on the sample, and discarded. It may be
+        smaller than `vocab_size`, since the sample holds fewer pieces than the text.
         """
         if tokenizer.path:
             found = open_given(tokenizer.path)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 found = train_vocabulary(
-                    _limit_weights(self.sample), tokenizer, Path(folder), list_tags(data)
+                    _limit_weights(self.sample),
+                    tokenizer,
+                    Path(folder),
+                    list_tags(data),
+                    is_sample=True,
                 )
         ids = found.encode_pairs(pair for corpus in self.sample for pair in corpus)
         src, tgt = np.array([(len(src), len(tgt)) for src, tgt in ids]).T
@@ -134,14 +138,19 @@ def measure_text(data: DataConfig, tokenizer: TokenizerConfig) -> TextFacts:
         _check_copies([pair for part in sample for pair in part], uses, data)
     for part, corpus in zip(sample, corpora, strict=True):
         part.weight *= corpus.weight
-    split = functools.partial(split_words, make_normalizer(tokenizer.lowercase))
+    rules = make_normalizer(tokenizer.lowercase)
+    split = functools.partial(split_words, rules)
     own = corpora[0].sides
     joined = [own] if tokenizer.shared else [(side,) for side in own]
     sides = [_count_words(sample, each, split) for each in joined]
+    is_counted = tokenizer.kind in ("symbols", "characters")
     return TextFacts(
         words=round(max(map(_estimate_words, sides))),
         characters=max(len(set("".join(words))) for words in sides),
-        symbols=min(map(len, sides)),
+        types=max(
+            len(count_types(corpora, each, tokenizer, rules)) if is_counted else 0
+            for each in joined
+        ),
         forms=min(round(_estimate_words(dict.fromkeys(_find_forms(words), 1))) for words in sides),
         tags=len(list_tags(data)),
         sample=tuple(sample),

@@ -4,8 +4,9 @@ Text is not normalised ("identity", instead of SentencePiece's default "nmt_nfkc
 into "1/2" and "…" into "...", so a model trained on such targets could never produce the text of
 the references. Only spaces change: white space at both ends and repeated spaces are dropped, line
 breaks and "▁" (U+2581), SentencePiece's own symbol for a space, become spaces, and a sentence
-without a visible character is empty (`sentences`). With `tokenizer.lowercase` the
-model file itself holds the rules that lower-case text, so every reader of the file applies them.
+without a visible character is empty (`sentences`). Vocabularies of characters and bytes keep
+repeated spaces and "▁" (`counted_vocabulary`). With `tokenizer.lowercase` the model file itself
+holds the rules that lower-case text, so every reader of the file applies them.
 """
 
 import copy
@@ -28,6 +29,7 @@ import sentencepiece
 from t2t.config.fields import ConfigError, DecodingConfig, TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import Corpus, DataError, sample_pairs
+from t2t.data.counted_vocabulary import COUNTED, count_vocabulary, split_words
 from t2t.data.piece_table import SPACE, PieceTable
 from t2t.data.sentences import clean_sentence, split_sentences
 from t2t.storage.atomic_files import explain_write_errors, write_file
@@ -134,17 +136,22 @@ class Tokenizer:
             )
         return tagged
 
-    @functools.cached_property
+    @property
     def is_symbols(self) -> bool:
         """True if each piece is a whole word."""
-        return all(text.startswith(SPACE) for text, _ in self._iterate_pieces())
+        return self.kind == "symbols"
 
-    @property
+    @functools.cached_property
     def kind(self) -> str:
         """`tokenizer.kind`: symbols are whole words; scores of bpe are ranks, without fractions."""
-        if self.is_symbols:
+        pieces = self.list_pieces()
+        if not pieces:
+            return "bytes"
+        if all(text.startswith(SPACE) and text != SPACE for text in pieces):
             return "symbols"
-        is_bpe = all(piece.score == int(piece.score) for _, piece in self._iterate_pieces())
+        if all(len(text) == 1 for text in pieces):
+            return "characters"
+        is_bpe = all(piece.score == int(piece.score) for piece in pieces.values())
         return "bpe" if is_bpe else "unigram"
 
     @functools.cached_property
@@ -324,15 +331,6 @@ def _number_pieces(processor: Any, table: PieceTable | None) -> Any:
     return TableProcessor(processor, table)
 
 
-def split_words(
-    rules: sentencepiece.SentencePieceProcessor | sentencepiece.SentencePieceNormalizer,
-    sentences: Sequence[str],
-) -> list[list[str]]:
-    """The words of each sentence, as a model or its rules of normalisation spell them."""
-    normalized: list[str] = rules.normalize([*map(clean_sentence, sentences)])
-    return [[*filter(None, text.split(SPACE))] for text in normalized]
-
-
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
     """The tokenizers of a run; a shared one is the same object in both fields.
@@ -488,21 +486,28 @@ def train_vocabulary(
     config: TokenizerConfig,
     directory: Path,
     tags: Sequence[str] = (),
+    *,
+    is_sample: bool = False,
 ) -> Vocabulary:
     """Trains a vocabulary on the corpora, which must be training text, and saves it.
 
     `tags` become control symbols: pieces that stand for no text (`directions`). The pairs
     of a corpus are read as often as its weight says. The result is deterministic. If there are more
-    than five million pairs, every second, third, ... is used, and a warning says so.
+    than five million pairs, every second, third, ... is used, and a warning says so; symbols and
+    characters are counted in all of them. The corpora may be a sample of the text: then the result
+    may be smaller than `vocab_size`.
 
     Raises:
         ConfigError: `vocab_size` is too large or too small for the text.
     """
     if config.shared:
-        src = tgt = _train("training text", _read_sides(corpora, (0, 1)), config, tags)
+        src = tgt = _train("training text", corpora, (0, 1), config, tags, is_sample=is_sample)
     else:
-        src = _train("training text's source side", _read_sides(corpora, (0,)), config, tags)
-        tgt = _train("training text's target side", _read_sides(corpora, (1,)), config, tags)
+        src, tgt = (
+            _train(f"training text's {name} side", corpora, (side,), config, tags,
+                   is_sample=is_sample)
+            for side, name in enumerate(("source", "target"))
+        )  # fmt: skip
     is_language = config.kind != "symbols"  # of which no line is split into sentences
     vocabulary = Vocabulary(src, tgt, measure_several(corpora) if is_language else None)
     vocabulary.save(directory)
@@ -542,23 +547,28 @@ def _read_sides(corpora: Sequence[Corpus], sides: tuple[int, ...]) -> Iterator[s
 
 
 def _train(
-    text: str, sentences: Iterator[str], config: TokenizerConfig, tags: Sequence[str]
+    text: str,
+    corpora: Sequence[Corpus],
+    sides: tuple[int, ...],
+    config: TokenizerConfig,
+    tags: Sequence[str],
+    *,
+    is_sample: bool,
 ) -> Tokenizer:
-    model, is_symbols = io.BytesIO(), config.kind == "symbols"
-    rules = make_normalizer(config.lowercase)
+    origin, rules = "the vocabulary just trained", make_normalizer(config.lowercase)
+    if config.kind in COUNTED:
+        return Tokenizer(count_vocabulary(text, corpora, sides, config, tags, rules), origin)
+    model = io.BytesIO()
     special_ids: dict[str, Any] = {f"{piece}_id": i for piece, i in _SPECIAL_IDS.items()}
-    symbols: dict[str, None] = {}
-    if is_symbols:
-        sentences = _collect_symbols(sentences, symbols, rules)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=sentences,
+            sentence_iterator=_read_sides(corpora, sides),
             model_writer=model,
-            model_type="word" if is_symbols else config.kind,
+            model_type=config.kind,
             vocab_size=config.vocab_size,
-            # SentencePiece cuts symbols at characters that are not covered.
-            character_coverage=1.0 if is_symbols else config.character_coverage,
-            byte_fallback=config.byte_fallback and not is_symbols,
+            hard_vocab_limit=not is_sample,
+            character_coverage=config.character_coverage,
+            byte_fallback=config.byte_fallback,
             normalizer=rules,
             control_symbols=[*tags, *map(SENTINEL.format, range(config.sentinels))],
             **special_ids,
@@ -568,26 +578,7 @@ def _train(
         )
     except RuntimeError as error:
         raise ConfigError(_explain(str(error), text, config)) from None
-    tokenizer = Tokenizer(model.getvalue(), "the vocabulary just trained")
-    if is_symbols:
-        encoded = zip(symbols, tokenizer.encode_words([*symbols]), strict=True)
-        if unknown := [symbol for symbol, ids in encoded if UNK_ID in ids]:
-            logging.warning(
-                "%d of %d symbols of the %s are unknown, such as %s: the rarest if tokenizer."
-                "vocab_size=%d is too small, and those that are named like special pieces",
-                len(unknown), len(symbols), text, unknown[-1], config.vocab_size,
-            )  # fmt: skip
-    return tokenizer
-
-
-def _collect_symbols(
-    sentences: Iterator[str], symbols: dict[str, None], rules: sentencepiece.SentencePieceNormalizer
-) -> Iterator[str]:
-    """Yields the sentences; collects their symbols, as the vocabulary spells them."""
-    for sentence in sentences:
-        [found] = split_words(rules, [sentence])
-        symbols |= dict.fromkeys(found)
-        yield sentence
+    return Tokenizer(model.getvalue(), origin)
 
 
 def make_normalizer(lowercase: bool) -> sentencepiece.SentencePieceNormalizer:

@@ -77,7 +77,8 @@ def number_words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     """
     numbers, word, inside = [], -1, False
     for token, piece in zip(ids, tokenizer.pieces(ids), strict=True):
-        text = "x" if tokenizer.is_byte(token) else piece.replace("▁", " ")
+        is_inside = tokenizer.is_byte(token) and piece != "<0x20>"
+        text = "x" if is_inside else piece.replace("▁", " ").replace("<0x20>", " ")
         if tokenizer.is_control(token):  # the tag of a direction is no word
             text = " "
         own = -1

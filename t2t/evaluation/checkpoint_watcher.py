@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from t2t.config.files import load_config
-from t2t.config.measures import REFERENCE_MEASURES
+from t2t.config.measures import REFERENCE_MEASURES, translates
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.number_format import format_score
 from t2t.evaluation.saved_evaluations import Evaluation
-from t2t.evaluation.verdict import translates
 from t2t.model.parameters import Params
 from t2t.runtime.text_tables import format_table
 from t2t.storage.atomic_files import (
@@ -32,6 +31,7 @@ from t2t.storage.atomic_files import (
 from t2t.storage.locks import lock
 from t2t.storage.paths import choose_interval
 from t2t.training.checkpoint import average_params, rank, save_params
+from t2t.training.patience import count_stale
 from t2t.training.run_directory import (
     RunError,
     list_last_steps,
@@ -217,16 +217,15 @@ class Watch:
         start = load_config(self._workdir / "config.json").training.schedule_start
         # A loss says something long before any BLEU.
         is_loss = self._measure in REFERENCE_MEASURES
-        translating = [step for (step, _), x in self._rows.items() if is_loss or translates(x)]
-        if self._patience and not translating:
+        translating = [
+            step
+            for (step, _), x in self._rows.items()
+            if is_loss or translates({name: x.value(name) for name in x.result["measures"]})
+        ]
+        stale = count_stale([step for step, _ in self._rows], best[0], translating, start)
+        if self._patience and stale is None:
             _log.info("patience counts from the first checkpoint that translates")
-            return
-        # Checkpoints after the best one, without a better score, and after the first one that
-        # translates. In a run that was extended only those of the extension count: its schedule
-        # begins at `start`.
-        begin = max(best[0], start, min(translating, default=0))
-        stale = len({step for step, _ in self._rows if step > begin})
-        if self._patience and stale >= self._patience and not self._is_trained():
+        elif self._patience and (stale or 0) >= self._patience and not self._is_trained():
             value = self._rows[best].value(self._measure)
             reason = (
                 f"{stale} checkpoints without a better {self._measure} than {format_score(value)} "

@@ -81,7 +81,7 @@ def make_metricx(
     several = f", mean over {count} references, missing ones left out" if count > 1 else ""
     return Measure(
         "", scorer.definition + several, segments,
-        higher_is_better=False, limits=LIMITS, is_stored=True,
+        limits=LIMITS, is_stored=True,
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from t2t.config.variants import call_variant
 from t2t.data.sentences import is_missing
 from t2t.evaluation.measure import Interval, Measure, MeasureError, count_scores
 
+_ERRORS = 0.0, math.inf  # percentages of errors, of which there may be many
 _MOSES = "en"  # the language whose abbreviations Moses takes if the text's is unknown
 
 
@@ -66,7 +67,8 @@ def make_measure(
             MEASURE_FIELD, name, *arguments, **model,
             is_valid=lambda made: isinstance(made, Measure) and made.segments is not None,
         )  # fmt: skip
-    return dataclasses.replace(found, name=name)
+    higher = MEASURES[name].higher_is_better if row else found.higher_is_better
+    return dataclasses.replace(found, name=name, higher_is_better=higher)
 
 
 def _wrap_metric(
@@ -74,8 +76,6 @@ def _wrap_metric(
     metric: Metric,
     preprocessing: str = "",
     preprocess: Callable[[str], str] = str,
-    *,
-    higher_is_better: bool = True,
     limits: Interval = (0.0, 100.0),
 ) -> Measure:
     """A measure that counts as a sacreBLEU metric does, after preprocessing of all text.
@@ -100,8 +100,7 @@ def _wrap_metric(
         f"{preprocessing}{metric.get_signature()}",
         segments,
         lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score),
-        higher_is_better,
-        limits,
+        limits=limits,
         describe=describe,
         metric=metric,
     )
@@ -134,6 +133,72 @@ def make_exact_match(_: str, num_references: int, *, lowercase: bool = False) ->
     )
 
 
+def make_word_error_rate(_: str, num_references: int) -> Measure:
+    """WER: edits of what stands between spaces, such as words, phones or symbols."""
+    return _make_error_rate(str.split, "words", num_references)
+
+
+def make_character_error_rate(_: str, num_references: int) -> Measure:
+    """CER: edits of characters, with single spaces between words."""
+    return _make_error_rate(lambda line: " ".join(line.split()), "characters", num_references)
+
+
+def _make_error_rate(
+    cut: Callable[[str], Sequence[str]], unit: str, num_references: int
+) -> Measure:
+    """The edits (Levenshtein distance) of all sentences, in percent of the references' lengths.
+
+    Insertions, deletions and substitutions cost 1. With several references the fewest edits count,
+    and the mean length, as for TER.
+    """
+
+    def segments(
+        _: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Float[np.ndarray, "n 2"]:
+        rows = []
+        for line, *wanted in zip(hypotheses, *references, strict=True):
+            found, texts = cut(line), [*map(cut, wanted)]
+            edits = min(count_edits(found, text) for text in texts)
+            rows.append((edits, sum(map(len, texts)) / len(texts)))
+        return np.array(rows, float)
+
+    def aggregate(sums: Float[np.ndarray, "_"]) -> float:
+        edits, length = sums.tolist()
+        return 100 * edits / length if length else 100.0 * bool(edits)
+
+    return Measure(
+        "",
+        f"nrefs:{num_references}|case:mixed|edits:{unit}|space:one|version:1",
+        segments,
+        aggregate,
+        limits=_ERRORS,
+        describe=lambda sums: f"{aggregate(sums):.2f}, {sums[0]:.0f} edits of {sums[1]:.0f} {unit}",
+    )
+
+
+def count_edits(one: Sequence[str], other: Sequence[str]) -> int:
+    """The Levenshtein distance of two sequences, by the bit vectors of Hyyrö (2003).
+
+    Bit i of a number belongs to item i of `one`. Column j of the table of distances is kept as its
+    differences: bit i of `up` says that row i + 1 is one more than row i, of `down` one less.
+    """
+    if not one:
+        return len(other)
+    places: dict[str, int] = {}
+    for index, item in enumerate(one):
+        places[item] = places.get(item, 0) | 1 << index
+    whole, last, distance = (1 << len(one)) - 1, 1 << len(one) - 1, len(one)
+    up, down = whole, 0
+    for item in other:
+        equal = places.get(item, 0)
+        diagonal = (((equal & up) + up) ^ up) | equal | down  # equal to the cell above and left
+        more, less = down | ~(diagonal | up) & whole, up & diagonal  # than the column before
+        distance += bool(more & last) - bool(less & last)
+        more = (more << 1 | 1) & whole
+        up, down = (less << 1 & whole) | ~(diagonal | more) & whole, more & diagonal
+    return distance
+
+
 def make_bleu(language: str, num_references: int, *, lowercase: bool = False) -> Measure:
     """BLEU with sacreBLEU's tokeniser for the language."""
     try:
@@ -153,7 +218,7 @@ def make_chrf(_: str, num_references: int, **options: Any) -> Measure:
 
 def make_ter(_: str, num_references: int) -> Measure:
     """TER, which lower-cases by definition; it counts errors, of which there may be many."""
-    return _wrap_metric(num_references, TER(), higher_is_better=False, limits=(0.0, math.inf))
+    return _wrap_metric(num_references, TER(), limits=_ERRORS)
 
 
 def make_spbleu(_: str, num_references: int) -> Measure:

@@ -1,6 +1,6 @@
 """`Validation`: the loss on the validation corpora, and how much the model uses the sources.
 
-BLEU and chrF are in `validation_translations`.
+BLEU and other measures are in `validation_translations`.
 
 A translator gives a reference a higher probability with its own source than with another one. The
 difference, the source use, is 0 for a language model of the target, which is what a translator is

@@ -1,9 +1,11 @@
-"""`ValidationTranslations`: computes BLEU and chrF on the validation corpora."""
+"""`ValidationTranslations`: computes BLEU, chrF and other measures on the validation corpora."""
 
 import logging
 from collections.abc import Mapping
 
 from t2t.config.fields import Config
+from t2t.config.measures import MEASURE_FIELD, MEASURES
+from t2t.config.variants import choices
 from t2t.data.corpus import Corpus
 from t2t.data.directions import list_directions
 from t2t.data.tokenizer import Vocabulary
@@ -21,6 +23,10 @@ class ValidationTranslations:
     def __init__(self, config: Config, vocabulary: Vocabulary, corpora: Mapping[str, Corpus]):
         """Reads the corpora, which are keyed by the names of their directions."""
         self._suffix = "_lowercase" if config.tokenizer.lowercase else ""
+        is_symbols, rules = config.tokenizer.kind == "symbols", config.checkpoints
+        own = ["exact_match"] * (is_symbols or rules.patience > 0)  # which says what translates
+        own += [rules.best_metric] * (rules.best_metric in choices(MEASURE_FIELD))
+        self._own = [*dict.fromkeys(([] if is_symbols else ["bleu", "chrf"]) + own)]
         self._pairs = {name: [*zip(*corpus, strict=True)] for name, corpus in corpora.items()}
         self._languages = {
             "".join(each.directions): each.tgt_language for each in list_directions(config.data)
@@ -28,8 +34,9 @@ class ValidationTranslations:
         self._translators: dict[str, Translator] = {}
         self._measures: dict[str, list[str]] = {}
         for name in self._pairs:
-            self._measures[name] = self._list_measures(name, config.checkpoints.best_metric)
-            have_spaces(self._languages[name], self._pairs[name][1])  # warns
+            self._measures[name] = self._list_measures(name, rules.best_metric)
+            if not is_symbols:
+                have_spaces(self._languages[name], self._pairs[name][1])  # warns
             tagged = vocabulary.with_tag(corpora[name].tag)
             first = next(iter(self._translators.values()), None)
             self._translators[name] = (
@@ -51,14 +58,19 @@ class ValidationTranslations:
             )  # fmt: skip
 
     def score(self, params: Params, name: str) -> dict[str, float]:
-        """Returns BLEU and chrF of a direction."""
+        """Returns the scores of a direction by measure, such as BLEU and chrF."""
         sources, references = self._pairs[name]
         found = [best.text for best in self._translators[name].translate(params, sources)]
         test_set, language = TestSet(sources, [references]), self._languages[name]
         return {
-            each: make_measure(f"{each}{self._suffix}", language).score(found, test_set).value
+            each: make_measure(self._find_name(each), language).score(found, test_set).value
             for each in self._measures[name]
         }
+
+    def _find_name(self, measure: str) -> str:
+        """Returns the name of a measure, or of its variant without case for a lower-case run."""
+        folded = f"{measure}{self._suffix}"
+        return folded if folded in MEASURES else measure
 
     def _list_measures(self, name: str, best: str) -> list[str]:
         """Names the measures of a direction's translations.
@@ -66,11 +78,13 @@ class ValidationTranslations:
         Raises:
             MeasureError: a package is missing without which checkpoints cannot be ranked.
         """
-        try:
-            make_measure("bleu", self._languages[name])
-        except MeasureError as error:
-            if best != "chrf":
-                raise
-            _log.warning("validation has chrF, but no BLEU: %s", error)
-            return ["chrf"]
-        return ["bleu", "chrf"]
+        measures = []
+        for measure in self._own:
+            try:
+                make_measure(self._find_name(measure), self._languages[name])
+                measures.append(measure)
+            except MeasureError as error:
+                if measure == best or measure != "bleu" or best == "loss":
+                    raise
+                _log.warning("validation has no BLEU: %s", error)
+        return measures

@@ -16,13 +16,11 @@ from t2t.evaluation.number_format import (
     format_score,
 )
 from t2t.evaluation.passport import Passport
-from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.significance import Judgement, SystemComparison, judge
 from t2t.evaluation.systems import System, in_words, list_changes, read_reference_losses
 
 # Options of a plugin may be of a loss, such as the temperature of a distillation.
 _OF_LOSSES = {Role.LOSS, Role.OPTIONS}
-USELESS = 1.0  # BLEU, from 0 to 100: less comes from chance matches of frequent words
 
 
 def describe(
@@ -139,17 +137,6 @@ def _advise(comparison: SystemComparison, num_units: int, unit: str) -> str:
         f"Showing a difference of this size would take about "
         f"{math.ceil(needed / digits) * digits:,} {unit}."
     )
-
-
-def translates(evaluation: Evaluation) -> bool:
-    """Returns whether outputs have `USELESS` BLEU or more or, without BLEU, an exact match.
-
-    True if neither was measured.
-    """
-    measures = evaluation.result["measures"]
-    bleu = [evaluation.value(name) for name in measures if name.startswith("bleu")]
-    exact = [evaluation.value(name) for name in measures if name.startswith("exact_match")]
-    return max(bleu) >= USELESS if bleu else max(exact, default=math.inf) > 0
 
 
 def describe_all(judgement: Judgement, measure: str, same: Mapping[str, str] = {}) -> list[str]:

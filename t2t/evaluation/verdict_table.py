@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from t2t.config.measures import USELESS
 from t2t.evaluation.kinds import KindJudgement
 from t2t.evaluation.number_format import (
     format_difference,
@@ -17,7 +18,7 @@ from t2t.evaluation.number_format import (
     format_score,
 )
 from t2t.evaluation.significance import Judgement, SystemComparison, SystemScore
-from t2t.evaluation.verdict import USELESS, claim, name_verdict
+from t2t.evaluation.verdict import claim, name_verdict
 from t2t.runtime.text_tables import NO_BREAK, Table
 
 COSTS = ("minutes", "start", "core-minutes", "device-minutes")

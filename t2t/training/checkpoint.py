@@ -15,6 +15,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t2t.config.fields import Config
 from t2t.config.files import read_saved_config
+from t2t.config.measure_rules import is_higher_better
 from t2t.config.variants import COPIES
 from t2t.model.parameters import Params
 from t2t.runtime.signals import hold_signals
@@ -159,8 +160,12 @@ def _read_scores(workdir: Path) -> dict[int, dict[str, float]]:
 
 
 def rank_steps(scores: Mapping[int, float], metric: str) -> list[int]:
-    """Returns the steps by their validation score in a metric, as `rank` does."""
-    return rank(scores, higher_is_better=metric in ("bleu", "chrf"))  # the others are losses
+    """Returns the steps by their validation score in a metric, as `rank` does.
+
+    Raises:
+        ConfigError: the metric is that of a plugin which is not imported.
+    """
+    return rank(scores, higher_is_better=is_higher_better(metric))
 
 
 def rank(scores: Mapping[Scored, float], *, higher_is_better: bool) -> list[Scored]:

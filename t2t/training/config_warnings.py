@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+from jaxtyping import Int
+
 from t2t.config.fields import Config
 from t2t.config.stages import read_stages
 from t2t.config.variants import CHOICES
@@ -14,6 +17,28 @@ HIGH_PEAK, SHALLOW = 0.003, 2
 FEW_OCCURRENCES = 10
 # A step compiles about as long as this many steps take.
 COMPILING, FEW_SHAPES = 100, 3
+
+
+def doubt_outputs(
+    config: Config, src: Int[np.ndarray, "n"], tgt: Int[np.ndarray, "n"]
+) -> Iterator[str]:
+    """Yields a warning if a search would cut outputs that are as long as targets of training.
+
+    `src` and `tgt` are the lengths of pairs in sub-words, EOS included; pairs that are longer than
+    `data.max_length` do not count.
+    """
+    if config.data.is_text_alone:
+        return
+    most, extra = config.decoding.max_extra_length, tgt.astype(int) - src
+    extra[np.maximum(src, tgt) > config.data.max_length] = 0
+    if count := int((extra > most).sum()):
+        worst = int(extra.argmax())
+        yield (
+            f"{count} of {len(src)} training pairs have a target of more than decoding."
+            f"max_extra_length={most} sub-words beyond its source, up to {tgt[worst]} for "
+            f"{src[worst]}: a search would cut such outputs; set decoding.max_extra_length="
+            f"{extra[worst]} or more"
+        )
 
 
 def list_doubts(
@@ -76,7 +101,7 @@ def _doubt_run(config: Config, occurrences: float, num_shapes: int) -> Iterator[
             + (
                 f"lower tokenizer.vocab_size={size}, for example to {smaller:.0f}, which cuts "
                 "words into more pieces"
-                if smaller > 1000
+                if smaller > 1000 and config.tokenizer.kind in ("bpe", "unigram")
                 else "bring more text, or fine-tune a model that exists"
             )
         )

@@ -8,6 +8,7 @@ from t2t.data.batch import DeviceBatch
 from t2t.model.parameters import Params
 from t2t.runtime.signals import catch_signals
 from t2t.training.checkpoint_manager import Checkpoints
+from t2t.training.patience import Patience
 from t2t.training.report import Report
 from t2t.training.run_directory import is_regular
 from t2t.training.state import TrainState
@@ -44,6 +45,7 @@ def train(
     training = config.training
     last = min(training.steps, until or training.steps)
     step = start = int(state.step)
+    patience = Patience(config, checkpoints.workdir, start)
     with catch_signals(start) as is_interrupted:
         while step < last and not is_interrupted(step):
             with report.waiting():
@@ -62,6 +64,7 @@ def train(
                 with report.paused():
                     scores = validate(checkpoints.evaluation_params(state), step)
                     report.validation(step, scores)
+                patience.add(step, scores)
             if is_regular(step, config):
                 report.flush()
                 checkpoints.save(state, scores)

@@ -7,7 +7,7 @@ The role of a field (`Role`) says when it may change:
     a vocabulary, no checkpoint         all but TEXT, LANGUAGES, VOCABULARY and COPIED
     a checkpoint                        FILES, STORE, COPIED, DEVICES, CHECKPOINTS, LOGGING,
                                         VALIDATION, SEARCH_BATCHES
-      without BLEU scores               SEARCH, since "best" compares scores of one search
+      without BLEU or the like          SEARCH, since "best" compares scores of one search
       where a new schedule starts:      SCHEDULE
         the run is finished, or was
         extended without an update yet
@@ -30,7 +30,8 @@ from t2t.config.field_types import Role
 from t2t.config.fields import OPEN_ENDED_SCHEDULES, Config, ConfigError
 from t2t.config.files import differences, load_config, override, read_saved_config, save_config
 from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
-from t2t.config.variants import CHOICES, find_role
+from t2t.config.measures import MEASURE_FIELD
+from t2t.config.variants import CHOICES, choices, find_role
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
 from t2t.runtime.distributed import broadcast_from_process_0, is_first
@@ -107,7 +108,7 @@ def check_run(workdir: Path, config: Config, corpora: Mapping[str, Sequence[Corp
         )
     last = max(list_steps(workdir), default=0)
     scored = list_scored_measures(workdir) if last else set()
-    _check_config(workdir, config, last, has_bleu="bleu" in scored)
+    _check_config(workdir, config, last, has_bleu=not scored.isdisjoint(choices(MEASURE_FIELD)))
     starts = read_ledger(workdir) if last else []  # without a checkpoint, nothing binds the next
     if last and not starts:
         _log.warning("%s has no ledger, so changes of its text cannot be detected", workdir)
@@ -207,7 +208,7 @@ def _fill(config: Config) -> Config:
 def _has_free_languages(saved: Config, new: Config, has_bleu: bool) -> bool:
     """Returns whether languages may change, since files of text are read alike in all languages.
 
-    Where checkpoints have BLEU scores (`has_bleu`), the tokeniser of BLEU has to stay.
+    Where checkpoints have scores such as BLEU (`has_bleu`), the tokeniser of BLEU has to stay.
     """
     if any(each.data.source != "text" or each.data.directions for each in (saved, new)):
         return False

@@ -51,7 +51,7 @@ def test_measures_are_those_that_mean_something_for_the_run() -> None:
     chinese = list_measures("zh", ["text"], spaces=False)
     assert chinese == (
         "bleu", "chrf", "exact_match", "bleu_lowercase", "chrf_lowercase", "exact_match_lowercase",
-        "spbleu", "metricx", "metricx_qe",
+        "cer", "spbleu", "metricx", "metricx_qe",
     )  # fmt: skip
     thai = list_measures("tha_Thai", ["text"], spaces=False)
     assert (thai[0], {*thai}) == ("chrf", {*chinese})
@@ -60,8 +60,9 @@ def test_measures_are_those_that_mean_something_for_the_run() -> None:
     lower = list_measures("de", ["multi30k"], spaces=True, lowercase=True)
     assert (lower[0], "bleu_multi30k" in lower) == ("bleu_lowercase", True)
     symbols = list_measures("", ["text"], spaces=True, kind="symbols")
-    assert symbols == ("exact_match", "exact_match_lowercase")
-    assert choose_measure(None, lowercase=False, kind="symbols") in symbols
+    assert symbols == ("exact_match", "exact_match_lowercase", "symbol_error_rate")
+    assert choose_measure(None, lowercase=False, kind="symbols") == "exact_match"
+    assert {"wer", "cer"} <= {*list_measures("", ["text"], spaces=True, kind="characters")}
     assert choose_measure(None, lowercase=True, language="km") == "chrf_lowercase"
     assert choose_measure(None, lowercase=False, language="ja") == "bleu"
     assert choose_measure("bleu", lowercase=True, language="th", spaces=False) == "bleu"

@@ -20,9 +20,9 @@ NAMES = {name for name in FIELD_TYPES if "." in name}
 # Names of fields in the library, outside of config/fields.py and of messages; a reason for each. A
 # single field that takes registered values needs none: its name is the key of its variants.
 ALLOWED = {
-    # the fields that take registered values; the values of decoding.mbr are those of measures
+    # the fields that take registered values
     "config/variants.py": "model.kind model.attention model.feed_forward model.norm model.position "
-    "data.objective data.source training.optimizer training.loss training.schedule decoding.mbr",
+    "data.objective data.source training.optimizer training.loss training.schedule",
     # rules between fields, which say the longer or the first of several
     "config/rules.py": "data.max_length data.packed_length decoding.max_source_length "
     "training.validate_every training.bleu_every",

@@ -64,6 +64,7 @@ PACKED = {"data.packed_length": 512}
 SAMPLED = {"data.packed_length": 256, "data.subword_sampling": 0.1}
 SPANS: dict[str, Any] = {"data.objective": "span_corruption", "tokenizer.sentinels": 14}
 SPANS |= {"training.bleu_every": 0}
+BEST = {"training.bleu_every": 1000}
 ALONE: dict[str, Any] = {"data.source": "text", "data.train_tgt": ("a.txt",)}
 TABLE: dict[str, Any] = {"data.source": "hf", "data.hf_files": ("train=a.tsv",)}
 
@@ -169,7 +170,13 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     (SPANS | ALONE | {"data.train_tgt": ()}, "data.source='text' needs at least one"),
     (SPANS | TABLE | {"data.tgt_column": ""}, "the name of the column, or data.tgt_language"),
     (SAMPLED | {"tokenizer.kind": "symbols"}, "set it to 0"),
-    ({"training.bleu_every": 1000, "tokenizer.kind": "symbols"}, "set it to 0"),
+    (SAMPLED | {"tokenizer.kind": "bytes"}, "set it to 0"),
+    ({"checkpoints.best_metric": "bleu", "tokenizer.kind": "symbols"} | BEST, "use exact_match"),
+    ({"checkpoints.best_metric": "symbol_error_rate"} | BEST, "use exact_match"),
+    (
+        {"checkpoints.patience": 3, "checkpoints.best_metric": "chrf", "checkpoints.keep_best": 0},
+        "but training.bleu_every=0; set it",
+    ),
 ]
 
 
@@ -199,6 +206,7 @@ def test_one_axis_of_the_mesh_takes_the_rest_and_the_others_are_positive(
         TEXT | {"data.train_weights": (0.5,), "data.test_src": "t.en", "data.test_tgt": "t.de"},
         {"data.rows_multiple": 24, "training.accumulation_steps": 3},
         {"training.bleu_every": 1000, "checkpoints.best_metric": "bleu"},
+        BEST | {"checkpoints.best_metric": "exact_match", "tokenizer.kind": "symbols"},
         {"training.steps": 5000, "training.cooldown_steps": 1000},
         {"training.r_drop": 5.0, "model.dropout": 0.0, "model.attention_dropout": 0.1},
         {"checkpoints.every": 500, "checkpoints.keep_best": 0},

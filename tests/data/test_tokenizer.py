@@ -1,4 +1,3 @@
-import dataclasses
 import logging
 import re
 from pathlib import Path
@@ -161,35 +160,6 @@ def test_vocabulary_knows_how_many_lines_of_its_text_hold_several_sentences(tmp_
     (tmp_path / "lines.json").write_text("{}")
     with pytest.raises(VocabularyError, match=r"lines\.json .*remove it"):
         Vocabulary.load(tmp_path)
-
-
-def test_symbols_between_spaces_are_one_piece_each(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Pieces are sorted by frequency, then by text; the rarest are unknown if there is no room."""
-    sentences = ["C4 e#5 C4 <2de>", "C4 rest rest ü", "C4 <extra_id_0>"]
-    corpus = ListCorpus("music", [(text, "C4 rest") for text in sentences])
-    config = TokenizerConfig(kind="symbols", vocab_size=10, sentinels=1)
-    vocabulary = train_vocabulary([corpus], config, tmp_path / "all", ["<2de>"])
-    assert vocabulary.several_sentences is None
-    tokenizer = vocabulary.src
-    order = ["▁C4", "▁rest"]
-    found = tokenizer.pieces(range(tokenizer.vocab_size))
-    assert found[:8] == ["<pad>", "<s>", "</s>", "<unk>", "<2de>", "<extra_id_0>", *order]
-    assert found[-2:] == ["▁e#5", "▁ü"]
-    text = "ü C4 e#5 rest"
-    [ids] = tokenizer.encode([f" {text}  "])
-    assert len(ids) == 5
-    assert tokenizer.decode([ids]) == [text]
-    assert tokenizer.encode(["new C4 <2de>"])[0] == [UNK_ID, found.index("▁C4"), UNK_ID, EOS_ID]
-    assert "2 of 6 symbols of the training text are unknown, such as <extra_id_0>: " in caplog.text
-    small = dataclasses.replace(config, vocab_size=8)
-    tokenizer = train_vocabulary([corpus], small, tmp_path / "few", ["<2de>"]).src
-    assert UNK_ID in tokenizer.encode(["ü"])[0]
-    assert UNK_ID not in tokenizer.encode(["rest C4"])[0]
-    assert "4 of 6 symbols" in caplog.text
-    with pytest.raises(ConfigError, match=r"vocab_size=30 is more than the pieces .* to 10 or"):
-        train_vocabulary([corpus], dataclasses.replace(config, vocab_size=30), tmp_path, ["<2de>"])
 
 
 def test_sentence_with_the_mark_of_unknown_text_is_trained_on(

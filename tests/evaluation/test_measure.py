@@ -1,6 +1,7 @@
 """The measures against sacreBLEU, and against text treated by hand."""
 
 import math
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -105,6 +106,51 @@ def test_missing_reference_is_matched_by_nothing(name: str) -> None:
     alone = pair(references[0])._replace(sources=sources)
     counts = make_measure(name, "de").collect(hypotheses, alone)
     assert counts[:, 0].tolist() == [0, 0, 0, 1, 1, 0]
+
+
+def count_edits_one_by_one(one: str | list[str], other: str | list[str]) -> int:
+    """The Levenshtein distance by the table of Wagner and Fischer (1974)."""
+    table = np.zeros((len(one) + 1, len(other) + 1), int)
+    table[:, 0], table[0] = np.arange(len(one) + 1), np.arange(len(other) + 1)
+    for row, column in np.ndindex(len(one), len(other)):
+        changed = table[row, column] + (one[row] != other[column])
+        shorter = min(table[row, column + 1], table[row + 1, column]) + 1
+        table[row + 1, column + 1] = min(changed, shorter)
+    return int(table[-1, -1])
+
+
+def test_error_rates_and_exact_match_are_those_computed_one_by_one() -> None:
+    """On 1,000 random pairs, of which some are equal, empty or long."""
+    draw = random.Random(0)
+    references = [draw.choices("abc", k=draw.choice((0, 1, 5, 9, 80))) for _ in range(1000)]
+    hypotheses = [
+        [draw.choice("abcd") if draw.random() < 0.1 else item for item in line]
+        if number % 3
+        else draw.choices("abc", k=draw.randrange(12))
+        for number, line in enumerate(references)
+    ]
+    lines = [" ".join(line) for line in hypotheses]
+    test_set = pair([" ".join(line) for line in references])
+    edits = sum(map(count_edits_one_by_one, hypotheses, references))
+    expected = 100 * edits / sum(map(len, references))
+    for name in ("wer", "symbol_error_rate"):
+        score = make_measure(name, "").score(lines, test_set, with_interval=True)
+        assert score.value == pytest.approx(expected, rel=1e-12)
+        assert score.interval
+        assert score.interval[0] < expected < score.interval[1]
+    letters = sum(map(count_edits_one_by_one, lines, test_set.references[0]))
+    expected = 100 * letters / sum(map(len, test_set.references[0]))
+    assert make_measure("cer", "").score(lines, test_set).value == pytest.approx(expected)
+    right = sum(one == other for one, other in zip(hypotheses, references, strict=True))
+    assert make_measure("exact_match", "").score(lines, test_set).value == right / 10
+
+
+def test_error_rate_takes_the_nearest_reference_and_counts_in_percent_of_the_mean_length() -> None:
+    measure = make_measure("wer", "de", 2)
+    counts = measure.collect(["a b", "", "x  y"], pair(["a b c", "a", ""], ["a", "", ""]))
+    assert counts.tolist() == [[1, 2], [0, 0.5], [2, 0]]
+    assert measure.score_counts(counts[2:], pair([""])).value == 100
+    assert measure.score_counts(counts[2:] * 0, pair([""])).value == 0
 
 
 NUMBERS = [str(number) for number in range(30)]

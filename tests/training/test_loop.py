@@ -1,9 +1,10 @@
 """The loop: what is done at which step, how it is stopped, and what a failure leaves behind."""
 
 import contextlib
+import math
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from t2t.training.report import NonFiniteError, Report
 from t2t.training.run_directory import list_steps
 from t2t.training.state import TrainState
 from t2t.training.step import Metrics
-from t2t.training.stop_request import request_stop
+from t2t.training.stop_request import read_stop_request, request_stop
 
 OPTIMIZER = make_optimizer(Config())
 
@@ -120,6 +121,76 @@ def test_validates_and_saves_at_its_steps_and_at_the_end(run: Run) -> None:
     assert list_steps(run.workdir) == [4, 8, 10]
     assert find_best_step(run.workdir) == 8
     assert run.logged_steps() == list(range(1, 11))
+
+
+class Scripted(Run):
+    """A run that validates and saves after each step, with scores that are given."""
+
+    def __init__(self, workdir: Path, scores: Sequence[Mapping[str, float]], **rules: Any):
+        super().__init__(workdir, len(scores))
+        self.scores = scores
+        self.config.validate_every = self.config.bleu_every = 1
+        self.all.checkpoints = CheckpointConfig(every=1, **rules)
+        save_config(self.all, workdir / "config.json")
+
+    def __call__(self, params: Params, step: int) -> dict[str, float]:
+        del params
+        return {"loss": 1.0, **self.scores[step - 1]}
+
+
+def name_scores(name: str, *values: float) -> list[dict[str, float]]:
+    return [{name: value} for value in values]
+
+
+def join(*scores: list[dict[str, float]]) -> list[dict[str, float]]:
+    return [
+        {name: x for each in found for name, x in each.items()}
+        for found in zip(*scores, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores", "stopped_at"),
+    [
+        ("loss", name_scores("loss", 3, 2, 2, math.nan, 1), 4),
+        ("loss", name_scores("loss", 3, 2, 2, 1, 2, 1), None),
+        ("exact_match", name_scores("exact_match", 0, 0, 0, 5, 5, 4, 6), 6),  # once it is right
+        ("bleu", name_scores("bleu", 0.1, 0.05, 0.02, 30, 29, 31, 1, 1, 1), 8),
+        # less is better; an error rate alone does not say what translates
+        (
+            "symbol_error_rate",
+            join(
+                name_scores("symbol_error_rate", 90, 95, 99, 50, 60, 40, 40, 40, 1),
+                name_scores("exact_match", 0, 0, 0, 1, 1, 1, 1, 1, 1),
+            ),
+            8,
+        ),
+        ("exact_match", name_scores("exact_match", 5, 5, 5), None),  # the last step is the end
+    ],
+)
+@pytest.mark.parametrize("interrupted", [False, True], ids=["whole", "resumed"])
+def test_training_stops_after_validations_without_a_better_score(
+    metric: str,
+    scores: list[dict[str, float]],
+    stopped_at: int | None,
+    interrupted: bool,
+    tmp_path: Path,
+) -> None:
+    run = Scripted(tmp_path, scores, best_metric=metric, patience=2)
+    if interrupted:
+        state, finished = run.train(at_step(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        assert int(state.step) == 2
+    state, finished = run.train()
+    assert (int(state.step), finished) == (stopped_at or len(scores), not stopped_at)
+    request = read_stop_request(tmp_path)
+    assert bool(request) == bool(stopped_at)
+    if request:
+        assert request.reason.startswith(f"2 validations without a better {metric} than ")
+    kept = {each[metric]: step for step, each in reversed([*enumerate(scores, 1)])}
+    best = (min if metric in ("loss", "symbol_error_rate") else max)(
+        each[metric] for each in scores[: int(state.step)] if not math.isnan(each[metric])
+    )
+    assert find_best_step(tmp_path) == kept[best]
 
 
 @pytest.mark.parametrize(("number", "step"), [(signal.SIGINT, 6), (signal.SIGTERM, 1)])
