@@ -217,9 +217,8 @@ def _parametrization_problems(config: Config) -> Iterator[str]:
         )
     if model.kind == "transformer" and model.depth[0] != model.depth[1]:
         yield (
-            f"model.base_layers={model.base_layers} is for both stacks, but the encoder has "
-            f"{model.depth[0]} layers and the decoder {model.depth[1]}; use equal numbers, or leave "
-            "it None"
+            f"model.base_layers={model.base_layers} is for both stacks, but their layers are "
+            f"{model.depth[0]} and {model.depth[1]}; use equal numbers, or leave it None"
         )
 
 

@@ -227,8 +227,9 @@ class MultiHeadAttention(nnx.Module):
         key: jax.Array | None = None,
     ) -> Float[Array, "B T H U"]:
         """Attends with all heads."""
+        query = scale(query, self.query_factor)
         heads = self.attention(
-            scale(query, self.query_factor), key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
+            query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
         )
         expected = *query.shape[:3], key_value.values.shape[-1]
         if getattr(heads, "shape", None) != expected:  # as a registered attention may
