@@ -45,7 +45,7 @@ def validate(config: Config) -> Config:
     problems += objective_problems(config)
     problems += _training_problems(config.training, config.model)
     problems += _decoding_problems(config.decoding)
-    if config.model.parametrization == "mup":
+    if config.model.parametrization == "mup" and not is_rnn:
         problems += _parametrization_problems(config)
     problems += _combination_problems(config)
     if problems:

@@ -27,6 +27,7 @@ ACTIVATIONS = {
     "geglu": Activation.GELUTanh,
 }
 SUPPORTED = {
+    "parametrization": ("standard",),
     "kind": ("transformer",),
     "attention": ("dot_product",),
     "position": (

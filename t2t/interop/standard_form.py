@@ -41,11 +41,10 @@ def fold_factors(config: ModelConfig, params: Params) -> Params:
         return params
     params = jax.tree.map(np.array, params)  # copies, which are changed in place
     of_table = (config.reference_width / config.d_model) ** (0.5 * config.embedding_scale)
-    for name in ("tgt_embedding", "src_embedding", "src_position", "tgt_position"):
-        if "table" in params.get(name, {}) and (
-            "embedding" in name or config.position == "learned"
-        ):
-            params[name]["table"] *= of_table
+    tables = ["tgt_embedding", "src_embedding"]
+    tables += ["tgt_position", "src_position"] if config.position == "learned" else []
+    for name in tables:
+        _scale(params.get(name, {}), of_table)
     of_logits = find_logit_factor(config)
     if config.tie_embeddings in ("all", "decoder"):
         of_logits /= of_table

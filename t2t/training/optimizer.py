@@ -56,8 +56,9 @@ def make_optimizer(config: Config) -> Optimizer:
     With `training.clip_norm`, gradients are clipped before the optimiser sees them.
 
     `training.rate_factors` and `model.parametrization` group parameters, each group with an
-    optimiser of its own. With `training.frozen` nothing here sees the frozen parameters or their gradients: they have neither
-    state nor update nor weight decay, and the norm for clipping is that of the others.
+    optimiser of its own. With `training.frozen` nothing here sees the frozen parameters or their
+    gradients: they have neither state nor update nor weight decay, and the norm for clipping is
+    that of the others.
     """
     training = config.training
     schedule = make_schedule(training, config.model.reference_width)
