@@ -179,7 +179,6 @@ def test_base_is_the_standard_model_bit_for_bit(optimizer: str, model: dict[str,
     for config in found:
         config.training.weight_decay = 0.1 if optimizer != "adam" else 0.0
     one, other = (train(config, 2) for config in found)
-    assert jax.tree.structure(one) == jax.tree.structure(other)
     for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(x, y)
 
