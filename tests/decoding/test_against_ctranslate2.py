@@ -48,6 +48,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "feed_forward_bias": False,
         "tie_embeddings": "input",
     },
+    "mup": {"parametrization": "mup", "base_width": 8, "num_layers": 2, "base_layers": 1}
+    | {"norm_position": "pre"},
 }
 CASES = [
     ("paper", 4),
