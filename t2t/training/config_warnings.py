@@ -51,7 +51,7 @@ def _doubt_schedule(config: Config) -> Iterator[str]:
         )
     is_noam = training.schedule == "noam"
     peak = training.noam_peak(model.reference_width) if is_noam else training.learning_rate
-    longer = (training.learning_rate / 0.002) ** 2 / model.d_model  # where noam's peak is 0.002
+    longer = (training.learning_rate / 0.002) ** 2 / model.reference_width  # where noam's peak is 0.002
     is_post = model.norm_position == "post" and max(model.depth) > SHALLOW
     is_new = not training.init_from and not training.schedule_start
     if is_known and is_new and is_post and peak >= HIGH_PEAK:
