@@ -50,8 +50,9 @@ def _doubt_schedule(config: Config) -> Iterator[str]:
             f"training.warmup_steps, for example to {max(steps // 10, 1)}"
         )
     is_noam = training.schedule == "noam"
-    peak = training.noam_peak(model.reference_width) if is_noam else training.learning_rate
-    longer = (training.learning_rate / 0.002) ** 2 / model.reference_width  # where noam's peak is 0.002
+    width = model.reference_width
+    peak = training.noam_peak(width) if is_noam else training.learning_rate
+    longer = (training.learning_rate / 0.002) ** 2 / width  # where noam's peak is 0.002
     is_post = model.norm_position == "post" and max(model.depth) > SHALLOW
     is_new = not training.init_from and not training.schedule_start
     if is_known and is_new and is_post and peak >= HIGH_PEAK:
