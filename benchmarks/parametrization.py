@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array
 from matplotlib.figure import Figure
 
 from benchmarks.contest import write
@@ -90,7 +89,8 @@ def train_at_rates(config: Config, corpus: Corpus, rates: Sequence[float]) -> Lo
     validate_params = Validation(config, corpus.vocabulary, corpus.mesh, corpus.validation)
 
     @jax.jit
-    def step(state: TrainState, batch: Any, rate: Array) -> tuple[TrainState, Metrics]:
+    def step(state: TrainState, batch: Any, rate: Any) -> tuple[TrainState, Metrics]:
+        # The rate is an argument, so that one program serves all rates.
         training = dataclasses.replace(config.training, learning_rate=rate)
         own = dataclasses.replace(config, training=training)
         return make_train_step(structure, own, make_optimizer(own))(state, batch)
