@@ -48,8 +48,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "feed_forward_bias": False,
         "tie_embeddings": "input",
     },
-    "mup": {"parametrization": "mup", "base_width": 8, "num_layers": 2, "base_layers": 1}
-    | {"norm_position": "pre"},
+    # of a narrower base the random model would be less sure of itself
+    "mup": {"parametrization": "mup", "base_width": 32},
 }
 CASES = [
     ("paper", 4),
