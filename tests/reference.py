@@ -30,11 +30,10 @@ def attend(
     values: Rows,
     visible: Rows,
     bias: Rows | None = None,
-    scaled: bool = True,
+    divisor: float = 1.0,
 ) -> Rows:
     """One head of equation 1; `visible` and `bias` have shape (queries, keys)."""
     result = np.zeros((len(query), values.shape[1]))
-    divisor = math.sqrt(query.shape[1]) if scaled else 1.0
     for t in range(len(query)):
         seen = [s for s in range(len(keys)) if visible[t, s]]
         scores = [query[t] @ keys[s] / divisor for s in seen]
@@ -65,9 +64,18 @@ def multi_head_attention(
             query, keys = rotate(query), rotate(keys)
         head_bias = None if bias is None else bias[head]
         values = memory @ w_value
-        attended = attend(query, keys, values, visible, head_bias, config.attention_scale)
+        attended = attend(query, keys, values, visible, head_bias, find_divisor(config))
         result += attended @ parameters["output"]["weight"][head]
     return result
+
+
+def find_divisor(config: ModelConfig) -> float:
+    """sqrt(d_k), or 1; with mup as at the base, and in proportion to d_k (Yang et al. 2022)."""
+    if config.parametrization == "standard":
+        return math.sqrt(config.key_width) if config.attention_scale else 1.0
+    assert config.base_width
+    base = config.base_d_k or config.key_width * config.base_width / config.d_model
+    return config.key_width / (math.sqrt(base) if config.attention_scale else base)
 
 
 def split_projections(
@@ -205,11 +213,14 @@ def mix_experts(parameters: Parameters, config: ModelConfig, x: Rows) -> Rows:
 def add_residual(
     parameters: Parameters, config: ModelConfig, x: Rows, sublayer: Callable[[Rows], Rows]
 ) -> Rows:
-    """Section 3.1: norm(x + f(x)), or x + f(norm(x)) with pre-norm."""
+    """Section 3.1: norm(x + f(x)), or x + f(norm(x)) with pre-norm; f(x) less in deep models."""
     norm, carried = parameters.get("norm"), x if config.residual else np.zeros_like(x)
+    ratio = 1.0
+    if config.parametrization == "mup" and config.base_layers:
+        ratio = config.base_layers / config.depth[config.kind == "decoder_only"]
     if config.norm_position == "post":
-        return normalize(norm, config, carried + sublayer(x))
-    result: Rows = carried + sublayer(normalize(norm, config, x))
+        return normalize(norm, config, carried + ratio * sublayer(x))
+    result: Rows = carried + ratio * sublayer(normalize(norm, config, x))
     return result
 
 
@@ -217,7 +228,8 @@ def embed(
     parameters: Parameters, side: str, config: ModelConfig, ids: list[int], first: int = 0
 ) -> Rows:
     """Scaled embeddings plus positions from `first` on, sections 3.4 and 3.5, normalised or not."""
-    scale = math.sqrt(config.d_model) if config.embedding_scale else 1.0
+    width = config.base_width if config.parametrization == "mup" else config.d_model
+    scale = math.sqrt(width or 0) if config.embedding_scale else 1.0
     tied = side == "tgt" or config.tie_embeddings in ("all", "input")
     table = parameters["tgt_embedding" if tied else "src_embedding"]["table"]
     rows = []
@@ -331,6 +343,8 @@ def project(parameters: Parameters, config: ModelConfig, hidden: Rows) -> Rows:
     untied = config.tie_embeddings in ("input", "none")
     table = parameters["own_output_embedding" if untied else "tgt_embedding"]["table"]
     bias = parameters.get("output_bias", np.zeros(len(table)))
+    if config.parametrization == "mup":
+        hidden = hidden * (config.base_width or 0) / config.d_model
     return np.array([[row @ weights for weights in table] + bias for row in hidden])
 
 

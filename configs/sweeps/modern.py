@@ -53,8 +53,10 @@ def get_rows(base: Config) -> list[Row]:
                 "training.cooldown_steps": max(training.steps - training.warmup_steps, 0) // 5,
             },
         ),
-        # Jordan et al. 2024; without weight decay, which Muon here does not have.
+        # Jordan et al. 2024
         Row("muon", {"training.optimizer": "muon", "training.weight_decay": 0.0}),
+        # Liu et al. 2025, with their weight decay.
+        Row("muon_decay", {"training.optimizer": "muon", "training.weight_decay": 0.1}),
         # The exponential moving average of the parameters is scored instead of the last ones.
         Row("ema", {"training.ema_decay": 0.999}, checkpoint="ema"),
         *some,

@@ -45,6 +45,6 @@ def start_at_peak(base: Config) -> dict[str, object]:
     if training.schedule in ("noam", "inverse_sqrt"):
         peak = training.learning_rate
         if training.schedule == "noam":
-            peak = float(f"{training.noam_peak(base.model.d_model):.4g}")
+            peak = float(f"{training.noam_peak(base.model.reference_width):.4g}")
         changes |= {"training.schedule": "constant", "training.learning_rate": peak}
     return changes

@@ -142,7 +142,7 @@ def open_source(config: Config, workdir: Path) -> SourceRun:
     """Reads the parameters of another run with which a new one begins."""
     source = read_source(config.training.init_from, workdir)
     size = config.tokenizer.vocab_size
-    check_fit(abstract_model(config.model, size, size)[1], source)
+    check_fit(config.model, abstract_model(config.model, size, size)[1], source)
     if not config.tokenizer.path and not Vocabulary.is_saved(workdir / "vocab"):
         _log.info(
             "the vocabulary will be trained on this run's text; to keep that of %s, add "

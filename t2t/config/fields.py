@@ -130,6 +130,7 @@ _OF_TRANSFORMER = beside("model.kind", "rnn", remedy=LEAVE)
 _OF_ENCODER = beside("model.kind", "decoder_only", remedy=LEAVE)
 _OF_DECODER = beside("model.kind", "encoder_only", remedy=LEAVE)
 _OF_NORM = beside("model.norm", "none")
+_OF_MUP = unless("model.parametrization", "mup")
 _OF_FEED_FORWARD = beside("model.feed_forward", "none", "moe")
 _OF_EXPERTS = unless("model.feed_forward", "moe", REGISTERED)
 _OF_TEXT, _OF_TFDS, _OF_HF = (
@@ -193,6 +194,19 @@ class ModelConfig(Section, notes=(Role.MODEL,)):
     # layers of the decoder; None: num_layers
     decoder_layers: Annotated[Depth | None, _OF_DECODER] = None
     d_model: Size = 512  # width of the embeddings and of every sub-layer's output
+    # standard: as in the paper; the best learning rate falls with the width | mup (maximal update
+    # parametrisation: Yang et al. 2022): models of all widths share the rate of base_width, where
+    # both are the same. All factors: t2t/model/parametrization.py
+    parametrization: Annotated[
+        str, Literal["standard", "mup"], beside("model.kind", "rnn", remedy=LEAVE)
+    ] = "standard"
+    # d_model of the model whose rate was tuned; d_ff and heads times d_k grow with d_model
+    base_width: Annotated[Size | None, _OF_MUP] = None
+    # layers of each stack of that model: residual branches are divided by the ratio (CompleteP: Dey
+    # et al. 2025); None: as many as here
+    base_layers: Annotated[Depth | None, _OF_MUP] = None
+    # d_k of that model; None: d_k grows with d_model, the number of heads is the same
+    base_d_k: Annotated[Size | None, _OF_MUP] = None
     # width of the feed-forward's hidden layer
     d_ff: Annotated[Size, _OF_TRANSFORMER, beside("model.feed_forward", "none")] = 2048
     num_heads: Annotated[Size, _OF_TRANSFORMER] = 8  # h: attention heads
@@ -285,6 +299,12 @@ class ModelConfig(Section, notes=(Role.MODEL,)):
             self.num_layers if self.encoder_layers is None else self.encoder_layers,
             self.num_layers if self.decoder_layers is None else self.decoder_layers,
         )
+
+    @property
+    def reference_width(self) -> int:
+        """The width that tables of embeddings and the rate of noam are made for."""
+        base = self.base_width if self.parametrization == "mup" else None
+        return self.d_model if base is None else base
 
     @property
     def key_width(self) -> int:
@@ -568,8 +588,9 @@ class TrainingConfig(Section, notes=(Role.UPDATES,)):
             "training.optimizer",
             "nadamw",
             "schedule_free_adamw",
+            "muon",
             REGISTERED,
-            remedy="leave it at 0, or use 'nadamw' or 'schedule_free_adamw'",
+            remedy="leave it at 0, or use 'nadamw', 'schedule_free_adamw' or 'muon'",
         ),
     ] = 0.0
     # loss of training: cross_entropy (label-smoothed, section 5.4), or a registered one; validation

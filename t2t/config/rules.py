@@ -46,6 +46,8 @@ def validate(config: Config) -> Config:
     problems += objective_problems(config)
     problems += _training_problems(config.training, config.model)
     problems += _decoding_problems(config.decoding)
+    if config.model.parametrization == "mup" and not is_rnn:
+        problems += _parametrization_problems(config)
     problems += _combination_problems(config)
     if problems:
         raise ConfigError("\n".join(problems))
@@ -190,6 +192,37 @@ def _transformer_problems(model: ModelConfig) -> Iterator[str]:
         )
 
 
+def _parametrization_problems(config: Config) -> Iterator[str]:
+    model, values = config.model, flatten(config)
+    start, remedy = "model.parametrization='mup'", "use model.parametrization='standard'"
+    if model.base_width is None:
+        yield (
+            f"{start} needs model.base_width, the d_model at which the learning rate was tuned; "
+            "set it, for example to the smallest width of a ladder"
+        )
+    for name in (each for each in CHOICES if each.startswith("model.")):
+        if values[name] not in CHOICES[name]:
+            yield f"{start} has no factors for {name}={values[name]!r}; {remedy}"
+    if config.training.optimizer not in ("adam", "nadamw", "muon"):
+        yield (
+            f"{start} has no factors for training.optimizer={config.training.optimizer!r}; use "
+            "'adam', 'nadamw' or 'muon'"
+        )
+    if model.base_layers is None:
+        return
+    is_pre = model.norm_position == "pre" and model.norm != "none"
+    if not (is_pre and model.residual):
+        yield (
+            f"model.base_layers={model.base_layers} is for residual branches of pre-norm; set "
+            "model.norm_position='pre' with a norm and residuals, or leave it None"
+        )
+    if model.kind == "transformer" and model.depth[0] != model.depth[1]:
+        yield (
+            f"model.base_layers={model.base_layers} is for both stacks, but their layers are "
+            f"{model.depth[0]} and {model.depth[1]}; use equal numbers, or leave it None"
+        )
+
+
 def _training_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str]:
     if training.rate_factors:
         yield from _rate_problems(training)
@@ -224,7 +257,7 @@ def _peak_problems(training: TrainingConfig, model: ModelConfig) -> Iterator[str
     is_known = training.schedule in CHOICES["training.schedule"]  # a registered one has any rate
     is_known &= training.optimizer in CHOICES["training.optimizer"]
     if training.schedule != "noam" and is_known and training.learning_rate > HIGHEST_PEAK:
-        noam = training.noam_peak(model.d_model)
+        noam = training.noam_peak(model.reference_width)
         yield (
             f"training.learning_rate={training.learning_rate:g} is a factor only with "
             f"training.schedule='noam', whose rate would rise to {noam:.2g}; with "

@@ -14,6 +14,7 @@ from t2t.config.field_types import Role
 from t2t.config.fields import Config, ConfigError, ModelConfig, fields_with
 from t2t.config.rules import list_unused
 from t2t.config.variants import GATED
+from t2t.interop.standard_form import drop_factors, fold_factors
 from t2t.model.parameters import Params
 from t2t.model.position import encode_sinusoidal
 
@@ -26,6 +27,7 @@ ACTIVATIONS = {
     "geglu": Activation.GELUTanh,
 }
 SUPPORTED = {
+    "parametrization": ("standard",),
     "kind": ("transformer",),
     "attention": ("dot_product",),
     "position": (
@@ -50,11 +52,12 @@ MAX_POSITIONS = 2048  # positions whose sinusoids are written
 
 
 def check_support(config: ModelConfig) -> None:
-    """Raises `ConfigError` if CTranslate2 does not support the model.
+    """Raises `ConfigError` if CTranslate2 does not support the model, in its standard form.
 
     A field that is in none of the lists above must have its default value: the export does not
     handle it, and would silently write a different model.
     """
+    config = drop_factors(config)
     ignored = {
         *fields_with(Role.REGULARIZATION, Role.COMPUTATION),
         *list_unused(Config(model=config)),
@@ -98,7 +101,9 @@ def write_model(
         directory: an existing folder.
         quantization: of the weights: None, int8, int16, float16, bfloat16, int8_float32, ...
     """
-    params = jax.tree.map(np.array, params)  # copies: CTranslate2 quantises in place
+    # Copies: CTranslate2 quantises in place.
+    params = jax.tree.map(np.array, fold_factors(config, params))
+    config = drop_factors(config)
     spec = _make_spec(config)
     tied, own_output = config.tie_embeddings, params.get("own_output_embedding")
     source = "tgt" if tied in ("all", "input") else "src"

@@ -24,6 +24,7 @@ from t2t.interop.hugging_face_folder import write_json, write_safetensors
 from t2t.interop.hugging_face_tokenizer_files import assign_rows, find_family, write_tokenizer
 from t2t.interop.hugging_face_vocabulary import Rows
 from t2t.interop.parameter_map import Link, check_barred, write_tensors
+from t2t.interop.standard_form import drop_factors, fold_factors
 from t2t.interop.strict_config import ForeignConfig
 from t2t.model.parameters import Params
 from t2t.ops.build_model import abstract_model
@@ -66,7 +67,7 @@ def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Ex
     Raises:
         ConfigError: no family has such a model, or such a vocabulary.
     """
-    model = config.model
+    model = drop_factors(config.model)
     if model.position not in _FAMILIES:
         raise ConfigError(
             f"model.position={model.position!r} is not supported by the export to transformers; "
@@ -196,6 +197,7 @@ def write_model(
     Returns:
         What the user should know.
     """
+    params = fold_factors(config.model, params)
     if "output_bias" in params and not export.model.output_bias:
         check_barred(np.asarray(params["output_bias"]), export.rows)
     size = len(export.rows.row)

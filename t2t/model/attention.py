@@ -20,6 +20,7 @@ from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import BlockCache, KeyValue, KVCache
 from t2t.model.layers import dropout, is_layer
 from t2t.model.linear import Linear, draw_glorot, draw_linear, einsum
+from t2t.model.parametrization import find_query_factor, scale
 from t2t.model.position import Position
 from t2t.runtime.mesh import spec
 
@@ -129,7 +130,7 @@ class MultiHeadAttention(nnx.Module):
         self.attention = attention
         self.num_heads = heads
         self.dropout_rate = config.attention_dropout
-        self.scaled = config.attention_scale
+        self.scaled, self.query_factor = config.attention_scale, find_query_factor(config)
         query_width, self.key_width = heads // groups * config.key_width, config.key_width
         self.splits = (query_width, query_width + config.key_width)
         query_key, key_key, value_key, output_key = jax.random.split(key, 4)
@@ -141,8 +142,9 @@ class MultiHeadAttention(nnx.Module):
         def concatenate(*weights: Float[Array, "D G _"]) -> Linear:
             joined = jnp.concatenate(weights, axis=-1)
             return Linear(
-                policy, "BTD,DGP->BTGP", joined, names, matrix=(0, 2), biased=config.attention_bias
-            )
+                policy, "BTD,DGP->BTGP", joined, names,
+                matrix=(0, 2), biased=config.attention_bias, kind="attention",
+            )  # fmt: skip
 
         query = draw(query_key, query_width)
         key_value = draw(key_key, config.key_width), draw(value_key, config.value_width)
@@ -152,7 +154,8 @@ class MultiHeadAttention(nnx.Module):
             self.query_key_value = concatenate(query, *key_value)
         self.output = draw_linear(
             policy, "BTHU,HUD->BTD", output_key, (heads, config.value_width, d_model),
-            ("heads", None, "d_model"), matrix=(1, 2), biased=config.attention_bias,
+            ("heads", None, "d_model"),
+            matrix=(1, 2), biased=config.attention_bias, kind="attention",
         )  # fmt: skip
 
     def project(
@@ -224,6 +227,7 @@ class MultiHeadAttention(nnx.Module):
         key: jax.Array | None = None,
     ) -> Float[Array, "B T H U"]:
         """Attends with all heads."""
+        query = scale(query, self.query_factor)
         heads = self.attention(
             query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
         )

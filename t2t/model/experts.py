@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t2t.config.fields import ModelConfig
 from t2t.model.compute_policy import Policy
-from t2t.model.linear import einsum, init_glorot, multiply
+from t2t.model.linear import draw_glorot, einsum, init_glorot, multiply
+from t2t.model.parametrization import find_router_factor, scale
 from t2t.runtime.mesh import reshard, spec
 
 # Returned beside the output: the load-balancing loss, and tokens per expert.
@@ -33,7 +34,8 @@ class Experts(nnx.Module):
         self.num_choices = config.experts_per_token
         self.load_balance = config.load_balance
         sizes = d_model, experts
-        self.router = init_glorot(router_key, sizes, *sizes, "d_model", None)
+        router = draw_glorot(router_key, sizes, *sizes, "d_model", None)
+        self.router = nnx.Param(scale(router, find_router_factor(config)), kind="router")
         inner, outer = (experts, d_model, d_ff), (experts, d_ff, d_model)
         self.inner = init_glorot(inner_key, inner, d_model, d_ff, "experts", "d_model", None)
         self.outer = init_glorot(outer_key, outer, d_ff, d_model, "experts", None, "d_model")

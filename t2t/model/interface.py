@@ -19,6 +19,7 @@ from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID, DeviceBatch
 from t2t.model.compute_policy import Policy
 from t2t.model.kv_cache import DecodingCache
 from t2t.model.layers import Embedding
+from t2t.model.parametrization import find_logit_factor, scale
 from t2t.model.stack import Auxiliary
 from t2t.runtime.mesh import count_parts, reshard, spec
 
@@ -57,17 +58,19 @@ class Model(nnx.Module):
         self.policy = policy
         self.dropout_rate = config.dropout
         self.tie_embeddings = config.tie_embeddings
-        key, width, scaled = next(random_keys), config.d_model, config.embedding_scale
+        self.logit_factor = find_logit_factor(config)
+        key, scaled = next(random_keys), config.embedding_scale
         if self.reads_targets or config.tie_embeddings != "none":
-            self.tgt_embedding = Embedding(tgt_vocab_size, width, key, scaled=scaled)
+            self.tgt_embedding = Embedding(config, tgt_vocab_size, key, scaled=scaled)
         if config.tie_embeddings in ("decoder", "none"):
-            self.src_embedding = Embedding(src_vocab_size, width, next(random_keys), scaled=scaled)
+            self.src_embedding = Embedding(config, src_vocab_size, next(random_keys), scaled=scaled)
         if config.tie_embeddings in ("input", "none"):
-            self.own_output_embedding = Embedding(tgt_vocab_size, width, next(random_keys))
+            self.own_output_embedding = Embedding(config, tgt_vocab_size, next(random_keys))
         self.decoder_start = {"bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}[config.decoder_start]
         self.biased = config.output_bias
         if self.biased:
-            self.output_bias = nnx.Param(jnp.zeros(tgt_vocab_size, out_sharding=spec("vocabulary")))
+            zeros = jnp.zeros(tgt_vocab_size, out_sharding=spec("vocabulary"))
+            self.output_bias = nnx.Param(zeros, kind="scalar")
 
     @property
     def output_embedding(self) -> Embedding:
@@ -89,7 +92,8 @@ class Model(nnx.Module):
 
     def compute_logits(self, hidden: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Computes the logits from a stack's output."""
-        logits = self.output_embedding.compute_logits(hidden.astype(self.policy.product_dtype))
+        hidden = scale(hidden, self.logit_factor).astype(self.policy.product_dtype)
+        logits = self.output_embedding.compute_logits(hidden)
         return logits + self.output_bias[...] if self.biased else logits
 
     def make_prediction(
@@ -99,7 +103,7 @@ class Model(nnx.Module):
 
         A bias of the logits is further columns of the table, which are multiplied by 1.
         """
-        table = self.output_embedding.table[...]
+        hidden, table = scale(hidden, self.logit_factor), self.output_embedding.table[...]
         if self.biased:
             columns = jnp.stack(split_bias(self.output_bias[...], self.policy.product_dtype), -1)
             # Zeros, so that the mesh can divide the table.

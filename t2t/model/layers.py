@@ -84,16 +84,21 @@ def is_layer(value: Any) -> bool:
 class Embedding(nnx.Module):
     """A table with one vector for each token of a vocabulary; also computes logits from it."""
 
-    def __init__(self, vocab_size: int, d_model: int, key: jax.Array, *, scaled: bool = True):
-        """Draws entries from a normal distribution with standard deviation d_model^-0.5."""
+    def __init__(
+        self, config: ModelConfig, vocab_size: int, key: jax.Array, *, scaled: bool = True
+    ):
+        """Draws entries from a normal distribution with standard deviation d_model^-0.5.
+
+        With model.parametrization=mup it is base_width^-0.5, and the scale is sqrt(base_width).
+        """
+        width, shape = config.reference_width, (vocab_size, config.d_model)
         sharding = spec("vocabulary", "d_model")
-        self.scale = math.sqrt(d_model) if scaled else 1.0
-        self.table = nnx.Param(
-            d_model**-0.5 * jax.random.normal(key, (vocab_size, d_model), out_sharding=sharding)
-        )
+        self.scale = math.sqrt(width) if scaled else 1.0
+        entries = width**-0.5 * jax.random.normal(key, shape, out_sharding=sharding)
+        self.table = nnx.Param(entries, kind="table")
 
     def look_up(self, ids: Int[Array, "B T"], dtype: jnp.dtype) -> Float[Array, "B T D"]:
-        """Returns sqrt(d_model) * table[ids], or table[ids] if the table is not `scaled`."""
+        """Returns scale * table[ids]: sqrt(d_model), or 1 if the table is not `scaled`."""
         rows = self.table[...].at[ids].get(out_sharding=spec("batch", None, None))
         return (self.scale * rows).astype(dtype)
 

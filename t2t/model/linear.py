@@ -15,6 +15,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from t2t.model.compute_policy import Placement, Policy
+from t2t.model.parametrization import Kind
 from t2t.runtime.mesh import spec
 
 
@@ -34,6 +35,7 @@ class Linear(nnx.Module):
         *,
         matrix: tuple[int, int],
         biased: bool,
+        kind: Kind = "hidden",
     ):
         """Takes the weight (`draw_glorot`), and initialises the bias with zeros.
 
@@ -45,9 +47,10 @@ class Linear(nnx.Module):
             matrix: the dimensions of the weight that are inputs and outputs of a matrix, for Muon
                 and for gradient accumulation. Other dimensions count matrices.
             biased: whether there is a bias, which has the dimensions of the weight but its inputs.
+            kind: of the weight (`t2t.model.parametrization`).
         """
         self.policy, self.subscripts, self.biased = policy, subscripts, biased
-        self.weight = nnx.Param(weight, matrix=matrix)
+        self.weight = nnx.Param(weight, matrix=matrix, kind=kind)
         letters, outputs = subscripts.replace("->", ",").split(",")[1:]
         own = dict(zip(letters, names[-len(letters) :], strict=True))
         # Activations are not sharded over d_model.
@@ -89,6 +92,7 @@ def draw_linear(
     *,
     matrix: tuple[int, int],
     biased: bool = False,
+    kind: Kind = "hidden",
 ) -> Linear:
     """Creates a `Linear` with a weight of this shape, drawn as in Glorot and Bengio (2010)."""
     letters, outputs = subscripts.replace("->", ",").split(",")[1:]
@@ -96,7 +100,7 @@ def draw_linear(
     fan_in = math.prod(size for letter, size in sizes.items() if letter not in outputs)
     fan_out = math.prod(size for letter, size in sizes.items() if letter in outputs)
     weight = draw_glorot(key, shape, fan_in, fan_out, *names)
-    return Linear(policy, subscripts, weight, names, matrix=matrix, biased=biased)
+    return Linear(policy, subscripts, weight, names, matrix=matrix, biased=biased, kind=kind)
 
 
 def choose_precision(*operands: Float[Array, "..."]) -> jax.lax.Precision | None:
@@ -187,10 +191,12 @@ def init_glorot(
     fan_out: int,
     *names: str | None,
     matrix: tuple[int, int] | None = None,
+    kind: Kind = "hidden",
 ) -> nnx.Param[jax.Array]:
     """Creates a parameter by `draw_glorot`.
 
     `matrix` says which dimensions are inputs and outputs of a matrix that enters products alone,
-    for Muon and for gradient accumulation. Other dimensions count matrices.
+    for Muon and for gradient accumulation. Other dimensions count matrices. `kind` is that of
+    `t2t.model.parametrization`.
     """
-    return nnx.Param(draw_glorot(key, shape, fan_in, fan_out, *names), matrix=matrix)
+    return nnx.Param(draw_glorot(key, shape, fan_in, fan_out, *names), matrix=matrix, kind=kind)

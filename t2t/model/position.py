@@ -95,14 +95,11 @@ class Learned(Position):
     """A trained vector for each position (table 3, row E)."""
 
     def __init__(self, config: ModelConfig, key: jax.Array):
-        """Draws entries from a normal distribution with standard deviation d_model^-0.5."""
-        self.scale = math.sqrt(config.d_model) if config.embedding_scale else 1.0
-        self.table = nnx.Param(
-            config.d_model**-0.5
-            * jax.random.normal(
-                key, (config.max_positions, config.d_model), out_sharding=spec(None, "d_model")
-            )
-        )
+        """Draws entries as those of the embeddings."""
+        width, shape = config.reference_width, (config.max_positions, config.d_model)
+        self.scale = math.sqrt(width) if config.embedding_scale else 1.0
+        entries = width**-0.5 * jax.random.normal(key, shape, out_sharding=spec(None, "d_model"))
+        self.table = nnx.Param(entries, kind="table")
 
     def check_length(self, length: int) -> None:
         """Refuses more positions than have a vector; `add` would repeat the last one."""
@@ -169,12 +166,9 @@ class Relative(Position):
     def __init__(self, config: ModelConfig, key: jax.Array, *, causal: bool):
         """Draws biases near 0; `causal`: keys never lie to the right of their query."""
         self.causal = causal
-        self.table = nnx.Param(
-            0.02
-            * jax.random.normal(
-                key, (self.buckets, config.num_heads), out_sharding=spec(None, "heads")
-            )
-        )
+        shape = self.buckets, config.num_heads
+        biases = 0.02 * jax.random.normal(key, shape, out_sharding=spec(None, "heads"))
+        self.table = nnx.Param(biases, kind="scalar")
 
     def bias(
         self, query_positions: Int[Array, "*#B T"], key_positions: Int[Array, "*#B S"]

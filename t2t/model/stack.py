@@ -29,6 +29,7 @@ from t2t.model.masks import (
     source_mask,
     source_segment_ids,
 )
+from t2t.model.parametrization import find_branch_factor, scale
 from t2t.model.position import Position, make_block_position
 
 # What feed-forwards return beside their output, summed over blocks; most return nothing. "loss" is
@@ -46,7 +47,7 @@ class Residual(nnx.Module):
         model.norm_position=post (the paper)  norm(x + dropout(f(x)))
         model.norm_position=pre               x + dropout(f(norm(x)))
 
-    With model.residual=False "x +" is left out.
+    With model.residual=False "x +" is left out. With `model.base_layers` f(x) has a factor.
     """
 
     def __init__(self, config: ModelConfig, policy: Policy):
@@ -57,6 +58,7 @@ class Residual(nnx.Module):
         self.norm = make_norm(config, policy)
         self.is_pre = config.norm_position == "pre"
         self.residual = config.residual
+        self.branch_factor = find_branch_factor(config)
         self.dropout_rate = config.dropout
 
     def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
@@ -67,7 +69,8 @@ class Residual(nnx.Module):
         self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], key: jax.Array | None
     ) -> Float[Array, "B T D"]:
         """Returns the result, from the input x and the sub-layer's output y."""
-        y = self.policy.dropout(y.astype(x.dtype), self.dropout_rate, key)
+        y = scale(y.astype(x.dtype), self.branch_factor)
+        y = self.policy.dropout(y, self.dropout_rate, key)
         result = x + y if self.residual else y
         return result if self.is_pre else normalize(self.norm, result)
 

@@ -16,6 +16,7 @@ from t2t.config.fields import ConfigError, ModelConfig
 from t2t.config.variants import CHOICES, call_variant, explain_shardings, find_variant
 from t2t.model.interface import Model
 from t2t.model.parameters import Params, check_params
+from t2t.model.parametrization import Kind
 from t2t.ops.select_kernels import choose_policy
 from t2t.runtime.mesh import LOGICAL_MESH, put_like
 from t2t.runtime.saved_programs import SavedPrograms
@@ -117,12 +118,13 @@ def abstract_model(
 
 
 class Parameter(NamedTuple):
-    """The logical axes of a parameter, and which two of them are a matrix."""
+    """What a model declares of a parameter."""
 
     axes: tuple[str | None, ...]  # logical names of its dimensions (`t2t.runtime.mesh.RULES`)
     # The dimensions of inputs and outputs if it holds matrices that enter products alone; other
     # dimensions count matrices (`t2t.model.linear.init_glorot`). None: it is something else.
     matrix: tuple[int, int] | None
+    kind: Kind = "vector"
 
 
 def list_parameters(config: ModelConfig) -> dict[str, Parameter]:
@@ -136,7 +138,9 @@ def list_parameters(config: ModelConfig) -> dict[str, Parameter]:
         _, state = nnx.split(nnx.eval_shape(lambda: make_model(config, 2, 2, jax.random.key(0))))
     return {
         ".".join(map(str, path)): Parameter(
-            (*variable.get_value().sharding.spec,), variable.get_metadata().get("matrix")
+            (*variable.get_value().sharding.spec,),
+            variable.get_metadata().get("matrix"),
+            variable.get_metadata().get("kind", "vector"),
         )
         for path, variable in nnx.to_flat_state(state)
     }

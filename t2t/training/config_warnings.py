@@ -68,15 +68,16 @@ def _doubt_schedule(config: Config) -> Iterator[str]:
     is_known = training.schedule in CHOICES["training.schedule"]
     is_known &= training.optimizer in CHOICES["training.optimizer"]
     if is_known and training.warmup_steps >= steps:
-        last = float(make_schedule(training, model.d_model)(training.steps - 1))
+        last = float(make_schedule(training, model.reference_width)(training.steps - 1))
         yield (
             f"the learning rate only rises, to {last:.2g}: "
             f"training.warmup_steps={training.warmup_steps}, but training has {steps} steps; lower "
             f"training.warmup_steps, for example to {max(steps // 10, 1)}"
         )
     is_noam = training.schedule == "noam"
-    peak = training.noam_peak(model.d_model) if is_noam else training.learning_rate
-    longer = (training.learning_rate / 0.002) ** 2 / model.d_model  # where noam's peak is 0.002
+    width = model.reference_width
+    peak = training.noam_peak(width) if is_noam else training.learning_rate
+    longer = (training.learning_rate / 0.002) ** 2 / width  # where noam's peak is 0.002
     is_post = model.norm_position == "post" and max(model.depth) > SHALLOW
     is_new = not training.init_from and not training.schedule_start
     if is_known and is_new and is_post and peak >= HIGH_PEAK:

@@ -22,6 +22,7 @@ from t2t.config.files import load_config
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.model.parameters import Params, find_name, name_leaves
+from t2t.model.parametrization import Growth
 from t2t.runtime.mesh import put_like
 from t2t.training.checkpoint import list_scored_measures, restore_params
 from t2t.training.checkpoint_names import CHECKPOINT_NAMES, split_checkpoint_name
@@ -98,11 +99,19 @@ def read_source(name: str, workdir: Path, flag: str = FLAG) -> SourceRun:
     return SourceRun(run, label, params, vocabulary, config.model)
 
 
-def check_fit(described: Params, source: SourceRun) -> None:
+def check_fit(model: ModelConfig, described: Params, source: SourceRun) -> None:
     """Raises `RunError` if nothing of the source fits a model with parameters of these shapes.
 
-    The numbers of pieces do not count: special tokens are in every vocabulary.
+    The numbers of pieces do not count: special tokens are in every vocabulary. A parameter means
+    the same in both only if the factors of `t2t.model.parametrization` are the same.
     """
+    if Growth.of(model) != Growth.of(source.model):
+        names = ["parametrization", *(n for n in vars(model) if n.startswith("base_"))]
+        values = ", ".join(f"model.{name}={getattr(source.model, name)!r}" for name in names)
+        raise RunError(
+            f"{FLAG}: {source.run} has other factors in its model than this one, so its parameters "
+            f"would compute something else; set {values}, as in its config.json"
+        )
     theirs, others = name_leaves(source.params), []
     for name, leaf in name_leaves(described).items():
         if name in theirs:

@@ -36,13 +36,21 @@ SIZE = 0.2
 def make_muon(
     config: Config, schedule: optax.Schedule, parameters: Mapping[str, Parameter]
 ) -> optax.GradientTransformation:
-    """Muon for matrices, and Adam for all other parameters."""
-    training = config.training
-    adam = optax.adam(schedule, training.adam_b1, training.adam_b2, training.adam_eps)
+    """Muon for matrices, and Adam for all other parameters.
+
+    Both have decoupled weight decay (Liu et al. 2025, equation 3): an update also subtracts the
+    rate times `training.weight_decay` times the parameters.
+    """
+    training, rate = config.training, optax.scale_by_learning_rate(schedule)
+    decay = [optax.add_decayed_weights(training.weight_decay)] if training.weight_decay else []
+    adam = optax.chain(
+        optax.scale_by_adam(training.adam_b1, training.adam_b2, training.adam_eps), *decay, rate
+    )
     muon = optax.chain(
         optax.trace(MOMENTUM, nesterov=True),
         optax.stateless(lambda momenta, _: _find_updates(momenta, parameters)),
-        optax.scale_by_learning_rate(schedule),
+        *decay,
+        rate,
     )
     labels = label_matrices(parameters, "muon", "adam")
     return optax.partition({"muon": muon, "adam": adam}, labels)

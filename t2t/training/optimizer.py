@@ -24,10 +24,18 @@ from jaxtyping import Array, Bool
 from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.variants import CHOICES, call_variant, explain_shardings
 from t2t.model.parameters import Params, find_name, name_leaves
+from t2t.model.parametrization import Factors
 from t2t.ops.build_model import list_parameters
 from t2t.runtime.mesh import reshard_like, shard_over_data
 from t2t.training.muon import make_muon
-from t2t.training.parameter_groups import combine, find_factor, generalize, select
+from t2t.training.parameter_groups import (
+    combine,
+    find_factor,
+    generalize,
+    group_parameters,
+    scale_settings,
+    select,
+)
 from t2t.training.schedule import make_schedule
 
 
@@ -47,19 +55,18 @@ def make_optimizer(config: Config) -> Optimizer:
     A registered one (`config/variants.py`) is an `optax.GradientTransformation` or an `Optimizer`.
     With `training.clip_norm`, gradients are clipped before the optimiser sees them.
 
-    `training.rate_factors` groups parameters, each group with an optimiser of its own. With
-    `training.frozen` nothing here sees the frozen parameters or their gradients: they have neither
-    state nor update nor weight decay, and the norm for clipping is that of the others.
+    `training.rate_factors` and `model.parametrization` group parameters, each group with an
+    optimiser of its own. With `training.frozen` nothing here sees the frozen parameters or their
+    gradients: they have neither state nor update nor weight decay, and the norm for clipping is
+    that of the others.
     """
     training = config.training
-    schedule = make_schedule(training, config.model.d_model)
-    if training.rate_factors:
-        factors = sorted({1.0, *training.factor_by_pattern.values()})
-        groups = [_make_one(config, _scale(schedule, factor)) for factor in factors]
-        # 1.0: also of frozen parameters, which are taken out below
-        optimizer = _group(groups, lambda name: factors.index(find_factor(training, name) or 1.0))
-    else:
-        optimizer = _make_one(config, schedule)
+    schedule = make_schedule(training, config.model.reference_width)
+    find_factors, factors = group_parameters(config)
+    groups = [_make_one(scale_settings(config, each), _scale(schedule, each)) for each in factors]
+    optimizer = groups[0]
+    if len(groups) > 1:
+        optimizer = _group(groups, lambda name: factors.index(find_factors(name)))
     if training.clip_norm:
         optimizer = _clip(optimizer, training.clip_norm)
     if training.frozen:
@@ -88,8 +95,8 @@ def _make_one(config: Config, schedule: optax.Schedule) -> Optimizer:
     return Optimizer(*optimizer)
 
 
-def _scale(schedule: optax.Schedule, factor: float) -> optax.Schedule:
-    return lambda count: factor * schedule(count)
+def _scale(schedule: optax.Schedule, factors: Factors) -> optax.Schedule:
+    return schedule if factors.rate == 1 else lambda count: factors.rate * schedule(count)
 
 
 def _group(optimizers: Sequence[Optimizer], choose: Callable[[str], int | None]) -> Optimizer:
@@ -166,16 +173,17 @@ def describe_optimizer(config: Config, optimizer: Optimizer, params: Params) -> 
             "it does not use"
         )
     lines += _describe_partition(config, optimizer, params)
-    if training.frozen or training.rate_factors:
-        sizes: dict[float | None, int] = {}
-        for name, leaf in name_leaves(params).items():
-            factor = find_factor(training, name)
-            sizes[factor] = sizes.get(factor, 0) + leaf.size
-        total = sum(sizes.values())
-        for factor, size in sorted(sizes.items(), key=lambda item: item[0] or 0.0):
-            if factor != 1:
-                what = f"trained at {factor:g} times the learning rate" if factor else "frozen"
-                lines.append(f"{size} of {total} parameters are {what}")
+    find_factors, _ = group_parameters(config)
+    sizes: dict[float, int] = {}
+    for name, leaf in name_leaves(params).items():
+        is_frozen = find_factor(training, name) is None
+        factor = 0.0 if is_frozen else find_factors(name).rate
+        sizes[factor] = sizes.get(factor, 0) + leaf.size
+    total = sum(sizes.values())
+    for factor, size in sorted(sizes.items()):
+        if factor != 1:
+            what = f"trained at {factor:g} times the learning rate" if factor else "frozen"
+            lines.append(f"{size} of {total} parameters are {what}")
     return lines
 
 
@@ -233,7 +241,7 @@ def _find_partition(state: optax.OptState) -> dict[str, set[str]]:
 def _uses_schedule(config: Config, params: Params) -> bool:
     """Returns whether a registered optimiser asks for rates of `training.schedule`."""
     used = []
-    schedule = make_schedule(config.training, config.model.d_model)
+    schedule = make_schedule(config.training, config.model.reference_width)
 
     def record(count: jax.typing.ArrayLike) -> jax.typing.ArrayLike:
         used.append(count)

@@ -1,10 +1,11 @@
-"""Groups of parameters by patterns of their names: `training.frozen`, `training.rate_factors`.
+"""Groups of parameters: `training.frozen`, `training.rate_factors`, `model.parametrization`.
 
-A name is the path of a parameter in the model's tree, such as
+The first two have patterns of names. A name is the path of a parameter in the model's tree, such as
 encoder.0.self_attention.output.weight. `*` in a pattern stands for any text, dots included. A tree
 of a part of the parameters has the same names and lacks the others.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -14,9 +15,10 @@ import jax
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.tree_util import tree_map_with_path
 
-from t2t.config.fields import ConfigError, TrainingConfig
+from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.model.parameters import Params, find_name
-from t2t.ops.build_model import Parameter
+from t2t.model.parametrization import Factors, Growth, find_factors
+from t2t.ops.build_model import Parameter, list_parameters
 
 
 def find_factor(training: TrainingConfig, name: str) -> float | None:
@@ -58,6 +60,41 @@ def check_patterns(training: TrainingConfig, names: Collection[str]) -> None:
                 "patterns or of training.frozen; put it first, or leave it out"
             )
         rest = [name for name in rest if name not in found]
+
+
+def group_parameters(config: Config) -> tuple[Callable[[str], Factors], list[Factors]]:
+    """Returns the factors of a parameter's settings by its name, and those of all groups.
+
+    Of a frozen parameter the factor on the rate is 1.
+    """
+    training, of_model = config.training, dict[str, Factors]()
+    if Growth.of(config.model) != Growth():
+        of_model = {
+            name: find_factors(
+                config.model,
+                parameter.kind,
+                in_block=any(part.isdigit() for part in name.split(".")),
+                by_muon=training.optimizer == "muon" and parameter.matrix is not None,
+            )
+            for name, parameter in list_parameters(config.model).items()
+        }
+
+    def find(name: str) -> Factors:
+        own, factor = of_model.get(name, Factors()), find_factor(training, name)
+        return own if factor is None else own._replace(rate=own.rate * factor)
+
+    by_pattern = training.factor_by_pattern.values()
+    return find, sorted({find(n) for n in of_model} or {Factors(f) for f in (1.0, *by_pattern)})
+
+
+def scale_settings(config: Config, factors: Factors) -> Config:
+    """Returns the config with the settings of one group, but for the rate."""
+    training = dataclasses.replace(
+        config.training,
+        adam_eps=config.training.adam_eps * factors.epsilon,
+        weight_decay=config.training.weight_decay * factors.decay,
+    )
+    return dataclasses.replace(config, training=training)
 
 
 def label_matrices(

@@ -65,7 +65,7 @@ def make_train_step(
     structure: nnx.GraphDef[Model], config: Config, optimizer: Optimizer
 ) -> TrainStep:
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
-    schedule = make_schedule(config.training, config.model.d_model)
+    schedule = make_schedule(config.training, config.model.reference_width)
     sum_batch, parts = make_loss(config).sum_losses, config.training.accumulation_steps
     # JAX does not differentiate the stack that `scan_layers` makes of partially summed weights.
     sums_late = parts > 1 and not config.model.scan_layers

@@ -66,6 +66,7 @@ SPANS: dict[str, Any] = {"data.objective": "span_corruption", "tokenizer.sentine
 SPANS |= {"training.bleu_every": 0}
 BEST = {"training.bleu_every": 1000}
 ALONE: dict[str, Any] = {"data.source": "text", "data.train_tgt": ("a.txt",)}
+MUP: dict[str, Any] = {"model.parametrization": "mup", "model.base_width": 64}
 TABLE: dict[str, Any] = {"data.source": "hf", "data.hf_files": ("train=a.tsv",)}
 
 # Fields that do not go together, one of which is named; and the remedy.
@@ -124,7 +125,10 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"training.optimizer": "muon", "model.kind": "rnn"}, "use 'adam'"),
     ({"model.norm": "rms", "model.kind": "rnn"}, "leave it at 'layer'"),
-    ({"training.weight_decay": 0.1}, "leave it at 0, or use 'nadamw' or 'schedule_free_adamw'"),
+    (
+        {"training.weight_decay": 0.1},
+        "leave it at 0, or use 'nadamw', 'schedule_free_adamw' or 'muon'",
+    ),
     ({"training.adam_b1": 0.0, "training.optimizer": "schedule_free_adamw"}, "such as 0.9"),
     ({"training.accumulation_steps": 3}, "raise data.rows_multiple to 24"),
     ({"training.bleu_every": 1500}, "must be a multiple of training.validate_every=1000, or 0"),
@@ -157,6 +161,15 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ({"decoding.top_p": 0.0} | SAMPLING, "with 0 no sub-word could be drawn, and 1 draws from all"),
     ({"decoding.top_p": 1.5} | SAMPLING, "with 0 no sub-word could be drawn, and 1 draws from all"),
     ({"decoding.num_samples": 2}, "leave it at 1, or set decoding.strategy='sampling'"),
+    # Widths that share a rate.
+    ({"model.parametrization": "mup"}, "for example to the smallest width of a ladder"),
+    ({"model.parametrization": "mup", "model.kind": "rnn"}, "leave it at 'standard'"),
+    (MUP | {"training.optimizer": "schedule_free_adamw"}, "use 'adam', 'nadamw' or 'muon'"),
+    (MUP | {"model.base_layers": 2}, "with a norm and residuals, or leave it None"),
+    (
+        MUP | {"model.base_layers": 2, "model.norm_position": "pre", "model.decoder_layers": 1},
+        "use equal numbers, or leave it None",
+    ),
     # Text alone.
     (SPANS | {"data.objective": "lm"}, "data.objective to one of translation, span_corruption"),
     (SPANS | {"data.noise_density": 0.0}, "must lie in (0, 1)"),

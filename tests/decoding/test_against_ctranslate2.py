@@ -48,6 +48,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "feed_forward_bias": False,
         "tie_embeddings": "input",
     },
+    # of a narrower base the random model would be less sure of itself
+    "mup": {"parametrization": "mup", "base_width": 32},
 }
 CASES = [
     ("paper", 4),

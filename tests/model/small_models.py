@@ -123,6 +123,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "tie_embeddings": "none",
     },
     "LSTM in bfloat16": {"kind": "rnn", "rnn_cell": "lstm", "dtype": "bfloat16"},
+    "mup": {
+        "parametrization": "mup",
+        "base_width": 8,
+        "norm_position": "pre",
+        "num_layers": 2,
+        "base_layers": 1,
+        "tie_embeddings": "decoder",
+    },
+    "mup, more heads": {"parametrization": "mup", "base_width": 8, "base_d_k": 3},
     "today's": {
         "position": "rotary",
         "num_kv_heads": 2,

@@ -164,11 +164,22 @@ def test_nothing_that_fits_is_refused(vocabularies: dict[str, Vocabulary]) -> No
     new = make_params(vocabulary, "all")
     narrow = jax.tree.map(lambda x: x[..., : x.shape[-1] // 2], make_params(vocabulary, "all"))
     with pytest.raises(RunError, match=r"no parameter of old fits .* instead of .* config.json"):
-        check_fit(new, make_source(narrow, vocabulary))
+        check_fit(ModelConfig(), new, make_source(narrow, vocabulary))
     narrow["encoder"][0]["self_residual"] = new["encoder"][0]["self_residual"]
-    check_fit(new, make_source(narrow, vocabulary))
+    check_fit(ModelConfig(), new, make_source(narrow, vocabulary))
     tables = {"tgt_embedding": make_params(vocabularies["tagged"], "all")["tgt_embedding"]}
-    check_fit(new, make_source(tables, vocabulary))
+    check_fit(ModelConfig(), new, make_source(tables, vocabulary))
+
+
+def test_source_with_other_factors_in_its_model_is_refused(
+    vocabularies: dict[str, Vocabulary],
+) -> None:
+    params = make_params(vocabularies["shared"], "all")
+    source = make_source(params, vocabularies["shared"])
+    wide = dataclasses.replace(ModelConfig(), parametrization="mup", base_width=64)
+    with pytest.raises(RunError, match=r"old has other .* set model.parametrization='standard', "):
+        check_fit(wide, params, source)
+    check_fit(wide, params, source._replace(model=wide))
 
 
 def test_checkpoint_is_what_follows_the_last_colon(tmp_path: Path) -> None:

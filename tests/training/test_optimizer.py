@@ -113,9 +113,11 @@ def test_matrix_without_a_gradient_has_no_update() -> None:
     assert not orthogonalize(jnp.zeros((3, 8, 24))).any()
 
 
-def test_update_is_that_of_optax() -> None:
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_update_is_that_of_optax(weight_decay: float) -> None:
     """From step 100 on: optax corrects the bias of its average, which then makes no difference."""
     params = {"outer": draw(24, 16)}
+    training = dataclasses.replace(CONFIG.training, optimizer="muon", weight_decay=weight_decay)
 
     def find_update(optimizer: optax.GradientTransformation) -> Array:
         def step(state: optax.OptState, number: Array) -> tuple[optax.OptState, Array]:
@@ -126,10 +128,23 @@ def test_update_is_that_of_optax() -> None:
         _, updates = jax.lax.scan(step, optimizer.init(params), jnp.arange(200.0))
         return updates[100:]
 
-    update = find_update(make_muon(CONFIG, lambda _: 0.1, PARAMETERS))
-    expected = find_update(contrib.muon(0.1, beta=MOMENTUM, consistent_rms=SIZE))
-    np.testing.assert_allclose(update, expected, atol=5e-3 * 0.1 * SIZE)
-    assert float(jnp.sqrt(jnp.mean(update**2))) == pytest.approx(0.1 * SIZE, rel=0.2)
+    update = find_update(make_muon(Config(training=training), lambda _: 0.1, PARAMETERS))
+    expected = contrib.muon(0.1, beta=MOMENTUM, consistent_rms=SIZE, weight_decay=weight_decay)
+    np.testing.assert_allclose(update, find_update(expected), atol=5e-3 * 0.1 * SIZE)
+    of_muon = update + 0.1 * weight_decay * params["outer"]
+    assert float(jnp.sqrt(jnp.mean(of_muon**2))) == pytest.approx(0.1 * SIZE, rel=0.2)
+
+
+def test_weight_decay_of_muon_is_that_of_all_parameters() -> None:
+    params = {"outer": draw(24, 16), "bias": draw(16)}
+    found = []
+    for weight_decay in (0.0, 0.1):
+        training = dataclasses.replace(CONFIG.training, weight_decay=weight_decay)
+        optimizer = make_muon(Config(training=training), lambda _: 0.5, PARAMETERS)
+        updates, _ = optimizer.update(params, optimizer.init(params), params)
+        found.append(updates)
+    for plain, decayed, own in zip(*map(jax.tree.leaves, (*found, params)), strict=True):
+        np.testing.assert_allclose(decayed - plain, -0.5 * 0.1 * own, atol=1e-6)
 
 
 @pytest.mark.parametrize(
