@@ -141,9 +141,7 @@ def _make_runs(request: SweepRequest, base: Config) -> "list[SweepRun]":
     if request.seeds:
         rows = [dataclasses.replace(row, seeds=range(request.seeds)) for row in rows]
     tuned = {row.name for row in rows if row.tune or request.tune}
-    rows = [
-        row if row.tuned_by in tuned else dataclasses.replace(row, tuned_by="") for row in rows
-    ]
+    rows = [row if row.tuned_by in tuned else dataclasses.replace(row, tuned_by="") for row in rows]
     runs, left_out = make_runs(base, select(rows, request.only), request.workdir)
     for name, reason in left_out.items():
         _log.info("row %s is left out: %s", name, reason)

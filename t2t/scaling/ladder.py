@@ -72,12 +72,10 @@ class Ladder:
     token: str  # of which the loss is a mean: "sub-word", or "character" if vocabularies differ
     text: str  # what was scored, in words
 
-    def collect(self, family: str, names: Sequence[str], until: float = math.inf) -> Losses:
+    def collect(self, family: str, names: Sequence[str]) -> Losses:
         """Returns the losses of the runs of a family, with sizes of these names."""
-        rungs = [each for each in self.families[family] if each.size.flops <= until]
-        runs = [
-            (number, rung, loss) for number, rung in enumerate(rungs) for loss in rung.losses.values()
-        ]
+        rungs = enumerate(self.families[family])
+        runs = [(number, rung, loss) for number, rung in rungs for loss in rung.losses.values()]
         return Losses(
             np.array([[float(getattr(rung.size, name)) for name in names] for _, rung, _ in runs]),
             np.array([loss for *_, loss in runs]),
@@ -111,9 +109,7 @@ def read_ladder(folder: Path, only: Sequence[str] = (), held_out: Sequence[str] 
         EvaluationError: evaluations are damaged, or not of one test set.
     """
     places = _find_runs(folder, only, held_out)
-    found = {
-        name: [_read_evaluation(place) for place in own] for name, own in places.items()
-    }
+    found = {name: [_read_evaluation(place) for place in own] for name, own in places.items()}
     configs = {
         name: [load_config(place / "config.json") for place in own] for name, own in places.items()
     }
@@ -142,9 +138,7 @@ def read_ladder(folder: Path, only: Sequence[str] = (), held_out: Sequence[str] 
     )
 
 
-def _find_runs(
-    folder: Path, only: Sequence[str], held_out: Sequence[str]
-) -> dict[str, list[Path]]:
+def _find_runs(folder: Path, only: Sequence[str], held_out: Sequence[str]) -> dict[str, list[Path]]:
     """Returns the run directories of each row, by seed."""
     found: dict[str, list[tuple[int, Path]]] = {}
     for place in folder.glob("*-seed*"):
@@ -213,7 +207,7 @@ def _check_end(place: Path, evaluation: Evaluation, config: Config) -> None:
 
 
 def _check_text(evaluations: Sequence[Evaluation]) -> None:
-    """Raises `LawError` if rungs of a family learned from other text, or with other vocabularies."""
+    """Raises `LawError` if rungs of a family differ in their text or vocabulary."""
     first, *others = evaluations
     for other in others:
         changes = first.passport.diff(other.passport, "config", "vocabulary")
@@ -242,8 +236,9 @@ def _read_losses(
     every = np.array([each for own in counts.values() for each in own])
     kept = (every[..., 1] > 0).all(axis=0)
     if any(folder.glob("*-choice")):
-        part = halve(test_set).judging.part
-        kept &= np.isin(np.arange(len(kept)), part)
+        judging = halve(test_set).judging.part
+        assert judging is not None
+        kept &= np.isin(np.arange(len(kept)), judging)
     lengths = np.array([len(line) + 1 for line in test_set.references[0]])
     token = SUBWORD
     if (every[..., 1] != every[0, :, 1])[:, kept].any():
@@ -256,7 +251,9 @@ def _read_losses(
     found = {}
     for name, own in counts.items():
         found[name] = [
-            float(-each[kept, 0].sum() / (lengths if token == CHARACTER else each[:, 1])[kept].sum())
+            float(
+                -each[kept, 0].sum() / (lengths if token == CHARACTER else each[:, 1])[kept].sum()
+            )
             for each in own
         ]
         for evaluation, loss in zip(evaluations[name], found[name], strict=True):

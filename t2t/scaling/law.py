@@ -20,7 +20,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,6 +31,7 @@ from t2t.evaluation.measure import LEVEL, Interval
 MANY_SEEDS = 10_000  # so many that the mean of their losses is the law's own value
 _SHARES = 0.4, 0.8, 0.97  # of the smallest loss: floors at which a fit starts
 _EXPONENTS = (0.3, 0.3), (0.1, 0.6), (0.6, 0.1)  # of two terms, at which a fit starts
+_GRID = 25  # sizes at which two laws are compared
 _NONE = -30.0  # the logarithm of a part of the loss that is none
 
 
@@ -133,8 +134,14 @@ class LossLaw:
         if freedom < 1:
             return None
         of_seeds = len(self.runs.losses) - self.runs.num_rungs
-        ratio = (self._between / freedom) / (self._within / of_seeds) if self._within else math.inf
+        scatter = self.noise_of_seeds**2
+        ratio = self._between / freedom / scatter if scatter else math.inf
         return float(special.fdtrc(freedom, of_seeds, ratio))
+
+    @property
+    def noise_of_seeds(self) -> float:
+        """Relative standard deviation of a run about the mean of its rung."""
+        return math.sqrt(self._within / (len(self.runs.losses) - self.runs.num_rungs))
 
     @property
     def is_misfit(self) -> bool:
@@ -168,7 +175,8 @@ class LossLaw:
 
     def compute(self, size: Sequence[float]) -> float:
         """Returns the law's loss at a size."""
-        return float(np.exp(_compute_logs(self.fit.params, self._scale(size))[0]))
+        parts = _list_parts(self.fit.params, self._scale(size))
+        return float(np.exp(np.logaddexp.reduce(parts, axis=1)[0]))
 
     def find_p_value(self, size: Sequence[float], loss: float, seeds: int = 1) -> float:
         """Returns the p-value of a mean loss of so many runs at a size, if the law holds."""
@@ -188,6 +196,15 @@ class LossLaw:
         middle, step = math.log(loss), math.sqrt(self._allowed) or 1e-9
         low, high = (_find_edge(exceed, middle, sign * step) for sign in (-1, 1))
         return Forecast(loss, (math.exp(low), math.exp(high)))
+
+    def estimate_mean(self, rung: int) -> Forecast:
+        """Returns the mean loss of a rung, with its 95% interval by the noise of all seeds."""
+        losses = self.runs.losses[self.runs.rungs == rung]
+        freedom = len(self.runs.losses) - self.runs.num_rungs
+        mean = float(np.log(losses).mean())
+        half = float(special.stdtrit(freedom, 1 - LEVEL / 2)) * self.noise_of_seeds
+        half /= math.sqrt(len(losses))
+        return Forecast(math.exp(mean), (math.exp(mean - half), math.exp(mean + half)))
 
     @functools.cached_property
     def floor_interval(self) -> Interval:
@@ -330,36 +347,38 @@ def find_crossing(first: LossLaw, second: LossLaw, low: float, high: float) -> C
     The interval has all sizes at which the 95% interval of the difference of the laws holds 0
     (Fieller 1954). It can be said if one family is better at one end, and the other at the other.
     """
-    grid = np.geomspace(low, high, 60)
+    grid = np.geomspace(low, high, _GRID)
     found = [
         subtract(first.predict([size], MANY_SEEDS), second.predict([size], MANY_SEEDS))
         for size in grid.tolist()
     ]
     signs = np.sign([each.loss for each in found])
-    value = None
-    if (changes := np.flatnonzero(signs[1:] != signs[:-1])).size:
-        place = int(changes[0])
-        value = float(
-            optimize.brentq(
-                lambda size: second.compute([size]) - first.compute([size]),
-                grid[place], grid[place + 1],
-            )
-        )  # fmt: skip
-    open_at = [number for number, each in enumerate(found) if each.interval[0] <= 0 <= each.interval[1]]
-    ends = signs[0] != signs[-1] and not {0, len(grid) - 1} & {*open_at}
-    if value is None or not ends:
-        return Crossing(value, None)
-    edges = min([*open_at, changes[0]]) - 1, max([*open_at, changes[0]]) + 1
-    return Crossing(value, (float(grid[max(edges[0], 0)]), float(grid[min(edges[1], 59)])))
+    changes = np.flatnonzero(signs[1:] != signs[:-1])
+    if not changes.size:
+        return Crossing(None, None)
+    place = int(changes[0])
+    value = optimize.brentq(
+        lambda size: second.compute([size]) - first.compute([size]), grid[place], grid[place + 1]
+    )
+    unknown = [n for n, each in enumerate(found) if each.interval[0] <= 0 <= each.interval[1]]
+    unknown += [place, place + 1]
+    edges = min(unknown) - 1, max(unknown) + 1
+    is_known = edges[0] >= 0 and edges[1] < _GRID and signs[edges[0]] != signs[edges[1]]
+    interval = (float(grid[edges[0]]), float(grid[edges[1]])) if is_known else None
+    return Crossing(float(value), interval)
 
 
-def _compute_logs(
-    params: Float[np.ndarray, "p"], sizes: Float[np.ndarray, "n k"]
-) -> Float[np.ndarray, "n"]:
-    """Returns the logarithm of the law's loss."""
+def _list_parts(params: Any, sizes: Any) -> Any:
+    """Returns the logarithms of E and of each term of the law, a column each; [n, 1 + k]."""
     count = sizes.shape[1]
     terms = params[1 : 1 + count] - params[1 + count :] * sizes
-    return np.logaddexp.reduce(np.column_stack([np.full(len(sizes), params[0]), terms]), axis=1)
+    return np.column_stack([np.full(len(sizes), params[0]), terms])
+
+
+def _differentiate(parts: Any, sizes: Any) -> Any:
+    """Returns the derivatives of the logarithm of the law's loss by the parameters; [n, p]."""
+    shares = np.exp(parts - np.logaddexp.reduce(parts, axis=1)[:, None])
+    return np.column_stack([shares, -shares[:, 1:] * sizes])
 
 
 def _minimise(
@@ -372,11 +391,11 @@ def _minimise(
     """Returns the best of fits from several starts, with a floor and without one.
 
     `sizes` and `logs` are logarithms, and `bound` holds parameters that are fixed, by index.
+    `starts` are those of a fit that differs little; there are more without one.
     """
-    fits = [
-        _descend(sizes, logs, weights, start, bound)
-        for start in [*starts, *_list_starts(sizes, logs)]
-    ]
+    known = [*_list_starts(sizes, logs)]
+    chosen = [*starts, known[1]] if len(starts) else known
+    fits = [_descend(sizes, logs, weights, start, bound) for start in chosen]
     if 0 not in bound:
         best = min(fits, key=lambda each: each.squares)
         fits.append(_descend(sizes, logs, weights, best.params, {**bound, 0: -math.inf}))
@@ -408,33 +427,28 @@ def _descend(
     bound: Mapping[int, float],
 ) -> _Fit:
     """Minimises the weighted squares from one start, by Levenberg and Marquardt (MINPACK)."""
-    count = sizes.shape[1]
     full = np.maximum(start, _NONE)
     for index, value in bound.items():
         full[index] = max(value, -1e300)
-    free = np.array([index for index in range(len(full)) if index not in bound])
-
-    def complete(params: Float[np.ndarray, "q"]) -> Float[np.ndarray, "p"]:
-        whole = full.copy()
-        whole[free] = params
-        return whole
-
-    def compute(params: Float[np.ndarray, "q"]) -> Float[np.ndarray, "n"]:
-        return weights * (_compute_logs(complete(params), sizes) - logs)
-
-    def differentiate(params: Float[np.ndarray, "q"]) -> Float[np.ndarray, "n q"]:
-        whole = complete(params)
-        terms = whole[1 : 1 + count] - whole[1 + count :] * sizes
-        parts = np.column_stack([np.full(len(sizes), whole[0]), terms])
-        shares = np.exp(parts - np.logaddexp.reduce(parts, axis=1)[:, None])
-        slopes = np.column_stack([shares, -shares[:, 1:] * sizes])
-        return np.asarray(weights[:, None] * slopes[:, free])
-
+    free = [index for index in range(len(full)) if index not in bound]
+    places = np.eye(len(full))[free]  # puts free parameters at their places
+    fixed = np.where(places.any(axis=0), 0.0, full)
     with np.errstate(over="ignore", invalid="ignore"):
         params, _, info, _, _ = optimize.leastsq(
-            compute, full[free], Dfun=differentiate, full_output=True, ftol=1e-10, xtol=1e-10
+            lambda own: (
+                weights
+                * (np.logaddexp.reduce(_list_parts(fixed + own @ places, sizes), axis=1) - logs)
+            ),
+            full[free],
+            Dfun=lambda own: (
+                weights[:, None]
+                * _differentiate(_list_parts(fixed + own @ places, sizes), sizes)[:, free]
+            ),
+            full_output=True,
+            ftol=1e-10,
+            xtol=1e-10,
         )
-    return _Fit(complete(params), float((info["fvec"] ** 2).sum()))
+    return _Fit(fixed + params @ places, float((info["fvec"] ** 2).sum()))
 
 
 def _find_edge(exceed: Callable[[float], float], middle: float, step: float) -> float:

@@ -1,4 +1,4 @@
-"""The rungs of a ladder: a recipe at several widths or depths, trained on as much text as each needs.
+"""The rungs of a ladder: a recipe at several widths or depths, each with its amount of text.
 
 The base of the sweep is the recipe itself, the largest rung of the family `RUNG`. The others are
 named FAMILY-SIZE, such as rung-64, where the size is `model.d_model` or the number of layers; with
@@ -48,7 +48,7 @@ def list_rungs(
     chosen for it.
 
     Raises:
-        ConfigError: a size is not between 0 and 1, or a rule is unknown.
+        ConfigError: a size is not between 0 and 1, two sizes give one rung, or a rule is unknown.
     """
     if wrong := [size for size in sizes if not 0 < size < 1]:
         raise ConfigError(f"size {wrong[0]:g} of a rung is no share of the base; give 0.25 or 0.5")
@@ -77,6 +77,12 @@ def list_rungs(
                     )
                 )
         rows += own
+    names = [row.name for row in rows]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(
+            f"two sizes give {repeated[0]}: the base is too small for {len(sizes)} rungs below it; "
+            "take a larger base, such as --config.model.d_model=128, or fewer sizes"
+        )
     return sorted(rows, key=lambda row: row.name != BASE)
 
 
