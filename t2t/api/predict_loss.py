@@ -4,7 +4,6 @@ import html
 import json
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t2t.evaluation.plots import draw_laws, embed_figure, write_figure
@@ -12,6 +11,7 @@ from t2t.scaling import prediction_report
 from t2t.scaling.ladder import read_ladder
 from t2t.scaling.prediction import Prediction, Target, predict
 from t2t.storage.atomic_files import explain_write_errors, write_file
+from t2t.storage.paths import make_path
 from t2t.training.run_directory import RunError
 
 if TYPE_CHECKING:
@@ -66,11 +66,12 @@ def predict_loss(
         EvaluationError: evaluations are damaged, or not comparable.
         RunError: the folder cannot be written.
     """
-    found = read_ladder(Path(ladder), only, held_out)
+    place = make_path(str(ladder))
+    found = read_ladder(place, only, held_out)
     prediction = predict(found, Target(flops, parameters, tokens), seeds)
     text = LossPrediction(prediction_report.write_text(prediction, markdown=False))
     text.prediction = prediction
-    folder = Path(output) if output else Path(ladder) / FOLDER
+    folder = make_path(str(output)) if output else place / FOLDER
     page = prediction_report.write_text(
         prediction, markdown=True, title=f"A prediction from {found.folder.resolve().name}",
         figure=f"{NAME}.svg",

@@ -237,9 +237,10 @@ def _read_losses(
     kept = (every[..., 1] > 0).all(axis=0)
     if any(folder.glob("*-choice")):
         judging = halve(test_set).judging.part
-        assert judging is not None
-        kept &= np.isin(np.arange(len(kept)), judging)
-    lengths = np.array([len(line) + 1 for line in test_set.references[0]])
+        known = np.arange(len(kept))
+        if first.passport.objective:  # whose test set has only texts that are predicted
+            known = np.flatnonzero(every[0, :, 1] > 0)
+        kept &= np.isin(np.arange(len(kept)), known[judging])
     token = SUBWORD
     if (every[..., 1] != every[0, :, 1])[:, kept].any():
         token = CHARACTER
@@ -248,14 +249,16 @@ def _read_losses(
                 "some runs predict lower-case text (tokenizer.lowercase), which is another text; "
                 "compare families of one case"
             )
+    if token == CHARACTER:
+        lengths = np.array([len(line) + 1 for line in test_set.references[0]], float)
+        counts = {
+            name: [np.column_stack([each[:, 0], lengths]) for each in own]
+            for name, own in counts.items()
+        }
     found = {}
     for name, own in counts.items():
-        found[name] = [
-            float(
-                -each[kept, 0].sum() / (lengths if token == CHARACTER else each[:, 1])[kept].sum()
-            )
-            for each in own
-        ]
+        sums = [each[kept].sum(axis=0) for each in own]
+        found[name] = [float(-log_prob / tokens) for log_prob, tokens in sums]
         for evaluation, loss in zip(evaluations[name], found[name], strict=True):
             if not (math.isfinite(loss) and loss > 0):
                 raise LawError(

@@ -267,7 +267,7 @@ def fit_law(runs: Losses) -> LossLaw:
 
     Raises:
         LawError: there are fewer rungs than parameters, no rung has two seeds, a loss is not finite
-            or not positive, or losses do not fall with size.
+            or not positive, seeds do not differ, or losses do not fall with size.
     """
     check_losses(runs)
     sizes = np.log(runs.sizes / runs.sizes.min(axis=0))
@@ -291,6 +291,11 @@ def check_losses(runs: Losses) -> None:
     if not (np.isfinite(runs.losses) & (runs.losses > 0)).all():
         wrong = next(loss for loss in runs.losses if not (math.isfinite(loss) and loss > 0))
         raise LawError(f"a loss is {wrong}; all have to be finite and positive")
+    logs = np.log(runs.losses)
+    if not any(np.ptp(logs[runs.rungs == rung]) for rung in np.unique(runs.rungs)):
+        raise LawError(
+            "all seeds of a rung have one loss, so they are one run; train them with other seeds"
+        )
     order = np.argsort(runs.rungs)
     first, last = (runs.losses[runs.rungs == runs.rungs[order[end]]].mean() for end in (0, -1))
     if last >= first:

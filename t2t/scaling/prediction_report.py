@@ -31,11 +31,13 @@ def describe(prediction: Prediction) -> str:
     factor = f"{first.factor:.3g} times the largest rung"
     if len({f"{each.factor:.3g}" for each in prediction.families.values()}) > 1:
         factor += f" of {first.name}"
+    doubted = [name for name, each in prediction.families.items() if each.law.is_misfit]
+    doubt = f"; the rungs of {' and '.join(doubted)} contradict this law" if doubted else ""
     return (
         f"With {prediction.target.describe()}, {factor}, the loss of {runs} is predicted to be "
         f"{' and '.join(parts)} {unit}; the 95% interval covers the seeds of the rungs and of what "
         "is predicted, and how far rungs lie from the law, but no other sentences, and no law that "
-        "changes beyond the largest rung."
+        f"changes beyond the largest rung{doubt}."
     )
 
 
@@ -64,6 +66,8 @@ def _list_remarks(family: FamilyForecast) -> Iterator[str]:
             f"there are as many rungs as parameters of the law ({len(family.rungs)}), so none can "
             "contradict it; train another one."
         )
+    if spare == 1 and not law.is_misfit:
+        yield "with one rung more than the law has parameters, only a strong bend would show."
     missed = [each for each in family.tested if not _is_inside(each.forecast.interval, each.loss)]
     if missed and not law.is_misfit:
         names = ", ".join(family.rungs[each.rung].name for each in missed)
