@@ -30,7 +30,7 @@ SUBWORD, CHARACTER = "sub-word", "character"
 _SAME_TEXT = {
     Role.TEXT, Role.LANGUAGES, Role.FILES, Role.HELD_OUT, Role.VOCABULARY, Role.COPIED,
 }  # fmt: skip
-_SPREAD = 0.1  # of log D about a line over log N, below which a ladder has one rule for its text
+_SPREAD = 0.25  # of log D about a line over log N, below which a ladder has one rule for its text
 
 
 class Size(NamedTuple):

@@ -22,7 +22,7 @@ from t2t.scaling.law import (
 )
 
 FACTOR = 4.0  # the target's FLOPs, in those of the largest rung, if none is given
-_GRID = 40  # points of a curve
+_GRID = 25  # points of a curve
 
 
 class Target(NamedTuple):
