@@ -32,6 +32,7 @@ MANY_SEEDS = 10_000  # so many that the mean of their losses is the law's own va
 _SHARES = 0.4, 0.8, 0.97  # of the smallest loss: floors at which a fit starts
 _EXPONENTS = (0.3, 0.3), (0.1, 0.6), (0.6, 0.1)  # of two terms, at which a fit starts
 _GRID = 25  # sizes at which two laws are compared
+_LARGEST = 5.0  # the logarithm of an exponent, from which on the first step takes all
 _NONE = -30.0  # the logarithm of a part of the loss that is none
 
 
@@ -75,7 +76,7 @@ class Backtest(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Fit:
-    """Parameters of the law: logarithms of E, A and B, and the exponents a and b."""
+    """Logarithms of E, A, B, a and b: all are positive, so no loss rises with size."""
 
     params: Float[np.ndarray, "p"]
     squares: float  # sum of the squared residuals of the logarithm of the loss
@@ -106,7 +107,7 @@ class LossLaw:
     @property
     def exponents(self) -> tuple[float, ...]:
         """The exponents a, and b."""
-        return tuple(map(float, self.fit.params[1 + self.num_terms :]))
+        return tuple(map(math.exp, self.fit.params[1 + self.num_terms :]))
 
     @property
     def freedom(self) -> int:
@@ -227,7 +228,10 @@ class LossLaw:
     def exponent_intervals(self) -> tuple[Interval, ...]:
         """The 95% intervals of a, and b; infinite where any larger one fits, too."""
         count = self.num_terms
-        return tuple(self._profile(1 + count + term, 0.05) for term in range(count))
+        found = [self._profile(1 + count + term, 0.1) for term in range(count)]
+        largest = math.exp(_LARGEST)
+        edges = [(math.exp(low), math.exp(min(high, _LARGEST))) for low, high in found]
+        return tuple((low, high if high < largest else math.inf) for low, high in edges)
 
     @property
     def has_floor(self) -> bool:
@@ -376,14 +380,18 @@ def find_crossing(first: LossLaw, second: LossLaw, low: float, high: float) -> C
 def _list_parts(params: Any, sizes: Any) -> Any:
     """Returns the logarithms of E and of each term of the law, a column each; [n, 1 + k]."""
     count = sizes.shape[1]
-    terms = params[1 : 1 + count] - params[1 + count :] * sizes
+    exponents = np.exp(np.minimum(params[1 + count :], _LARGEST))
+    terms = params[1 : 1 + count] - exponents * sizes
     return np.column_stack([np.full(len(sizes), params[0]), terms])
 
 
-def _differentiate(parts: Any, sizes: Any) -> Any:
+def _differentiate(params: Any, sizes: Any) -> Any:
     """Returns the derivatives of the logarithm of the law's loss by the parameters; [n, p]."""
+    parts = _list_parts(params, sizes)
     shares = np.exp(parts - np.logaddexp.reduce(parts, axis=1)[:, None])
-    return np.column_stack([shares, -shares[:, 1:] * sizes])
+    # A term is A x^-a, and its derivative by the logarithm of a has the factor -a log x.
+    exponents = np.exp(np.minimum(params[1 + sizes.shape[1] :], _LARGEST))
+    return np.column_stack([shares, -shares[:, 1:] * exponents * sizes])
 
 
 def _minimise(
@@ -417,11 +425,11 @@ def _list_starts(
         rest = np.log(np.exp(logs) - math.exp(floor))
         if count == 1:
             slope, level = np.polyfit(sizes[:, 0], rest, 1)
-            yield np.array([floor, level, -slope])
+            yield np.array([floor, level, math.log(max(-slope, 1e-3))])
             continue
         level = rest[np.argmin(sizes.sum(axis=1))] - math.log(count)
         for exponents in _EXPONENTS:
-            yield np.array([floor, *[level] * count, *exponents])
+            yield np.array([floor, *[level] * count, *map(math.log, exponents)])
 
 
 def _descend(
@@ -446,8 +454,7 @@ def _descend(
             ),
             full[free],
             Dfun=lambda own: (
-                weights[:, None]
-                * _differentiate(_list_parts(fixed + own @ places, sizes), sizes)[:, free]
+                weights[:, None] * _differentiate(fixed + own @ places, sizes)[:, free]
             ),
             full_output=True,
             ftol=1e-10,
@@ -461,7 +468,7 @@ def _find_edge(exceed: Callable[[float], float], middle: float, step: float) -> 
     inside, outside = middle, middle + step
     if exceed(middle) > 0:
         return middle
-    for _ in range(40):
+    for _ in range(25):
         if exceed(outside) > 0:
             return float(optimize.brentq(exceed, inside, outside, rtol=1e-6))
         inside, step = outside, 2 * step
