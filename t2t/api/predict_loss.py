@@ -4,7 +4,6 @@ import html
 import json
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING
 
 from t2t.evaluation.plots import draw_laws, embed_figure, write_figure
 from t2t.scaling import prediction_report
@@ -13,9 +12,6 @@ from t2t.scaling.prediction import Prediction, Target, predict
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.paths import make_path
 from t2t.training.run_directory import RunError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FOLDER = "prediction"  # in that of the sweep
 NAME = "prediction"  # of its files
@@ -30,8 +26,9 @@ class LossPrediction(str):
         return str(self)
 
     def _repr_html_(self) -> str:
-        figure = embed_figure(_draw(self.prediction), "loss against size")
-        return f"<pre>{html.escape(self)}</pre>{figure}"
+        found = self.prediction
+        figure = draw_laws(found.list_curves(), found.size_name, found.loss_name)
+        return f"<pre>{html.escape(self)}</pre>{embed_figure(figure, 'loss against size')}"
 
 
 def predict_loss(
@@ -77,13 +74,9 @@ def predict_loss(
         figure=f"{NAME}.svg",
     )  # fmt: skip
     with explain_write_errors(RunError, folder):
-        write_figure(_draw(prediction), folder / f"{NAME}.svg")
+        figure = draw_laws(prediction.list_curves(), prediction.size_name, prediction.loss_name)
+        write_figure(figure, folder / f"{NAME}.svg")
         write_file(folder / f"{NAME}.md", page)
         content = prediction_report.record(prediction)
         write_file(folder / f"{NAME}.json", json.dumps(content, indent=1) + "\n")
     return text
-
-
-def _draw(prediction: Prediction) -> "Figure":
-    loss = f"loss, nats per {prediction.ladder.token}"
-    return draw_laws(prediction.list_curves(), prediction.size_name, loss)

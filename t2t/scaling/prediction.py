@@ -107,6 +107,11 @@ class Prediction:
             return "parameters x target tokens"
         return names[self.target.names[0]]
 
+    @property
+    def loss_name(self) -> str:
+        """The name and unit of the loss."""
+        return f"loss, nats per {self.ladder.token}"
+
     def list_curves(self) -> dict[str, LawCurve]:
         """Returns points, law and band of each family, for `plots.draw_laws`."""
         found = {}

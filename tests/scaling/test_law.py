@@ -61,18 +61,19 @@ def test_parameters_and_tokens_are_told_apart_where_both_vary() -> None:
     sizes = np.array([(n, n * d) for n in (1e6, 2e6, 4e6, 8e6) for d in (10.0, 40.0)])
     rungs = np.repeat(np.arange(8), 2)
 
-    def compute(size: object) -> object:
-        n, d = np.asarray(size).T / [[1e6], [1e7]]
+    def compute(size: list[float]) -> float:
+        n, d = size[0] / 1e6, size[1] / 1e7
         return 1 + n**-0.34 + 1.5 * d**-0.28
 
+    true = np.array([compute(size) for size in sizes[rungs].tolist()])
     hits, target = 0, [1.6e7, 3.2e8]
     for _ in range(40):
-        noise = np.exp(0.005 * random.normal(size=16))
-        law = fit_law(Losses(sizes[rungs], compute(sizes[rungs]) * noise, rungs))
-        came_out = float(compute([target])[0] * math.exp(0.005 * random.normal()))
+        losses = true * np.exp(0.005 * random.normal(size=16))
+        law = fit_law(Losses(sizes[rungs], losses, rungs))
+        assert law.num_terms == len(law.exponents) == 2
+        came_out = compute(target) * math.exp(0.005 * random.normal())
         hits += law.find_p_value(target, came_out) >= 0.05
     assert hits >= 35
-    assert law.num_terms == len(law.exponents) == 2
 
 
 @pytest.mark.parametrize(("exponent", "noise"), [(0.35, 0.01), (0.0, 0.003)])
