@@ -8,7 +8,7 @@ from os import PathLike
 from t2t.evaluation.plots import draw_laws, embed_figure, write_figure
 from t2t.scaling import prediction_report
 from t2t.scaling.ladder import read_ladder
-from t2t.scaling.prediction import Prediction, Target, predict
+from t2t.scaling.prediction import LadderForecast, Target, predict
 from t2t.storage.atomic_files import explain_write_errors, write_file
 from t2t.storage.paths import make_path
 from t2t.training.run_directory import RunError
@@ -20,7 +20,7 @@ NAME = "prediction"  # of its files
 class LossPrediction(str):
     """The text of a prediction; a notebook also shows the figure."""
 
-    prediction: Prediction
+    prediction: LadderForecast
 
     def __repr__(self) -> str:
         return str(self)

@@ -90,7 +90,7 @@ class FamilyDifference(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Prediction:
+class LadderForecast:
     """The predictions of all families at one size."""
 
     ladder: Ladder
@@ -135,7 +135,7 @@ class Prediction:
         return [(size, loss) for loss in rung.losses.values()]
 
 
-def predict(ladder: Ladder, target: Target, seeds: int = 1) -> Prediction:
+def predict(ladder: Ladder, target: Target, seeds: int = 1) -> LadderForecast:
     """Fits the law of each family, and predicts the mean loss of so many runs at the target.
 
     Without a target it is the FLOPs of the largest rung that is held out, or else `FACTOR` times
@@ -153,7 +153,7 @@ def predict(ladder: Ladder, target: Target, seeds: int = 1) -> Prediction:
         )
     found = {name: _forecast(ladder, name, target, seeds) for name in ladder.families}
     first, *others = found.values()
-    return Prediction(
+    return LadderForecast(
         ladder, target, seeds, found, [_compare(first, other, target) for other in others]
     )
 

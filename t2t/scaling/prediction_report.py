@@ -9,7 +9,7 @@ from t2t.evaluation.number_format import format_p_value
 from t2t.runtime.text_tables import Table, list_items, wrap_text
 from t2t.scaling.ladder import Rung
 from t2t.scaling.law import Crossing, Forecast, LossLaw, count_params
-from t2t.scaling.prediction import FamilyDifference, FamilyForecast, Prediction
+from t2t.scaling.prediction import FamilyDifference, FamilyForecast, LadderForecast
 
 _FAR = 10.0  # times the largest rung: beyond it a prediction is said to be far
 _SYMBOLS = {"flops": ("C",), "parameters": ("N",), "tokens": ("D",)}
@@ -19,7 +19,7 @@ _NOTE = (
 )
 
 
-def describe(prediction: Prediction) -> str:
+def describe(prediction: LadderForecast) -> str:
     """Describes what is predicted, with its interval, and what that covers, in one sentence."""
     unit = f"nats per {prediction.ladder.token}"
     first = next(iter(prediction.families.values()))
@@ -41,7 +41,7 @@ def describe(prediction: Prediction) -> str:
     )
 
 
-def list_remarks(prediction: Prediction) -> list[str]:
+def list_remarks(prediction: LadderForecast) -> list[str]:
     """Returns what a reader has to know before the numbers are used."""
     found = []
     for name, family in prediction.families.items():
@@ -93,7 +93,7 @@ def _list_remarks(family: FamilyForecast) -> Iterator[str]:
         )
 
 
-def _describe_difference(each: FamilyDifference, prediction: Prediction) -> str:
+def _describe_difference(each: FamilyDifference, prediction: LadderForecast) -> str:
     low, high = each.forecast.interval
     verdict = "not distinguishable"
     if low > 0 or high < 0:
@@ -122,7 +122,7 @@ def _describe_crossing(crossing: Crossing, size: str) -> str:
     return "Their laws do not cross between the smallest rung and the target, by the fits."
 
 
-def make_rung_table(prediction: Prediction) -> Table:
+def make_rung_table(prediction: LadderForecast) -> Table:
     """Makes the table of the rungs, with the prediction of each from the smaller ones."""
     rows = []
     for family in prediction.families.values():
@@ -168,7 +168,7 @@ def _make_row(
     ]
 
 
-def make_law_table(prediction: Prediction) -> Table:
+def make_law_table(prediction: LadderForecast) -> Table:
     """Makes the table of the laws: parameters with their intervals, and how they fit."""
     rows = []
     for name, family in prediction.families.items():
@@ -192,7 +192,7 @@ def _format_parameters(law: LossLaw) -> list[str]:
     return [floor, *(f"{value:.3g} {_format_edges(edges)}" for value, edges in pairs)]
 
 
-def describe_law(prediction: Prediction) -> str:
+def describe_law(prediction: LadderForecast) -> str:
     """Writes the law that is fitted, and where its parts are counted."""
     symbols = [_SYMBOLS[name][0] for name in prediction.target.names]
     exponents = zip(symbols, "AB", "ab", strict=False)
@@ -208,7 +208,7 @@ def describe_law(prediction: Prediction) -> str:
     return text
 
 
-def make_difference_table(prediction: Prediction) -> Table:
+def make_difference_table(prediction: LadderForecast) -> Table:
     """Makes the table of the differences at each rung; empty for one family."""
     labels = dict.fromkeys(label for each in prediction.differences for label in each.at_rungs)
     header = ["rung", *(f"{each.second} minus {each.first}" for each in prediction.differences)]
@@ -225,7 +225,9 @@ def make_difference_table(prediction: Prediction) -> Table:
     return Table(header, rows if prediction.differences else [])
 
 
-def write_text(prediction: Prediction, *, markdown: bool, title: str = "", figure: str = "") -> str:
+def write_text(
+    prediction: LadderForecast, *, markdown: bool, title: str = "", figure: str = ""
+) -> str:
     """Writes the report for a terminal, or in Markdown with a title and the name of a figure."""
     remarks, scored = list_remarks(prediction), prediction.ladder.text
     tables = [
@@ -253,7 +255,7 @@ def write_text(prediction: Prediction, *, markdown: bool, title: str = "", figur
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def record(prediction: Prediction) -> dict[str, Any]:
+def record(prediction: LadderForecast) -> dict[str, Any]:
     """Returns the content of prediction.json."""
     return {
         "opening": describe(prediction),
