@@ -141,6 +141,8 @@ def _make_runs(request: SweepRequest, base: Config) -> "list[SweepRun]":
     rows = read_rows(Path(find_recipe(request.sweep)).expanduser(), base)
     if request.seeds:
         rows = [dataclasses.replace(row, seeds=range(request.seeds)) for row in rows]
+    tuned = {row.name for row in rows if row.tune or request.tune}
+    rows = [row if row.tuned_by in tuned else dataclasses.replace(row, tuned_by="") for row in rows]
     runs, left_out = make_runs(base, select(rows, request.only), request.workdir)
     for name, reason in left_out.items():
         _log.info("row %s is left out: %s", name, reason)
@@ -151,15 +153,17 @@ def _list_trials(
     request: SweepRequest, base: Config, runs: "Sequence[SweepRun]"
 ) -> "dict[str, list[Trial]]":
     """Returns the trials of each row that is tuned, by its name."""
-    from t2t.sweeps.tuning import list_trials, read_tuning
+    from t2t.sweeps.tuning import check_tuned_by, list_trials, read_tuning
 
     tuning = read_tuning(request.tune)
     found = {}
     for run in {run.row.name: run for run in reversed(runs)}.values():
-        row = dataclasses.replace(run.row, tune=run.row.tune or tuning)
+        own_tuning = run.row.tune or ({} if run.row.tuned_by else tuning)
+        row = dataclasses.replace(run.row, tune=own_tuning)
         own = dataclasses.replace(run.config, seed=base.seed)
         if trials := list_trials(base, row, own, request.workdir, request.tune_steps):
             found[row.name] = trials
+    check_tuned_by(runs, found)
     return found
 
 

@@ -52,6 +52,8 @@ def test_recipes_import_only_the_config() -> None:
     ours = {name for name in imported if name.startswith("t2t")}
     assert {name for name in ours if not name.startswith("t2t.config")} <= {
         "t2t.sweeps.sweep_rows",
+        "t2t.sweeps.family_rows",
+        "t2t.scaling.rungs",
         "t2t.workshop.steps",
         "t2t.interop.hugging_face_folder",  # of one whose teacher is a model of others
         # of a recipe that fits itself to its text, and to the machine

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from t2t.config import Config
+from t2t.sweeps.family_rows import make_prefix_lm
 from t2t.sweeps.sweep_rows import Row, match_depth, match_steps
 
 SEEDS = (0, 1, 2)
@@ -20,22 +21,11 @@ SEEDS = (0, 1, 2)
 
 def get_rows(base: Config) -> list[Row]:
     """Returns the rows, three seeds each."""
-    prefix = replace(
-        base.model, kind="decoder_only", encoder_layers=None, decoder_layers=None, num_layers=1
-    )
     deep = match_depth(base, replace(base.model, decoder_layers=1), "encoder_layers")
-    layers = match_depth(base, prefix, "num_layers")
     families: dict[str, dict[str, Any]] = {
         "deep_encoder": {"model.encoder_layers": deep, "model.decoder_layers": 1},
-        "prefix_lm": {
-            "model.kind": "decoder_only",
-            "model.num_layers": layers,
-            "model.encoder_layers": None,
-            "model.decoder_layers": None,
-        },
+        "prefix_lm": make_prefix_lm(base),
     }
-    if base.model.position == "learned":  # source and target share the positions
-        families["prefix_lm"]["model.max_positions"] = 2 * base.model.max_positions
     rows = [Row("base", seeds=SEEDS)]
     rows += [Row(f"P-{name}", changes, seeds=SEEDS) for name, changes in families.items()]
     for name, changes in families.items():

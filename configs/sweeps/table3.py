@@ -12,12 +12,12 @@ row with a single head and the rates of dropout and label smoothing do not scale
 d_model changes, the peak learning rate scales with d_model^-0.5 in every schedule (equation 3).
 """
 
-import dataclasses
 import math
 
 from t2t.config import Config, ModelConfig
 from t2t.evaluation.published import Published
-from t2t.sweeps.sweep_rows import Row, match_size_of
+from t2t.sweeps.family_rows import make_recurrent
+from t2t.sweeps.sweep_rows import Row
 
 SOURCE = (
     "Vaswani et al. 2017, table 3, newstest2013, no checkpoint averaging, compounds split; compare "
@@ -144,30 +144,10 @@ def learn_positions(base: Config) -> Row:
 
 
 def recur(base: Config) -> Row:
-    """A recurrent row: one layer of GRUs (Bahdanau et al. 2015) with the base's parameter count.
-
-    The gradient is clipped, since recurrence makes it explode (Pascanu et al. 2013). Sentences are
-    not packed, since the state would be carried from one to the next.
-    """
-    before = base.model
-    narrow = ModelConfig(
-        kind="rnn", num_layers=1, dropout=before.dropout, tie_embeddings=before.tie_embeddings
-    )
-    after = match_size_of(base, narrow)
-    overrides = {
-        f"model.{name}": value
-        for name, value in dataclasses.asdict(after).items()
-        if value != getattr(before, name)
-    }
-    overrides |= change_width(base, after.d_model)
-    overrides |= {
-        "training.clip_norm": 1.0,
-        "data.packed_length": 0,
-        "data.subword_sampling": 0.0,  # it needs packed rows
-    }
-    if base.training.optimizer == "muon":  # which is for Transformers
-        overrides["training.optimizer"] = "adam"
-    return Row("rnn", overrides)
+    """A recurrent row with the base's number of parameters."""
+    overrides = make_recurrent(base)
+    width = overrides.get("model.d_model", base.model.d_model)
+    return Row("rnn", overrides | change_width(base, width))
 
 
 def enlarge(base: Config) -> Row:

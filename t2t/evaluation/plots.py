@@ -9,7 +9,7 @@ import html
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -124,6 +124,41 @@ def draw_against(
     axes.set_xlabel(cost)
     axes.set_ylabel(measure)
     figure.legend(loc="outside right upper", fontsize="small")
+    return figure
+
+
+class LawCurve(NamedTuple):
+    """A law of losses over sizes, with the runs that it was fitted to."""
+
+    points: Sequence[tuple[float, float]]  # (size, loss) of each run
+    held_out: Sequence[tuple[float, float]]  # runs to which it was not fitted
+    sizes: Sequence[float]
+    losses: Sequence[float]  # of the law at these sizes
+    band: Sequence[Interval]  # the intervals of a prediction there
+
+
+def draw_laws(curves: Mapping[str, LawCurve], size: str, loss: str) -> "Figure":
+    """Draws each law with its band, over runs; those that are held out are hollow."""
+    figure, axes = _make_axes(7, 5)
+    for number, (name, curve) in enumerate(curves.items()):
+        colour, marker = f"C{number % 10}", "os^Dv"[number % 5]
+        low, high = zip(*curve.band, strict=True)
+        axes.fill_between(curve.sizes, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(curve.sizes, curve.losses, color=colour)
+        axes.plot(
+            *zip(*curve.points, strict=True),
+            marker, color=colour, markersize=5, label=name, linestyle="none",
+        )  # fmt: skip
+        if curve.held_out:
+            axes.plot(
+                *zip(*curve.held_out, strict=True),
+                marker, color=colour, markerfacecolor="none", markersize=7,
+                label=f"{name}, held out", linestyle="none",
+            )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xlabel(size)
+    axes.set_ylabel(loss)
+    axes.legend()
     return figure
 
 

@@ -45,6 +45,8 @@ class Row(Fields):
     # the values of one field that are tried, such as {"training.learning_rate": (0.5, 1, 2)}:
     # numbers are factors of the row's own value, texts such as "0.001" values. Empty: --tune
     tune: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # another row, whose trials choose the value for this one, too; empty: it has its own, if any
+    tuned_by: str = ""
     # the row with which it is compared; "best": the one with the best score in its group
     against: str = BASE
 
@@ -85,14 +87,13 @@ class SweepRun:
         return f"{self.name}-scores"
 
 
-def match_size_of(base: Config, model: ModelConfig) -> ModelConfig:
-    """Returns the model with d_model set to the multiple of 16 that best matches base's size.
+def match_size_of(base: Config, model: ModelConfig, multiple: int = 16) -> ModelConfig:
+    """Returns the model with the d_model, a multiple of a number, that best matches base's size.
 
     The size is the number of parameters.
     """
-    models = [
-        dataclasses.replace(model, d_model=width) for width in range(16, 4 * base.model.d_model, 16)
-    ]
+    widths = range(multiple, 4 * base.model.d_model, multiple)
+    models = [dataclasses.replace(model, d_model=width) for width in widths]
 
     def count(each: ModelConfig) -> int:
         return _count_parameters(base, each)
@@ -170,6 +171,7 @@ def read_rows(path: Path, base: Config) -> list[Row]:
         raise ConfigError(
             f"--sweep={path}: row {wrong[0]!r} cannot name a folder; use letters, digits and _.-"
         )
+    givers = {row.name: row.tuned_by for row in rows}
     for row in rows:
         others = {each.name: each.group for each in rows if each is not row}
         is_known = row.against in others or (row.against == BEST and row.group in others.values())
@@ -177,6 +179,11 @@ def read_rows(path: Path, base: Config) -> list[Row]:
             raise ConfigError(
                 f"--sweep={path}: row {row.name} is compared with {row.against!r}, which is no "
                 f"other row; use {BEST!r} in a group of several rows, or {', '.join(others)}"
+            )
+        if row.tuned_by and (row.tune or row.tuned_by not in others or givers.get(row.tuned_by)):
+            raise ConfigError(
+                f"--sweep={path}: row {row.name} is tuned by {row.tuned_by!r}; name another row "
+                "that has trials of its own, and give this one no trials"
             )
         if not row.seeds or len(set(row.seeds)) < len(row.seeds) or min(row.seeds) + base.seed < 0:
             raise ConfigError(

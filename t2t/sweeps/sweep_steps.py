@@ -81,9 +81,10 @@ class SweepPlan:
         """The flags that train a run, or with changes of its row a trial."""
         own = {**self.overrides, **run.row.overrides, **changes, "seed": run.config.seed}
         flags: dict[str, Any] = {"config": self.recipe}
-        if (trials := self.trials.get(run.row.name)) and not run.trial:
+        tuned = run.row.tuned_by or run.row.name
+        if (trials := self.trials.get(tuned)) and not run.trial:
             own.pop(trials[0].field, None)
-            flags["flagfile"] = f"{{{run.row.name}-choice}}/{FLAGS}"
+            flags["flagfile"] = f"{{{tuned}-choice}}/{FLAGS}"
         flags |= {f"config.{name}": value for name, value in own.items()}
         return flags | {"allow_unused": True}
 

@@ -95,6 +95,27 @@ def list_trials(base: Config, row: Row, config: Config, workdir: Path, share: fl
     return [*trials.values()]
 
 
+def check_tuned_by(runs: Sequence[SweepRun], trials: Mapping[str, Sequence[Trial]]) -> None:
+    """Checks the rows that take the value of another row's trials (`Row.tuned_by`).
+
+    Raises:
+        ConfigError: the other row has no trials here, or another value without them.
+    """
+    for run in runs:
+        if not (giver := run.row.tuned_by):
+            continue
+        where = f"row {run.row.name} is tuned by {giver}"
+        if giver not in trials:
+            raise ConfigError(f"{where}, which is left out; add it to --only")
+        first = trials[giver][0]
+        if (own := flatten(run.config)[first.field]) != first.own:
+            raise ConfigError(
+                f"{where}, which has {first.field}={first.own} without trials, and it has {own}; "
+                "rows share a value if they begin with equal ones, so use a schedule whose "
+                "learning_rate is the peak, such as cosine"
+            )
+
+
 def _read_field(row: Row, config: Config, where: str) -> tuple[str, Sequence[Any], float]:
     """Returns the field that a row tunes, the given values, and the row's own value."""
     field, *others = row.tune
