@@ -56,7 +56,12 @@ def list_results() -> list[str]:
         for name in tries
         if "tuned" in name
     ]
+    rows = read("sweeps/modern/tuned.json")["rows"]
+    costs = [sum(row["core_minutes"][side] for row in rows) for side in (0, 1)]
+    others = sum(row["changed"] for row in rows)
+    ratio = f"{costs[1] / costs[0]:.1f} times the core-minutes"
     return [
+        f"{others} of {len(rows) - 1} are others, at {ratio}",
         f"{min(better):.2f} to {max(better):.2f} times",
         bleu(quickstart["bleu"], quickstart["interval"]),
         bleu(*students["test"]["bleu_multi30k"][:2]),

@@ -51,6 +51,7 @@ def test_recipes_import_only_the_config() -> None:
     imported = {name for path in find_files("configs") for name in imported_modules(path)}
     ours = {name for name in imported if name.startswith("t2t")}
     assert {name for name in ours if not name.startswith("t2t.config")} <= {
+        "t2t.evaluation.published",
         "t2t.sweeps.sweep_rows",
         "t2t.sweeps.family_rows",
         "t2t.scaling.rungs",

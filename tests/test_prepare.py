@@ -36,7 +36,9 @@ def test_prepared_run_has_vocabulary_and_tokens(
 def test_training_uses_what_was_prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = change(make_config(tmp_path), training={"warmup_steps": 2})
+    config = change(
+        make_config(tmp_path), training={"warmup_steps": 2}, decoding={"max_extra_length": 9}
+    )
     prepare_run.prepare(config, tmp_path / "run")
     monkeypatch.setattr("t2t.data.preparation.train_vocabulary", None)
     monkeypatch.setattr("t2t.data.token_cache._write", None)

@@ -357,9 +357,6 @@ class DataConfig(Section, notes=(Role.TEXT,)):
         Role.STORE,
         unless("data.source", "multi30k", "tfds", "cogs", "scan", "inflection", REGISTERED),
     ] = ""
-    # of several training sets of a task in one folder, part of the name of its files, such as jump
-    # for scan, or eng_100 for inflection
-    subset: Annotated[str, Role.FILES, unless("data.source", "scan", "inflection", REGISTERED)] = ""
     # a TFDS translation dataset
     tfds_name: Annotated[str, unless("data.source", "tfds", REGISTERED)] = "wmt14_translate/de-en"
     # the dataset of all splits but train, such as "wmt14_translate/de-en" where training reads
@@ -380,6 +377,9 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # empty: the language, in the column "translation" if there is one
     src_column: Annotated[str, _OF_HF, _of_source_side("name the column in data.tgt_column")] = ""
     tgt_column: Annotated[str, _OF_HF] = ""  # column of their translations
+    # of several training sets of a task in one folder, part of the name of its files, such as jump
+    # for scan, or eng_100 for inflection
+    subset: Annotated[str, Role.FILES, unless("data.source", "scan", "inflection", REGISTERED)] = ""
     # files of source sentences for training, one sentence per line, plain or packed by gzip, bzip2,
     # xz or zstd
     train_src: Annotated[

@@ -331,7 +331,8 @@ def open_measure(systems: Sequence[System], name: str | None = None) -> tuple[Me
     chosen = choose(name, spaces=have_spaces(language, *first.read_test_set().references))
     notes = []
     saved = [each.result["measures"] for system in systems for each in system.evaluations]
-    if not name and not all(chosen in own for own in saved):
+    of_others = not any(system.passport.is_of_run for system in systems)
+    if not name and of_others and not all(chosen in own for own in saved):
         shared = [each for each in saved[0] if all(each in own for own in saved)]
         if shared and shared != [REFERENCE_MEASURES[0]]:
             notes.append(

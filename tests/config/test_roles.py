@@ -36,6 +36,10 @@ ALLOWED = {
     "evaluation/systems.py": "tokenizer.kind tokenizer.lowercase",
     # what was measured to help
     "evaluation/validation_scores.py": "model.norm_position model.position training.optimizer",
+    # what makes a family, and the width of a rung
+    "sweeps/family_rows.py": "data.packed_length data.subword_sampling model.decoder_layers "
+    "model.encoder_layers model.kind model.max_positions model.num_layers training.clip_norm",
+    "scaling/rungs.py": "model.d_model",
     # one field is set
     "api/encoder_states.py": "model.dtype",
     "evaluation/evaluator.py": "decoding.alpha",
