@@ -1,8 +1,10 @@
 """Scores what another program translated, such as fairseq, Eole or an LLM.
 
     python -m t2t.evaluate_output --hypotheses=FILE --src=FILE --ref=FILE --output=system.json
+    python -m t2t.evaluate_output --table=FILE --system=NAME --seed=1 --output=name-1.json
 
-It needs no run. `t2t.compare` judges the evaluation like any other.
+It needs no run. `t2t.compare` judges the evaluation like any other. Outputs of several seeds,
+joined by commas, are one system.
 """
 
 import dataclasses

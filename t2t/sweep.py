@@ -119,11 +119,12 @@ def main(request: SweepRequest) -> int:
     jobs = {name: [each.name for each in job.steps] for name, job in planned.items()}
     if request.index is not None and not 0 <= request.index < len(jobs):
         raise ConfigError(f"--index={request.index}: the jobs are numbered 0 to {len(jobs) - 1}")
+    workshop = Workshop([each for job in planned.values() for each in job.steps], workdir)
     again = list_arguments(sys.argv[1:], leave_out=("submit", "workers"))
     return carry_out(
         request,
-        Workshop([each for job in planned.values() for each in job.steps], workdir),
-        functools.partial(write_report, workdir, runs, measure, plan),
+        workshop,
+        functools.partial(write_report, workshop, runs, measure, plan),
         only=[] if request.index is None else [*jobs.values()][request.index],
         jobs=jobs,
         arguments={

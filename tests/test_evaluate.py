@@ -297,7 +297,7 @@ def test_whatever_is_kept_names_the_code_of_all_plugins(
         importlib.import_module(name)
     texts = run / "toy.en", run / "toy.de"
     of_text = OutputRequest(
-        hypotheses=texts[1], output=texts[1], src=str(texts[0]), ref=(str(texts[1]),),
+        hypotheses=str(texts[1]), output=texts[1], src=str(texts[0]), ref=(str(texts[1]),),
         measures=("own",),
     )  # fmt: skip
     request = EvaluationRequest((run,), measures=("own",), decoding={"beam_size": 1})

@@ -119,3 +119,7 @@ def test_killed_sweep_of_tuned_rows_loses_no_finished_run(tmp_path: Path) -> Non
     report = (sweep / "report.md").read_text()
     for name in ("narrow", "one_head"):
         assert re.search(f"{name} is (better|worse|not dist)|No verdict on .*{name}", report)
+    content = json.loads((sweep / "report.json").read_text())
+    assert [0 < row["cost"]["start"] < 1 for row in content["table"]] == [True] * 3
+    record = json.loads((sweep / "steps" / "narrow-seed0" / "record.json").read_text())
+    assert len(record["starts"]) == 2

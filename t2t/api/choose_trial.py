@@ -1,6 +1,5 @@
 """`choose`: the best of several trials, and the flag that gives its value to a training."""
 
-import dataclasses
 import json
 import logging
 from collections.abc import Mapping
@@ -55,8 +54,7 @@ def choose(
     systems = {}
     for value, run in runs.items():
         try:
-            found = read_system(str(run), "", "", [setting])
-            systems[value] = dataclasses.replace(found, name=str(value))
+            systems[value] = read_system(str(run), "", "", [setting], name=str(value))
         except EvaluationError as error:
             _log.info("%s=%g failed: %s", setting, value, error)
     if not systems:

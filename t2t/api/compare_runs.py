@@ -13,6 +13,7 @@ from t2t.evaluation import verification
 from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
 from t2t.evaluation.forest import ForestRow, format_forest, list_rows
 from t2t.evaluation.judge_systems import judge_systems
+from t2t.evaluation.kinds import KindJudgement, judge_kinds
 from t2t.evaluation.measure import (
     MIN_SENTENCES,
     Measure,
@@ -100,7 +101,7 @@ def compare(
     statistics = read_statistics(systems, chosen, test_set)
     check_alike(systems)
     names = [system.name for system in systems]
-    labels = shorten_names(operands)
+    labels = name_systems(operands, systems)
     systems = [
         dataclasses.replace(system, name=label)
         for label, system in zip(labels, systems, strict=True)
@@ -117,6 +118,7 @@ def compare(
         rows, left_out = list_rows(systems, test_set, chosen, found.by_measure, found.by_log_prob)
     if forest:
         write_figure(draw_forest(rows, labels[0]), forest)
+    by_kind = judge_kinds(statistics, chosen, test_set)
     circumstances = [
         *_describe_circumstances(systems, test_set, chosen),
         *notes,
@@ -129,6 +131,7 @@ def compare(
         *[table.make_table(narrow=True).format()] * (len(systems) > 1),
         list_items(circumstances),
         *[format_forest(rows, labels[0])] * bool(rows),
+        *_describe_kinds(by_kind),
         "DETAILS",
         table.make_score_table().format(),
         list_items([*found.sentences, *left_out]),
@@ -138,6 +141,21 @@ def compare(
     comparison = Comparison("\n\n".join(filter(None, parts)))
     comparison.rows, comparison.first = rows, labels[0]
     return comparison
+
+
+def _describe_kinds(judged: KindJudgement | None) -> list[str]:
+    """Returns the paragraphs on kinds: a title, the table and what it means."""
+    if judged is None:
+        return []
+    title = f"{judged.measure} by kind"
+    return [title, judged.make_table().format(), list_items(judged.describe())]
+
+
+def name_systems(operands: Sequence[str], systems: Sequence[System]) -> list[str]:
+    """Returns the names that the outputs of other programs were given, or those of the paths."""
+    given = [str(each.passport.origin.get("system", "")) for each in systems]
+    found = [own or path for own, path in zip(given, shorten_names(operands), strict=True)]
+    return found if len({*found}) == len(found) else shorten_names(operands)
 
 
 def shorten_names(operands: Sequence[str]) -> list[str]:

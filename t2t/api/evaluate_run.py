@@ -11,6 +11,7 @@ import jax
 from t2t.config.fields import ConfigError
 from t2t.config.measures import CASED_MEASURES
 from t2t.evaluation.evaluator import Evaluator
+from t2t.evaluation.kinds import make_score_table
 from t2t.evaluation.load_models import RunModel
 from t2t.evaluation.measure import MIN_SENTENCES
 from t2t.evaluation.requests import EvaluationRequest
@@ -90,6 +91,8 @@ def describe(evaluation: Evaluation) -> str:
         )
     lines = [title, format_measures(result["measures"])]
     lines += describe_lengths(result["measures"])
+    if "kinds" in result:
+        lines.append(make_score_table(result["kinds"]).format())
     if passport.objective:
         lines.append(describe_nats(result["measures"]["perplexity"]))
     if result[f"num_{unit}"] < MIN_SENTENCES:

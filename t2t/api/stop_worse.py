@@ -44,8 +44,7 @@ def stop(operands: Sequence[str], measure: str | None, output: Path, *, tuned: b
     systems = []
     for number, operand in enumerate(operands):
         try:
-            found = read_system(operand, "", "")
-            systems.append(dataclasses.replace(found, name=operand))
+            systems.append(read_system(operand, "", "", name=operand))
         except EvaluationError as error:
             if not number:
                 raise

@@ -316,21 +316,29 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     """The corpus, the pairs of it that are used, and the size of batches."""
 
     # phrasebook (embedded, synthetic) | multi30k | tfds | hf (Hugging Face datasets) | text (your
-    # own files), or a registered source. Several are joined by "+", such as "multi30k+text": all
-    # are trained on; another split comes from text if its files are given, else from the first
-    # source that has it
-    source: Annotated[str, Literal["phrasebook", "multi30k", "tfds", "hf", "text"], REGISTERED] = (
-        "phrasebook"
-    )
+    # own files) | cogs | scan | inflection (published tasks), or a registered source. Several are
+    # joined by "+", such as "multi30k+text": all are trained on; another split comes from text if
+    # its files are given, else from the first source that has it
+    source: Annotated[
+        str,
+        Literal["phrasebook", "multi30k", "tfds", "hf", "text", "cogs", "scan", "inflection"],
+        REGISTERED,
+    ] = "phrasebook"
     # language code, such as en, deu or zho_Hans: the file suffix in multi30k, the feature in tfds,
     # the column in hf. Empty: en with the phrasebook, multi30k and tfds, unknown with other sources
     src_language: Annotated[Language, Role.LANGUAGES] = ""
     # the same of the target; empty: de, or unknown. Measures choose their tokenisers by it
     tgt_language: Annotated[Language, Role.LANGUAGES] = ""
-    # folder of the files of multi30k (empty: download), or data_dir of TFDS (empty: its default)
+    # folder of the files of multi30k (empty: download) or of a published task, or data_dir of TFDS
+    # (empty: its default)
     directory: Annotated[
-        InputPath, Role.STORE, unless("data.source", "multi30k", "tfds", REGISTERED)
+        InputPath,
+        Role.STORE,
+        unless("data.source", "multi30k", "tfds", "cogs", "scan", "inflection", REGISTERED),
     ] = ""
+    # of several training sets of a task in one folder, part of the name of its files, such as jump
+    # for scan, or eng_100 for inflection
+    subset: Annotated[str, Role.FILES, unless("data.source", "scan", "inflection", REGISTERED)] = ""
     # a TFDS translation dataset
     tfds_name: Annotated[str, unless("data.source", "tfds", REGISTERED)] = "wmt14_translate/de-en"
     # the dataset of all splits but train, such as "wmt14_translate/de-en" where training reads

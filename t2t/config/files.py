@@ -38,6 +38,7 @@ from t2t.storage.paths import make_run_path
 
 Built = TypeVar("Built")
 AnyConfig = TypeVar("AnyConfig", bound=Config)
+Checked = TypeVar("Checked", bound=Fields)
 
 
 def build_config(values: Any, where: str = "") -> Config:
@@ -142,6 +143,17 @@ def check_type(name: str, value: Any, hint: Any, *, shown: Any = None) -> Any:
     except (TypeError, ValueError, OverflowError):
         given = value if shown is None else shown
         raise ConfigError(f"{name}={show(given)} is not of type {kind}") from None
+
+
+def check_types(part: Checked) -> Checked:
+    """Returns a dataclass, such as a row of a sweep, whose fields have their types.
+
+    Raises:
+        ConfigError: as `check_type`.
+    """
+    hints = typing.get_type_hints(type(part))
+    values = {name: check_type(name, getattr(part, name), hint) for name, hint in hints.items()}
+    return type(part)(**values)
 
 
 def _simplify(value: Any) -> Any:

@@ -5,6 +5,7 @@ t2t's own are in `configs/`: beside the package in a checkout, inside it when it
 
 import inspect
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,40 @@ def find_recipe(recipe: str) -> str:
     return f"{own}{colon}{argument}"
 
 
+def find_function(path: str | Path, name: str, where: str) -> Callable[..., Any]:
+    """Runs a file, and returns its function `name`.
+
+    Raises:
+        ConfigError: there is no such file or function; the message begins with `where`.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        example = {"get_rows": "sweeps/table3.py", "get_steps": "pipelines/distil.py"}
+        shown = f"configs/{example.get(name, 'base.py')}"
+        raise ConfigError(f"{where} is no file; name a recipe, such as {shown}")
+    function: Any = runpy.run_path(str(file)).get(name)
+    if not callable(function):
+        raise ConfigError(f"{where}: there is no function {name}()")
+    return function
+
+
+def call(function: Callable[..., Any], refusal: str, *arguments: Any, **named: Any) -> Any:
+    """Calls a function of a recipe.
+
+    Raises:
+        ConfigError: it takes other arguments, and the message begins with `refusal`; or it reads a
+            field that does not exist.
+    """
+    try:
+        inspect.signature(function).bind(*arguments, **named)
+    except TypeError as error:
+        raise ConfigError(f"{refusal}: {error}") from None
+    try:
+        return function(*arguments, **named)
+    except AttributeError as error:
+        raise explain_attribute(error) or error from None
+
+
 def load_recipe(recipe: str) -> Config:
     """Returns what `get_config` of a recipe returns: `configs/multi30k.py:en-de`.
 
@@ -35,21 +70,12 @@ def load_recipe(recipe: str) -> Config:
         ConfigError: the file or the function does not exist, or returns something else.
     """
     path, colon, argument = find_recipe(recipe).partition(":")
-    if not Path(path).is_file():
-        raise ConfigError(f"config={recipe} is no file; name a recipe, such as configs/base.py")
-    arguments = [argument] * bool(colon)
-    get_config: Any = runpy.run_path(path).get("get_config")
-    try:
-        inspect.signature(get_config).bind(*arguments)
-    except TypeError as error:
-        raise ConfigError(
-            f"config={recipe}: the recipe needs a function get_config(), with one argument for "
-            f"what follows a colon: {error}"
-        ) from None
-    try:
-        config = get_config(*arguments)
-    except AttributeError as error:
-        raise explain_attribute(error) or error from None
+    refusal = (
+        f"config={recipe}: get_config() of a recipe takes one argument for what follows a colon, "
+        "and else none"
+    )
+    get_config = find_function(path, "get_config", f"config={recipe}")
+    config = call(get_config, refusal, *[argument] * bool(colon))
     if not isinstance(config, Config):
         raise ConfigError(f"config={recipe}: get_config() returned {show(config)}, not a Config")
     return config

@@ -66,6 +66,10 @@ class Corpus(abc.ABC):
     def fingerprint(self) -> str:
         """A hash of the content, the same in every run and on every machine."""
 
+    def read_kinds(self) -> Sequence[str] | None:
+        """The kind of each pair, by which scores are told apart; None: they are of no kinds."""
+        return None
+
     def __getitem__(self, index: int) -> Pair:
         """The pair at `index`; raises IndexError if it is out of range."""
         index = range(len(self))[index]
@@ -228,11 +232,11 @@ class TextCorpus(Corpus):
 
 
 class ListCorpus(Corpus):
-    """Pairs in memory."""
+    """Pairs in memory, perhaps with the kind of each."""
 
-    def __init__(self, name: str, pairs: Sequence[Pair]):
+    def __init__(self, name: str, pairs: Sequence[Pair], kinds: Sequence[str] | None = None):
         self.name = name
-        self._pairs = pairs
+        self._pairs, self._kinds = pairs, kinds
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -240,6 +244,10 @@ class ListCorpus(Corpus):
     def read(self, start: int, stop: int) -> list[Pair]:
         """The pairs [start, stop) of the list."""
         return list(self._pairs[start:stop])
+
+    def read_kinds(self) -> Sequence[str] | None:
+        """The kinds that were given."""
+        return self._kinds
 
     def fingerprint(self) -> str:
         """A hash of every sentence."""

@@ -210,6 +210,8 @@ def _find_source(part: Part) -> Source:
             from t2t.data.tfds_corpus import SOURCE
         case "hf":
             from t2t.data.hugging_face import SOURCE
+        case "cogs" | "scan" | "inflection":
+            from t2t.data.tasks import SOURCE
         case "text":
             return _TEXT
         case _:

@@ -20,6 +20,7 @@ from t2t.config.languages import normalize_language
 from t2t.data.corpus import Corpus, TextCorpus, TextFile, hash_strings
 from t2t.evaluation.measure import TestSet
 
+FIRST_WORD = "first_word"  # value of --kinds: kinds are what sources begin with
 OWN_DOCUMENTS = "testset"  # value of --segments: the documents that the test set itself names
 
 
@@ -31,13 +32,15 @@ def open_texts(
     ref: Sequence[str] = (),
     testset: str = "",
     segments: str = "",
+    kinds: str = "",
     tokenizer: TokenizerConfig = TokenizerConfig(),  # noqa: B008  (only filters of train read it)
 ) -> TestSet:
     """Opens a split, the text files `src` and `ref`, or a standard test set such as wmt24:en-de.
 
-    `segments` is a file with the documents, or "testset" for the standard test set's. Text
-    files are named by their stem and a hash of their content, so that the file `test.en` is not
-    confused with the split `test` or with another `test.en`.
+    `segments` is a file with the documents, or "testset" for the standard test set's. `kinds` is
+    that of `read_kinds`; without it they are those of the split, if it names some. Text files are
+    named by their stem and a hash of their content, so that the file `test.en` is not confused with
+    the split `test` or with another `test.en`.
 
     Raises:
         ConfigError: the arguments contradict each other, or name no test set or no documents.
@@ -75,8 +78,31 @@ def open_texts(
     documents = None
     if segments:
         documents = read_documents(segments, [sources, *references], is_own=is_own)
+    of_kinds = read_kinds(kinds, sources) if kinds else corpora[0].read_kinds()
     name = f"{name or Path(src).stem}-{fingerprint[:8]}" if src else split
-    return TestSet(sources, references, documents, name, fingerprint, language)
+    return TestSet(sources, references, documents, name, fingerprint, language, kinds=of_kinds)
+
+
+def read_kinds(path: str, sources: Sequence[str]) -> list[str]:
+    """Reads the kind of each sentence from a file, or takes the first word of its source.
+
+    `path` is the file, or "first_word".
+
+    Raises:
+        ConfigError: there is not one kind for each sentence.
+    """
+    if path == FIRST_WORD:
+        return [next(iter(source.split()), "none") for source in sources]
+    file, count = TextFile(path), len(sources)
+    kinds = [line.strip() for line in file.read(0, len(file))]
+    if len(kinds) != count:
+        raise ConfigError(
+            f"--kinds={path} has {len(kinds)} lines, but the test set has {count} sentences; write "
+            "the kind of each sentence, line by line"
+        )
+    if not all(kinds):
+        raise ConfigError(f"--kinds={path}, line {kinds.index('') + 1} is blank; write a kind")
+    return kinds
 
 
 def find_test_set(testset: str, data: DataConfig) -> tuple[str, Sequence[str], str]:

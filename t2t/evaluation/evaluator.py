@@ -26,7 +26,7 @@ from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.text_scores import Output, TextScores, open_scores
 from t2t.model.parameters import Params
 from t2t.runtime.distributed import is_first
-from t2t.training.provenance import find_start, hash_params, summarize_ledger
+from t2t.training.provenance import find_start, hash_params, now, summarize_ledger
 
 # Scores depend on the code of these and of their imports, and on the measures of the table.
 MODULES = (__name__, *MEASURE_MODULES)
@@ -205,7 +205,7 @@ class Evaluator:
     ) -> tuple[list[list[Translation]], dict[str, Any]]:
         """Returns the translations of all sentences for each alpha, and the time of the search."""
         translator, compiled = self._translator, self._translator.compile_seconds
-        started = time.perf_counter()
+        date, started = now(), time.perf_counter()
         sentences = self.scores.test_set.sources
         translator.shows_progress = is_first() and sys.stderr.isatty()
         if self.config.decoding.mbr == "none":
@@ -222,6 +222,7 @@ class Evaluator:
         compiling = translator.compile_seconds - compiled
         seconds = time.perf_counter() - started - compiling
         timing: dict[str, Any] = {
+            "begun": date,
             "seconds": seconds,  # of tokenising, searching and detokenising
             "compile_seconds": compiling,
         }

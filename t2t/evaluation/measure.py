@@ -57,6 +57,7 @@ class TestSet(NamedTuple):
     fingerprint: str = ""  # SHA-256 of the texts
     tgt_language: str = ""  # of the references, if the test set says so
     part: Int[np.ndarray, "_"] | None = None  # numbers of the sentences that count; None: all
+    kinds: Sequence[str] | None = None  # the kind of each sentence, by which scores are told apart
 
     @property
     def unit(self) -> str:

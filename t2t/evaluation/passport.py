@@ -20,7 +20,7 @@ _PREFIXED = ("decoding", "backend", "code", "versions", "measures")  # names are
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 # The names of the texts of a test set, which no system has made, begin with one of these.
-TEST_SET = "sources", "references", "documents"
+TEST_SET = "sources", "references", "documents", "kinds"
 TRANSLATION = "translation"  # `data.objective` of runs that translate, and of other programs
 
 
@@ -32,7 +32,8 @@ class Passport:
     """
 
     # Of a run: run (its name), checkpoint (label), trained (when training began, for each model),
-    # vocabulary, parameters (SHA-256), ensemble. Of another program's text: file and sha256.
+    # vocabulary, parameters (SHA-256), ensemble. Of another program's text: file and sha256, and
+    # if they were given system (its name) and seed.
     origin: Facts = dataclasses.field(default_factory=dict)
     # split (or the name of the test set), objective, direction, and tgt_language, by which measures
     # choose their tokenisers.
@@ -74,7 +75,7 @@ class Passport:
         """Describes what made the translations: "checkpoint 300 of base"."""
         if self.is_of_run:
             return f"checkpoint {self.checkpoint} of {self.origin['run']}"
-        return f"{self.origin['file']} by another program"
+        return f"{self.origin['file']} by {self.origin.get('system', 'another program')}"
 
     def describe_search(self) -> str:
         """Describes how the translations were found: "beam 4, alpha 0.6"."""

@@ -102,36 +102,26 @@ def embed_figure(figure: "Figure", description: str) -> str:
     return f'<img alt="{html.escape(description)}" src="data:image/png;base64,{data}">'
 
 
-def draw_by_cost(rows: Mapping[str, tuple[int, SystemScore]], measure: str) -> "Figure":
-    """Draws the measure with its 95% interval over sentences against the training FLOPs."""
-    figure, axes = _make_axes(9, 5)
-    for number, (name, (flops, score)) in enumerate(rows.items()):
-        errors = _find_errors([(score.value, score.over_sentences)])
-        marker = "osD^v"[number // 10 % 5]
-        axes.errorbar([flops], [score.value], yerr=errors, marker=marker, capsize=3, label=name)
-    axes.set_xlabel("training FLOPs")
-    axes.set_ylabel(measure)
-    figure.legend(loc="outside right upper", fontsize="small")
-    return figure
-
-
-def draw_by_speed(
-    points: Mapping[str, tuple[float, float, Interval | None]], measure: str
+def draw_against(
+    points: Mapping[str, tuple[float, SystemScore]], measure: str, cost: str, *, log: bool = False
 ) -> "Figure":
-    """Draws scores against tokens per second: of each system speed, score and 95% interval."""
+    """Draws scores with 95% intervals over sentences against what systems cost, or their speed.
+
+    `points` are (cost, score) by system. With `log` the axis of `cost` is logarithmic.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    figure, axes = _make_axes(7, 5)
-    for number, (name, (speed, value, interval)) in enumerate(points.items()):
-        errors = _find_errors([(value, interval)])
-        axes.errorbar(
-            [speed], [value], yerr=errors, marker="os^Dv"[number // 10 % 5], capsize=3, label=name
-        )
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("tokens per second")
+    figure, axes = _make_axes(9, 5)
+    for number, (name, (place, score)) in enumerate(points.items()):
+        errors = _find_errors([(score.value, score.over_sentences)])
+        marker = "osD^v"[number // 10 % 5]
+        axes.errorbar([place], [score.value], yerr=errors, marker=marker, capsize=3, label=name)
+    if log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel(cost)
     axes.set_ylabel(measure)
     figure.legend(loc="outside right upper", fontsize="small")
     return figure

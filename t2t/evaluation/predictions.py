@@ -21,7 +21,7 @@ from t2t.evaluation.requests import EvaluationRequest
 from t2t.evaluation.text_scores import Output, TextScores
 from t2t.evaluation.validation_scores import make_scorer
 from t2t.model.parameters import Params
-from t2t.training.provenance import summarize_ledger
+from t2t.training.provenance import now, summarize_ledger
 
 
 class PredictionEvaluator(Evaluator):
@@ -53,7 +53,7 @@ class PredictionEvaluator(Evaluator):
         return {"backend": {"name": "jax"}}
 
     def _compute(self, params: Params, alphas: Sequence[float]) -> list[Output]:  # noqa: ARG002
-        started = time.perf_counter()
+        date, started = now(), time.perf_counter()
         self._scorer.compile(params)
         compiled = time.perf_counter()
         counts = self._scorer.score_sentences(params)  # nats, predicted tokens and right ones
@@ -61,6 +61,7 @@ class PredictionEvaluator(Evaluator):
         scored = counts[counts[:, 1] > 0]
         facts = {
             "num_left_out": self._scorer.num_left_out,
+            "begun": date,
             "seconds": seconds,
             "compile_seconds": compiled - started,
             "sentences_per_second": len(scored) / seconds,

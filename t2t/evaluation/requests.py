@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from t2t.config.field_types import INPUT, REGISTERED, WRITTEN, InputPath, InputPaths
+from t2t.config.field_types import REGISTERED, WRITTEN, InputPath, InputPaths
 from t2t.config.fields import Config, ConfigError
 from t2t.config.languages import normalize_language
 from t2t.config.measure_rules import check_model, choose_measure
@@ -175,6 +175,10 @@ class TextRequest(MeasureModels):
     # lines between documents; testset: the documents of --testset. Intervals and verdicts then
     # resample whole documents
     segments: InputPath = ""
+    # a file with the kind of each sentence, line by line, or first_word: the first word of its
+    # source; default: the kinds that the split names, if it does. Scores and verdicts are then
+    # given for each kind as well
+    kinds: InputPath = ""
     # language of the references, such as de, zh or zho_Hans, by which measures choose their
     # tokenisers; default: the run's (data.tgt_language), or the test set's
     tgt_language: str = ""
@@ -200,13 +204,33 @@ class OutputRequest(TextRequest):
     """Translations by another program, with their test set and measures."""
 
     # what another program translated, one line for each of --src or --testset
-    hypotheses: Annotated[Path, INPUT]
+    hypotheses: InputPath = ""
+    # a table with sources, references and translations, in place of --src, --ref and --hypotheses:
+    # its first line names the columns, which tabs separate. Its lines may have any order
+    table: InputPath = ""
+    # the names of these columns
+    columns: Annotated[tuple[str, ...], Flag(needs="table")] = ("source", "target", "prediction")
     output: Path  # the scores file to write, such as system.json
+    # the name of the system, for tables and plots; default: that of its file
+    system: str = ""
+    # the seed of the training; outputs of several seeds are compared as one system
+    seed: int | None = None
 
     def list_problems(self) -> Iterator[str]:
-        """Yields missing sources or references."""
+        """Yields missing or repeated texts."""
         yield from super().list_problems()
-        if not (self.src or self.ref or self.testset):
+        if bool(self.hypotheses) == bool(self.table):
+            yield "name what was translated by --hypotheses, or by --table, and not by both"
+        if self.table and (self.src or self.ref or self.testset):
+            yield f"--table={self.table} has its own texts; leave out --src, --ref and --testset"
+        if self.table and self.segments:
+            yield "--segments is for texts whose lines have an order; leave it out with --table"
+        if len(self.columns) != 3:
+            yield (
+                f"--columns={','.join(self.columns)} has to name three columns: of sources, "
+                "references and translations"
+            )
+        if self.hypotheses and not (self.src or self.ref or self.testset):
             yield (
                 f"--hypotheses={self.hypotheses} needs the texts that were translated: --src and "
                 "--ref, or --testset"

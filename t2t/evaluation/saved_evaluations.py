@@ -6,6 +6,7 @@
     SPLIT-HASH.src.txt  the raw sources, shared by all evaluations of this test set
     SPLIT-HASH.ref.txt  the raw references, shared likewise; further ones in .ref2.txt, ...
     NAME.documents.txt  the number of each sentence's document, from 0, if they are known
+    NAME.kinds.txt      the kind of each sentence, if it has one
     NAME.right.txt      of a run on text alone: how many predicted sub-words of each text are right
     NAME.scores.MEASURE.txt    the score of each sentence by a model or another program
 
@@ -207,7 +208,7 @@ class Evaluation:
         return lines
 
     def read_test_set(self) -> TestSet:
-        """Reads sources, references and documents; of text alone both sides are the text.
+        """Reads sources, references, documents and kinds; of text alone both sides are the text.
 
         Raises:
             EvaluationError: as `read_lines`.
@@ -223,10 +224,11 @@ class Evaluation:
                 raise EvaluationError(f"{path} is damaged (numbers of documents); evaluate again")
             documents = numbers.astype(int)
         references = [self.read_lines(text) for text in self._references]
-        return TestSet(self.read_lines("sources"), references, documents)
+        kinds = self.read_lines("kinds") if "kinds" in self.result["texts"] else None
+        return TestSet(self.read_lines("sources"), references, documents, kinds=kinds)
 
     def hash_texts(self) -> dict[str, str]:
-        """Returns the SHA-256 of sources, references and documents as they are in the files now.
+        """Returns the SHA-256 of the texts of the test set as they are in the files now.
 
         Raises:
             EvaluationError: as `read_lines`.

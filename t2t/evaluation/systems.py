@@ -1,7 +1,8 @@
 """Reads the systems of a comparison from saved evaluations, and checks that they are comparable.
 
 An operand names a system: a run directory or the .json of an evaluation, or several of them that
-differ only in their seed, joined by commas. Other fields in which the seeds may differ have to be
+differ only in their seed, joined by commas; of another program's outputs, those that are said to be
+seeds of one system. Other fields in which the seeds may differ have to be
 named, such as data.train_src if each seed trained on translations of its own teacher.
 """
 
@@ -17,7 +18,7 @@ from jaxtyping import Float
 from t2t.config.field_types import Role
 from t2t.config.fields import ConfigError, TokenizerConfig, fields_with
 from t2t.config.measure_rules import choose_measure, needs_model
-from t2t.config.measures import CASED_MEASURES, MEASURE_FIELD
+from t2t.config.measures import CASED_MEASURES, MEASURE_FIELD, REFERENCE_MEASURES
 from t2t.config.variants import choices, find_role
 from t2t.data.sentences import is_missing
 from t2t.evaluation.find_evaluations import find_evaluation, is_scores_file
@@ -44,6 +45,7 @@ _COMPARABLE = {
     "backend.name": "the searches of two backends do not end alike; evaluate all with one "
     "--backend",
     "documents": "evaluate both with one --segments",
+    "kinds": "evaluate both with one --kinds",
     "references": "evaluate both on one test set, with --split, or with --src and --ref",
     "sources": "evaluate both on one test set, with --split, or with --src and --ref",
 }
@@ -93,12 +95,13 @@ def read_system(
     evaluation: str,
     may_differ: Sequence[str] = (),
     checkpoint: str = "",
+    name: str = "",
 ) -> System:
     """Reads the evaluations that an operand names.
 
     From each run it takes the evaluation that `evaluation` names, or the newest one of the split
     and, if given, of the checkpoint, such as best or avg:5. `may_differ` are config fields in which
-    the seeds may differ.
+    the seeds may differ. The system has this name, or else that of its first seed.
 
     Raises:
         EvaluationError: one is missing, or they are not seeds of one system.
@@ -109,7 +112,7 @@ def read_system(
     more = len(places) - 1
     seeds = f" (and {more} more seed{'s' * (more > 1)})" if more else ""
     is_named = bool(evaluation) or all(map(is_scores_file, places))
-    return System(f"{places[0]}{seeds}", found, is_named)
+    return System(name or f"{places[0]}{seeds}", found, is_named)
 
 
 def check_seeds(
@@ -120,10 +123,11 @@ def check_seeds(
     one, remedy = first.passport, "name the file of one evaluation of each"
     for other in others:
         another = other.passport
-        if not (one.is_of_run and another.is_of_run):
+        names = [each.origin.get("system", "") for each in (one, another)]
+        if one.is_of_run != another.is_of_run or len({*names}) > 1:
             raise EvaluationError(
                 f"{operand}: {' and '.join(each.describe_origin() for each in (one, another))} are "
-                "no seeds of one system, which are runs; separate them by a space"
+                "no seeds of one system; separate them by a space"
             )
         if one.kind != another.kind:
             raise EvaluationError(
@@ -148,12 +152,20 @@ def check_seeds(
                 "or let the seeds of a system differ there: "
                 f"{' '.join(f'--may_differ={name}' for name in changed)}"
             )
-    seeds = [str(each.passport.config.get("seed", 0)) for each in evaluations]
+    seeds = [_find_seed(each) for each in evaluations]
     if len(set(seeds)) < len(seeds):
         raise EvaluationError(
             f"{operand}: the seeds are {', '.join(seeds)}; runs joined by commas need "
             "different seeds, since equal ones do not show the variance over seeds"
         )
+
+
+def _find_seed(evaluation: Evaluation) -> str:
+    """Returns the seed of a run or of another program's output; without one the output's hash."""
+    passport = evaluation.passport
+    if passport.is_of_run:
+        return str(passport.config.get("seed", 0))
+    return str(passport.origin.get("seed", passport.origin["sha256"][:8]))
 
 
 def in_words(differences: Mapping[str, str]) -> str:
@@ -306,6 +318,14 @@ def open_measure(systems: Sequence[System], name: str | None = None) -> tuple[Me
     )
     chosen = choose(name, spaces=have_spaces(language, *first.read_test_set().references))
     notes = []
+    saved = [each.result["measures"] for system in systems for each in system.evaluations]
+    if not name and not all(chosen in own for own in saved):
+        shared = [each for each in saved[0] if all(each in own for own in saved)]
+        if shared and shared != [REFERENCE_MEASURES[0]]:
+            notes.append(
+                f"no {chosen}, by which not all were scored: the verdicts are by {shared[0]}"
+            )
+            return first.open_measure(shared[0]), notes
     if not name and chosen != (usual := choose(None, spaces=True)):
         notes.append(
             f"the references have no spaces between words, by which {usual} would count them: the "

@@ -17,6 +17,7 @@ from t2t.config.measures import MEASURE_FIELD, ON_REQUEST, REFERENCE_MEASURES
 from t2t.config.variants import choices
 from t2t.data.sentences import count_empty_references, describe_empty_references
 from t2t.evaluation.evaluation_texts import open_texts
+from t2t.evaluation.kinds import score_kinds
 from t2t.evaluation.measure import Measure, Score, TestSet, describe_intervals, have_spaces
 from t2t.evaluation.passport import TRANSLATION, Passport, hash_lines, write_passport
 from t2t.evaluation.requests import TextRequest
@@ -82,6 +83,7 @@ class TextScores:
             "references": references[0],
             **{f"references{n}": lines for n, lines in enumerate(references[1:], 2)},
             **({} if documents is None else {"documents": [*map(str, documents)]}),
+            **({} if test_set.kinds is None else {"kinds": test_set.kinds}),
         }
         stored = [name_segment_scores(name) for name in measures if measures[name].is_stored]
         self._named = [*made, *self._texts, *stored]  # the texts that may stand beside the scores
@@ -159,11 +161,13 @@ class TextScores:
                 }
                 stored = output.counts[name][:, 0].tolist()
                 all_texts[name_segment_scores(name)] = [*map(repr, stored)]
+        by_kind = score_kinds(output.counts, self.measures, test_set)
         empty = count_empty_references(test_set.sources, test_set.references[0])
         names = name_texts(path, self.split, self.test_set.fingerprint, self._named)
         result: dict[str, Any] = {
             **{name: found[name].value for name in ("bleu", "chrf") if name in found},
             "measures": measures,
+            **({"kinds": by_kind} if by_kind else {}),
             "interval": describe_intervals(test_set.unit),
             "num_sentences": len(test_set.sources),
             **({} if documents is None else {"num_documents": int(documents.max()) + 1}),
@@ -181,17 +185,23 @@ class TextScores:
 
 
 def open_scores(
-    request: TextRequest, split: str, data: DataConfig, tokenizer: TokenizerConfig
+    request: TextRequest,
+    split: str,
+    data: DataConfig,
+    tokenizer: TokenizerConfig,
+    test_set: TestSet | None = None,
 ) -> TextScores:
     """Opens the texts that the request names, or else a split of `data`, with their measures.
+
+    `test_set` are the texts, if they are open already.
 
     Raises:
         ConfigError, DataError: a text is missing, or a measure means nothing for it.
         MeasureError: a tokeniser is not installed.
     """
-    test_set = open_texts(
+    test_set = test_set or open_texts(
         data, split, src=request.src, ref=request.ref, testset=request.testset,
-        segments=request.segments, tokenizer=tokenizer,
+        segments=request.segments, kinds=request.kinds, tokenizer=tokenizer,
     )  # fmt: skip
     language = request.tgt_language or data.tgt_language or test_set.tgt_language
     references = test_set.references

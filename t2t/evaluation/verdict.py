@@ -152,18 +152,6 @@ def translates(evaluation: Evaluation) -> bool:
     return max(bleu) >= USELESS if bleu else max(exact, default=math.inf) > 0
 
 
-def list_useless(judgement: Judgement, measure: str) -> list[str]:
-    """Names the systems with less than `USELESS` BLEU, the first one first.
-
-    Empty unless the first one and another are among them: where the first one translates, a
-    comparison with it means something.
-    """
-    if not measure.startswith("bleu"):
-        return []
-    useless = [name for name, score in judgement.scores.items() if score.value < USELESS]
-    return useless if useless[1:] and useless[0] == next(iter(judgement.scores)) else []
-
-
 def describe_all(judgement: Judgement, measure: str, same: Mapping[str, str] = {}) -> list[str]:
     """Describes each comparison in a line, and the error rate of several verdicts together.
 
@@ -181,11 +169,6 @@ def describe_all(judgement: Judgement, measure: str, same: Mapping[str, str] = {
         )
         for name, comparison in judgement.comparisons.items()
     ]
-    if names := list_useless(judgement, measure):
-        lines.append(
-            f"{', '.join(names[:-1])} and {names[-1]} have less than {USELESS:g} BLEU: they "
-            "translate nothing yet, and a verdict on them means nothing."
-        )
     count, share = len(judgement.comparisons), judgement.share
     if judgement.num_corrected > 1 or (count and share < 1):
         correction = next(iter(judgement.comparisons.values())).correction

@@ -19,6 +19,7 @@ from t2t.evaluation.significance import Judgement, SystemComparison, SystemScore
 from t2t.evaluation.verdict import USELESS, claim, name_verdict
 from t2t.runtime.text_tables import NO_BREAK, Table
 
+COSTS = ("minutes", "start", "core-minutes", "device-minutes")
 _NAMED = 4  # systems that the opening sentence names for each verdict
 _VERDICTS = {
     "better": ("better", "than"),
@@ -33,7 +34,18 @@ class SystemCost(NamedTuple):
 
     minutes: float
     core_minutes: float
-    start: float | None = None  # the share of the core-minutes that starts took, from 0 to 1
+    device_minutes: float = 0.0  # of GPUs; 0 without any
+    # the share of the minutes of trainings and evaluations until their first batches, from 0 to 1
+    start: float | None = None
+
+    def format(self) -> dict[str, str]:
+        """Formats each figure, by the header of its column in `COSTS`."""
+        return {
+            "minutes": f"{self.minutes:.1f}",
+            "start": "" if self.start is None else f"{self.start:.0%}",
+            "core-minutes": f"{self.core_minutes:.1f}",
+            "device-minutes": f"{self.device_minutes:.1f}" if self.device_minutes else "",
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -255,7 +267,7 @@ class VerdictTable:
         columns = [column for column in self._list_columns(narrow) if any(column.cells)]
         names = [column.header for column in columns]
         if narrow:
-            names = [name.replace(", ", ",\n").replace("core-", "core-\n") for name in names]
+            names = [name.replace(", ", ",\n").replace("-minutes", "-\nminutes") for name in names]
         align = "".join(column.align for column in columns)
         rows = [*zip(*(column.cells for column in columns), strict=True)]
         texts = [number for number, letter in enumerate(align) if letter == "l"]
@@ -269,7 +281,7 @@ class VerdictTable:
             Line(system="") if line.system in before else line
             for line, before in zip(lines, seen, strict=True)
         ]
-        costs = [line.cost for line in own]
+        costs = [line.cost.format() if line.cost else dict.fromkeys(COSTS, "") for line in own]
         yield _Column(self.noun, "l", [line.system for line in lines])
         if not narrow:
             yield _Column("what changes", "l", [line.changes for line in own])
@@ -284,12 +296,10 @@ class VerdictTable:
         if not narrow:
             for name in dict.fromkeys(name for line in lines for name in line.facts):
                 yield _Column(name, "r", [line.facts.get(name, "") for line in own])
-            yield _Column("minutes", "r", [f"{x.minutes:.1f}" if x else "" for x in costs])
-        yield _Column("core-minutes", "r", [f"{x.core_minutes:.1f}" if x else "" for x in costs])
-        if not narrow:
-            starts = [cost.start if cost else None for cost in costs]
-            cells = ["" if start is None else f"{start:.0%}" for start in starts]
-            yield _Column("of it start", "r", cells)
+            yield _Column("minutes", "r", [cost["minutes"] for cost in costs])
+            yield _Column("start", "r", [cost["start"] for cost in costs])
+        for name in ("core-minutes", "device-minutes"):
+            yield _Column(name, "r", [cost[name] for cost in costs])
 
     def _list_differences(self, narrow: bool) -> Iterator[_Column]:
         """Yields the verdicts with differences and the p-values, by both measures."""

@@ -8,9 +8,9 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from t2t.config.fields import ConfigError
 from t2t.runtime.jax_settings import has_tpu
@@ -27,24 +27,22 @@ def start_program(
     stdout: IO[bytes],
     stderr: IO[bytes],
     lock: int | None,
-    *,
-    ends_with_parent: bool = False,
     stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     """Starts the program of one of several workers.
 
     `lock` is the file descriptor of a lock, which the program inherits and holds until it ends.
-    With `ends_with_parent` the program gets SIGTERM if this process is killed (on Linux).
+    The program gets SIGTERM if this process is killed (on Linux; see `end_with_parent`).
     """
     cores, environment = assign_resources(worker, workers, os.environ)
-    environment |= {PARENT: str(os.getpid())} if ends_with_parent else {}
     with _pinned_to(cores):
         return subprocess.Popen(
             command,
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env=environment | {"PYTHONUNBUFFERED": "1"},  # keep the order of stdout and stderr
+            # Unbuffered streams keep the order of stdout and stderr.
+            env=environment | {"PYTHONUNBUFFERED": "1", PARENT: str(os.getpid())},
             pass_fds=[] if lock is None else [lock],
             process_group=0,  # so that Ctrl-C signals only the parent
         )
@@ -61,38 +59,6 @@ def end_with_parent() -> bool:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     return parent in ("", str(os.getppid()))
-
-
-class Stoppable(Protocol):
-    """A program that runs: `subprocess.Popen`, or `t2t.runtime.warm_programs.Running`."""
-
-    def terminate(self) -> None:
-        """Sends SIGTERM."""
-
-    def kill(self) -> None:
-        """Sends SIGKILL."""
-
-    def wait(self) -> int:
-        """Waits for the end; returns the exit status."""
-
-
-def stop_programs(processes: Collection[Stoppable]) -> None:
-    """Tells all programs to save and stop, and waits; a second Ctrl-C kills them.
-
-    A second SIGTERM has no effect: launchers may send several.
-    """
-    previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    for process in processes:
-        process.terminate()
-    try:
-        for process in processes:
-            process.wait()
-    except KeyboardInterrupt:
-        for process in processes:
-            process.kill()
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def find_reason(status: int, output: bytes) -> str:

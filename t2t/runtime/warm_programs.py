@@ -6,7 +6,6 @@ of its GPU, or the chips of its TPU, from programs that are started otherwise.
 """
 
 import json
-import math
 import os
 import re
 import select
@@ -15,8 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -55,19 +53,10 @@ class Running:
             self._look(0.0)
         return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end; returns `returncode`.
-
-        Raises:
-            subprocess.TimeoutExpired: it has not come after so many seconds.
-        """
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        self.poll()
+    def wait(self) -> int:
+        """Waits for the end; returns `returncode`."""
         while self.returncode is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
-            self._look(min(_PAUSE, left))
+            self._look(_PAUSE)
         return self.returncode
 
     def measure_cores(self) -> float:
@@ -154,6 +143,25 @@ class _Worker:
         self.process.wait()
 
 
+def stop_programs(processes: Collection[Running]) -> None:
+    """Tells all programs to save and stop, and waits; a second Ctrl-C kills them.
+
+    A second SIGTERM has no effect: launchers may send several.
+    """
+    previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for process in processes:
+        process.terminate()
+    try:
+        for process in processes:
+            process.wait()
+    except KeyboardInterrupt:
+        for process in processes:
+            process.kill()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 class WarmPrograms:
     """Starts programs as `start_program` does; each worker has a warm process for those it can run.
 
@@ -162,15 +170,12 @@ class WarmPrograms:
     code has changed, with another environment or share of the cores, and after one with plugins.
     If this process is killed, warm processes end after the program that they are running.
 
-    It is a context, at whose end the warm processes end. Threads may use it at the same time, each
-    for a worker of its own.
+    It is a context, at whose end the warm processes end. The thread that starts programs has to
+    last as long, since Linux takes its end for the end of this process.
     """
 
     def __init__(self) -> None:
         self._workers: dict[int, _Worker] = {}
-        # Linux takes the end of the thread that starts a process for the end of its parent
-        # (`ends_with_parent`). This one lives as long as the processes.
-        self._starter = ThreadPoolExecutor(1)
 
     def __enter__(self) -> "WarmPrograms":
         return self
@@ -179,7 +184,6 @@ class WarmPrograms:
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()
-        self._starter.shutdown()
 
     def start(
         self,
@@ -189,27 +193,17 @@ class WarmPrograms:
         stdout: IO[bytes],
         stderr: IO[bytes],
         lock: int,
-        *,
-        ends_with_parent: bool = False,
     ) -> Running:
         """Starts a program; the arguments are those of `start_program`.
 
         Raises:
             ConfigError: as `assign_resources`.
         """
-
-        def launch(
-            command: Sequence[str], lock: int | None = None, stdin: int = subprocess.DEVNULL
-        ) -> subprocess.Popen[bytes]:
-            return self._starter.submit(
-                start_program, command, worker, workers, stdout, stderr, lock,
-                ends_with_parent=ends_with_parent, stdin=stdin,
-            ).result()  # fmt: skip
-
+        share = worker, workers, stdout, stderr
         if not is_warm(command):
-            return Running(launch(command, lock), command)
+            return Running(start_program(command, *share, lock), command)
         files = stdout.fileno(), stderr.fileno(), lock
-        setting = assign_resources(worker, workers, os.environ), ends_with_parent
+        setting = assign_resources(worker, workers, os.environ)
         found = self._workers.pop(worker, None)
         if found and not (found.setting == setting and found.take(command, files)):
             found.close()
@@ -217,11 +211,11 @@ class WarmPrograms:
         if found is None:
             here, there = socket.socketpair()
             with there:
-                started = launch(_WORKER, stdin=there.fileno())
+                started = start_program(_WORKER, *share, None, there.fileno())
             found = _Worker(started, here, setting)
             if not found.take(command, files):
                 found.close()
-                return Running(launch(command, lock), command)
+                return Running(start_program(command, *share, lock), command)
         self._workers[worker] = found
         return _RunningWarm(found, command)
 

@@ -6,13 +6,10 @@ Each row overrides fields of a base recipe.
 import bisect
 import copy
 import dataclasses
-import inspect
 import re
-import runpy
-import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from t2t.config.fields import (
     Config,
@@ -20,11 +17,11 @@ from t2t.config.fields import (
     Fields,
     ModelConfig,
     TrainingConfig,
-    explain_attribute,
     flatten,
     show,
 )
-from t2t.config.files import check_type, override
+from t2t.config.files import check_types, override
+from t2t.config.recipes import call, find_function
 from t2t.config.rules import list_unused
 from t2t.ops.flops import count_parameters
 from t2t.training.total_flops import count_flops
@@ -62,9 +59,6 @@ class Row(Fields):
     def group(self) -> str:
         """The name up to the first hyphen: A for A-h1."""
         return self.name.split("-")[0]
-
-
-Checked = TypeVar("Checked", Row, Paper)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,12 +162,9 @@ def read_rows(path: Path, base: Config) -> list[Row]:
     Raises:
         ConfigError: the file or function does not exist, or the rows are not valid.
     """
-    if not path.is_file():
-        raise ConfigError(
-            f"--sweep={path} is not a file; name one such as configs/sweeps/table3.py"
-        )
+    get_rows = find_function(path, "get_rows", f"--sweep={path}")
     try:
-        rows = _call_get_rows(path, base)
+        rows = _call_get_rows(get_rows, base)
     except ConfigError as error:
         raise ConfigError(f"--sweep={path}: {error}") from None
     names = [row.name for row in rows]
@@ -202,20 +193,12 @@ def read_rows(path: Path, base: Config) -> list[Row]:
     return rows
 
 
-def _call_get_rows(path: Path, base: Config) -> list[Row]:
+def _call_get_rows(get_rows: Callable[..., Any], base: Config) -> list[Row]:
     """Returns the rows that a file lists, with checked types."""
-    get_rows, given = runpy.run_path(str(path)).get("get_rows"), copy.deepcopy(base)
-    if not callable(get_rows):
-        raise ConfigError("there is no function get_rows(base)")
-    try:
-        inspect.signature(get_rows).bind(given)
-    except TypeError as error:
-        raise ConfigError(f"get_rows(base) takes the base: {error}") from None
-    try:
-        found = get_rows(given)
-        rows = [*found] if isinstance(found, Iterable) else [found]
-    except AttributeError as error:
-        raise explain_attribute(error) or error from None
+    given = copy.deepcopy(base)
+    found = call(get_rows, "get_rows(base) takes the base", given)
+    # A generator reads the base only now.
+    rows = call(lambda: [*found], "") if isinstance(found, Iterable) else [found]
     if given != base:
         raise ConfigError("get_rows(base) changes the base; name the changes of a row in Row")
     checked = []
@@ -226,19 +209,11 @@ def _call_get_rows(path: Path, base: Config) -> list[Row]:
                 f"[Row('base'), Row('one_head', {{'model.num_heads': 1}})], and not {show(row)}"
             )
         try:
-            checked.append(_check_types(row))
+            own = check_types(row)
+            checked.append(dataclasses.replace(own, paper=own.paper and check_types(own.paper)))
         except ConfigError as error:
             raise ConfigError(f"row {row.name}: {error}") from None
     return checked
-
-
-def _check_types(part: Checked) -> Checked:
-    """Returns a row, or its paper's results, with the types of the fields."""
-    hints = typing.get_type_hints(type(part))
-    values = {name: check_type(name, getattr(part, name), hint) for name, hint in hints.items()}
-    if paper := values.get("paper"):
-        values["paper"] = _check_types(paper)
-    return dataclasses.replace(part, **values)
 
 
 def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:

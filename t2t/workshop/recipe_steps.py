@@ -1,7 +1,6 @@
 """Reads the steps of a recipe such as `configs/pipelines/distil.py`, and its settings."""
 
 import inspect
-import runpy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import GenericAlias
@@ -10,8 +9,8 @@ from typing import Any
 from absl.flags import BooleanParser
 
 from t2t.config.field_types import FieldType
-from t2t.config.fields import ConfigError, explain_attribute, show
-from t2t.config.recipes import find_recipe
+from t2t.config.fields import ConfigError, show
+from t2t.config.recipes import call, find_function, find_recipe
 from t2t.storage.paths import make_local_path, make_run_path
 from t2t.workshop.steps import Step, Workshop
 
@@ -40,17 +39,10 @@ def read_steps(recipe: str, settings: Sequence[str]) -> list[Step]:
         ConfigError: the file or the function does not exist, a setting is unknown or has the wrong
             type, or the function returns something else than steps.
     """
-    path = Path(find_recipe(recipe)).expanduser()
     where = f"--recipe={recipe}"
-    if not path.is_file():
-        raise ConfigError(f"{where} is no file; name one such as configs/pipelines/distil.py")
-    if not callable(get_steps := runpy.run_path(str(path)).get("get_steps")):
-        raise ConfigError(f"{where}: there is no function get_steps(); see docs/students.md")
+    get_steps = find_function(find_recipe(recipe), "get_steps", where)
     given = _read_settings(inspect.signature(get_steps, eval_str=True), settings)
-    try:
-        steps = get_steps(**given)
-    except AttributeError as error:
-        raise explain_attribute(error) or error from None
+    steps = call(get_steps, where, **given)
     if not isinstance(steps, list) or not all(isinstance(each, Step) for each in steps):
         raise ConfigError(f"{where}: get_steps() has to return a list of Step, not {show(steps)}")
     if not steps:

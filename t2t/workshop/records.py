@@ -32,7 +32,8 @@ class Record:
     key: str
     facts: dict[str, Any]  # what the key is a hash of
     command: list[str] = dataclasses.field(default_factory=list)
-    # of each start: begun (date), seconds, core_seconds, status (None: it was cut off)
+    # of each start: begun (date), seconds, core_seconds, gpus of its worker, status (None: it was
+    # cut off)
     starts: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     finished: str = ""  # date
     failure: str = ""  # why the last start failed
@@ -47,6 +48,10 @@ class Record:
     def sum_up(self, name: str) -> float:
         """The sum of "seconds" or "core_seconds" over all starts."""
         return math.fsum(start[name] for start in self.starts)
+
+    def sum_device_seconds(self) -> float:
+        """The sum of seconds times GPUs over all starts; 0 without GPUs."""
+        return math.fsum(start["seconds"] * start.get("gpus", 0) for start in self.starts)
 
 
 def read_record(folder: Path) -> Record | None:

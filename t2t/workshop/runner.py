@@ -3,17 +3,17 @@
 import contextlib
 import itertools
 import logging
+import os
 import signal
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.runtime.child_programs import find_reason, stop_programs
+from t2t.runtime.child_programs import assign_resources, find_gpus, find_reason
 from t2t.runtime.command_line import INTERRUPTED
-from t2t.runtime.warm_programs import Running, WarmPrograms
+from t2t.runtime.warm_programs import Running, WarmPrograms, stop_programs
 from t2t.storage.atomic_files import (
     explain_write_errors,
     make_folder,
@@ -22,6 +22,7 @@ from t2t.storage.atomic_files import (
 )
 from t2t.storage.growing_files import GrowingFiles
 from t2t.storage.locks import lock
+from t2t.training.provenance import now
 from t2t.training.stop_request import STOPPED_EARLY
 from t2t.workshop.checks import check_aside
 from t2t.workshop.progress import StepProgress
@@ -152,7 +153,9 @@ class Runner:
         make_folder(folder)
         record.command = self._workshop.make_command(step)
         record.failure = ""
-        record.starts.append({"begun": _now(), "seconds": 0.0, "core_seconds": 0.0, "status": None})
+        _, environment = assign_resources(worker, self._workers, os.environ)
+        start = {"begun": now(), "gpus": len(find_gpus(environment)), "status": None}
+        record.starts.append(start | {"seconds": 0.0, "core_seconds": 0.0})
         record.write(folder)
         logs = GrowingFiles(folder, LOG)
         self._progress.begin(worker, step, f"{work.reason}, log: {folder / LOG}")
@@ -161,9 +164,8 @@ class Runner:
             printed = log if program.flag else files.enter_context(tempfile.TemporaryFile())
             offset = log.tell()
             process = self._programs.start(
-                record.command, worker, self._workers, printed, log, descriptor,
-                ends_with_parent=True,
-            )  # fmt: skip
+                record.command, worker, self._workers, printed, log, descriptor
+            )
             self._running.append(process)
             for _ in self._watch(process, record, folder):
                 self._progress.update(worker)
@@ -183,7 +185,7 @@ class Runner:
         step, record = work.step, work.record
         status = record.starts[-1]["status"]
         if not status or (step.program, status) == ("train", STOPPED_EARLY):
-            record.finished = _now()
+            record.finished = now()
             record.bytes = count_output_bytes(self._workshop.find_output(step.name))
             return f"finished, {describe_cost(record)}"
         reason = find_reason(status, log)
@@ -234,7 +236,3 @@ def put_aside(workshop: Workshop, name: str) -> None:
             folder.rename(target)
             moved.append(str(target))
     _log.info("%s: what it had written is in %s", name, " and ".join(moved))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

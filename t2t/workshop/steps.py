@@ -21,7 +21,6 @@ import itertools
 import os
 import re
 import sys
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -29,7 +28,7 @@ from typing import Any, NamedTuple
 
 from t2t.config.field_types import FieldType, InputPath
 from t2t.config.fields import FIELD_TYPES, ConfigError, Fields
-from t2t.config.files import check_type
+from t2t.config.files import check_types
 from t2t.config.requests import Flag, Request, find_request, list_flags
 from t2t.storage.paths import check_new_run_path, make_path
 
@@ -267,11 +266,10 @@ class Workshop:
 
 
 def _check_step(step: Step, known: Mapping[str, Step]) -> None:
-    for name, hint in typing.get_type_hints(Step).items():
-        try:
-            check_type(name, getattr(step, name), hint)
-        except ConfigError as error:
-            raise ConfigError(f"step {step.name}: {error}") from None
+    try:
+        check_types(step)
+    except ConfigError as error:
+        raise ConfigError(f"step {step.name}: {error}") from None
     if not re.fullmatch(r"\w[\w.-]*", step.name) or step.name in (*_TAKEN, *_LANGUAGES):
         raise ConfigError(
             f"step {step.name!r} cannot name a folder; use letters, digits and _.-, but not "

@@ -91,7 +91,7 @@ def test_outputs_and_runs_are_compared_over_documents_and_by_learned_scores(
     text = compare([str(tmp_path / "run"), str(alone)], None, "test", "", None)
     assert "not alike, origin: checkpoint 100 of a run (run); " in text
     assert text.startswith("alone.json is better than run: ")
-    with pytest.raises(EvaluationError, match="no seeds of one system, which are runs; separate"):
+    with pytest.raises(EvaluationError, match="no seeds of one system; separate"):
         compare([f"{run},{alone}"], None, "", "", None)
 
 

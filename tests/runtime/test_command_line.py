@@ -248,7 +248,7 @@ def test_options_of_a_plugin_are_flags_with_its_types(folder: Path) -> None:
         ("--config=recipe.py:dict --workdir=run", "get_config() returned {}, not a Config"),
         ("--config=recipe.py:read --workdir=run", "training.step: no such field; perhaps train"),
         ("--config=recipe.py:such --workdir=run", "there is no such"),
-        ("--config=empty.py --workdir=run", "config=empty.py: the recipe needs a function get_c"),
+        ("--config=empty.py --workdir=run", "config=empty.py: there is no function get_config()"),
         ("--config=recipe.py --workdir=a --fast --nofast", "--fast is given as true and as false"),
         (f"{KNOWN} --config.seed=1 --config.seed=2", "--config.seed is given as 1 and as 2; give"),
         ("--workdir=a --config.seed=1", "--config.seed overrides a field of --config; add"),

@@ -8,19 +8,22 @@ import numpy as np
 import pytest
 
 from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig
-from t2t.config.files import overrides
+from t2t.config.files import overrides, save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
 from t2t.evaluation.measure import Score
 from t2t.ops.flops import train_flops
 from t2t.sweeps import sweep_report
-from t2t.sweeps.sweep_report import make_size_cells, read_outcome, write_report
+from t2t.sweeps.sweep_report import read_outcome, write_report
 from t2t.sweeps.sweep_rows import Paper, Row, SweepRun, make_runs
 from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan
 from t2t.training.total_flops import count_flops
 from t2t.workshop.records import Record, StepPlan
+from t2t.workshop.report import average
+from t2t.workshop.steps import Workshop
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import REFERENCES, save, save_predictions, spoil
+from tests.workshop.short_programs import STARTED
 
 ROWS = [
     Row("base", paper=Paper(4.92, 25.8, 65), seeds=(0, 1)),
@@ -80,23 +83,29 @@ def plan(runs: list[SweepRun]) -> dict[str, StepPlan]:
     works = {}
     for run, job in zip(runs, PLAN.list_jobs(runs).values(), strict=True):
         for step in job.steps:
-            start = {"seconds": 30.0, "core_seconds": 60.0} if step.program == "train" else {}
-            record = Record("", {}, starts=[start] if start else [])
+            start = {"begun": "2026-01-01T00:00:00.000Z", "seconds": 30.0, "core_seconds": 60.0,
+                     "gpus": 0, "status": 0}  # fmt: skip
+            record = Record("", {}, starts=[start] * (step.program == "train"))
             record.failure = "a | <b>" if step.name == "broken-seed0" else ""
             action = "none" if run.score.exists() else "run"
             works[step.name] = StepPlan(step, action, "not begun", record)
     return works
 
 
-def report(workdir: Path, runs: list[SweepRun], measure: str = "bleu") -> str:
-    return write_report(workdir, runs, measure, PLAN, plan(runs))
+def open_workshop(runs: list[SweepRun]) -> Workshop:
+    steps = [step for job in PLAN.list_jobs(runs).values() for step in job.steps]
+    return Workshop(steps, runs[0].sweep)
+
+
+def report(runs: list[SweepRun], measure: str = "bleu") -> str:
+    return write_report(open_workshop(runs), runs, measure, PLAN, plan(runs))
 
 
 def test_report_begins_with_what_was_found_and_one_table(
     tmp_path: Path, runs: list[SweepRun]
 ) -> None:
     write(tmp_path, runs)
-    output = report(tmp_path, runs)
+    output = report(runs)
     text = (tmp_path / "report.md").read_text()
     opening = text.splitlines()[2]
     assert opening.startswith("Of 2 comparisons by bleu, none is better than base, 1 is worse (one")
@@ -126,18 +135,30 @@ def test_report_begins_with_what_was_found_and_one_table(
 
 def test_what_the_verdicts_rest_on_is_folded(tmp_path: Path, runs: list[SweepRun]) -> None:
     write(tmp_path, runs)
-    report(tmp_path, runs)
+    near = tmp_path / "near-seed0" / "evaluations" / "sweep.json"
+    scores = json.loads(near.read_text())
+    scores["passport"]["decoding"]["alpha"] = 0.7
+    near.write_text(json.dumps(scores))
+    report(runs)
     text = (tmp_path / "report.md").read_text()
-    sizes = read_table(text, 2)
+    assert "## What else differs\n\n- base -> near: decoding.alpha 0.6 -> 0.7" in text
+    measures, sizes, steps = (read_table(text, number) for number in (2, 3, 4))
+    assert (measures["row"], measures["one_head"][1]) == (
+        ["bleu_lowercase", "exact_match"],
+        "50.00",
+    )
+    assert steps["broken-seed0"][:4] == ["train", "not begun", "0.5", "1.0"]
+    assert steps["all"][2:4] == ["3.0", "6.0"]
     assert sizes["base"][2:4] == ["30", "2000"]
-    assert sizes["base"][5] == "4.92, 25.8, +0M"
+    assert sizes["base"][4] == "4.92, 25.8, +0M"
     assert "(-4.72M)" in sizes["near"][0]
-    assert sizes["near"][5] == "5.01, 25.4, -5M"
+    assert sizes["near"][4] == "5.01, 25.4, -5M"
     assert "differs from that of base (near: training.label_smoothing 0.1 -> 0.0)" in text
     assert "- one_head is worse than base: " in text
     assert text.count("These 2 comparisons are judged together") == 2
     assert "3.01 nats per sub-word against 0.7161, +2.30 (" in text
-    assert "Scored on the test split, checkpoint 100, 48 sentences. bleu: nrefs:1" in text
+    assert "- Scored on the test split, 48 sentences: checkpoint 100.\n" in text
+    assert "- bleu: nrefs:1" in text
     assert "Scores were saved from 2026-01-01 to 2026-01-01." in text
     assert text.count(".svg)") == 3
     assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")
@@ -155,7 +176,8 @@ def test_what_the_verdicts_rest_on_is_folded(tmp_path: Path, runs: list[SweepRun
         "worse",
         "base",
     )
-    assert row["cost"] == {"minutes": 0.5, "core_minutes": 1.0, "start": None}
+    cost = {"minutes": 0.5, "core_minutes": 1.0, "device_minutes": 0.0, "start": None}
+    assert row["cost"] == cost
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -168,7 +190,7 @@ def test_rows_on_text_alone_are_compared_by_perplexity(tmp_path: Path) -> None:
         nats = 3.0 if run.row.name == "small" else 2.0 + run.config.seed / 100
         config = overrides(run.config)
         save_predictions(tmp_path / run.name, nats, name="sweep", config=config)
-    assert "accuracy" in report(tmp_path, runs, "perplexity")
+    assert "accuracy" in report(runs, "perplexity")
     text = (tmp_path / "report.md").read_text()
     assert "log-probability" not in text.split("\n## ")[0]
     small = read_table(text)["small"]
@@ -190,11 +212,11 @@ def test_verdict_on_rows_that_translate_nothing_says_so(tmp_path: Path) -> None:
     for run in runs:
         config, lines = overrides(run.config), ["nothing of it"] * len(spoil(1))
         save(tmp_path / run.name, lines, name="sweep", config=config)
-    output = report(tmp_path, runs)
+    output = report(runs)
     assert output.startswith("Nothing is found: base and one_head have less than 1 BLEU, so they ")
     text = (tmp_path / "report.md").read_text()
     assert read_table(text)["one_head"][2].endswith("; neither row translates yet")
-    assert "base and one_head have less than 1 BLEU: they translate nothing yet" in text
+    assert "base and one_head have less than 1 BLEU, so they translate nothing yet" in text
 
 
 def test_figures_in_other_units_are_left_out_of_the_plots_and_named(tmp_path: Path) -> None:
@@ -206,11 +228,13 @@ def test_figures_in_other_units_are_left_out_of_the_plots_and_named(tmp_path: Pa
     for run in runs:
         config = TokenizerConfig(vocab_size=400, lowercase=run.row.name == "base")
         train_vocabulary([ListCorpus("small", PAIRS)], config, tmp_path / run.name / "vocab")
+        save_config(run.config, tmp_path / run.name / "config.json")
         line = {"step": 9, "validation/loss": 2.5, "validation/bleu": 1.0}
         (tmp_path / run.name / "metrics.jsonl").write_text(json.dumps(line))
-    report(tmp_path, runs, "bleu_lowercase")
+    report(runs, "bleu_lowercase")
     text = (tmp_path / "report.md").read_text()
     assert "perplexities of cased are per sub-word of another" in text
+    assert read_table(text)["base"][1] == "stopped after step 9 of 100000"
     for plot in ("loss.svg", "bleu.svg"):
         drawn = (tmp_path / plot).read_text()
         assert "base-seed0" in drawn
@@ -225,23 +249,22 @@ def test_perplexity_of_a_row_is_that_of_the_mean_nats(tmp_path: Path, runs: list
         result["measures"]["perplexity"] = vars(Score(perplexity, "", ""))
         path.write_text(json.dumps(result))
     own = [run for run in runs if run.row.name == "base"]
-    base = read_outcome(own, plan(own))
-    assert make_size_cells(base, base)["perplexity"] == "6.00"
+    system = read_outcome(open_workshop(own), own, plan(own)).system
+    assert system
+    assert average(system, "perplexity") == pytest.approx(6.0)
 
 
 @pytest.mark.usefixtures("no_plots")
 def test_report_says_what_made_it(tmp_path: Path, runs: list[SweepRun]) -> None:
     write(tmp_path, runs)
-    versions = dict.fromkeys(("python", "jax", "flax", "optax"), "3.2.1")
-    start = {"date": "2017-06-12T17:57:34Z", "versions": versions, "device": "P100", "devices": 8}
     for changed, expected in (
         ([], ", revision one, two, python 3.2.1, jax 3.2.1"),
         (["M t2t/train.py"], " with changes that were not committed, code c-one, c-two, python"),
     ):
         for revision, run in zip(("one", "two"), runs, strict=False):
-            row = start | {"revision": revision, "changed": changed, "code": f"c-{revision}"}
+            row = STARTED | {"revision": revision, "changed": changed, "code": f"c-{revision}"}
             (tmp_path / run.name / "ledger.jsonl").write_text(json.dumps(row) + "\n")
-        report(tmp_path, runs)
+        report(runs)
         text = (tmp_path / "report.md").read_text()
         assert "from 2017-06-12 on, " in text
         assert expected in text
@@ -251,11 +274,11 @@ def test_report_says_what_made_it(tmp_path: Path, runs: list[SweepRun]) -> None:
 def test_flops_count_up_to_a_requested_stop(tmp_path: Path, runs: list[SweepRun]) -> None:
     write(tmp_path, runs)
     base = [run for run in runs if run.row.name == "base"]
-    flops = [read_outcome(base, plan(base)).flops or 0]
+    flops = [read_outcome(open_workshop(base), base, plan(base)).flops or 0]
     for run in base:
         request = {"reason": "enough", "obeyed_at": run.config.training.steps // 4}
         (tmp_path / run.name / "stop.json").write_text(json.dumps(request))
-        flops.append(read_outcome(base, plan(base)).flops or 0)
+        flops.append(read_outcome(open_workshop(base), base, plan(base)).flops or 0)
     assert [value / flops[0] for value in flops] == pytest.approx([1, 5 / 8, 1 / 4], rel=0.01)
 
 
@@ -269,7 +292,7 @@ def test_a_row_may_be_judged_against_another_one_or_the_best_of_its_group(tmp_pa
     runs = make_runs(Config(), rows, tmp_path)[0]
     for run, wrong in zip(runs, (3, 5, 2, 4, 20, 5), strict=True):
         save(run.workdir, spoil(wrong), name="sweep", config=overrides(run.config), nats=1.0)
-    report(tmp_path, runs)
+    report(runs)
     table = json.loads((tmp_path / "report.json").read_text())["table"]
     assert {line["name"]: line["against"] for line in table} == {
         "base": "", "a": "base", "b": "a", "rate-1": "rate-2", "rate-2": "", "rate-3": "rate-2",
@@ -283,8 +306,8 @@ def test_a_row_may_be_judged_against_another_one_or_the_best_of_its_group(tmp_pa
 
 @pytest.mark.usefixtures("no_plots")
 def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[SweepRun]) -> None:
-    assert report(tmp_path, runs).startswith("No row has a score yet.")
+    assert report(runs).startswith("No row has a score yet.")
     assert "not started" in (tmp_path / "report.md").read_text()
     save(tmp_path / "one_head-seed0", spoil(2), name="sweep")
-    report(tmp_path, runs)
+    report(runs)
     assert "\nNo verdicts: base has no score yet." in (tmp_path / "report.md").read_text()

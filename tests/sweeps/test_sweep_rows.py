@@ -257,5 +257,5 @@ def test_file_that_is_no_sweep_is_refused(tmp_path: Path, text: str, message: st
     path.write_text(f"from t2t.sweeps.sweep_rows import Paper, Row\n\n{text}\n")
     with pytest.raises(ConfigError, match=message):
         read_rows(path, Config())
-    with pytest.raises(ConfigError, match="is not a file; name one such as configs/sweeps"):
+    with pytest.raises(ConfigError, match="is no file; name a recipe, such as configs/sweeps"):
         read_rows(tmp_path, Config())

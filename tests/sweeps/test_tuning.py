@@ -134,6 +134,6 @@ def test_a_look_stops_what_is_clearly_worse_and_the_report_says_when(tmp_path: P
         step.name: StepPlan(step, "none", "finished", Record("", {}))
         for step in workshop.steps.values()
     }
-    text = write_report(tmp_path, runs, "bleu", plan, works)
+    text = write_report(workshop, runs, "bleu", plan, works)
     assert "stopped at step 100" in text
     assert text.startswith("Of 2 comparisons by bleu, none is better than base, 1 is worse (bad ")

@@ -9,6 +9,12 @@ from t2t.workshop.runner import Runner
 from t2t.workshop.steps import Step, Workshop
 
 TRAIN = {"config": "configs/quickstart.py"}
+# A line of a training's ledger, as far as reports read it.
+STARTED = {
+    "date": "2017-06-12T17:57:34.000Z", "step": 0, "revision": "one", "changed": [], "devices": 8,
+    "device": "P100", "versions": dict.fromkeys(("python", "jax", "flax", "optax"), "3.2.1"),
+    "corpora": {"train": [{"name": "my corpus", "pairs": 3}]},
+}  # fmt: skip
 FAIL = "raise SystemExit('no space')"
 
 

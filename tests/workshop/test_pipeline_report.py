@@ -16,7 +16,7 @@ from tests.evaluation.saved_evaluations import (
     score_corpus,
     spoil,
 )
-from tests.workshop.short_programs import TRAIN, ShortPrograms, run
+from tests.workshop.short_programs import FAIL, STARTED, TRAIN, ShortPrograms, run
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,8 @@ from tests.workshop.short_programs import TRAIN, ShortPrograms, run
 def test_a_report_needs_no_undamaged_files(tmp_path: Path, program: str, flag: str) -> None:
     steps = [Step("a", "train", TRAIN), Step("b", program, {flag: "{a}"})]
     run(steps, tmp_path)
-    corpora = {"train": [{"name": "my corpus", "pairs": 3}]}
     stages = [{"corpora": [{"name": "my corpus", "weight": weight}]} for weight in (2.0, 0.5)]
-    start = json.dumps({"corpora": corpora, "stages": stages})
+    start = json.dumps(STARTED | {"stages": stages})
     (tmp_path / "a" / "ledger.jsonl").write_text(f"{start}\n{{")
     workshop = ShortPrograms(steps, tmp_path)
     report = write_report(workshop, plan_steps(workshop))
@@ -48,7 +47,8 @@ def test_a_report_shows_scores_of_lower_cased_text_by_measures_of_it(tmp_path: P
     report = write_report(workshop, plan_steps(workshop))
     bleu, chrf = (f"{score.value:.2f}" for score in scores.values())
     assert report.startswith(f"b has {bleu} bleu_lowercase [")
-    assert f"bleu_lowercase {bleu}, chrf_lowercase {chrf} |" in (tmp_path / "report.md").read_text()
+    text = (tmp_path / "report.md").read_text()
+    assert re.search(rf"\| system +\| +chrf_lowercase \|\n\S+\n\| b +\| +{chrf} \|", text)
 
 
 def test_seeds_of_a_system_may_differ_in_what_they_read_of_other_steps(tmp_path: Path) -> None:
@@ -67,3 +67,25 @@ def test_seeds_of_a_system_may_differ_in_what_they_read_of_other_steps(tmp_path:
             for path in saved.path.parent.iterdir():
                 path.replace(tmp_path / f"b{seed}" / path.name)
         assert found in write_report(workshop, works)
+
+
+def test_a_system_without_scores_has_its_reason_in_the_table(tmp_path: Path) -> None:
+    steps = [
+        Step("t", "train", TRAIN),
+        Step("text", "translate", {"workdir": "{t}", "input": "{t}"}),
+        Step("a", "train", TRAIN | {"config.data.train_tgt": ("{text}/flags",)}),
+        *[Step(name, "evaluate", {"workdir": f"{{{run}}}"}, against=against)
+          for name, run, against in (("b", "a", ()), ("other", "t", ("b",)))],
+        Step("int8", "export", {"workdir": "{a}"}),
+    ]  # fmt: skip
+    run(steps, tmp_path, text=FAIL)
+    workshop = ShortPrograms(steps, tmp_path)
+    saved = save(tmp_path / "run", spoil(7), name="scores")
+    for path in saved.path.parent.iterdir():
+        path.replace(tmp_path / "other" / path.name)
+    report = write_report(workshop, plan_steps(workshop))
+    assert report.startswith("No verdicts: b has no score yet.")
+    assert "- Not finished: int8 (not begun)\n" in report
+    text = (tmp_path / "report.md").read_text()
+    assert re.search(r"\| b +\| +\| text failed: no space +\|", text)
+    assert re.search(r"\| text +\| translate +\| failed: no space +\|", text)

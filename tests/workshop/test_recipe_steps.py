@@ -26,7 +26,11 @@ OPUS = "configs/pipelines/opus_student.py"
         ("", ["languages=ende"], "--set=languages=ende: the value must be SOURCE-TARGET"),
         ("", ["seed=1"], "--set=seed=1: write NAME=VALUE; the recipe's names are text, languages"),
         (OPUS, ["teacher=hf:x/y", "text=x", "width=7"], "--set=width=7 is odd"),
-        ("no.py", [], "--recipe=no.py is no file; name one such as"),
+        (
+            "no.py",
+            [],
+            "--recipe=no.py is no file; name a recipe, such as configs/pipe",
+        ),
         ("def get_steps(x: int): return 1", [], "the recipe asks for x; add --set=x=VALUE"),
         ("x = 1", [], "there is no function get_steps()"),
         ("def get_steps(x: bool = True): return x", ["x=False"], "a list of Step, not False"),
