@@ -82,7 +82,8 @@ def read_ids(name: str, rows: Any, size: int) -> list[list[int]]:
             place, token = wrong[0]
             raise DataError(f"{name}[{index}][{place}] is {_describe(token)}; give integers")
         if outside := [token for token in ids if not 0 <= token < size]:
-            raise DataError(f"{name} hold {outside[0]}; use ids of run.encode, 0 to {size - 1}")
+            found = f"{name}[{index}] holds {outside[0]}"
+            raise DataError(f"{found}; use ids of run.encode, 0 to {size - 1}")
         found.append(ids)
     return found
 
