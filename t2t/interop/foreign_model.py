@@ -25,6 +25,8 @@ from t2t.model.parameters import Params
 from t2t.ops.build_model import abstract_model
 
 MODEL_TYPES = ("marian", "m2m_100", "mbart", "t5", "mt5", "umt5")
+# The functions that read the vocabularies of the BART family; T5's have another.
+_VOCABULARIES = {"marian": read_marian, "m2m_100": read_m2m100, "mbart": read_mbart}
 # Other types, and why they are not imported.
 _OTHERS = {
     "bart": "its vocabulary is a BPE of bytes, which no SentencePiece model expresses",
@@ -104,7 +106,7 @@ def read_model(
         )
     own = read_json(folder, "config.json") if (folder / "config.json").exists() else values
     settings = TokenizerSettings(folder, own)
-    if kind in ("marian", "m2m_100", "mbart"):
+    if kind in _VOCABULARIES:
         return _read_bart(settings, given, tensors, kind)
     return _read_t5(settings, given, tensors)
 
@@ -113,20 +115,13 @@ def _read_bart(
     settings: TokenizerSettings, given: ForeignConfig, tensors: Tensors, kind: str
 ) -> ForeignModel:
     tensors = marian_nllb_mbart.complete(tensors)
-    match kind:
-        case "marian":
-            config, vocab_size = marian_nllb_mbart.read_marian_config(given)
-            config = marian_nllb_mbart.read_positions(config, tensors)
-            read, start = read_marian, None
-        case "m2m_100":
-            config, vocab_size = marian_nllb_mbart.read_m2m100_config(given)
-            read, start = read_m2m100, None
-        case _:
-            config, vocab_size = marian_nllb_mbart.read_mbart_config(given)
-            # As in training; `generate()` would begin with `<s>`.
-            read, start = read_mbart, given.get("eos_token_id")
+    config, vocab_size = marian_nllb_mbart.READERS[kind](given)
+    if kind == "marian":
+        config = marian_nllb_mbart.read_positions(config, tensors)
+    # As mBART was trained; `generate()` would begin with `<s>`.
+    start = given.get("eos_token_id") if kind == "mbart" else None
     unknown = given.finish()
-    vocabulary = read(settings, vocab_size)
+    vocabulary = _VOCABULARIES[kind](settings, vocab_size)
     config = _fit(config, given, vocabulary, start)
     return ForeignModel(
         config,

@@ -132,6 +132,14 @@ def read_mbart_config(given: ForeignConfig) -> tuple[ModelConfig, int]:
     )
 
 
+# The functions that read config.json, by its `model_type`.
+READERS = {
+    "marian": read_marian_config,
+    "m2m_100": read_m2m100_config,
+    "mbart": read_mbart_config,
+}
+
+
 def _check_legacy(given: ForeignConfig, *, before: bool, embedding: bool, static: bool) -> None:
     """Checks fields of configs before transformers 4.12: each class implements one value."""
     given.allow("normalize_before", before)
