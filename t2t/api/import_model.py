@@ -109,7 +109,7 @@ def import_model(source: str, workdir: str | os.PathLike[str], **options: Any) -
     # All devices together hold the parameters, if their number divides d_model.
     shards = jax.device_count() if model.config.d_model % jax.device_count() == 0 else 1
     with jax.set_mesh(make_mesh(MeshConfig(fsdp=shards))):
-        params = model.read_params(tensors)
+        params = model.read_params()
         if request.verify:
             origin["verified"] = compare_with_original(folder, vocabulary, config, model, params)
         with explain_write_errors(RunError, f"--workdir={request.workdir}"):

@@ -450,8 +450,8 @@ class Run:
             pair = read_text("src", src), read_text("tgt", tgt)
             [(src_ids, tgt_ids)] = self.vocabulary.encode_pairs([pair])
             src, tgt = [src_ids], [[BOS_ID, *tgt_ids[:-1]]]
-        sources = self._check_ids("src", src, self.vocabulary.src)
-        targets = self._check_ids("tgt", tgt, self.vocabulary.tgt)
+        sources = self._read_rows("src", src, self.vocabulary.src)
+        targets = self._read_rows("tgt", tgt, self.vocabulary.tgt)
         if len(sources) != len(targets):
             raise DataError(
                 f"src has {len(sources)} rows and tgt {len(targets)}; row i of both is one pair"
@@ -486,30 +486,18 @@ class Run:
             self._translators[key] = own
         return self._translators[key]
 
-    def _check_ids(self, name: str, ids: ArrayLike, tokenizer: Tokenizer) -> Int[np.ndarray, "B T"]:
-        try:
-            array = np.asarray(ids)
-        except ValueError:
+    def _read_rows(self, name: str, ids: ArrayLike, tokenizer: Tokenizer) -> Int[np.ndarray, "B T"]:
+        rows, limit = read_ids(name, ids, tokenizer.vocab_size), self._find_scorer().limit
+        lengths = sorted({*map(len, rows)})
+        if len(lengths) != 1 or lengths == [0]:
+            found = ", ".join(map(str, lengths)) or "no"
+            raise DataError(f"{name} has rows of {found} ids; pad them with {PAD_ID} to one length")
+        if lengths[0] > limit:
             raise DataError(
-                f"{name} has rows of different lengths; pad them with {PAD_ID}"
-            ) from None
-        if array.ndim != 2 or not array.size or not np.issubdtype(array.dtype, np.integer):
-            raise DataError(
-                f"{name} is {array.dtype}{list(array.shape)}; give integer ids, one row for each "
-                "sentence"
+                f"{name} has {lengths[0]} positions, but the model has "
+                f"model.max_positions={limit}; give shorter rows"
             )
-        if array.shape[1] > self._find_scorer().limit:
-            raise DataError(
-                f"{name} has {array.shape[1]} positions, but the model has "
-                f"model.max_positions={self._find_scorer().limit}; give shorter rows"
-            )
-        wrong = array[(array < 0) | (array >= tokenizer.vocab_size)]
-        if wrong.size:
-            raise DataError(
-                f"{name} holds the id {wrong[0]}; use ids of run.vocabulary.{name}, "
-                f"0 to {tokenizer.vocab_size - 1}"
-            )
-        return array.astype(np.int32)
+        return np.array(rows, np.int32)
 
 
 def read_n_best(n_best: object, decoding: Mapping[str, object]) -> int:

@@ -77,12 +77,13 @@ def read_ids(name: str, rows: Any, size: int) -> list[list[int]]:
     """
     found = []
     for index, row in enumerate(_list_elements(name, rows, _ROWS)):
-        ids = [*map(simplify, _list_elements(f"{name}[{index}]", row, _ROWS))]
+        where = f"{name}[{index}]"
+        ids = [*map(simplify, _list_elements(where, row, _ROWS))]
         if wrong := [(place, token) for place, token in enumerate(ids) if type(token) is not int]:
             place, token = wrong[0]
-            raise DataError(f"{name}[{index}][{place}] is {_describe(token)}; give integers")
+            raise DataError(f"{where}[{place}] is {_describe(token)}; give integers")
         if outside := [token for token in ids if not 0 <= token < size]:
-            raise DataError(f"{name} hold {outside[0]}; use ids of run.encode, 0 to {size - 1}")
+            raise DataError(f"{where} holds {outside[0]}; use ids of run.encode, 0 to {size - 1}")
         found.append(ids)
     return found
 

@@ -28,22 +28,12 @@ def capture_weights(
 ) -> HeadWeights:
     """Returns the weights of every head of a Transformer under teacher forcing, on one device.
 
-    `structure` is the model without its parameters, as `abstract_model` returns it.
+    `structure` is the model without its parameters, as `abstract_model` returns it. Each attention
+    operation is replaced by one that also records its weights. The layers are unchanged, so all
+    their variants are supported.
     """
     model = merge(structure, params)
     assert isinstance(model, Transformer)
-    recorded = record_weights(model)
-    model.scan_layers = False
-    model(src, tgt_in)
-    return HeadWeights(*map(jnp.stack, recorded))
-
-
-def record_weights(model: Transformer) -> list[list[Float[Array, "B H T S"]]]:
-    """Returns a list for each stack, to which its layers append their weights when they run.
-
-    It replaces the attention operation of `model` by one that also records its weights. The layers
-    are unchanged, so all their variants are supported.
-    """
     stacks = (
         [layer.self_attention for layer in model.encoder],
         [layer.self_attention for layer in model.decoder],
@@ -52,9 +42,10 @@ def record_weights(model: Transformer) -> list[list[Float[Array, "B H T S"]]]:
     recorded: list[list[Float[Array, "B H T S"]]] = [[] for _ in stacks]
     for modules, weights in zip(stacks, recorded, strict=True):
         for module in modules:
-            attend = module.attention
-            module.attention = functools.partial(_attend_and_record, attend, weights)
-    return recorded
+            module.attention = functools.partial(_attend_and_record, module.attention, weights)
+    model.scan_layers = False
+    model(src, tgt_in)
+    return HeadWeights(*map(jnp.stack, recorded))
 
 
 def _attend_and_record(
@@ -67,22 +58,9 @@ def _attend_and_record(
     *others: Any,
     scaled: bool = True,
 ) -> Float[Array, "B T H U"]:
-    """Calls `attend`, and appends its weights to `recorded`."""
-    recorded.append(compute_weights(attend, query, key_value.keys, mask, bias, scaled=scaled))
+    """Calls `attend`, and appends its weights in float32: its output for one-hot values."""
+    keys = key_value.keys
+    one_hot = jnp.broadcast_to(jnp.eye(keys.shape[1])[:, None], (*keys.shape[:3], keys.shape[1]))
+    heads = attend(query, KeyValue(keys, one_hot), mask, bias, scaled=scaled)
+    recorded.append(jnp.moveaxis(heads, 2, 1))
     return attend(query, key_value, mask, bias, *others, scaled=scaled)
-
-
-def compute_weights(
-    attend: Callable[..., Float[Array, "B T H U"]],
-    query: Float[Array, "B T H K"],
-    keys: Float[Array, "B S G K"],
-    mask: Bool[Array, "#B 1 #T S"],
-    bias: Float[Array, "H T S"] | None = None,
-    *,
-    scaled: bool = True,
-) -> Float[Array, "B H T S"]:
-    """Returns the attention weights in float32: the output of `attend` for one-hot values."""
-    length = keys.shape[1]
-    values = jnp.broadcast_to(jnp.eye(length)[:, None], (*keys.shape[:3], length))
-    heads = attend(query, KeyValue(keys, values), mask, bias, scaled=scaled)
-    return jnp.moveaxis(heads, 2, 1)

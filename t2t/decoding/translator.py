@@ -49,8 +49,8 @@ class Translator:
     A line is translated in pieces, which are joined, if it is longer than the sources of training
     (`config.decoding.max_source_length`) or holds several sentences and those of training did not
     (`config.decoding.split_sentences`). `log_lengths` reports such lines. `CTranslate2Translator`
-    overrides `search`, `describe` and `compile_seconds`; everything else is the same for both
-    engines, JAX and CTranslate2.
+    overrides `search` and `record`; everything else is the same for both engines, JAX and
+    CTranslate2.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Translator:
     ):
         """`config` and `vocabulary` are the run's; `members` form an ensemble.
 
-        `described` is their structure and parameters, as `describe` returns them, if it is known.
+        `described` is their structure and parameters, as `abstract` returns them, if it is known.
         The identity of `programs`, if they have one, covers the models and the vocabulary's size.
 
         Raises:

@@ -1,17 +1,18 @@
 """Reads a model that `transformers` saved, of any family: its config, vocabulary and parameters."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from t2t.config.fields import ModelConfig
 from t2t.config.measures import MEASURES, import_function, list_scored
+from t2t.data.batch import EOS_ID
 from t2t.interop import marian_nllb_mbart, t5_family
 from t2t.interop.hugging_face_folder import SourceError, Tensors, read_json
 from t2t.interop.hugging_face_vocabulary import (
     ImportedVocabulary,
-    begins_with_target,
     read_m2m100,
     read_marian,
     read_mbart,
@@ -19,11 +20,13 @@ from t2t.interop.hugging_face_vocabulary import (
 )
 from t2t.interop.parameter_map import Link, check_tensors, find_shapes, read_params
 from t2t.interop.strict_config import ForeignConfig
-from t2t.interop.tokenizer_settings import TokenizerSettings
+from t2t.interop.tokenizer_settings import SMALL100, TokenizerSettings
 from t2t.model.parameters import Params
 from t2t.ops.build_model import abstract_model
 
 MODEL_TYPES = ("marian", "m2m_100", "mbart", "t5", "mt5", "umt5")
+# The functions that read the vocabularies of the BART family; T5's have another.
+_VOCABULARIES = {"marian": read_marian, "m2m_100": read_m2m100, "mbart": read_mbart}
 # Other types, and why they are not imported.
 _OTHERS = {
     "bart": "its vocabulary is a BPE of bytes, which no SentencePiece model expresses",
@@ -48,11 +51,9 @@ class ForeignModel(NamedTuple):
 
     config: ModelConfig
     vocabulary: ImportedVocabulary
+    tensors: Tensors  # under their usual names
+    family: ModuleType  # names its TABLE, COPIES of it, and DERIVED tensors, which may be there
     links: list[Link]
-    complete: Callable[[Tensors], Tensors]  # gives tensors their usual names
-    derived: tuple[str, ...]  # tensors that may be there, and follow from others
-    table: str  # the name of the one table
-    copies: tuple[str, ...]  # other names of it
     given: ForeignConfig
     unknown: dict[str, Any]  # fields of config.json that are not known, see `ForeignConfig.finish`
     warnings: list[str]  # of the tokenizer's settings and the weights
@@ -64,18 +65,18 @@ class ForeignModel(NamedTuple):
         """True if the original adds a bias to its logits."""
         return any("final_logits_bias" in link.names for link in self.links)
 
-    def read_params(self, tensors: Tensors) -> Params:
+    def read_params(self) -> Params:
         """Reads the parameters, each placed on the current mesh as the model declares.
 
         Raises:
             SourceError: tensors are missing, unknown or of another shape.
         """
-        size, tensors = len(self.vocabulary.rows.row), self.complete(tensors)
+        size = len(self.vocabulary.rows.row)
         _, described = abstract_model(self.config, size, size)
         expected = find_shapes(self.links, described)
-        check_tensors(self.links, tensors.shapes, expected, self.derived)
-        tensors.check_copies(self.copies, self.table)
-        return read_params(self.links, tensors, described)
+        check_tensors(self.links, self.tensors.shapes, expected, self.family.DERIVED)
+        self.tensors.check_copies(self.family.COPIES, self.family.TABLE)
+        return read_params(self.links, self.tensors, described)
 
 
 def read_model(
@@ -105,7 +106,7 @@ def read_model(
         )
     own = read_json(folder, "config.json") if (folder / "config.json").exists() else values
     settings = TokenizerSettings(folder, own)
-    if kind in ("marian", "m2m_100", "mbart"):
+    if kind in _VOCABULARIES:
         return _read_bart(settings, given, tensors, kind)
     return _read_t5(settings, given, tensors)
 
@@ -113,39 +114,33 @@ def read_model(
 def _read_bart(
     settings: TokenizerSettings, given: ForeignConfig, tensors: Tensors, kind: str
 ) -> ForeignModel:
-    match kind:
-        case "marian":
-            config, vocab_size = marian_nllb_mbart.read_marian_config(given)
-            config = marian_nllb_mbart.read_positions(config, marian_nllb_mbart.complete(tensors))
-            read, start = read_marian, None
-        case "m2m_100":
-            config, vocab_size = marian_nllb_mbart.read_m2m100_config(given)
-            read, start = read_m2m100, None
-        case _:
-            config, vocab_size = marian_nllb_mbart.read_mbart_config(given)
-            # As in training; `generate()` would begin with `<s>`.
-            read, start = read_mbart, given.get("eos_token_id")
+    tensors = marian_nllb_mbart.complete(tensors)
+    config, vocab_size = marian_nllb_mbart.READERS[kind](given)
+    if kind == "marian":
+        config = marian_nllb_mbart.read_positions(config, tensors)
+    # As mBART was trained; `generate()` would begin with `<s>`.
+    start = given.get("eos_token_id") if kind == "mbart" else None
     unknown = given.finish()
-    vocabulary = read(settings, vocab_size)
+    vocabulary = _VOCABULARIES[kind](settings, vocab_size)
     config = _fit(config, given, vocabulary, start)
     return ForeignModel(
         config,
         vocabulary,
+        tensors,
+        marian_nllb_mbart,
         marian_nllb_mbart.list_links(config, vocabulary.rows),
-        marian_nllb_mbart.complete,
-        marian_nllb_mbart.DERIVED,
-        marian_nllb_mbart.TABLE,
-        marian_nllb_mbart.COPIES,
         given,
         unknown,
         settings.finish(),
         (settings.read_language("source_lang"), settings.read_language("target_lang")),
-        tags_both=kind != "marian" and not begins_with_target(settings),
+        # The sources of SMaLL-100 begin with the code of the target, and its targets with none.
+        tags_both=kind != "marian" and settings.find_class("") != SMALL100,
     )
 
 
 def _read_t5(settings: TokenizerSettings, given: ForeignConfig, tensors: Tensors) -> ForeignModel:
-    own_output = t5_family.has_own_output(t5_family.complete(tensors, given))
+    tensors = t5_family.complete(tensors, given)
+    own_output = t5_family.has_own_output(tensors)
     config, vocab_size = t5_family.read_t5_config(given, own_output=own_output)
     scaled = t5_family.scales_output(given)
     unknown = given.finish()
@@ -160,11 +155,9 @@ def _read_t5(settings: TokenizerSettings, given: ForeignConfig, tensors: Tensors
     return ForeignModel(
         config,
         vocabulary,
+        tensors,
+        t5_family,
         t5_family.list_links(config, vocabulary.rows, own_output=own_output, scaled=scaled),
-        lambda tensors: t5_family.complete(tensors, given),
-        t5_family.DERIVED,
-        t5_family.TABLE,
-        t5_family.COPIES,
         given,
         unknown,
         warnings,
@@ -174,12 +167,13 @@ def _read_t5(settings: TokenizerSettings, given: ForeignConfig, tensors: Tensors
 def _fit(
     config: ModelConfig, given: ForeignConfig, vocabulary: ImportedVocabulary, start: Any
 ) -> ModelConfig:
-    """Returns the config with what depends on the vocabulary.
+    """Returns the config with what depends on the vocabulary, after checking what ends an output.
 
     The logits have a bias if an id is no output of the original.
     """
     rows = vocabulary.rows
-    given.check_eos(rows)
+    eos = int(rows.row[EOS_ID])
+    given.require("eos_token_id", eos, [eos], None)
     return dataclasses.replace(
         config,
         decoder_start=given.find_start(rows, start),

@@ -87,7 +87,7 @@ _LONGEST = 10_000  # sub-words of a shortest output, beyond which a number is a 
 
 
 class ForeignSearch(NamedTuple):
-    """Returns the search of a run, made from the source's search."""
+    """The search of a run, made from the source's search."""
 
     decoding: DecodingConfig
     warnings: list[str]  # what `generate()` does otherwise, one field each

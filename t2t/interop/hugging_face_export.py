@@ -89,12 +89,7 @@ def plan_export(config: Config, vocabulary: Vocabulary, rows: Rows | None) -> Ex
         if family != "mbart":
             longest = config.data.max_length + config.decoding.max_extra_length + 1
             values["max_position_embeddings"] = max(1024, longest)
-        read_config = {
-            "marian": marian_nllb_mbart.read_marian_config,
-            "m2m_100": marian_nllb_mbart.read_m2m100_config,
-            "mbart": marian_nllb_mbart.read_mbart_config,
-        }
-        read, _ = read_config[family](ForeignConfig(values))
+        read, _ = marian_nllb_mbart.READERS[family](ForeignConfig(values))
         choices = marian_nllb_mbart.CHOICES
         links = marian_nllb_mbart.list_links(read, rows)
     start = ForeignConfig(values).find_start(rows)

@@ -252,14 +252,6 @@ def _read_m2m100(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabu
     return names.make({model: read_sentencepiece(model)}, path, vocab_size, 0.0)
 
 
-def begins_with_target(settings: TokenizerSettings) -> bool:
-    """Returns whether the sources of an M2M-100 begin with the code of the target, as SMaLL-100's.
-
-    Its targets begin with no code.
-    """
-    return settings.find_class("") == SMALL100
-
-
 def _read_nllb(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
     """Reads `tokenizer.json`; a `sentencepiece.bpe.model` beside it may have fewer pieces.
 

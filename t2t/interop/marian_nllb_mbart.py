@@ -53,7 +53,7 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
         *("sinusoidal_halves", "sinusoidal_fairseq", "learned"),
         "sinusoidal",  # `order_as_halves`
     ),
-    "output_bias": (False, True),  # `check_output_bias`
+    "output_bias": (False, True),  # `check_barred`
 }
 
 
@@ -130,6 +130,14 @@ def read_mbart_config(given: ForeignConfig) -> tuple[ModelConfig, int]:
         embedding_scale=given.translate("scale_embedding", {True: True, False: False}),
         output_bias=True,
     )
+
+
+# The functions that read config.json, by its `model_type`.
+READERS = {
+    "marian": read_marian_config,
+    "m2m_100": read_m2m100_config,
+    "mbart": read_mbart_config,
+}
 
 
 def _check_legacy(given: ForeignConfig, *, before: bool, embedding: bool, static: bool) -> None:
@@ -271,12 +279,13 @@ def _link_positions(path: ParameterPath, stack: str, model: ModelConfig) -> Link
 
 def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link]:
     """The links of one layer."""
-    links = _list_attention((*path, "self_attention"), model, f"{name}.self_attn")
+    heads, names, inner = model.num_heads, _PROJECTIONS, (*path, "feed_forward")
+    links = attention((*path, "self_attention"), heads, f"{name}.self_attn", names, biased=True)
     links += _list_norm((*path, "self_residual"), f"{name}.self_attn_layer_norm")
     if path[0] == "decoder":
-        links += _list_attention((*path, "cross_attention"), model, f"{name}.encoder_attn")
+        cross = (*path, "cross_attention")
+        links += attention(cross, heads, f"{name}.encoder_attn", names, biased=True)
         links += _list_norm((*path, "cross_residual"), f"{name}.encoder_attn_layer_norm")
-    inner = (*path, "feed_forward")
     return [
         *links,
         stacked((*inner, "inner", "weight"), f"{name}.fc1.weight"),
@@ -285,10 +294,6 @@ def _list_block(path: ParameterPath, model: ModelConfig, name: str) -> list[Link
         vector((*inner, "outer", "bias"), f"{name}.fc2.bias"),
         *_list_norm((*path, "feed_forward_residual"), f"{name}.final_layer_norm"),
     ]
-
-
-def _list_attention(path: ParameterPath, model: ModelConfig, name: str) -> list[Link]:
-    return attention(path, model.num_heads, name, _PROJECTIONS, biased=True)
 
 
 def _list_norm(path: ParameterPath, name: str, own: str = "norm") -> list[Link]:

@@ -86,15 +86,6 @@ class ForeignConfig(ForeignFields):
         ids = ", ".join(str(rows.row[id_]) for id_ in START_IDS.values() if rows.row[id_] >= 0)
         raise self.refuse("decoder_start_token_id", f"is not supported; it can be {ids}")
 
-    def check_eos(self, rows: Rows) -> None:
-        """Checks that outputs end with the `</s>` of the tokenizer.
-
-        Raises:
-            SourceError: they end with another id.
-        """
-        eos = int(rows.row[EOS_ID])
-        self.require("eos_token_id", eos, [eos], None)
-
     def list_without_effect(self) -> list[str]:
         """Returns the fields of the file that are known not to change what the model computes."""
         return sorted(self._given & {*_WITHOUT_EFFECT})

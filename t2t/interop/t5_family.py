@@ -52,7 +52,7 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "feed_forward": tuple(_FEED_FORWARDS.values()),
     "tie_embeddings": ("all", "input"),
     "decoder_start": ("bos", "unk"),
-    "output_bias": (False, True),  # `check_output_bias`
+    "output_bias": (False, True),  # `check_barred`
 }
 _ARCHITECTURES = (
     ["T5ForConditionalGeneration"], ["MT5ForConditionalGeneration"],

@@ -1,4 +1,4 @@
-"""Counts of a model from the shapes of its parameters: parameters, FLOPs, sequential operations.
+"""Counts of a model from the shapes of its parameters: parameters and FLOPs.
 
 The tests compare the FLOPs with the matrix products in the model's jaxpr.
 """
@@ -47,15 +47,6 @@ def train_flops(
         (weights["sentence"], np.ones_like(src)),
     ))  # fmt: skip
     return 6 * (by_weights + find_family(config).count_attention(config, src, tgt))
-
-
-def count_sequential_operations(config: ModelConfig, src_length: int, tgt_length: int) -> int:
-    """Returns the sequential operations of one forward pass in training (as in table 1).
-
-    A sub-layer of the Transformer is one operation for all positions; a recurrent layer is one
-    operation for each position. In decoding, both kinds of decoder run once for each token.
-    """
-    return find_family(config).count_sequential(config, src_length, tgt_length)
 
 
 def _count_multiplications(config: ModelConfig) -> Counter[str]:

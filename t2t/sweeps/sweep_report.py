@@ -18,7 +18,8 @@ from t2t.evaluation.report_page import ReportPage, ReportSection
 from t2t.evaluation.significance import SystemScore
 from t2t.evaluation.systems import STEP, System
 from t2t.evaluation.verdict_table import Line, VerdictTable
-from t2t.ops.flops import count_parameters, count_sequential_operations
+from t2t.ops.build_model import find_family
+from t2t.ops.flops import count_parameters
 from t2t.runtime.text_tables import Table
 from t2t.sweeps.judge_rows import judge_rows
 from t2t.sweeps.sweep_rows import BASE, SweepRun
@@ -215,10 +216,11 @@ def make_size_cells(outcome: RowOutcome, base: RowOutcome | None) -> dict[str, s
         for run in outcome.runs
         for _, speed in read_curve(run.workdir, "train/tokens_per_second")
     ]
+    family = find_family(config.model)
     return {
         "parameters": parameters,
         "FLOPs": f"{outcome.flops:.2e}" if outcome.flops else "",
-        "sequential": str(count_sequential_operations(config.model, LENGTH, LENGTH)),
+        "sequential": str(family.count_sequential(config.model, LENGTH, LENGTH)),
         "tokens/s": f"{statistics.median(speeds):.0f}" if speeds else "",
     }
 

@@ -369,18 +369,10 @@ def save_plugins(workdir: Path, plugins: Sequence[str]) -> None:
 
 def check_plugins(workdir: Path, plugins: Sequence[str]) -> None:
     """Warns of plugins that differ from those that the run was last trained with."""
-    for name in list_changed(workdir, plugins):
-        _log.warning(
-            "plugins: %s is not the source that %s was trained with, so results may differ; to use "
-            "the run's own, leave --plugins out and add --trust_plugins",
-            name, workdir,
-        )  # fmt: skip
-
-
-def list_changed(workdir: Path, plugins: Sequence[str]) -> list[str]:
-    """Returns the files of plugins that differ from those that the run was last trained with."""
-    return [
-        name
-        for name, source in read_sources(plugins).items()
-        if (copy := workdir / COPIES / name).exists() and copy.read_bytes() != source
-    ]
+    for name, source in read_sources(plugins).items():
+        if (copy := workdir / COPIES / name).exists() and copy.read_bytes() != source:
+            _log.warning(
+                "plugins: %s is not the source that %s was trained with, so results may differ; to "
+                "use the run's own, leave --plugins out and add --trust_plugins",
+                name, workdir,
+            )  # fmt: skip

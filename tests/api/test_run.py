@@ -98,7 +98,7 @@ def test_text_is_encoded_and_decoded(run: Run) -> None:
     assert run.decode(np.array([[BOS_ID, *ids, 0, 0]])) == [PAIRS[1][1]]
     with pytest.raises(ConfigError, match="side='target' is unknown; use src or tgt"):
         run.encode(["a"], "target")
-    with pytest.raises(DataError, match=r"ids hold 400; use ids of run\.encode, 0 to 399"):
+    with pytest.raises(DataError, match=r"ids\[\d\] holds 400; use ids of run\.encode, 0 to 399"):
         run.decode([[5, 400]])
 
 
@@ -241,10 +241,11 @@ def test_sentences_of_known_lengths_compile_nothing(
 def test_ids_that_are_no_pairs_are_refused(run: Run) -> None:
     given: list[tuple[Any, Any, str]] = [
         ([[5, 2]], [[1], [1]], "src has 1 rows and tgt 2"),
-        ([5, 2], [[1]], r"src is int64\[2\]; give integer ids, one row for each"),
+        ([5, 2], [[1]], r"src\[0\] is int 5; give rows of ids"),
         ("a dog", [[1]], r"^tgt is list \[\[1\]\], not a string"),
-        ([[5, 2], [2]], [[1], [1]], "src has rows of different lengths; pad them with 0"),
-        ([[5, 2]], [[1, 400]], r"tgt holds the id 400; use ids of run\.vocabulary\.tgt, 0 to 399"),
+        ([[5, 2], [2]], [[1], [1]], "src has rows of 1, 2 ids; pad them with 0 to one length"),
+        ([], [], "src has rows of no ids"),
+        ([[5, 2]], [[1, 400]], r"tgt\[0\] holds 400; use ids of run\.encode, 0 to 399"),
     ]
     for src, tgt, message in given:
         with pytest.raises(DataError, match=message):

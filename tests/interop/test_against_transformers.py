@@ -193,7 +193,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     foreign = read_model(folder, read_json(folder, "config.json"), open_tensors(folder))
     length = len(foreign.vocabulary.rows.row)
     structure, _ = abstract_model(foreign.config, length, length)
-    return Pair(original, folder, foreign, structure, foreign.read_params(open_tensors(folder)))
+    return Pair(original, folder, foreign, structure, foreign.read_params())
 
 
 def draw_batch(pair: Pair) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -92,7 +92,7 @@ def test_imported_model_goes_out_as_it_came_in(tmp_path: Path, name: str) -> Non
     write_source, data = SOURCES[name]
     write_source(tmp_path)
     model = open_folder(tmp_path)
-    params = model.read_params(open_tensors(tmp_path))
+    params = model.read_params()
     vocabulary, rows, languages = model.vocabulary
     vocabulary = dataclasses.replace(vocabulary, several_sentences=0.25)
     config = Config(model=model.config, data=data)

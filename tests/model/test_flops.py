@@ -11,7 +11,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from t2t.config.fields import Config, ModelConfig
 from t2t.config.files import override
 from t2t.model.parameters import Params, merge
-from t2t.ops.flops import count_parameters, count_sequential_operations, train_flops
+from t2t.ops.build_model import find_family
+from t2t.ops.flops import count_parameters, train_flops
 from t2t.sweeps.sweep_rows import read_rows
 from tests.model.small_models import COMBINED, SRC, TGT_IN, VOCAB_SIZE, draw_model, vary
 
@@ -99,7 +100,7 @@ def test_only_recurrence_takes_more_sequential_operations_for_longer_sentences()
     """Table 1: O(1) and O(n) a layer."""
     base, rnn = ModelConfig(), ModelConfig(kind="rnn", encoder_layers=2, decoder_layers=1)
     counts = [
-        [count_sequential_operations(config, length, length + 5) for length in (10, 20)]
+        [find_family(config).count_sequential(config, n, n + 5) for n in (10, 20)]
         for config in (base, dataclasses.replace(base, feed_forward="none"), rnn)
     ]
     assert counts == [[6 * 2 + 6 * 3] * 2, [6 + 6 * 2] * 2, [2 * 10 + 15, 2 * 20 + 25]]
