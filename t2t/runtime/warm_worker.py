@@ -21,16 +21,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _SIGNALS = signal.SIGINT, signal.SIGTERM
+# Kilobytes by which the memory of this process may grow after its first program: models of other
+# shapes leave their compiled programs behind.
+MOST_GROWTH = 2 << 20
 
 
 def work(channel: socket.socket) -> None:
     """Runs the programs that come through the channel, until its other end is closed.
 
     It ends before that, without an answer, if a module has changed since it was imported, and after
-    a program that has left something behind.
+    a program that has left something behind, or when its memory has grown by `MOST_GROWTH`.
     """
-    began, lines, has_run = time.time(), channel.makefile("rb"), False
-    while not (has_run and has_left_something()):
+    began, lines, has_run, memory = time.time(), channel.makefile("rb"), False, 0
+    while not (has_run and (has_left_something() or measure_memory() > memory + MOST_GROWTH)):
         marker, files, _, _ = socket.recv_fds(channel, 1, 3)
         if not marker or (has_run and has_changed(began)):
             return
@@ -41,7 +44,7 @@ def work(channel: socket.socket) -> None:
             os.close(file)
         with _as_new():
             _run(command)
-        has_run = True
+        has_run, memory = True, memory or measure_memory()
         os.close(lock)  # which the program held until its end
         answer = {"core_seconds": measure_cores()}
         channel.sendall(json.dumps(answer).encode() + b"\n")
@@ -99,6 +102,12 @@ def has_left_something() -> bool:
 
     threads = [each for each in threading.enumerate() if not each.daemon]
     return bool(list_plugins()) or len(threads) > 1
+
+
+def measure_memory() -> int:
+    """Returns the most memory that this process has had so far, in kilobytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most // 1024 if sys.platform == "darwin" else most
 
 
 def measure_cores() -> float:

@@ -26,7 +26,7 @@ from tests.tiny_training import make_config, write_recipe
 
 SHORT = '''
 """A program."""
-import dataclasses, os, sys, time
+import dataclasses, os, resource, sys, time, types
 from t2t.config.requests import Request
 from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
@@ -37,6 +37,7 @@ class Asked(Request):
     text: str = TEXT
     status: int = 0
     seconds: float = 0.0
+    growth: int = 0
     plugins: tuple[str, ...] = ()
 
 def main(request: Asked) -> int:
@@ -46,6 +47,9 @@ def main(request: Asked) -> int:
     if request.status < 0:
         raise KeyError("a fault")
     time.sleep(request.seconds)
+    if request.growth:  # in kilobytes, as if it had used them
+        used = types.SimpleNamespace(ru_maxrss=request.growth, ru_utime=0.0, ru_stime=0.0)
+        resource.getrusage = lambda who: used
     return request.status
 
 if __name__ == "__main__":
@@ -151,7 +155,9 @@ def test_process_is_new_where_the_old_one_would_not_do(
     pids.append(warm.run()[0])
     os.kill(pids[-1], signal.SIGKILL)  # while it is idle
     pids.append(warm.run()[0])
-    assert len({*pids}) == 5
+    assert warm.run(f"--growth={10 << 30}")[0] == pids[-1]
+    pids.append(warm.run()[0])
+    assert len({*pids}) == 6
     assert warm.run(module="this")[2].startswith("The Zen")  # started as any other program
 
 
