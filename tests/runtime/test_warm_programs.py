@@ -48,7 +48,7 @@ def main(request: Asked) -> int:
         raise KeyError("a fault")
     time.sleep(request.seconds)
     if request.growth:  # in kilobytes, as if it had used them
-        used = types.SimpleNamespace(ru_maxrss=request.growth, ru_utime=0.0, ru_stime=0.0)
+        used = types.SimpleNamespace(ru_maxrss=request.growth, ru_utime=1e6, ru_stime=0.0)
         resource.getrusage = lambda who: used
     return request.status
 
