@@ -319,7 +319,7 @@ class VerdictTable:
             else ("", "")
             for line in lines
         ]
-        other = f"by log-probability, {self.log_prob}"
+        other = f"by log-probability, {self.log_prob} (less is better)"
         difference = f"difference{common}, 95% interval{corrected}"
         for header, cells in ((difference, by_measure), (other, by_log_prob)):
             yield _Column(header, "l", [verdict for verdict, _ in cells])

@@ -119,7 +119,7 @@ def write_report(
         lines.append(
             dataclasses.replace(
                 line,
-                changes=describe_changes(outcome, base, choices.get(name)),
+                changes=describe_changes(outcome, base, find_other_choice(choices, name)),
                 cost=sum_costs(workshop, steps[name]),
                 remarks=[*line.remarks, *list_states(workshop, works, scoring)],
             )
@@ -148,7 +148,7 @@ def write_report(
     report = ReportPage(
         f"Sweep {workdir.resolve().name}",
         table,
-        warn_of_trials(plan.trials, choices),
+        [*warn_of_trials(plan.trials, choices), describe_cost(workshop, works)],
         figures=plots,
         sections=[*sections, describe_base(runs)],
         content=content | {"sizes": [dict(zip(sizes.header, x, strict=True)) for x in sizes.rows]},
@@ -178,6 +178,24 @@ def read_outcome(
         count_parameters(runs[0].config.model, *vocabulary.sizes),
         round(count_flops(runs[0].config, vocabulary.tgt.vocab_size) * made / steps),
     )
+
+
+def describe_cost(workshop: Workshop, works: Mapping[str, StepPlan]) -> str:
+    """Says what the costs of rows hold, and how much all rows have cost together."""
+    total = sum_costs(workshop, works.values()).format()
+    shown = ", ".join(f"{cost} {name}" for name, cost in total.items() if name != "start" and cost)
+    return f"The cost of a row is that of all its runs, trials included; all together: {shown}."
+
+
+def find_other_choice(
+    choices: Mapping[str, Mapping[str, Any]], name: str
+) -> Mapping[str, Any] | None:
+    """Returns what trials chose for a row, if it is another value than that of base."""
+    own, of_base = choices.get(name), choices.get(BASE)
+    asked = ("setting", "value")
+    if name != BASE and own and of_base and all(own[each] == of_base[each] for each in asked):
+        return None
+    return own
 
 
 def describe_changes(

@@ -182,10 +182,14 @@ def warn_of_trials(
     if len({*counts.values()}) > 1:
         shown = ", ".join(f"{row} {count}" for row, count in counts.items())
         warnings.append(f"Rows had different numbers of trials, which favours some: {shown}.")
+    edges: dict[tuple[str, str, float], list[str]] = {}  # rows by field, edge and value
     for row, choice in choices.items():
         if edge := choice["edge"]:
-            warnings.append(
-                f"{row}: the best {choice['setting']} is the {edge} one that was tried, "
-                f"{choice['value']:g}; a value beyond it may be better."
-            )
+            edges.setdefault((choice["setting"], edge, choice["value"]), []).append(row)
+    for (setting, edge, value), rows in edges.items():
+        which = f"all {len(rows)} rows" if len(rows) == len(choices) > 1 else ", ".join(rows)
+        warnings.append(
+            f"The best {setting} is the {edge} one that was tried, {value:g}, for {which}: a value "
+            "beyond it may be better, so let --tune reach further."
+        )
     return warnings

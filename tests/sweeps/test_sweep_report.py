@@ -121,7 +121,8 @@ def test_report_begins_with_what_was_found_and_one_table(
     table = read_table(text)
     assert table["row"] == [
         "what changes", "bleu", "difference from base, 95% interval, corrected", "p, corrected",
-        "by log-probability, nats per sub-word", "p, corrected", "minutes", "core-minutes",
+        "by log-probability, nats per sub-word (less is better)", "p, corrected", "minutes",
+        "core-minutes",
     ]  # fmt: skip
     assert table["base"][1].endswith(", 2 seeds")
     assert table["base"][2:] == ["", "", "", "", "1.0", "2.0"]
