@@ -1,7 +1,7 @@
 r"""SCAN: commands to actions, with a verb that training shows only alone.
 
     python -m t2t.train --config=configs/tasks/scan.py:FOLDER --workdir=runs/scan
-    python -m t2t.evaluate --workdir=runs/scan --split=test
+    python -m t2t.evaluate --workdir=runs/scan --split=test --checkpoint=last
 
 FOLDER holds files with train and test in their names, as they are published, of lines such as
 "IN: jump twice OUT: I_JUMP I_JUMP": github.com/brendenlake/SCAN (Lake and Baroni 2018). Of a folder

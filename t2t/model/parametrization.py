@@ -66,7 +66,7 @@ class Growth(NamedTuple):
     @classmethod
     def of(cls, config: ModelConfig) -> "Growth":
         """Compares a model with its base."""
-        if config.parametrization == "standard":
+        if config.parametrization == "standard" or config.kind == "rnn":  # which has no other
             return cls()
         assert config.base_width
         width = config.d_model / config.base_width
