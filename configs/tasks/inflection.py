@@ -8,8 +8,9 @@ FOLDER holds eng_1000.train, eng.dev and eng.gold as they are published, each li
 features: github.com/sigmorphon/2022InflectionST, part 2 (Kodner et al. 2022), which has other
 languages and sizes, too.
 
-Model and schedule are those of Wu, Cotterell and Hulden (2021): post-norm, Adam, an inverse square
-root, 20,000 steps of 400 words. Here there are fewer steps, with one peak rate for all sizes.
+The published model (Wu, Cotterell and Hulden 2021) has 4 layers of width 256, and 20,000 steps of
+Adam on batches of 400 words; features have no order there. Here it is smaller, with fewer steps and
+Muon, and features are read in their order.
 """
 
 from t2t.config import (

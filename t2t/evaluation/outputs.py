@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Translated(NamedTuple):
-    """What another program translated, and the texts, if they stand in the same file."""
+    """The translations of another program, and the test set if it stands in the same file."""
 
     file: TextFile
     lines: list[str]

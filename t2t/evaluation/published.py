@@ -1,4 +1,4 @@
-"""Published scores beside ours: what can be said from the seeds alone.
+"""Compares our scores with published ones, by the seeds of both alone.
 
 Of a publication there are scores of some seeds, but no outputs. So sentences cannot be resampled in
 pairs, and the test set counts as given: a verdict is about the seeds of two trainings on this test
@@ -32,7 +32,7 @@ class Published(Fields):
 
 @dataclasses.dataclass(frozen=True)
 class SeedVerdict:
-    """What the seeds of two systems say about each other, on one test set."""
+    """The comparison of two systems on one test set, by the scores of their seeds alone."""
 
     ours: float  # the mean of our seeds
     theirs: float
@@ -44,7 +44,7 @@ class SeedVerdict:
 
     @property
     def is_test(self) -> bool:
-        """Whether both sides have several seeds, so that their means can be compared."""
+        """True if both sides have several seeds, so that their means are tested."""
         return min(self.num_seeds) > 1
 
     def describe(self) -> str:

@@ -57,7 +57,7 @@ Kind = Literal["table", "hidden", "attention", "router", "vector", "scalar"]
 
 
 class Growth(NamedTuple):
-    """How much larger a model is than its base; 1 at the base, and with "standard"."""
+    """The ratios of widths and depths of a model to those of its base; 1 with "standard"."""
 
     width: float = 1.0  # m of the table
     key: float = 1.0  # k

@@ -118,7 +118,7 @@ def abstract_model(
 
 
 class Parameter(NamedTuple):
-    """What a model declares of a parameter."""
+    """The dimensions of a parameter, as its model declares them for sharding and optimisers."""
 
     axes: tuple[str | None, ...]  # logical names of its dimensions (`t2t.runtime.mesh.RULES`)
     # The dimensions of inputs and outputs if it holds matrices that enter products alone; other

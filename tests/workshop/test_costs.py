@@ -1,4 +1,4 @@
-"""How much of a step was start, from its record, its ledger and its metrics."""
+"""The share of start in the cost of a step, from its record, its ledger and its metrics."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def measure(
 def test_a_start_lasts_until_the_first_batch(
     tmp_path: Path, starts: Any, ledger: Any, metrics: Any, seconds: float | None
 ) -> None:
-    """Of a start that was killed, what is known counts; any other unknown one is no guess."""
+    """A killed start counts as far as it is known; another unknown one makes the share unknown."""
     cost = measure(tmp_path, "train", starts, ledger, metrics)
     total = 60 * len(starts)
     assert cost[:3] == (total / 60, 1.5 * total / 60, 2 * total / 60)
