@@ -1,0 +1,47 @@
+r"""The recipes of `configs/tasks/` beside published scores, with relative and with absolute positions.
+
+    python -m t2t.sweep --sweep=configs/sweeps/published.py --config=configs/tasks/scan.py:FOLDER \
+        --split=test --workdir=runs/scan
+
+A recipe has the scores of its set: `cogs` of ReCOGS (--split=gen --checkpoint=best), `scan` of "add
+jump", `inflection` of the subsets eng_100, eng_500 and eng_1000 (--checkpoint=best).
+"""
+
+from t2t.config import Config
+from t2t.evaluation.published import Published
+from t2t.sweeps.sweep_rows import Row
+
+SEEDS = (0, 1, 2)
+
+RECOGS = Published(
+    "ReCOGS: Wu, Manning and Potts 2023, github.com/frankaging/ReCOGS at 1b6eca8, five seeds. "
+    "Learned positions, width 300, Adam at 1e-4, batches of 128, 200 to 300 epochs",
+    {"exact_match": (83.63, 81.87, 85.00, 84.98, 84.65)},
+    kinds={
+        "obj_pp_to_subj_pp": (0.0, 0.0, 0.0, 0.0, 0.0),
+        "cp_recursion": (0.6, 0.0, 0.4, 0.5, 1.1),
+        "pp_recursion": (4.2, 4.9, 5.1, 5.1, 5.2),
+        "subj_to_obj_proper": (87.6, 90.2, 95.1, 98.1, 91.2),
+        "prim_to_obj_proper": (80.8, 86.4, 92.2, 86.9, 93.4),
+        "prim_to_subj_proper": (93.4, 94.5, 99.8, 99.8, 99.5),
+    },
+)
+# Accuracy of one seed, by subset.
+SIGMORPHON = {"eng_100": 21.67, "eng_500": 78.17, "eng_1000": 84.83}
+
+
+def get_rows(base: Config) -> list[Row]:
+    """Returns the recipe, and it with the other positions, three seeds each."""
+    published = {"cogs": RECOGS}.get(base.data.source)
+    if base.data.source == "inflection" and base.data.subset in SIGMORPHON:
+        published = Published(
+            "SIGMORPHON 2022, github.com/sigmorphon/2022InflectionST at e96ceb6, one seed: the "
+            "model of Wu, Cotterell and Hulden 2021. Features without order, 4 and 4 layers of "
+            "width 256, Adam at 1e-3, 20,000 steps of 400 words",
+            {"exact_match": (SIGMORPHON[base.data.subset],)},
+        )
+    other = "sinusoidal" if base.model.position == "relative" else "relative"
+    return [
+        Row("base", seeds=SEEDS, published=published),
+        Row(other, {"model.position": other}, seeds=SEEDS),
+    ]
