@@ -1,4 +1,4 @@
-r"""The recipes of `configs/tasks/` beside published scores, with relative and with absolute positions.
+r"""The recipes of `configs/tasks/` beside published scores, with two kinds of positions.
 
     python -m t2t.sweep --sweep=configs/sweeps/published.py --config=configs/tasks/scan.py:FOLDER \
         --split=test --workdir=runs/scan

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from t2t.config.field_types import Role
 from t2t.config.fields import Config
@@ -234,7 +234,7 @@ def _read_losses(
         name: [_read_counts(each) for each in own] for name, own in evaluations.items()
     }
     every = np.array([each for own in counts.values() for each in own])
-    kept: Bool[np.ndarray, " n"] = (every[..., 1] > 0).all(axis=0)
+    kept = np.asarray((every[..., 1] > 0).all(axis=0))
     if any(folder.glob("*-choice")):
         judging = halve(test_set).judging.part
         known = np.arange(len(kept))
