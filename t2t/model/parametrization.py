@@ -25,12 +25,16 @@ and an empty cell is the factor 1. With "standard", and at the base, all of them
     matrices of attention        1 / m           sqrt(k) / m                       [Y] [D]; [S]
     router, experts              1 / m           1 / m, since Adam updates them    [M]
 
-    epsilon of Adam              1 / m, and 1 / (m l) in blocks; scalars 1         [D]
+    epsilon of Adam              1 / (m l) in blocks; elsewhere 1 / m, scalars 1   [D]; [E]
     weight decay                 1 / (factor of the rate)                          [D]
     d_model in the rate of noam  base_width                                        equation 3
 
-[Y] Yang et al. 2022, arXiv 2203.03466, table 8, and its definition of attention (section 4).
-[D] Dey et al. 2025 (CompleteP, alpha = 1), arXiv 2505.01618, table 1. It is for pre-norm.
+[Y] Yang et al. 2022, arXiv 2203.03466, table 8, and its definition of attention (section 4). Its
+    lines were compared with github.com/microsoft/mup at 1981497.
+[D] Dey et al. 2025 (CompleteP, alpha = 1), arXiv 2505.01618, table 1, of which each line was
+    compared. It is for pre-norm.
+[E] The table of [D] has the epsilon of blocks alone. Outside of them a gradient has the size 1 / m
+    for the same reason. The code of [D] takes 1 / (m l) there, too.
 [M] Malasnicki et al. 2025, arXiv 2508.09752: experts are hidden matrices, the router is an output
     of finite width; this is its form without a multiplier (Yang et al. 2022, table 3).
 [S] Yang, Simon and Bernstein 2023, arXiv 2310.17813: an update of a matrix from N to M features has

@@ -48,6 +48,7 @@ FEATURES: dict[str, Sequence[Any]] = {
     "model.tie_embeddings": ["all", "decoder", "input", "none"],
     "model.output_bias": [True, False],
     "model.attention_bias": [True, False],
+    "model.base_width": [None, 8],  # with mup
     "model.dropout": [0.2, 0.0],
     "training.clip_norm": [0.0, 1.0],
     "training.ema_decay": [0.0, 0.5],
@@ -66,6 +67,8 @@ def make_config(row: Row) -> Config:
             sections[section][field] = value
     if sections["model"].get("feed_forward") == "moe":
         sections["model"] |= {"num_experts": 4}
+    if sections["model"].get("base_width"):
+        sections["model"] |= {"parametrization": "mup"}
     return change(TINY, **sections)
 
 
@@ -140,6 +143,8 @@ TOGETHER: list[Row] = [
     },
     {"model.feed_forward": "moe", "training.accumulation_steps": 4},
     {"second pass": {"scheduled_sampling": 0.5}},
+    {"model.base_width": 8, "model.num_kv_heads": 2},
+    {"model.base_width": 8, "training.optimizer": "muon"},
 ]
 
 
