@@ -110,6 +110,8 @@ def write_report(
     found, forest = judge_rows(
         [*systems.values()], measure, rows, stopped, is_tuned=bool(plan.trials)
     )
+    givers = {name: row.tuned_by or name for name, row in rows.items()}
+    chosen = {name: choices[giver] for name, giver in givers.items() if giver in choices}
     judged, base = {line.system: line for line in found.lines}, outcomes.get(BASE)
     lines = []
     for name, outcome in outcomes.items():
@@ -119,7 +121,7 @@ def write_report(
         lines.append(
             dataclasses.replace(
                 line,
-                changes=describe_changes(outcome, base, find_other_choice(choices, name)),
+                changes=describe_changes(outcome, base, find_other_choice(chosen, name)),
                 cost=sum_costs(workshop, steps[name]),
                 remarks=[*line.remarks, *list_states(workshop, works, scoring)],
             )
@@ -188,10 +190,10 @@ def describe_cost(workshop: Workshop, works: Mapping[str, StepPlan]) -> str:
 
 
 def find_other_choice(
-    choices: Mapping[str, Mapping[str, Any]], name: str
+    chosen: Mapping[str, Mapping[str, Any]], name: str
 ) -> Mapping[str, Any] | None:
     """Returns what trials chose for a row, if it is another value than that of base."""
-    own, of_base = choices.get(name), choices.get(BASE)
+    own, of_base = chosen.get(name), chosen.get(BASE)
     asked = ("setting", "value")
     if name != BASE and own and of_base and all(own[each] == of_base[each] for each in asked):
         return None

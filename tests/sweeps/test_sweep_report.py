@@ -1,5 +1,6 @@
 """The report of made-up evaluations."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -18,6 +19,7 @@ from t2t.sweeps import sweep_report
 from t2t.sweeps.sweep_report import read_outcome, write_report
 from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
 from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan
+from t2t.sweeps.tuning import list_trials
 from t2t.training.total_flops import count_flops
 from t2t.workshop.records import Record, StepPlan
 from t2t.workshop.report import average
@@ -310,6 +312,33 @@ def test_a_row_may_be_judged_against_another_one_or_the_best_of_its_group(tmp_pa
         assert verdicts[name]["p_corrected"] == pytest.approx(factor * verdicts[name]["p"])
     text = (tmp_path / "report.md").read_text()
     assert "These 2 comparisons are judged together as part of 3 that could have been made" in text
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_a_row_shows_the_value_that_another_rows_trials_chose_for_it(tmp_path: Path) -> None:
+    tune = {"training.learning_rate": (0.5, 1)}
+    small = Row("small", {"model.d_ff": 8}, tune=tune, seeds=(1,))
+    rows = [Row("base"), small, Row("large", {"model.d_ff": 16}, tuned_by="small")]
+    runs = make_runs(Config(), rows, tmp_path)[0]
+    trials = {"small": list_trials(Config(), runs[1].row, runs[1].config, tmp_path, 1.0)}
+    plan = dataclasses.replace(PLAN, trials=trials)
+    workshop = Workshop(
+        [step for job in plan.list_jobs(runs).values() for step in job.steps], tmp_path
+    )
+    works = {
+        name: StepPlan(step, "run", "not begun", Record("", {}))
+        for name, step in workshop.steps.items()
+    }
+    (tmp_path / "small-choice").mkdir()
+    choice = {"setting": "training.learning_rate", "value": 0.5, "curve": {"0.5": 9.0}, "edge": ""}
+    (tmp_path / "small-choice" / "choice.json").write_text(json.dumps(choice))
+    write_report(workshop, runs, "bleu", plan, works)
+    table = json.loads((tmp_path / "report.json").read_text())["table"]
+    assert {line["name"]: line["changes"] for line in table} == {
+        "base": "",
+        "small": "d_ff: 2048 -> 8, tuned learning_rate 0.5",
+        "large": "d_ff: 2048 -> 16, tuned learning_rate 0.5",
+    }
 
 
 @pytest.mark.usefixtures("no_plots")
