@@ -101,12 +101,44 @@ def cut_batches(pairs: Sequence[Pair], max_tokens: int, seed: int = 0) -> list[l
     return [batches[index] for index in np.random.default_rng(seed).permutation(len(batches))]
 
 
-def fill_rows(size: Size, rows: int, length: int, seed: int = 0) -> list[Pair]:
-    """Draws pairs of this length on both sides, for a batch without padding."""
-    random = np.random.default_rng(seed)
-    ids = random.integers(FIRST_WORD, size.vocab_size, (rows, 2, length), np.int32)
-    ids[..., -1] = EOS_ID
-    return [(src, tgt) for src, tgt in ids]
+def pack_rows(size: Size, rows: int, length: int, seed: int = 0) -> Pair:
+    """Draws a batch of packed rows: source and target, int [rows, length].
+
+    A row holds pairs one after the other, as many as fit both sides, and padding at its end. Its
+    pairs are the next ones of the workload that are not longer than a row.
+    """
+    # An average sentence has more than eight sub-words, so these fill all rows.
+    pairs = iter(draw_pairs(size, rows * (length // 8 + 1), seed))
+    packed = np.full((2, rows, length), PAD_ID, np.int32)
+    row, used = 0, [0, 0]
+    for pair in (pair for pair in pairs if max(map(len, pair)) <= length):
+        if any(start + len(ids) > length for start, ids in zip(used, pair, strict=True)):
+            row, used = row + 1, [0, 0]
+            if row == rows:
+                break
+        for side, ids in enumerate(pair):
+            packed[side, row, used[side] : used[side] + len(ids)] = ids
+            used[side] += len(ids)
+    src, tgt = packed
+    return src, tgt
+
+
+def number_sentences(ids: Ids) -> tuple[Ids, Ids]:
+    """Returns of packed rows the number of each position's sentence, from 1, and its place there.
+
+    Padding has the number 0.
+    """
+    begins = np.pad(ids == EOS_ID, ((0, 0), (1, 0)))[:, :-1]
+    columns = np.arange(ids.shape[1])
+    starts = np.maximum.accumulate(np.where(begins, columns, 0), 1)
+    is_word = ids != PAD_ID
+    return (1 + begins.cumsum(1)) * is_word, (columns - starts) * is_word
+
+
+def shift_rows(tgt: Ids) -> Ids:
+    """Returns the decoder's input for packed rows: shifted right, each sentence begins with BOS."""
+    shifted = np.pad(tgt, ((0, 0), (1, 0)), constant_values=EOS_ID)[:, :-1]
+    return np.where(tgt == PAD_ID, PAD_ID, np.where(shifted == EOS_ID, BOS_ID, shifted))
 
 
 def group_outputs(size: Size, count: int, rows: int = 64) -> list[Outputs]:

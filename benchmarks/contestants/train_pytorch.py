@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.workload import (
     BOS_ID,
@@ -27,13 +28,17 @@ from benchmarks.workload import (
     Size,
     cut_batches,
     draw_pairs,
-    fill_rows,
+    number_sentences,
+    pack_rows,
     print_speed,
     repeat_for,
+    shift_rows,
 )
 
 DROPOUT = 0.1
 LONGEST = 512  # positions
+# The kinds of attention that `Packed` may use, the fastest first.
+ATTENTION = [SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def sinusoids(d_model: int) -> Tensor:
@@ -46,8 +51,6 @@ def sinusoids(d_model: int) -> Tensor:
 class Embedded(nn.Module):
     """Embeddings of `Stock` and `ByHand`: one table for source, target and logits."""
 
-    padded = True  # False: batches have no padding
-
     def __init__(self, size: Size):
         super().__init__()
         self.size = size
@@ -55,9 +58,10 @@ class Embedded(nn.Module):
         nn.init.normal_(self.table.weight, std=size.d_model**-0.5)
         self.register_buffer("positions", sinusoids(size.d_model))
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """Returns scaled embeddings plus positions, with dropout."""
-        x = self.table(ids) * math.sqrt(self.size.d_model) + self.positions[: ids.shape[1]]
+    def embed(self, ids: Tensor, places: Tensor | None = None) -> Tensor:
+        """Returns scaled embeddings plus positions, with dropout; places: those of the ids."""
+        rows = self.positions[: ids.shape[1]] if places is None else self.positions[places]
+        x = self.table(ids) * math.sqrt(self.size.d_model) + rows
         return F.dropout(x, DROPOUT, self.training)
 
 
@@ -69,17 +73,9 @@ class Stock(Embedded):
         shape = (size.d_model, size.num_heads, size.num_layers, size.num_layers, size.d_ff)
         self.transformer = nn.Transformer(*shape, DROPOUT, batch_first=True)
 
-    def drop_less(self) -> None:
-        """Drops outputs of sub-layers and embeddings alone, as the paper does."""
-        for layer in [*self.transformer.encoder.layers, *self.transformer.decoder.layers]:
-            layer.dropout.p = 0.0  # of the feed-forward's hidden layer
-            for module in layer.modules():
-                if isinstance(module, nn.MultiheadAttention):
-                    module.dropout = 0.0
-
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
         """Returns the loss."""
-        padding = src == PAD_ID if self.padded else None
+        padding = src == PAD_ID
         length = tgt_in.shape[1]
         hidden = self.transformer(
             self.embed(src),
@@ -89,10 +85,6 @@ class Stock(Embedded):
             memory_key_padding_mask=padding,
             tgt_is_causal=True,
         )
-        if not self.padded:
-            return smoothed_loss(
-                F.linear(hidden, self.table.weight).flatten(0, 1), tgt_out.flatten()
-            )
         real = tgt_out != PAD_ID
         return smoothed_loss(F.linear(hidden[real], self.table.weight), tgt_out[real])
 
@@ -133,14 +125,16 @@ class Layer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 if decoder else 2))
         self.inner, self.outer = nn.Linear(width, size.d_ff), nn.Linear(size.d_ff, width)
 
-    def forward(self, x: Tensor, mask: Tensor, memory: Tensor | None = None) -> Tensor:
-        """Returns x after this layer."""
+    def forward(
+        self, x: Tensor, mask: Tensor, memory: Tensor | None = None, own: Tensor | None = None
+    ) -> Tensor:
+        """Returns x after this layer; in the decoder `own` is the mask of x, by default causal."""
 
         def add(x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
             return norm(x + F.dropout(y, DROPOUT, self.training))
 
-        own = None if self.cross_attention else mask
-        x = add(x, self.self_attention(x, x, own, memory is not None), self.norms[0])
+        own = own if self.cross_attention else mask
+        x = add(x, self.self_attention(x, x, own, own is None), self.norms[0])
         if self.cross_attention:
             x = add(x, self.cross_attention(x, memory, mask, False), self.norms[1])
         return add(x, self.outer(F.relu(self.inner(x))), self.norms[-1])
@@ -165,6 +159,26 @@ class ByHand(Embedded):
             hidden = layer(hidden, mask, memory)
         real = tgt_out != PAD_ID
         return smoothed_loss(F.linear(hidden[real], self.table.weight), tgt_out[real])
+
+
+class Packed(ByHand):
+    """`ByHand` on packed rows, with shapes that never change, so that it can be compiled."""
+
+    def forward(
+        self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor, numbers: Tensor, places: Tensor
+    ) -> Tensor:
+        """Returns the loss; of source and target the sentences' numbers and the places in them."""
+        from_src, from_tgt = numbers
+        encoder, cross, own = (
+            (queries[:, None, :, None] == keys[:, None, None, :])
+            for queries, keys in ((from_src, from_src), (from_tgt, from_src), (from_tgt, from_tgt))
+        )
+        memory, hidden = self.embed(src, places[0]), self.embed(tgt_in, places[1])
+        for layer in self.encoder:
+            memory = layer(memory, encoder)
+        for layer in self.decoder:
+            hidden = layer(hidden, cross, memory, own.tril())
+        return smoothed_loss(F.linear(hidden, self.table.weight).flatten(0, 1), tgt_out.flatten())
 
 
 class Marian(nn.Module):
@@ -227,29 +241,32 @@ def pad(batch: list[Pair]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def train_rows(size: Size, rows: int, length: int, seconds: float, device: str) -> None:
-    """Measures steps of `Stock` on rows without padding; prints target positions per second.
+    """Measures steps of `Packed` on a batch of packed rows; prints target tokens per second.
 
-    As fast as PyTorch is known to be: bfloat16 autocast, `torch.compile`, fused Adam. Dropout is
-    that of t2t's recipes.
+    As fast as PyTorch is known to be: bfloat16 autocast, `torch.compile`, attention by cuDNN where
+    it can, fused Adam. Dropout is that of t2t's recipes.
     """
-    stock = Stock(size)
-    stock.padded = False
-    stock.drop_less()
-    model = stock.train().to(device)
+    model = Packed(size).train().to(device)
     optimizer = torch.optim.Adam(model.parameters(), 1e-4, (0.9, 0.98), 1e-9, fused=True)
-    batch = [ids.to(device) for ids in pad(fill_rows(size, rows, length))]
+    src, tgt = pack_rows(size, rows, length)
+    numbered = [np.stack(both) for both in zip(*map(number_sentences, (src, tgt)), strict=True)]
+    batch = [
+        torch.as_tensor(each, dtype=torch.long, device=device)
+        for each in (src, shift_rows(tgt), tgt, *numbered)
+    ]
     # On CPUs, where this is only tried out, without the C++ compiler that "inductor" needs there.
     compute_loss = torch.compile(model, backend="inductor" if device == "cuda" else "aot_eager")
+    tokens = int((tgt != PAD_ID).sum())
 
     def train(_: int) -> int:
-        with torch.autocast(device, torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16), sdpa_kernel(ATTENTION, set_priority=True):
             loss = compute_loss(*batch)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
         if device == "cuda":
             torch.cuda.synchronize()
-        return rows * length
+        return tokens
 
     print_speed(train, seconds, f"torch {torch.__version__}")
 
@@ -264,15 +281,15 @@ def main() -> None:
     parser.add_argument("--positions", type=int, default=2048, help="positions of a batch per side")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
-        "--full_rows", type=int, default=0,
-        help="rows of this length, all of a batch, with nn.Transformer compiled, in bfloat16",
+        "--packed_rows", type=int, default=0,
+        help="packed rows of this length, with the program by hand, compiled, in bfloat16",
     )  # fmt: skip
-    parser.add_argument("--device", default="cpu", help="with --full_rows: cpu or cuda")
+    parser.add_argument("--device", default="cpu", help="with --packed_rows: cpu or cuda")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     size = SIZES[arguments.size]
-    if length := arguments.full_rows:
+    if length := arguments.packed_rows:
         rows = arguments.positions // length
         train_rows(size, rows, length, arguments.seconds, arguments.device)
         return

@@ -14,7 +14,7 @@ from benchmarks.workload import (
     Pair,
     Size,
     draw_pairs,
-    fill_rows,
+    pack_rows,
     print_speed,
     repeat_for,
 )
@@ -62,12 +62,11 @@ def make_corpus(pairs: Sequence[Pair]) -> TokenizedCorpus:
 
 
 def train_rows(size: Size, rows: int, length: int, seconds: float, dtype: str) -> None:
-    """Measures steps on rows without padding; prints target positions per second."""
+    """Measures steps on a batch of packed rows; prints target tokens per second."""
     config = make_config(size, dtype, rows * length)
-    pairs = fill_rows(size, rows, length)
     mesh = make_mesh(MeshConfig())
     with jax.set_mesh(mesh):
-        batch = put_batch(make_batch(*map(np.stack, zip(*pairs, strict=True))), mesh)
+        batch = put_batch(make_batch(*pack_rows(size, rows, length)), mesh)
         optimizer = make_optimizer(config)
         structure, state = init_state(config, optimizer, size.vocab_size, size.vocab_size)
         step = make_train_step(structure, config, optimizer)
@@ -87,11 +86,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--positions", type=int, default=2048, help="positions of a batch per side")
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--full_rows", type=int, default=0, help="of this length, all of a batch")
+    parser.add_argument("--packed_rows", type=int, default=0, help="length of the rows of a batch")
     arguments = parser.parse_args()
     keep_freed_memory()  # as t2t.train does
     size = SIZES[arguments.size]
-    if length := arguments.full_rows:
+    if length := arguments.packed_rows:
         rows = arguments.positions // length
         train_rows(size, rows, length, arguments.seconds, arguments.dtype)
         return
