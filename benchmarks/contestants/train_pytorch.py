@@ -140,14 +140,18 @@ class Layer(nn.Module):
         return add(x, self.outer(F.relu(self.inner(x))), self.norms[-1])
 
 
-class ByHand(Embedded):
-    """A Transformer by hand: fused attention, no dropout of its weights, no logits for padding."""
+class Layers(Embedded):
+    """The layers of `ByHand` and `Packed`: fused attention, no dropout of its weights."""
 
     def __init__(self, size: Size):
         super().__init__(size)
         number = range(size.num_layers)
         self.encoder = nn.ModuleList(Layer(size, decoder=False) for _ in number)
         self.decoder = nn.ModuleList(Layer(size, decoder=True) for _ in number)
+
+
+class ByHand(Layers):
+    """A Transformer by hand on padded rows, without logits for padding."""
 
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
         """Returns the loss."""
@@ -161,8 +165,8 @@ class ByHand(Embedded):
         return smoothed_loss(F.linear(hidden[real], self.table.weight), tgt_out[real])
 
 
-class Packed(ByHand):
-    """`ByHand` on packed rows, with shapes that never change, so that it can be compiled."""
+class Packed(Layers):
+    """The same on packed rows, with shapes that never change, so that it can be compiled."""
 
     def forward(
         self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor, numbers: Tensor, places: Tensor
