@@ -9,6 +9,7 @@ t2t.train.
 """
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +28,15 @@ class ChoiceRequest(Plugins):
     trials: Annotated[RunsByName, Flag(is_repeated=True)]
     own: float  # the value without trials; of equal scores the one wins whose value is nearest
     measure: Measure | None = None  # default: bleu, or the one that fits the text
+    # choose by the log-probability of the references, which resolves smaller differences
+    by_loss: bool = False
     output: Annotated[Path, WRITTEN]  # a folder
+
+    def list_problems(self) -> Iterator[str]:
+        """Yields what does not go together."""
+        yield from super().list_problems()
+        if self.by_loss and self.measure:
+            yield f"--by_loss chooses by no measure; leave out --measure={self.measure}"
 
 
 def main(request: ChoiceRequest) -> None:
@@ -36,7 +45,16 @@ def main(request: ChoiceRequest) -> None:
     from t2t.config.variants import import_plugins
 
     import_plugins(request.plugins)  # that register measures
-    print(choose(request.setting, request.trials, request.own, request.measure, request.output))
+    print(
+        choose(
+            request.setting,
+            request.trials,
+            request.own,
+            request.measure,
+            request.output,
+            by_loss=request.by_loss,
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -66,6 +66,9 @@ class SweepRequest(Plugins, OneDirection, WorkshopRequest):
     tune_steps: Annotated[
         float, Flag(needs="tune"), Rule("lie in (0, 1]", lambda value: 0 < value <= 1)
     ] = 1.0
+    # choose trials by the log-probability of the references, which tells apart what a measure
+    # cannot, such as models too small to translate; default: by --measure
+    tune_by_loss: bool = False
     # after this share of the steps, such as 0.33, stop rows that are clearly worse than base
     gates: Probability = 0.0
 
@@ -114,7 +117,9 @@ def main(request: SweepRequest) -> int:
     if not request.report:  # errors that runs would hit are raised before the first run
         _check_text(request, base, is_halved=bool(trials))
         assign_resources(0, request.workers, os.environ)
-    plan = SweepPlan(read_name(), overrides, protocol, trials, request.gates)
+    if request.tune_by_loss and not trials:
+        raise ConfigError("--tune_by_loss: no row has trials; give --tune, or leave it out")
+    plan = SweepPlan(read_name(), overrides, protocol, trials, request.gates, request.tune_by_loss)
     planned = plan.list_jobs(runs)
     jobs = {name: [each.name for each in job.steps] for name, job in planned.items()}
     if request.index is not None and not 0 <= request.index < len(jobs):

@@ -2,7 +2,7 @@ r"""Ladders of three families side by side: a recipe, a prefix language model, a
 
     python -m t2t.sweep --sweep=configs/sweeps/ladder_families.py \
         --config=configs/multi30k.py:en-de --workdir=runs/ladders \
-        --tune=training.learning_rate=x0.25,x0.5,x1,x2
+        --tune=training.learning_rate=x0.25,x0.5,x1,x2,x4 --tune_by_loss
     python -m t2t.predict_loss --ladder=runs/ladders
 
 At each width of the recipe's rungs the others have about as many parameters, and as many FLOPs in

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from t2t.config.fields import ConfigError
-from t2t.evaluation.measure import Statistics
+from t2t.evaluation.measure import Statistics, make_likelihood
 from t2t.evaluation.number_format import format_score
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.evaluation.systems import (
     check_comparable,
     open_measure,
+    read_reference_losses,
     read_statistics,
     read_system,
 )
@@ -31,6 +32,8 @@ def choose(
     own: float,
     measure: str | None,
     output: Path,
+    *,
+    by_loss: bool = False,
 ) -> str:
     """Chooses the best of several runs by one half of the sentences; returns the curve as a table.
 
@@ -41,10 +44,13 @@ def choose(
         own: the value without trials.
         measure: by which is chosen; None: the usual one.
         output: the folder in which `CHOICE` and `FLAGS` are written.
+        by_loss: choose by the log-probability of the references instead of a measure. Runs on text
+            alone are always judged by what they predict.
 
     Raises:
         ConfigError: a value is no number, or the test set is too small for halves.
-        EvaluationError: no trial has a finite score, or they are not comparable.
+        EvaluationError: no trial has a finite score, or they are not comparable, or one lacks the
+            log-probabilities.
         RunError: the folder cannot be written.
     """
     try:
@@ -59,11 +65,22 @@ def choose(
             _log.info("%s=%g failed: %s", setting, value, error)
     if not systems:
         raise EvaluationError(f"no trial of {setting} was evaluated; see their logs")
-    chosen, _ = open_measure([*systems.values()], measure)
-    test_set = check_comparable([*systems.values()])
-    statistics = read_statistics([*systems.values()], chosen, test_set)
+    known_systems = [*systems.values()]
+    test_set = halve(check_comparable(known_systems)).choosing
+    if by_loss and not known_systems[0].passport.objective:
+        losses = read_reference_losses(known_systems, test_set)
+        if losses is None:
+            raise EvaluationError(
+                f"a trial of {setting} was evaluated without log-probabilities of the references; "
+                "evaluate it again, or choose by a measure"
+            )
+        statistics, test_set, token = losses
+        chosen = make_likelihood(token)
+    else:
+        chosen, _ = open_measure(known_systems, measure)
+        statistics = read_statistics(known_systems, chosen, test_set)
     known: dict[float, Statistics | None] = {value: statistics.get(str(value)) for value in runs}
-    best = choose_trial(setting, known, own, chosen, halve(test_set).choosing)
+    best = choose_trial(setting, known, own, chosen, test_set)
     content = {"setting": setting, "measure": chosen.name, **best._asdict()}
     with explain_write_errors(RunError, output):
         write_file(output / FLAGS, f"--config.{setting}={best.value!r}\n")

@@ -145,7 +145,7 @@ def write_report(
     size = ReportSection("Size of a row", [sizes], size_notes)
     sections, content = describe_workshop(
         workshop, works, table, systems, found.sentences, notes,
-        [describe_published(outcomes), describe_trials(choices, measure), size],
+        [describe_published(outcomes), describe_trials(choices), size],
     )  # fmt: skip
     report = ReportPage(
         f"Sweep {workdir.resolve().name}",

@@ -54,6 +54,7 @@ class SweepPlan:
     protocol: EvaluationProtocol
     trials: Mapping[str, Sequence[Trial]] = dataclasses.field(default_factory=dict)  # by row
     gates: float = 0.0  # the share of the steps after which rows that are worse stop; 0: never
+    tune_by_loss: bool = False  # choose trials by the references' log-probability
 
     def list_jobs(self, runs: Sequence[SweepRun]) -> dict[str, Job]:
         """Returns the steps of each trial, choice and run, by its name."""
@@ -116,8 +117,8 @@ class SweepPlan:
             "setting": first.field,
             "trials": tuple(f"{each.value!r}={{{each.run.name}-scores}}" for each in trials),
             "own": first.own,
-            "measure": self.protocol.measure,
         }
+        flags |= {"by_loss": True} if self.tune_by_loss else {"measure": self.protocol.measure}
         return Step(f"{first.run.row.name}-choice", "choose_trial", flags)
 
     def _begin(self, run: SweepRun) -> list[Step]:

@@ -156,7 +156,7 @@ def read_choices(workdir: Path, rows: Sequence[str]) -> dict[str, dict[str, Any]
     }
 
 
-def describe_trials(choices: Mapping[str, Mapping[str, Any]], measure: str) -> ReportSection:
+def describe_trials(choices: Mapping[str, Mapping[str, Any]]) -> ReportSection:
     """Makes the table of the scores of trials, on the half of the sentences that chooses."""
     rows = []
     for row, choice in choices.items():
@@ -164,12 +164,12 @@ def describe_trials(choices: Mapping[str, Mapping[str, Any]], measure: str) -> R
             f"{float(value):g}: {format_score(score)}{' *' * (float(value) == choice['value'])}"
             for value, score in choice["curve"].items()
         ]
-        rows.append((row, choice["setting"], ", ".join(scores)))
+        rows.append((row, choice["setting"], choice["measure"], ", ".join(scores)))
     note = (
         "* was chosen by one half of the sentences, and trials have a seed of their own. All other "
         "scores of this report are of the other half."
     )
-    header = "row", "field", f"{measure} at each value"
+    header = "row", "field", "chosen by", "its score at each value"
     return ReportSection("Trials", [Table(header, rows)], [note] * bool(rows))
 
 

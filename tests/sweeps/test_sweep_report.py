@@ -330,7 +330,8 @@ def test_a_row_shows_the_value_that_another_rows_trials_chose_for_it(tmp_path: P
         for name, step in workshop.steps.items()
     }
     (tmp_path / "small-choice").mkdir()
-    choice = {"setting": "training.learning_rate", "value": 0.5, "curve": {"0.5": 9.0}, "edge": ""}
+    choice = {"setting": "training.learning_rate", "measure": "bleu", "value": 0.5,
+              "curve": {"0.5": 9.0}, "edge": ""}  # fmt: skip
     (tmp_path / "small-choice" / "choice.json").write_text(json.dumps(choice))
     write_report(workshop, runs, "bleu", plan, works)
     table = json.loads((tmp_path / "report.json").read_text())["table"]

@@ -83,13 +83,25 @@ def test_a_wrong_flag_is_refused(text: str) -> None:
 
 def test_the_best_trial_gives_its_value_to_the_rows_seeds(tmp_path: Path) -> None:
     for value, good in (("0.5", 3), ("1", 5), ("2", 9)):
-        save(tmp_path / value, spoil(good, TEXTS), name="trial", sources=NUMBERS, references=TEXTS)
+        save(
+            tmp_path / value,
+            spoil(good, TEXTS),
+            name="trial",
+            sources=NUMBERS,
+            references=TEXTS,
+            nats=float(value),
+        )
     runs = {value: tmp_path / value / "evaluations" / "trial.json" for value in ("0.5", "1", "2")}
     shown = choose(FIELD, runs | {"4": tmp_path / "failed"}, 1.0, "bleu", tmp_path / "choice")
     assert (tmp_path / "choice" / "flags.txt").read_text() == f"--config.{FIELD}=2.0\n"
     content = json.loads((tmp_path / "choice" / "choice.json").read_text())
     assert (content["value"], content["measure"], content["edge"]) == (2, "bleu", "")
     assert [line.split()[0] for line in shown.splitlines()[2:]] == ["0.5", "1", "2", "4"]
+    shown = choose(FIELD, runs, 1.0, None, tmp_path / "by-loss", by_loss=True)
+    content = json.loads((tmp_path / "by-loss" / "choice.json").read_text())
+    assert (content["value"], content["measure"], content["edge"]) == (
+        0.5, "nats per sub-word", "smallest",
+    )  # fmt: skip
     with pytest.raises(EvaluationError, match=f"no trial of {FIELD} was evaluated"):
         choose(FIELD, {"4": tmp_path / "failed"}, 1.0, "bleu", tmp_path / "none")
 
