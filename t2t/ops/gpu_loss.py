@@ -1,8 +1,13 @@
 """Label-smoothed cross-entropy for GPUs: exp(logits) is stored once, for loss and gradients.
 
-For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). The
-logits have the dtype of `hidden`, the target's as well, so that no likelihood exceeds 1. The last
+For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). The last
 part needs no logits: it is `hidden` times the mean row of the table, and JAX differentiates it.
+
+Softmax is usually computed as exp(z - max(z)), so that exp does not overflow. That takes a pass
+over all logits for the maximum, and one for exp. Here it is exp(z - SHIFT), where z are the float32
+sums of the product: XLA computes it in the kernel that multiplies, and the logits are never written
+to memory. If the logsumexp of a position is more than `REACH` away from `SHIFT`, the loss is
+infinite, and training skips the step.
 """
 
 import jax
@@ -10,9 +15,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t2t.model.linear import einsum
-from t2t.ops.chunked_loss import pick_targets
 from t2t.runtime.mesh import RULES, reshard, spec
 
+SHIFT = 30.0  # more than 0, since logits may be far above 0, but rarely are all of them below it
+# exp(z - SHIFT) and its products with other numbers stay within the range of bfloat16 and float32,
+# e^-87 to e^88: there is room for terms that are e^-18 of their sum, and for small activations.
+REACH = 69.0
 Hidden = Float[Array, "B T D"]
 Residuals = tuple[Hidden, Float[Array, "B T V"], Hidden, Hidden]
 
@@ -53,10 +61,14 @@ def sum_losses(
         hidden: Float[Array, "B T D"], table: Float[Array, "V D"]
     ) -> tuple[Float[Array, ""], Residuals]:
         rounded = reshard(table.astype(hidden.dtype), "vocabulary", None)  # gathers D
-        sharding = spec("batch", None, "vocabulary")
-        logits = einsum("BTD,VD->BTV", hidden, rounded, out_sharding=sharding)
-        largest = logits.max(axis=-1, keepdims=True)
-        exp_logits = jnp.exp((logits - largest).astype(jnp.float32)).astype(hidden.dtype)
+        logits = einsum(
+            "BTD,VD->BTV",
+            hidden,
+            rounded,
+            preferred_element_type=jnp.float32,
+            out_sharding=spec("batch", None, "vocabulary"),
+        )
+        exp_logits = jnp.exp(logits - SHIFT).astype(hidden.dtype)
         sums = einsum(
             "BTV,VE->BTE",
             exp_logits,
@@ -66,11 +78,14 @@ def sum_losses(
             out_sharding=spec("batch", None, None),
         )
         totals = sums[..., -1:]
+        shifted = jnp.log(totals)  # -inf or inf if exp was too small or too large
+        normalizers = SHIFT + jnp.where(jnp.abs(shifted) < REACH, shifted, jnp.inf)[..., 0]
         target_rows = rounded.at[targets].get(out_sharding=spec("batch", None, None))
         target_rows = target_rows.astype(jnp.float32)  # times `share` it would be rounded
-        target_logits = pick_targets(logits, targets)  # rounded, as those of the sum
-        normalizers = largest.astype(jnp.float32) + jnp.log(totals)
-        loss = jnp.sum((normalizers[..., 0] - share * target_logits) * weights)
+        target_logits = jnp.sum(hidden.astype(jnp.float32) * target_rows, axis=-1)
+        # The rounding of exp to bfloat16 could give a likelihood of more than 1.
+        normalizers = jnp.maximum(normalizers, target_logits)
+        loss = jnp.sum((normalizers - share * target_logits) * weights)
         averages = sums[..., : table.shape[1]] / totals
         hidden_gradient = (averages - share * target_rows) * weights[..., None]
         scaled = (hidden * (weights[..., None] / totals)).astype(hidden.dtype)

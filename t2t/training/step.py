@@ -18,8 +18,9 @@ from t2t.model.interface import Model
 from t2t.model.loss import compute_log_probs
 from t2t.model.parameters import Params, find_name, merge
 from t2t.model.stack import Auxiliary
+from t2t.ops import gradient_norm
 from t2t.ops.build_model import list_parameters
-from t2t.ops.select_kernels import COMPILER_OPTIONS
+from t2t.ops.select_kernels import COMPILER_OPTIONS, uses_gpu_twins
 from t2t.runtime.mesh import (
     keep_partial_gradient,
     platform,
@@ -67,6 +68,7 @@ def make_train_step(
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
     schedule = make_schedule(config.training, config.model.reference_width)
     sum_batch, parts = make_loss(config).sum_losses, config.training.accumulation_steps
+    compute_norm = gradient_norm.norm if uses_gpu_twins(config.model) else optax.tree.norm
     # JAX does not differentiate the stack that `scan_layers` makes of partially summed weights.
     sums_late = parts > 1 and not config.model.scan_layers
     parameters = list_parameters(config.model) if sums_late else {}
@@ -93,7 +95,7 @@ def make_train_step(
         divisor = jnp.where(is_empty, 1, predicted)
         # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / divisor, gradient_sum)
-        loss, norm = loss_sum / divisor, optax.tree.norm(gradient)
+        loss, norm = loss_sum / divisor, compute_norm(gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         is_used = finite & ~is_empty
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
