@@ -10,8 +10,12 @@ to memory. If the logsumexp of a position is more than `REACH` away from `SHIFT`
 infinite, and training skips the step.
 """
 
+from collections.abc import Collection
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from t2t.model.linear import einsum
@@ -33,7 +37,8 @@ def smoothed_cross_entropy(
     smoothing: float,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """As `t2t.model.loss.smoothed_cross_entropy`; only `hidden` and `table` have gradients."""
-    mean_logits = jnp.sum(hidden.astype(jnp.float32) * reshard(table.mean(axis=0), None), axis=-1)
+    mean_row = reshard(table.sum(axis=0), None) / len(table)
+    mean_logits = jnp.sum(hidden.astype(jnp.float32) * mean_row, axis=-1)
     losses = sum_losses(hidden, table, targets, weights, 1 - smoothing)
     return losses - smoothing * jnp.sum(mean_logits * weights), jnp.sum(weights)
 
@@ -52,6 +57,7 @@ def sum_losses(
     needs softmax(z) = exp(z) / sum. Each position has one sum, so `hidden` [B, T, D] is divided by
     it, and the larger exp(z) [B, T, V] is used as it is.
     """
+    partial = jax.typeof(table).sharding.spec.reduced
 
     @jax.custom_vjp
     def run(hidden: Float[Array, "B T D"], table: Float[Array, "V D"]) -> Float[Array, ""]:
@@ -96,8 +102,9 @@ def sum_losses(
     ) -> tuple[Float[Array, "B T D"], Float[Array, "V D"]]:
         hidden_gradient, exp_logits, scaled, hidden = residuals
         at_targets = -share * hidden.astype(jnp.float32) * weights[..., None]
-        table_gradient = _sum_over_positions(exp_logits, scaled, targets, at_targets)
-        return hidden_gradient * cotangent.astype(hidden.dtype), table_gradient * cotangent
+        operands = exp_logits, scaled, targets, at_targets, cotangent
+        table_gradient = _sum_over_positions(*operands, partial)
+        return hidden_gradient * cotangent.astype(hidden.dtype), table_gradient
 
     run.defvjp(forward, backward)
     return run(hidden, table)
@@ -108,32 +115,46 @@ def _sum_over_positions(
     scaled: Float[Array, "B T D"],
     targets: Int[Array, "B T"],
     at_targets: Float[Array, "B T D"],
+    cotangent: Float[Array, ""],
+    partial: Collection[str],
 ) -> Float[Array, "V D"]:
     """The product exp_logits^T `scaled` over all positions, plus `at_targets` in the targets' rows.
 
-    Each device adds up both for its positions and its rows of the table. So there is one sum over
-    devices instead of two.
+    It is multiplied by the cotangent. Each device adds up both for its positions and its rows of
+    the table. So there is one sum over devices instead of two. With `partial`, the mesh axes of the
+    batch, there is none: the gradient stays a partial sum on each device
+    (`t2t.runtime.mesh.keep_partial_gradient`).
     """
 
     def add_up(
-        exp_logits: Array, scaled: Array, targets: Array, at_targets: Array, first: Array | int = 0
+        exp_logits: Array,
+        scaled: Array,
+        targets: Array,
+        at_targets: Array,
+        cotangent: Array,
+        first: Array | int = 0,
     ) -> Array:
         total = einsum("BTV,BTD->VD", exp_logits, scaled, preferred_element_type=jnp.float32)
         rows = targets - first
         rows = jnp.where(rows < 0, len(total), rows)  # on another device: out of bounds, dropped
-        return total.at[rows].add(at_targets, mode="drop")
+        return total.at[rows].add(at_targets, mode="drop") * cotangent
 
+    operands = exp_logits, scaled, targets, at_targets, cotangent
     if spec() is None:
-        return add_up(exp_logits, scaled, targets, at_targets)
+        return add_up(*operands)
     vocabulary, width = RULES["vocabulary"], RULES["d_model"]
 
-    def add_up_shard(exp_logits: Array, scaled: Array, targets: Array, at_targets: Array) -> Array:
+    def add_up_shard(
+        exp_logits: Array, scaled: Array, targets: Array, at_targets: Array, cotangent: Array
+    ) -> Array:
         first = jax.lax.axis_index(vocabulary) * exp_logits.shape[2]
-        total = add_up(exp_logits, scaled, targets, at_targets, first)
+        total = add_up(exp_logits, scaled, targets, at_targets, cotangent, first)
+        if partial:
+            return total
         shard = jax.lax.psum_scatter(total, width, scatter_dimension=1, tiled=True)
         return jax.lax.psum(shard, [axis for axis in RULES["batch"] if axis != width])
 
-    out_specs = spec("vocabulary", "d_model")
-    return jax.shard_map(add_up_shard, out_specs=out_specs, check_vma=False)(
-        exp_logits, scaled, targets, at_targets
-    )
+    out_specs: Any = spec("vocabulary", "d_model")
+    if partial:
+        out_specs = PartitionSpec(vocabulary, None, unreduced=frozenset(partial))
+    return jax.shard_map(add_up_shard, out_specs=out_specs, check_vma=False)(*operands)
