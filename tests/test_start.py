@@ -10,13 +10,14 @@ import pytest
 
 from t2t.api import train_run
 from t2t.api.train_run import plan_batches
-from t2t.config.fields import Config, MeshConfig, ModelConfig, TrainingConfig
+from t2t.config.fields import Config, DataConfig, MeshConfig, ModelConfig, TrainingConfig
 from t2t.config.files import load_config
 from t2t.data.batch import HostBatch
+from t2t.data.batch_plan import BatchShape
 from t2t.data.corpus_sources import open_training
 from t2t.data.tokenizer import train_vocabulary
 from t2t.training import loop
-from t2t.training.config_warnings import list_doubts
+from t2t.training.config_warnings import doubt_shapes, list_doubts
 from t2t.training.run_directory import RunError
 from tests.tiny_training import change, make_config, make_small_mesh
 
@@ -67,6 +68,33 @@ def test_what_measurements_say_against_a_config_is_said(
     assert [bool(re.search(message, doubt)) for doubt in doubts] == [True] * bool(message), doubts
     later = config.training.schedule_start + 1  # nothing of this may change any more
     assert not [*list_doubts(config, occurrences, later)]
+
+
+@pytest.mark.parametrize(
+    ("platform", "model", "packed_length", "message"),
+    [
+        ("gpu", {}, 0, r"2 of 3 batch shapes .* as 8 \+ 7: .* data.length_multiple=8"),
+        ("gpu", {}, 31, "2 of 3 .* set an even data.packed_length"),
+        ("gpu", {"kind": "decoder_only"}, 0, r"1 of 3 .* as 8 \+ 7"),  # source and target are a row
+        ("gpu", {"attention_dropout": 0.1}, 0, ""),  # never cuDNN's
+        ("gpu", {"dtype": "float32"}, 0, ""),
+        ("gpu", {"kernels": "textbook"}, 0, ""),
+        ("cpu", {}, 0, ""),
+    ],
+)
+def test_lengths_that_a_gpus_fast_attention_does_not_take_are_said(
+    platform: str,
+    model: dict[str, Any],
+    packed_length: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("t2t.ops.select_kernels.platform", lambda: platform)
+    monkeypatch.setattr("t2t.ops.cudnn_attention.platform", lambda: platform)
+    config = Config(model=ModelConfig(**model), data=DataConfig(packed_length=packed_length))
+    shapes = [BatchShape(8, 8, 4), BatchShape(7, 8, 4), BatchShape(9, 9, 4)]
+    doubts = [*doubt_shapes(config, shapes)]
+    assert [bool(re.search(message, doubt)) for doubt in doubts] == [True] * bool(message), doubts
 
 
 @pytest.mark.parametrize(

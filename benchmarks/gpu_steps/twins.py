@@ -99,6 +99,7 @@ def make_cases(sizes: Sizes) -> dict[str, Case]:
         "attention over the source": Case(
             "attention", (heads, (B, S, H, K), (B, S, H, K)), attend(mask=padding)
         ),
+        "causal attention": Case("causal_attention", (heads,) * 3, attend()),
         "attention over padded rows": Case("attention", ((B, S, H, K),) * 3, attend_far),
         "attention with dropout": Case("attention", (heads,) * 3, attend(None, 0.1, key)),
         "attention with a bias": Case(
@@ -115,6 +116,12 @@ def make_cases(sizes: Sizes) -> dict[str, Case]:
             (hidden, (D, F)),
             lambda f, x, w, dtype: f("BTD,DF->BTF", x, w, dtype=dtype),
             1,
+        ),
+        "product with a bias": Case(
+            "affine",
+            (hidden, (D, F), (F,)),
+            lambda f, x, w, b, dtype: f("BTD,DF->BTF", x, w, b, dtype=dtype),
+            2,
         ),
         "projection": Case(
             "multiply_parts",
@@ -216,7 +223,7 @@ def find_twin(case: Case, dtype: str) -> Function:
 
 def name_module(case: Case, twin: Function, text: str) -> str:
     """Names what computes a twin; attention chooses by its operands, so the program tells."""
-    if case.operation != "attention":
+    if not case.operation.endswith("attention"):
         return twin.__module__.removeprefix("t2t.")
     if "__cudnn$fmha" in text:
         return "cuDNN"

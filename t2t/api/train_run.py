@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import logging
 import shlex
 import textwrap
@@ -44,7 +45,7 @@ from t2t.storage.paths import check_new_run_path
 from t2t.training import loop
 from t2t.training.checkpoint import rank_steps
 from t2t.training.checkpoint_manager import Checkpoints
-from t2t.training.config_warnings import doubt_outputs, list_doubts
+from t2t.training.config_warnings import doubt_outputs, doubt_shapes, list_doubts
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.fine_tuning import (
     SourceRun,
@@ -376,7 +377,12 @@ def plan_batches(
     subwords = sum(int(side.sum()) for side in (plan.src_lengths, plan.tgt_lengths))
     pieces = sum(vocabulary.sizes) / (1 + vocabulary.shared)
     doubts = list_doubts(config, subwords / pieces, start, num_shapes)
-    for doubt in (*doubts, *doubt_outputs(config, plan.src_lengths, plan.tgt_lengths)):
+    doubts = itertools.chain(
+        doubts,
+        doubt_shapes(config, plan.shapes),
+        doubt_outputs(config, plan.src_lengths, plan.tgt_lengths),
+    )
+    for doubt in doubts:
         _log.warning("%s", doubt)
     shares = measure_stages(stages, plan, corpora)
     return batches, {"stages": shares, "row_lengths": plan.row_lengths}

@@ -44,6 +44,7 @@ class Context(NamedTuple):
     is_token: Bool[Array, "B T"] | None = None  # False for padding; None: as if there were none
     write_at: Int[Array, ""] | int = 0  # in decoding: index of the first new key in the cache
     key_positions: Int[Array, "*#B S"] | None = None  # None: the same as the queries'
+    causal: bool = False  # `mask` hides all keys to the right of their query, in the row
 
 
 def dot_product_attention(
@@ -216,7 +217,8 @@ class MultiHeadAttention(nnx.Module):
         query, new = self.project(x, context.position, context.positions)
         written = new if cache is None else cache.write(context.write_at, new)
         past = written.past if isinstance(written, BlockCache) else written
-        return self.attend(query, past, context.mask, context.bias, key), written
+        heads = self.attend(query, past, context.mask, context.bias, key, causal=context.causal)
+        return heads, written
 
     def attend(
         self,
@@ -225,12 +227,15 @@ class MultiHeadAttention(nnx.Module):
         mask: Bool[Array, "#B 1 #T S"],
         bias: Float[Array, "*#B #H #T #S"] | None = None,
         key: jax.Array | None = None,
+        *,
+        causal: bool = False,
     ) -> Float[Array, "B T H U"]:
-        """Attends with all heads."""
+        """Attends with all heads; `causal` promises that the mask is causal."""
         query = scale(query, self.query_factor)
-        heads = self.attention(
-            query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled
-        )
+        attention = self.attention
+        if causal and attention is self.policy.attention:  # no module or function of its own
+            attention = self.policy.causal_attention
+        heads = attention(query, key_value, mask, bias, self.dropout_rate, key, scaled=self.scaled)
         expected = *query.shape[:3], key_value.values.shape[-1]
         if getattr(heads, "shape", None) != expected:  # as a registered attention may
             fault = f"returned {describe_value(heads)} instead of {expected}"

@@ -30,7 +30,10 @@ class Policy:
     dtype: jnp.dtype  # of activations
     product_dtype: jnp.dtype  # of both operands of products with weights and of the output logits
     attention: Callable[..., Float[Array, "B T H U"]]  # attention.dot_product_attention
+    # attention whose mask hides all keys to the right of their query: the same formula
+    causal_attention: Callable[..., Float[Array, "B T H U"]]
     multiply: Callable[..., Float[Array, "..."]]  # linear.multiply, without its dtype
+    affine: Callable[..., Float[Array, "..."]]  # linear.affine, likewise
     multiply_parts: Callable[..., Sequence[Float[Array, "B T G _"]]]  # likewise
     standardize: Callable[..., Float[Array, "B T D"]]  # layers.standardize
     apply_experts: Callable[..., Float[Array, "B T D"]]  # experts.apply_experts, without its dtype

@@ -77,6 +77,7 @@ class DecoderOnly(Model):
             key,
             in_attention=positions,
             is_token=jnp.concatenate([src, tgt_in], axis=1) != PAD_ID,
+            causal=self.is_causal,
         )
         return x[:, src.shape[1] :], auxiliary
 

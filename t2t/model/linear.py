@@ -69,8 +69,10 @@ class Linear(nnx.Module):
         self, x: Float[Array, "..."], index: int | EllipsisType = ...
     ) -> Float[Array, "..."]:
         """Returns x W + b; `index` says which of several weights."""
-        y = self.policy.multiply(self.subscripts, x, self.weight[index], spec(*self.placed))
-        return add_bias(y, self.bias[index]) if self.biased else y
+        weight, placed = self.weight[index], spec(*self.placed)
+        if self.biased:
+            return self.policy.affine(self.subscripts, x, weight, self.bias[index], placed)
+        return self.policy.multiply(self.subscripts, x, weight, placed)
 
     def split(
         self, x: Float[Array, "B T D"], splits: Sequence[int]
@@ -147,6 +149,19 @@ def multiply(
         preferred_element_type=x.dtype,
         out_sharding=out_sharding,
     )
+
+
+def affine(
+    subscripts: str,
+    x: Float[Array, "..."],
+    weights: Float[Array, "..."],
+    bias: Float[Array, "..."],
+    out_sharding: Placement = None,
+    *,
+    dtype: jnp.dtype,
+) -> Float[Array, "..."]:
+    """Computes `multiply` plus a bias, as `add_bias` adds it."""
+    return add_bias(multiply(subscripts, x, weights, out_sharding, dtype=dtype), bias)
 
 
 def multiply_parts(

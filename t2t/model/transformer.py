@@ -93,6 +93,7 @@ class Transformer(Model):
             memory=memory,
             memory_mask=source_mask(segments, src),
             is_token=tgt_in != PAD_ID,
+            causal=True,
         )
 
     def init_cache(self, src: Int[Array, "B S"], beam_size: int, max_length: int) -> DecodingCache:

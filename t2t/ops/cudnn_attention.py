@@ -84,10 +84,12 @@ def cudnn_attention(
     key: jax.Array | None = None,
     *,
     scaled: bool = True,
+    causal: bool = False,
 ) -> Float[Array, "B T H U"]:
     """As `t2t.model.attention.dot_product_attention`, without bias and without dropout.
 
-    A query that sees no key sees all of them instead.
+    A query that sees no key sees all of them instead. `causal` promises that the mask hides all
+    keys to the right of their query, so that cuDNN can leave out tiles of them.
     """
     assert bias is None
     assert key is None or dropout_rate == 0
@@ -101,8 +103,9 @@ def cudnn_attention(
             keys, values = jnp.pad(keys, more), jnp.pad(values, more)
             mask = jnp.pad(mask, [(0, 0)] * 3 + [(0, TILE // 2)])
         return jax.nn.dot_product_attention(
-            query, keys, values, mask=mask, scale=None if scaled else 1.0, implementation="cudnn"
-        )
+            query, keys, values, mask=mask, is_causal=causal, scale=None if scaled else 1.0,
+            implementation="cudnn",
+        )  # fmt: skip
 
     heads = spec("batch", None, "heads", None)
     if heads is None:

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from t2t.model.compute_policy import Placement
-from t2t.model.linear import einsum
+from t2t.model.linear import add_bias, einsum
 
 Operands = tuple[Float[Array, "..."], Float[Array, "..."]]  # activations and weights
 
@@ -30,11 +30,56 @@ def multiply(
     is float32, JAX would multiply with a float32 cotangent. CPUs multiply bfloat16 fast only if
     both operands are bfloat16 and the result is float32.
     """
+    return _multiply(subscripts, x, weights, out_sharding, dtype, x.dtype)
+
+
+def affine(
+    subscripts: str,
+    x: Float[Array, "..."],
+    weights: Float[Array, "..."],
+    bias: Float[Array, "..."],
+    out_sharding: Placement = None,
+    *,
+    dtype: jnp.dtype,
+) -> Float[Array, "..."]:
+    """As `t2t.model.linear.affine`, with the gradients of `multiply`."""
+    return add_bias(multiply(subscripts, x, weights, out_sharding, dtype=dtype), bias)
+
+
+def affine_on_gpu(
+    subscripts: str,
+    x: Float[Array, "..."],
+    weights: Float[Array, "..."],
+    bias: Float[Array, "..."],
+    out_sharding: Placement = None,
+    *,
+    dtype: jnp.dtype,
+) -> Float[Array, "..."]:
+    """As `affine`, but rounded once, after the bias, instead of before and after it.
+
+    So XLA adds the bias in the kernel that multiplies, and a ReLU that follows is computed there,
+    too. The bias stays float32: with one in bfloat16 XLA would call cuBLASLt's sum with a bias,
+    into which versions of it folded a later factor wrongly (github.com/openxla/xla/issues/46110).
+    """
+    product = _multiply(subscripts, x, weights, out_sharding, dtype, jnp.dtype("float32"))
+    return add_bias(product, bias).astype(x.dtype)
+
+
+def _multiply(
+    subscripts: str,
+    x: Float[Array, "..."],
+    weights: Float[Array, "..."],
+    out_sharding: Placement,
+    dtype: jnp.dtype,
+    result_dtype: jnp.dtype,
+) -> Float[Array, "..."]:
+    """As `multiply`, with a result in `result_dtype`."""
+    x_dtype = x.dtype
 
     def compute(x: Float[Array, "..."], weights: Float[Array, "..."]) -> Float[Array, "..."]:
         operands = x.astype(dtype), weights.astype(dtype)
         return einsum(
-            subscripts, *operands, preferred_element_type=x.dtype, out_sharding=out_sharding
+            subscripts, *operands, preferred_element_type=result_dtype, out_sharding=out_sharding
         )
 
     if dtype == jnp.float32:
@@ -53,7 +98,7 @@ def multiply(
             f"{result_axes},{weight_axes}->{x_axes}",
             rounded,
             weights,
-            preferred_element_type=gradient.dtype,
+            preferred_element_type=x_dtype,
             out_sharding=_placement(x),
         )
         weight_gradient = einsum(

@@ -1,18 +1,30 @@
 """Label-smoothed cross-entropy for GPUs: exp(logits) is stored once, for loss and gradients.
 
-For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). The
-logits have the dtype of `hidden`, the target's as well, so that no likelihood exceeds 1. The last
+For logits z, the loss is logsumexp(z) - (1 - smoothing) * z[target] - smoothing * mean(z). The last
 part needs no logits: it is `hidden` times the mean row of the table, and JAX differentiates it.
+
+Softmax is usually computed as exp(z - max(z)), so that exp does not overflow. That takes a pass
+over all logits for the maximum, and one for exp. Here it is exp(z - SHIFT), where z are the float32
+sums of the product: XLA computes it in the kernel that multiplies, and the logits are never written
+to memory. If the logsumexp of a position is more than `REACH` away from `SHIFT`, the loss is
+infinite, and training skips the step.
 """
+
+from collections.abc import Collection
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from t2t.model.linear import einsum
-from t2t.ops.chunked_loss import pick_targets
 from t2t.runtime.mesh import RULES, reshard, spec
 
+SHIFT = 30.0  # more than 0, since logits may be far above 0, but rarely are all of them below it
+# exp(z - SHIFT) and its products with other numbers stay within the range of bfloat16 and float32,
+# e^-87 to e^88: there is room for terms that are e^-18 of their sum, and for small activations.
+REACH = 69.0
 Hidden = Float[Array, "B T D"]
 Residuals = tuple[Hidden, Float[Array, "B T V"], Hidden, Hidden]
 
@@ -25,7 +37,8 @@ def smoothed_cross_entropy(
     smoothing: float,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """As `t2t.model.loss.smoothed_cross_entropy`; only `hidden` and `table` have gradients."""
-    mean_logits = jnp.sum(hidden.astype(jnp.float32) * reshard(table.mean(axis=0), None), axis=-1)
+    mean_row = reshard(table.sum(axis=0), None) / len(table)
+    mean_logits = jnp.sum(hidden.astype(jnp.float32) * mean_row, axis=-1)
     losses = sum_losses(hidden, table, targets, weights, 1 - smoothing)
     return losses - smoothing * jnp.sum(mean_logits * weights), jnp.sum(weights)
 
@@ -44,6 +57,7 @@ def sum_losses(
     needs softmax(z) = exp(z) / sum. Each position has one sum, so `hidden` [B, T, D] is divided by
     it, and the larger exp(z) [B, T, V] is used as it is.
     """
+    partial = jax.typeof(table).sharding.spec.reduced
 
     @jax.custom_vjp
     def run(hidden: Float[Array, "B T D"], table: Float[Array, "V D"]) -> Float[Array, ""]:
@@ -53,10 +67,14 @@ def sum_losses(
         hidden: Float[Array, "B T D"], table: Float[Array, "V D"]
     ) -> tuple[Float[Array, ""], Residuals]:
         rounded = reshard(table.astype(hidden.dtype), "vocabulary", None)  # gathers D
-        sharding = spec("batch", None, "vocabulary")
-        logits = einsum("BTD,VD->BTV", hidden, rounded, out_sharding=sharding)
-        largest = logits.max(axis=-1, keepdims=True)
-        exp_logits = jnp.exp((logits - largest).astype(jnp.float32)).astype(hidden.dtype)
+        logits = einsum(
+            "BTD,VD->BTV",
+            hidden,
+            rounded,
+            preferred_element_type=jnp.float32,
+            out_sharding=spec("batch", None, "vocabulary"),
+        )
+        exp_logits = jnp.exp(logits - SHIFT).astype(hidden.dtype)
         sums = einsum(
             "BTV,VE->BTE",
             exp_logits,
@@ -66,11 +84,14 @@ def sum_losses(
             out_sharding=spec("batch", None, None),
         )
         totals = sums[..., -1:]
+        shifted = jnp.log(totals)  # -inf or inf if exp was too small or too large
+        normalizers = SHIFT + jnp.where(jnp.abs(shifted) < REACH, shifted, jnp.inf)[..., 0]
         target_rows = rounded.at[targets].get(out_sharding=spec("batch", None, None))
         target_rows = target_rows.astype(jnp.float32)  # times `share` it would be rounded
-        target_logits = pick_targets(logits, targets)  # rounded, as those of the sum
-        normalizers = largest.astype(jnp.float32) + jnp.log(totals)
-        loss = jnp.sum((normalizers[..., 0] - share * target_logits) * weights)
+        target_logits = jnp.sum(hidden.astype(jnp.float32) * target_rows, axis=-1)
+        # The rounding of exp to bfloat16 could give a likelihood of more than 1.
+        normalizers = jnp.maximum(normalizers, target_logits)
+        loss = jnp.sum((normalizers - share * target_logits) * weights)
         averages = sums[..., : table.shape[1]] / totals
         hidden_gradient = (averages - share * target_rows) * weights[..., None]
         scaled = (hidden * (weights[..., None] / totals)).astype(hidden.dtype)
@@ -81,8 +102,9 @@ def sum_losses(
     ) -> tuple[Float[Array, "B T D"], Float[Array, "V D"]]:
         hidden_gradient, exp_logits, scaled, hidden = residuals
         at_targets = -share * hidden.astype(jnp.float32) * weights[..., None]
-        table_gradient = _sum_over_positions(exp_logits, scaled, targets, at_targets)
-        return hidden_gradient * cotangent.astype(hidden.dtype), table_gradient * cotangent
+        operands = exp_logits, scaled, targets, at_targets, cotangent
+        table_gradient = _sum_over_positions(*operands, partial)
+        return hidden_gradient * cotangent.astype(hidden.dtype), table_gradient
 
     run.defvjp(forward, backward)
     return run(hidden, table)
@@ -93,32 +115,46 @@ def _sum_over_positions(
     scaled: Float[Array, "B T D"],
     targets: Int[Array, "B T"],
     at_targets: Float[Array, "B T D"],
+    cotangent: Float[Array, ""],
+    partial: Collection[str],
 ) -> Float[Array, "V D"]:
     """The product exp_logits^T `scaled` over all positions, plus `at_targets` in the targets' rows.
 
-    Each device adds up both for its positions and its rows of the table. So there is one sum over
-    devices instead of two.
+    It is multiplied by the cotangent. Each device adds up both for its positions and its rows of
+    the table. So there is one sum over devices instead of two. With `partial`, the mesh axes of the
+    batch, there is none: the gradient stays a partial sum on each device
+    (`t2t.runtime.mesh.keep_partial_gradient`).
     """
 
     def add_up(
-        exp_logits: Array, scaled: Array, targets: Array, at_targets: Array, first: Array | int = 0
+        exp_logits: Array,
+        scaled: Array,
+        targets: Array,
+        at_targets: Array,
+        cotangent: Array,
+        first: Array | int = 0,
     ) -> Array:
         total = einsum("BTV,BTD->VD", exp_logits, scaled, preferred_element_type=jnp.float32)
         rows = targets - first
         rows = jnp.where(rows < 0, len(total), rows)  # on another device: out of bounds, dropped
-        return total.at[rows].add(at_targets, mode="drop")
+        return total.at[rows].add(at_targets, mode="drop") * cotangent
 
+    operands = exp_logits, scaled, targets, at_targets, cotangent
     if spec() is None:
-        return add_up(exp_logits, scaled, targets, at_targets)
+        return add_up(*operands)
     vocabulary, width = RULES["vocabulary"], RULES["d_model"]
 
-    def add_up_shard(exp_logits: Array, scaled: Array, targets: Array, at_targets: Array) -> Array:
+    def add_up_shard(
+        exp_logits: Array, scaled: Array, targets: Array, at_targets: Array, cotangent: Array
+    ) -> Array:
         first = jax.lax.axis_index(vocabulary) * exp_logits.shape[2]
-        total = add_up(exp_logits, scaled, targets, at_targets, first)
+        total = add_up(exp_logits, scaled, targets, at_targets, cotangent, first)
+        if partial:
+            return total
         shard = jax.lax.psum_scatter(total, width, scatter_dimension=1, tiled=True)
         return jax.lax.psum(shard, [axis for axis in RULES["batch"] if axis != width])
 
-    out_specs = spec("vocabulary", "d_model")
-    return jax.shard_map(add_up_shard, out_specs=out_specs, check_vma=False)(
-        exp_logits, scaled, targets, at_targets
-    )
+    out_specs: Any = spec("vocabulary", "d_model")
+    if partial:
+        out_specs = PartitionSpec(vocabulary, None, unreduced=frozenset(partial))
+    return jax.shard_map(add_up_shard, out_specs=out_specs, check_vma=False)(*operands)

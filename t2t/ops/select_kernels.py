@@ -41,7 +41,9 @@ from t2t.runtime.mesh import platform
 # The formulas, by their fields of `Policy`.
 TEXTBOOK: dict[str, Callable[..., Any]] = {
     "attention": attention.dot_product_attention,
+    "causal_attention": attention.dot_product_attention,
     "multiply": linear.multiply,
+    "affine": linear.affine,
     "multiply_parts": linear.multiply_parts,
     "standardize": layers.standardize,
     "apply_experts": experts.apply_experts,
@@ -78,9 +80,32 @@ def fast_attention(
     return attend(query, key_value, *others, scaled=scaled)
 
 
+def fast_causal_attention(
+    query: Float[Array, "B T H K"],
+    key_value: KeyValue | KVCache,
+    mask: Bool[Array, "#B 1 #T S"],
+    bias: Float[Array, "*#B #H #T #S"] | None = None,
+    dropout_rate: float = 0.0,
+    key: jax.Array | None = None,
+    *,
+    scaled: bool = True,
+) -> Float[Array, "B T H U"]:
+    """As `fast_attention`, for a mask that hides all keys to the right of their query.
+
+    Only cuDNN computes less then.
+    """
+    others = mask, bias, dropout_rate, key
+    rate = 0.0 if key is None else dropout_rate
+    if isinstance(key_value, KVCache) or not cudnn_attention.supports(query, key_value, bias, rate):
+        return fast_attention(query, key_value, *others, scaled=scaled)
+    return cudnn_attention.cudnn_attention(query, key_value, *others, scaled=scaled, causal=True)
+
+
 FAST: dict[str, Callable[..., Any]] = {
     "attention": fast_attention,
+    "causal_attention": fast_causal_attention,
     "multiply": fast_linear.multiply,
+    "affine": fast_linear.affine,
     "multiply_parts": fast_linear.multiply_parts,
     "standardize": fast_layers.standardize,
     "apply_experts": sorted_experts.apply_experts,
@@ -94,12 +119,17 @@ FAST: dict[str, Callable[..., Any]] = {
 }
 
 FAST_ON_GPU = FAST | {
-    "dropout": layers.dropout,  # on GPUs XLA stores no masks, even with the formula
+    "affine": fast_linear.affine_on_gpu,
+    # Masks are computed again in the backward pass, but for those after feed-forwards and
+    # embeddings, which XLA stores, one byte per element. The twin, which computes all of them
+    # again, takes more kernels (benchmarks/LOG.md).
+    "dropout": layers.dropout,
     "smoothed_cross_entropy": gpu_loss.smoothed_cross_entropy,
     "r_drop_cross_entropy": loss.r_drop_cross_entropy,  # the twin was not measured on GPUs
 }
 
-PRODUCTS = "multiply", "multiply_parts", "apply_experts"  # operations with a dtype of operands
+# operations with a dtype of operands
+PRODUCTS = "multiply", "affine", "multiply_parts", "apply_experts"
 
 # Options of XLA for the training step, by platform. On GPUs XLA would merge the products that make
 # queries, keys and values into one, and then cut the result into the parts that cuDNN needs. With
@@ -113,13 +143,14 @@ def choose_policy(config: ModelConfig) -> Policy:
         case "textbook":
             operations = TEXTBOOK
         case "auto":
-            operations = FAST_ON_GPU if platform() == "gpu" else FAST
+            operations = FAST_ON_GPU if uses_gpu_twins(config) else FAST
         case other:
             raise ValueError(f"model.kernels={other!r} is unknown")
     # A registered attention has no twin. A whole sub-layer uses the library's.
     is_own = config.attention in CHOICES["model.attention"]
     if not is_own and attention.find_sub_layer(config.attention) is attention.MultiHeadAttention:
-        operations = operations | {"attention": find_variant("model.attention", config.attention)}
+        own = find_variant("model.attention", config.attention)
+        operations = operations | {"attention": own, "causal_attention": own}
     match config.dtype:
         case "auto":
             dtype = product_dtype = "float32" if platform() == "cpu" else "bfloat16"
@@ -131,6 +162,11 @@ def choose_policy(config: ModelConfig) -> Policy:
     return Policy(jnp.dtype(dtype), jnp.dtype(product_dtype), **(operations | bound))
 
 
+def uses_gpu_twins(config: ModelConfig) -> bool:
+    """Returns whether the current mesh is of GPUs, and the config allows twins."""
+    return config.kernels == "auto" and platform() == "gpu"
+
+
 @functools.cache  # equal policies have equal functions
 def bind_dtype(product: Callable[..., Any], dtype: str) -> Callable[..., Any]:
     """Returns a function of products, with the dtype of their operands."""
@@ -140,9 +176,10 @@ def bind_dtype(product: Callable[..., Any], dtype: str) -> Callable[..., Any]:
 def list_kernels(config: ModelConfig) -> dict[str, str]:
     """Returns operation -> module that implements it, for logs and the ledger.
 
-    Attention has several: the first that supports its operands computes it.
+    Attention has several: the first that supports its operands computes it, causal or not.
     """
     policy, names = choose_policy(config), [*TEXTBOOK]
+    names.remove("causal_attention")
     if config.feed_forward != "moe":
         names.remove("apply_experts")
     if config.kind == "rnn":

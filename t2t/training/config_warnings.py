@@ -1,13 +1,17 @@
 """Warnings about a config, each from a measurement: one sentence for the log."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
 from t2t.config.fields import Config
 from t2t.config.stages import read_stages
 from t2t.config.variants import CHOICES
+from t2t.data.batch_plan import BatchShape
+from t2t.ops.cudnn_attention import supports_device
+from t2t.ops.select_kernels import choose_policy, uses_gpu_twins
 from t2t.training.schedule import make_schedule
 
 # With post-norm on Multi30k, a peak of 0.004 left the validation loss at 2.96 nats and BLEU at 13,
@@ -38,6 +42,29 @@ def doubt_outputs(
             f"max_extra_length={most} sub-words beyond its source, up to {tgt[worst]} for "
             f"{src[worst]}: a search would cut such outputs; set decoding.max_extra_length="
             f"{extra[worst]} or more"
+        )
+
+
+def doubt_shapes(config: Config, shapes: Sequence[BatchShape]) -> Iterator[str]:
+    """Yields a warning if some of these batch shapes are too odd for a GPU's fast attention."""
+    model = config.model
+    if model.kind == "rnn" or model.attention_dropout or not uses_gpu_twins(model):
+        return
+    if not supports_device() or choose_policy(model).dtype != jnp.bfloat16:
+        return
+
+    def is_odd(shape: BatchShape) -> bool:
+        if model.kind == "decoder_only":
+            return (shape.src_length + shape.tgt_length) % 2 == 1
+        return shape.src_length % 2 + shape.tgt_length % 2 > 0
+
+    if odd := [shape for shape in shapes if is_odd(shape)]:
+        is_packed, first = bool(config.data.packed_length), odd[0]
+        yield (
+            f"{len(odd)} of {len(shapes)} batch shapes have an odd length, as {first.src_length} + "
+            f"{first.tgt_length}: cuDNN does not compute their attention, but t2t/ops/"
+            "recomputed_attention.py, which is slower; set "
+            f"{'an even data.packed_length' if is_packed else 'data.length_multiple=8'}"
         )
 
 

@@ -12,14 +12,15 @@ from jax.tree_util import tree_map_with_path
 from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
-from t2t.config.variants import explain_shardings
+from t2t.config.variants import CHOICES, explain_shardings
 from t2t.data.batch import DeviceBatch
 from t2t.model.interface import Model
 from t2t.model.loss import compute_log_probs
 from t2t.model.parameters import Params, find_name, merge
 from t2t.model.stack import Auxiliary
+from t2t.ops import gradient_norm
 from t2t.ops.build_model import list_parameters
-from t2t.ops.select_kernels import COMPILER_OPTIONS
+from t2t.ops.select_kernels import COMPILER_OPTIONS, uses_gpu_twins
 from t2t.runtime.mesh import (
     keep_partial_gradient,
     platform,
@@ -67,10 +68,8 @@ def make_train_step(
     """Creates the jitted training step; it donates the buffers of its argument `state`."""
     schedule = make_schedule(config.training, config.model.reference_width)
     sum_batch, parts = make_loss(config).sum_losses, config.training.accumulation_steps
-    # JAX does not differentiate the stack that `scan_layers` makes of partially summed weights.
-    sums_late = parts > 1 and not config.model.scan_layers
-    parameters = list_parameters(config.model) if sums_late else {}
-    matrices = {name for name, parameter in parameters.items() if parameter.matrix}
+    compute_norm = gradient_norm.norm if uses_gpu_twins(config.model) else optax.tree.norm
+    partial = find_partial(config)
 
     def sum_losses(
         params: Params, batch: DeviceBatch, key: jax.Array, teachers: Sequence[Model]
@@ -87,13 +86,15 @@ def make_train_step(
         differentiate = jax.value_and_grad(sum_losses, has_aux=True)
         sum_gradients = functools.partial(differentiate, teachers=teachers)
         if parts > 1:
-            sum_gradients = functools.partial(accumulate, sum_gradients, parts, matrices)
-        (loss_sum, (predicted, auxiliary)), gradient_sum = sum_gradients(state.params, batch, key)
+            sum_gradients = functools.partial(accumulate, sum_gradients, parts)
+        sums, gradient_sum = sum_gradients(mark_partial(state.params, partial), batch, key)
+        loss_sum, (predicted, auxiliary) = sums
+        gradient_sum = jax.tree.map(sum_partial, gradient_sum, state.params)
         is_empty = predicted == 0  # then the sums are 0, and there is nothing to learn
         divisor = jnp.where(is_empty, 1, predicted)
         # Sharded over `data`, as the optimiser's update is.
         gradient = jax.tree.map(lambda g: shard_over_data(g) / divisor, gradient_sum)
-        loss, norm = loss_sum / divisor, optax.tree.norm(gradient)
+        loss, norm = loss_sum / divisor, compute_norm(gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         is_used = finite & ~is_empty
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
@@ -129,15 +130,14 @@ def make_train_step(
 def accumulate(
     sum_gradients: Callable[[Params, DeviceBatch, jax.Array], tuple[LossAndOthers, Params]],
     parts: int,
-    matrices: Collection[str],
     params: Params,
     batch: DeviceBatch,
     key: jax.Array,
 ) -> tuple[LossAndOthers, Params]:
     """Splits the batch into parts, and sums their losses and gradients, one after the other.
 
-    Devices add up the gradients of `matrices` once, after the last part (`keep_partial_gradient`).
-    Other gradients are added up, and sharded over `data`, in every part.
+    Devices add up the gradients of partial sums (`mark_partial`) later, after the last part. Other
+    gradients are added up, and sharded over `data`, in every part.
 
     Memory holds the activations of only one part. Part i takes rows i, i + parts, ... A device
     holds a contiguous block of rows, so every part takes equally many rows from each device, and no
@@ -149,10 +149,6 @@ def accumulate(
         shape = (rows.shape[0] // parts, parts, *rows.shape[1:])
         return jnp.moveaxis(jnp.reshape(rows, shape, out_sharding=sharding), 1, 0)
 
-    marked = tree_map_with_path(
-        lambda path, x: keep_partial_gradient(x) if find_name(path) in matrices else x, params
-    )
-
     scatter = functools.partial(jax.tree.map, shard_over_data)
 
     def add(
@@ -160,18 +156,50 @@ def accumulate(
     ) -> tuple[tuple[LossAndPredicted, Params], Auxiliary]:
         rows, number = part
         (loss, (predicted, auxiliary)), gradient = sum_gradients(
-            marked, rows, jax.random.fold_in(key, number)
+            params, rows, jax.random.fold_in(key, number)
         )
         return jax.tree.map(jnp.add, total, ((loss, predicted), scatter(gradient))), auxiliary
 
     zero = jnp.zeros(())
-    start = ((zero, zero), scatter(jax.tree.map(zero_gradient, marked)))
+    start = ((zero, zero), scatter(jax.tree.map(zero_gradient, params)))
     ((loss, predicted), gradient), each = jax.lax.scan(
         add, start, (jax.tree.map(split, batch), jnp.arange(parts))
     )
     auxiliary = jax.tree.map(lambda x: x.sum(axis=0), each)
-    placed = jax.tree.map(lambda g, x: reshard_like(g, shard_over_data(x)), gradient, params)
-    return (loss, (predicted, auxiliary)), placed
+    return (loss, (predicted, auxiliary)), gradient
+
+
+def find_partial(config: Config) -> set[str]:
+    """Returns the parameters whose gradients have several summands, which devices sum once.
+
+    With gradient accumulation they are the matrices. On GPUs it is the table of embeddings too,
+    whose gradient comes from the look-ups of both sides and from the loss. There only t2t's own
+    loss without further columns of the table leaves it a partial sum.
+    """
+    model, training = config.model, config.training
+    names: set[str] = set()
+    # JAX does not differentiate the stack that `scan_layers` makes of partially summed weights.
+    if training.accumulation_steps > 1 and not model.scan_layers:
+        parameters = list_parameters(model).items()
+        names |= {name for name, parameter in parameters if parameter.matrix}
+    is_own = training.loss in CHOICES["training.loss"] and not model.output_bias
+    is_plain = not training.r_drop and not training.scheduled_sampling
+    if uses_gpu_twins(model) and model.kind == "transformer" and is_own and is_plain:
+        names.add("tgt_embedding.table")
+    return names
+
+
+def mark_partial(params: Params, names: Collection[str]) -> Params:
+    """Returns the parameters, where the gradients of those in `names` stay partial sums."""
+    return tree_map_with_path(
+        lambda path, x: keep_partial_gradient(x) if find_name(path) in names else x, params
+    )
+
+
+def sum_partial(gradient: Array, param: Array) -> Array:
+    """Adds up partial sums of devices; shards the sum over `data`, as the update is."""
+    is_partial = jax.typeof(gradient).sharding.spec.unreduced
+    return reshard_like(gradient, shard_over_data(param)) if is_partial else gradient
 
 
 def make_eval_step(structure: nnx.GraphDef[Model], *, count_right: bool = False) -> EvalStep:

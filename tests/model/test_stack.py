@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 from jaxtyping import Array, Float
 
+from t2t.model.decoder_only import DecoderOnly
 from t2t.model.layers import FeedForward, dropout
 from t2t.model.parameters import Params, merge
 from t2t.model.rnn import RNN
@@ -66,7 +67,7 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
         *others, rate, key = arguments
         return record(TEXTBOOK["attention"](*others, scaled=scaled), rate, key)
 
-    policy = dataclasses.replace(POLICY, dropout=record, attention=attend)
+    policy = dataclasses.replace(POLICY, dropout=record, attention=attend, causal_attention=attend)
     config = dataclasses.replace(
         SMALL, num_layers=2, dropout=0.1, attention_dropout=0.2, feed_forward_dropout=0.3
     )
@@ -79,6 +80,39 @@ def test_every_place_of_dropout_has_its_rate_and_a_key_of_its_own(
     jax.effects_barrier()
     assert rates == wanted
     assert len(set(keys)) == len(keys) == len(rates)
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix", "wanted"),
+    [
+        # encoder; then self-attention and attention over the source
+        ("transformer", True, ["attention", "causal_attention", "attention"]),
+        ("decoder_only", False, ["causal_attention"]),
+        ("decoder_only", True, ["attention"]),
+    ],
+)
+def test_attention_that_is_promised_to_be_causal_has_a_causal_mask(
+    kind: str, prefix: bool, wanted: list[str]
+) -> None:
+    called: list[str] = []
+
+    def check(name: str, *arguments: Any, **options: Any) -> jax.Array:
+        mask = arguments[2]
+        if name == "causal_attention":
+            assert not np.triu(mask, 1).any()
+        called.append(name)
+        result: jax.Array = TEXTBOOK[name](*arguments, **options)
+        return result
+
+    policy = dataclasses.replace(
+        POLICY,
+        attention=functools.partial(check, "attention"),
+        causal_attention=functools.partial(check, "causal_attention"),
+    )
+    config = dataclasses.replace(SMALL, kind=kind, prefix=prefix)
+    family = Transformer if kind == "transformer" else DecoderOnly
+    family(config, policy, *SIZES, jax.random.key(0))(SRC, TGT_IN)
+    assert called == wanted
 
 
 DROPS = dataclasses.replace(SMALL, num_layers=2, dropout=0.2, attention_dropout=0.1)

@@ -1,6 +1,7 @@
 """The arguments and conditions of cuDNN's attention; running it needs a GPU, compiling does not."""
 
 import importlib.util
+import re
 import types
 from typing import Any
 
@@ -86,6 +87,17 @@ def test_queries_that_see_a_key_get_equation_1_and_its_gradients(
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), own, expected)
     assert all(called.any(axis=-1).all() for called in by_xla)
     assert {called.shape[3] % 128 for called in by_xla} == {keys % 64}
+
+
+@pytest.mark.parametrize("keys", [QUERIES, 64])
+def test_a_promised_causal_mask_changes_nothing(keys: int, by_xla: list[Array]) -> None:
+    """It also hides the keys that fill a tile."""
+    query, memory, mask = draw(HEADS, keys)
+    mask = jnp.tril(mask.at[..., 0].set(True))
+    wanted = attention.dot_product_attention(query, memory, mask)
+    found = cudnn_attention.cudnn_attention(query, memory, mask, causal=True)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert by_xla[0].shape[3] == (keys if keys == QUERIES else 128)
 
 
 @pytest.mark.usefixtures("by_xla")
@@ -178,7 +190,10 @@ def test_nothing_uses_the_results_of_queries_that_see_no_key(
 @pytest.mark.usefixtures("nothing_cached")
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("keys", [QUERIES, KEYS, 64])
-def test_forward_and_backward_pass_compile_to_cudnn(devices: int, keys: int) -> None:
+@pytest.mark.parametrize(
+    "attend", [select_kernels.fast_attention, select_kernels.fast_causal_attention]
+)
+def test_forward_and_backward_pass_compile_to_cudnn(attend: Any, devices: int, keys: int) -> None:
     topology = open_topology(f"h100:{devices}")
     with jax.set_mesh(make_mesh(MeshConfig(), topology.devices)):
         heads, rows = spec("batch", None, "heads", None), spec("batch", None, None, None)
@@ -191,9 +206,11 @@ def test_forward_and_backward_pass_compile_to_cudnn(devices: int, keys: int) -> 
         mask = describe(BATCH, 1, QUERIES, keys, dtype="bool", sharding=rows)
 
         def total(query: Array, memory: KeyValue, mask: Array) -> Array:
-            return select_kernels.fast_attention(query, memory, mask).astype(jnp.float32).sum()
+            return attend(query, memory, mask).astype(jnp.float32).sum()
 
         text = jax.jit(jax.grad(total, (0, 1))).lower(query, memory, mask).compile().as_text()
     assert text is not None
+    is_causal = attend is select_kernels.fast_causal_attention
+    assert set(re.findall(r'"mask_type": ?"(\w+)"', text)) == {"CAUSAL" if is_causal else "NO_MASK"}
     assert "__cudnn$fmhaScaleBias" in text
     assert "__cudnn$fmhaScaleBiasSoftmaxBackward" in text

@@ -12,8 +12,9 @@ import pytest
 from jaxtyping import Array
 
 from t2t.config.fields import MeshConfig, ModelConfig
+from t2t.model import loss as model_loss
 from t2t.ops import gpu_loss
-from t2t.ops.fast_linear import multiply
+from t2t.ops.fast_linear import affine_on_gpu, multiply
 from t2t.ops.select_kernels import choose_policy
 from t2t.ops.sorted_experts import apply_experts
 from t2t.runtime.mesh import make_mesh, reshard, spec
@@ -60,6 +61,45 @@ def test_results_and_gradients_are_sums_of_rounded_operands(subscripts: str, nam
     for each, expected in zip(found, wanted, strict=True):
         near = 1e-5 if each.dtype == jnp.float32 else 2**-8
         np.testing.assert_allclose(each.astype(jnp.float32), expected, rtol=near, atol=near)
+
+
+def test_bias_on_a_gpu_is_added_before_the_only_rounding() -> None:
+    x, weights, bias = draw(2, 3, 8).astype(BFLOAT16), draw(8, 16), 100 + draw(16)
+    found = affine_on_gpu("BTD,DF->BTF", x, weights, bias, dtype=BFLOAT16)
+    product = np.einsum("BTD,DF->BTF", widen(x, "bfloat16"), widen(weights, "bfloat16"))
+    wanted = (product + np.asarray(bias)).astype(np.float32).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("largest", [-35.0, 0.0, 40.0, 95.0])
+def test_loss_on_a_gpu_is_exact_where_the_logsumexp_is_in_reach(largest: float) -> None:
+    """The logits have no maximum subtracted from them."""
+    loss, gradients = differentiate_far_logits(gpu_loss, largest)
+    wanted, expected = differentiate_far_logits(model_loss, largest)
+    np.testing.assert_allclose(loss, wanted, rtol=1e-5)
+    for found, other in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(found, other, rtol=1e-3, atol=1e-3 * np.abs(other).max())
+
+
+@pytest.mark.parametrize("largest", [-200.0, -60.0, 100.0, 130.0, 1e4])
+def test_loss_on_a_gpu_is_infinite_where_it_would_be_inexact(largest: float) -> None:
+    """So training skips the step and counts it."""
+    loss, _ = differentiate_far_logits(gpu_loss, largest)
+    assert np.isposinf(loss)
+
+
+def differentiate_far_logits(module: Any, largest: float) -> Any:
+    """The loss, and its gradients, of a position whose largest logit is about this number."""
+    table = draw(50, 8).at[:, 0].set(1)
+    hidden: Array = draw(1, 1, 8).at[..., 0].set(0)
+    hidden = hidden.at[..., 0].set(largest - jnp.max(hidden[0, 0] @ table.T))
+    targets, weights = jnp.full((1, 1), 3), jnp.ones((1, 1))
+
+    def compute(hidden: Array, table: Array) -> Array:
+        total: Array = module.smoothed_cross_entropy(hidden, table, targets, weights, 0.0)[0]
+        return total
+
+    return jax.value_and_grad(compute, (0, 1))(hidden, table)
 
 
 def draw_operands() -> list[jax.Array]:

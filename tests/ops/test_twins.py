@@ -241,6 +241,19 @@ CASES = {
         (BFLOAT16,),
     ),
     **{
+        f"product with a bias, {twin.__name__}": Case(
+            lambda x, w, b, dtype: linear.affine("BTD,DF->BTF", x, w, b, dtype=dtype),
+            lambda x, w, b, dtype, twin=twin: twin("BTD,DF->BTF", x, w, b, dtype=dtype),
+            {
+                (BATCH, QUERIES, 16): ("batch", None, None),
+                (16, 8): ("d_model", "d_ff"),
+                (8,): ("d_ff",),
+            },
+            (BFLOAT16,),
+        )
+        for twin in (fast_linear.affine, fast_linear.affine_on_gpu)
+    },
+    **{
         # Of the wider weights the product is split.
         f"multiply_parts, {width} columns": Case(
             functools.partial(multiply_parts, linear),

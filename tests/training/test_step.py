@@ -251,6 +251,55 @@ def test_mesh_trains_and_skips_as_one_device(averaging: Trainer) -> None:
     assert sum(params) < sum(leaf.size for leaf in jax.tree.leaves(state.params))
 
 
+GPU_MESHES = {
+    "data": MeshConfig(data=8),
+    "tensor": MeshConfig(data=4, tensor=2),
+    "fsdp": MeshConfig(data=2, fsdp=4),
+}
+
+
+@pytest.mark.equality
+@pytest.mark.parametrize(
+    ("axis", "parts"),
+    [
+        ("data", 1),
+        *(
+            pytest.param(axis, parts, marks=pytest.mark.slow)
+            for axis, parts in (("data", 2), ("tensor", 1), ("tensor", 2), ("fsdp", 1))
+        ),
+    ],
+)
+def test_step_with_twins_for_gpus_is_that_of_the_formulas_on_any_mesh(
+    axis: str, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tied = change(model={"tie_embeddings": "all"}, training={"accumulation_steps": parts})
+    textbook = make_trainer(
+        dataclasses.replace(tied, model=dataclasses.replace(tied.model, kernels="textbook"))
+    )
+    batch, mesh = make_batch(), make_mesh(GPU_MESHES[axis])
+    alone, wanted = textbook.step(textbook.first, on_device(batch))
+    monkeypatch.setattr("t2t.ops.select_kernels.platform", lambda: "gpu")
+    config = dataclasses.replace(tied, model=dataclasses.replace(tied.model, dtype="float32"))
+    with jax.set_mesh(mesh):
+        trainer = make_trainer(config)
+        state, metrics = trainer.step(trainer.first, put_batch(batch, mesh))
+    assert_close(metrics, wanted, rtol=1e-4)
+    assert_close(moment(state), moment(alone), rtol=1e-3, atol=1e-6)
+
+
+def test_gradient_of_a_table_with_three_uses_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On GPUs; look-ups of both sides and the loss use it."""
+    monkeypatch.setattr("t2t.ops.select_kernels.platform", lambda: "gpu")
+    vocabulary = TokenizerConfig(vocab_size=1024)
+    model = dataclasses.replace(CONFIG.model, tie_embeddings="all", dtype="float32")
+    config = dataclasses.replace(CONFIG, model=model, tokenizer=vocabulary)
+    mesh = make_mesh(MeshConfig(data=4), jax.devices()[:4])
+    program = compile_step(config, mesh, ROWS, LENGTH, LENGTH)
+    table = 4 * 1024 * model.d_model
+    sums = [one for one in measure_cost(program.text).collectives if "gather" not in one.kind]
+    assert table <= sum(one.times * one.num_bytes for one in sums) < 2 * table
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_devices_add_up_gradients_of_weights_once_for_all_parts(dtype: str) -> None:
