@@ -148,7 +148,10 @@ def test_run_in_stages_that_stops_around_a_border_is_the_same_bit_for_bit(
             assert (cut in caplog.text) == (steps < 20)
     assert_same_training(tmp_path / "run", tmp_path / "whole", 20)
     shown, a = " ".join(describe_run(tmp_path / "run").split()), config.data.train_src[0]
-    assert f"steps 7 to 16: 0.0% of pairs 0.0% of sub-words each 0 times {a}" in shown
+    assert (
+        f"steps 7 to 16: 0.0% of pairs 0.0% of sub-words 0.0% of predicted each 0 times {a}"
+        in shown
+    )
 
 
 @pytest.mark.parametrize("began", [True, False])

@@ -37,10 +37,11 @@ def make_plan(
     seed: int,
     weights: Sequence[float] = (),
     row_lengths: RowLengths | None = None,
+    tasks: Sequence[DataConfig] = (),
 ) -> BatchPlan:
     """Creates a packed plan if `data.packed_length` is set, otherwise one pair per row."""
     kind = PackedBatchPlan if data.packed_length else BatchPlan
-    return kind(corpora, data, seed, weights, row_lengths)
+    return kind(corpora, data, seed, weights, row_lengths, tasks)
 
 
 class PackedBatchPlan(BatchPlan):

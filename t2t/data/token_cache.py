@@ -263,7 +263,7 @@ def tokenize_corpus(
     """
     if not len(corpus):
         raise DataError(f"{corpus.name} holds no sentence pair")
-    (number, count), tagged = share, vocabulary.with_tag(corpus.tag)
+    (number, count), tagged = share, vocabulary.with_tag(corpus.tag, corpus.prefix)
     shards = [*_list_shards(corpus, vocabulary, directory).items()][number::count]
     with (
         explain_write_errors(DataError, f"data.cache_directory={directory}"),
@@ -292,7 +292,8 @@ def remove_tokens(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> No
 
 def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dict[Path, range]:
     """Returns folder -> pairs of each shard, in order."""
-    key = f"{_FORMAT} {corpus.fingerprint()} {vocabulary.with_tag(corpus.tag).fingerprint()}"
+    tagged = vocabulary.with_tag(corpus.tag, corpus.prefix)
+    key = f"{_FORMAT} {corpus.fingerprint()} {tagged.fingerprint()}"
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     starts = range(0, len(corpus), SHARD)
     names = [name]

@@ -180,7 +180,7 @@ def test_directions_of_a_model_of_many_languages_are_asked_for_and_checked(
     directions = ["eng_Latn-deu_Latn", "deu_Latn-eng_Latn"]
     config = import_model(str(source), tmp_path / "run", directions=directions)
     assert config.data.directions == tuple(directions)
-    run = t2t.load(tmp_path / "run", checkpoint="last", direction="deu_Latn-eng_Latn")
+    run = t2t.load(tmp_path / "run", checkpoint="last", task="deu_Latn-eng_Latn")
     tags = [run.vocabulary.src.tag_ids, run.vocabulary.tgt.tag_ids]
     assert [run.vocabulary.src.pieces(ids) for ids in tags] == [["<2deu_Latn>"], ["<2eng_Latn>"]]
 
