@@ -41,6 +41,12 @@ def mixture_problems(data: DataConfig, tasks: Sequence[DataConfig]) -> Iterator[
     """Yields one line for each rule that the tasks of `data.mixture` break together."""
     yield from _weight_problems(data, len(tasks), "tasks of data.mixture")
     for task in tasks:
+        if data.temperature and task.train_weights:
+            yield (
+                f"in data.mixture, {task.task}: train_weights={task.train_weights} and "
+                f"data.temperature={data.temperature} both say how often an epoch uses a corpus; "
+                "give one of them"
+            )
         if len(task.directions) > 1:
             yield (
                 f"in data.mixture, {task.task}: data.directions={task.directions} are several "

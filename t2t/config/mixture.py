@@ -43,8 +43,8 @@ class Entry(NamedTuple):
 def read_mixture(data: DataConfig) -> list[DataConfig]:
     """Returns the config of each task, with the weights of its corpora; without a mixture, `data`.
 
-    The `mixture` of a task is its name alone, so it is a mixture of one, and reading it again gives
-    the same config.
+    Stages are those of the run, and no task has them. The `mixture` of a task is its name alone, so
+    it is a mixture of one, and reading it again gives the same config.
 
     Raises:
         ConfigError: an entry cannot be read, or there is not one weight for each task.
@@ -87,7 +87,7 @@ def _make_task(data: DataConfig, entry: Entry, weight: float) -> DataConfig:
         ]
         if name not in own and any(holds(note, values) for note in notes):
             values[f"data.{name}"] = own[name] = getattr(defaults, name)
-    task = dataclasses.replace(data, **own, mixture=(entry.name,))
+    task = dataclasses.replace(data, **own, mixture=(entry.name,), stages=())
     if weight != 1:
         weights = task.train_weights or (1.0,) * count_corpora(task)
         task.train_weights = tuple(weight * each for each in weights)

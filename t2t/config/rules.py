@@ -25,6 +25,7 @@ from t2t.config.fields import (
     FIELD_TYPES,
     Config,
     ConfigError,
+    DataConfig,
     DecodingConfig,
     ModelConfig,
     PluginOptions,
@@ -55,24 +56,31 @@ def validate(config: Config) -> Config:
 def list_task_configs(config: Config) -> list[Config]:
     """Returns the config of each task of `data.mixture`, the main one first, as if it were alone.
 
-    Translations of the validation split are made of the main task. Without a mixture it is the
-    config itself.
+    Without a mixture it is the config itself.
 
     Raises:
         ConfigError: the mixture cannot be read.
     """
     if not has_tasks(config.data):
         return [config]
-    main, *others = (
-        dataclasses.replace(config, data=dataclasses.replace(task, stages=(), temperature=0.0))
-        for task in read_mixture(config.data)
+    tasks = [dataclasses.replace(task, temperature=0.0) for task in read_mixture(config.data)]
+    main, *others = tasks
+    return [dataclasses.replace(config, data=main), *(fit_task(config, each) for each in others)]
+
+
+def fit_task(config: Config, task: DataConfig) -> Config:
+    """Returns the config of a run for one of its tasks that is not the main one.
+
+    The fields of the main task's translations have their defaults if it reads text alone.
+    """
+    if not task.is_text_alone:
+        return dataclasses.replace(config, data=task)
+    return dataclasses.replace(
+        config,
+        data=task,
+        training=dataclasses.replace(config.training, bleu_every=0),
+        checkpoints=dataclasses.replace(config.checkpoints, best_metric="loss", keep_best=0),
     )
-    training = dataclasses.replace(config.training, bleu_every=0)
-    checkpoints = dataclasses.replace(config.checkpoints, best_metric="loss", keep_best=0)
-    return [
-        main,
-        *(dataclasses.replace(each, training=training, checkpoints=checkpoints) for each in others),
-    ]
 
 
 def _mixture_problems(config: Config) -> Iterator[str]:

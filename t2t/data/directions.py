@@ -54,6 +54,8 @@ def _list_directions(data: DataConfig) -> list[DataConfig]:
         own = {name: _replace(getattr(data, name), languages) for name in _NAMES}
         own["train_weights"] = data.train_weights[number * count : (number + 1) * count]
         own |= {"src_language": src, "tgt_language": tgt, "directions": (direction,)}
+        if len(data.directions) > 1:
+            own["stages"] = ()  # which are of the corpora of all directions
         found.append(dataclasses.replace(data, **own))
     return found or [fill_languages(data)]
 

@@ -1,6 +1,7 @@
 """Stages of training: the batches of each, and the shares of the corpora in it."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -84,8 +85,8 @@ def measure_stages(
             _check_tasks(stage, uses[:, 0].tolist(), corpora, plan)
         shares = (uses / uses.sum(axis=0)).round(4).tolist()
         parts = [
-            {"name": corpus.name, "weight": weight, "pairs": pairs, "subwords": subwords,
-             "predicted": predicted}
+            {"name": corpus.name, "task": corpus.task, "weight": weight, "pairs": pairs,
+             "subwords": subwords, "predicted": predicted}
             for corpus, weight, (pairs, subwords, predicted) in zip(
                 corpora, stage.weights, shares, strict=True
             )
@@ -111,12 +112,24 @@ def _check_tasks(
 
 
 def format_stage(stage: Mapping[str, Any]) -> str:
-    """Formats one of the results of `measure_stages` as a title and a line for each corpus."""
+    """Formats one of the results of `measure_stages` as a title and a line for each corpus.
+
+    Each task of several corpora has a line, too.
+    """
     first, last = stage["steps"]
     rows = [
         [f"{part['pairs']:.1%} of pairs", f"{part['subwords']:.1%} of sub-words",
          f"{part['predicted']:.1%} of predicted", f"each {part['weight']:.4g} times", part["name"]]
         for part in stage["corpora"]
     ]  # fmt: skip
+    tasks = Counter(part["task"] for part in stage["corpora"])
+    for task in (task for task, count in tasks.items() if task and count > 1):
+        own = [part for part in stage["corpora"] if part["task"] == task]
+        pairs, subwords, predicted = (
+            f"{sum(part[name] for part in own):.1%}" for name in ("pairs", "subwords", "predicted")
+        )
+        rows.append(
+            [f"{pairs} of pairs", f"{subwords} of sub-words", f"{predicted} of predicted", "", task]
+        )
     title = f"steps {first} to {last}" if last else f"step {first} and later"
     return f"{title}:\n{textwrap.indent(format_table(rows, align='rrrr'), '  ')}"

@@ -18,6 +18,7 @@ from sacrebleu.metrics.chrf import CHRF
 from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
 from t2t.config.files import load_config, override, overrides
 from t2t.config.measures import MEASURES
+from t2t.config.rules import fit_task
 from t2t.config.variants import has_registered, list_plugins
 from t2t.data.directions import choose_task, find_tag
 from t2t.data.tokenizer import Vocabulary
@@ -86,7 +87,7 @@ class RunModel:
                 "an ensemble needs models of the same data.directions and data.prefix, but theirs "
                 f"are {', '.join(' '.join(each).strip() or 'none' for each in tags)}"
             )
-        config = dataclasses.replace(config, data=data[0])
+        config = fit_task(config, data[0])
         shortest = min(each.max_length for each in data)
         if shortest < config.data.max_length and not config.decoding.max_source_length:
             config = override(config, {"decoding.max_source_length": shortest})
