@@ -147,6 +147,11 @@ class BatchPlan:
                 )
         return [(kept * w, both * w, tgt * w) for (_, kept, both, tgt), w in sizes]
 
+    def _sum_lengths(self, weights: Sequence[float]) -> tuple[float, float]:
+        """The source and the target sub-words of an epoch with these weights."""
+        _, both, tgt = map(sum, zip(*self.count_uses(weights), strict=True))
+        return both - tgt, tgt
+
     def _arrange(
         self,
         kept: Bool[np.ndarray, "n"],
