@@ -129,6 +129,33 @@ def test_programs_put_the_prefix_in_front(run: Path) -> None:
     assert filled.text.startswith("das ")
 
 
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (["a: validation_src= validation_tgt="], "a, its first task, has no validation split"),
+        (
+            ["a:", "b: objective=denoising train_tgt={folder}/long.de"],
+            "b: none of its 3 texts is left to train on",
+        ),
+        (
+            ["a: prefix='mend this:' train_src={folder}/mend.en train_tgt={folder}/long.de"],
+            r"mend\.en .*: 'mend this: it' begins with data\.prefix='mend this:'",
+        ),
+    ],
+    ids=str,
+)
+def test_text_that_does_not_fit_its_task_is_refused_before_training(
+    config: Config, tmp_path: Path, entries: list[str], message: str
+) -> None:
+    (tmp_path / "long.de").write_text("zu lang " * 99 + "\n" + "sehr lang " * 99 + "\n\n")
+    (tmp_path / "mend.en").write_text("mend this: it\n" * 3)
+    fill = config.data.mixture[1]
+    mixture = tuple(entry.format(folder=tmp_path) for entry in entries)
+    data = {"mixture": (*mixture, fill) if len(mixture) == 1 else mixture, "stages": ()}
+    with pytest.raises(DataError, match=message):
+        train_run.train(validate(change(config, data=data)), tmp_path / "run")
+
+
 @pytest.mark.equality
 def test_losses_are_those_of_the_tasks_computed_apart_by_numpy(run: Path) -> None:
     """A packed batch, against loops over the pairs of each task alone."""

@@ -155,7 +155,10 @@ def _write(
         for start in range(pairs.start, pairs.stop, _CHUNK):
             chunk = corpus.read(start, min(start + _CHUNK, pairs.stop))
             for side, sentences in zip(_SIDES, zip(*chunk, strict=True), strict=True):
-                rows = tokenizers[side].encode(sentences)
+                try:
+                    rows = tokenizers[side].encode(sentences)
+                except DataError as error:
+                    raise DataError(f"{corpus.name}: {error}") from None
                 ids = itertools.chain.from_iterable(rows)
                 _, *ends = itertools.accumulate(map(len, rows), initial=total[side])
                 total[side] = ends[-1]
