@@ -14,12 +14,12 @@ from typing import ClassVar
 
 from t2t.config.field_types import PositiveInt
 from t2t.decoding.bulk import Bulk, find_inputs, read_part
-from t2t.evaluation.requests import ModelRequest, OneCheckpoint, OneDirection, SearchFields
+from t2t.evaluation.requests import ModelRequest, OneCheckpoint, OneTask, SearchFields
 from t2t.runtime import command_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StatesRequest(OneCheckpoint, OneDirection, SearchFields, Bulk):
+class StatesRequest(OneCheckpoint, OneTask, SearchFields, Bulk):
     """The encoder and the files."""
 
     searched: ClassVar = ("batch_size",)
@@ -39,7 +39,7 @@ def main(request: StatesRequest) -> None:
     enable_compilation_cache()
     run = ModelRequest(
         (request.workdir,), request.checkpoint,
-        direction=request.direction, decoding=request.decoding,
+        task=request.task, decoding=request.decoding,
     )  # fmt: skip
     export_states(run, inputs, part, request.shard_lines, dtype=request.dtype)
 

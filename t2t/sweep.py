@@ -26,7 +26,7 @@ from t2t.config.recipes import find_recipe
 from t2t.config.requests import Flag, Measure, Plugins, RunPath
 from t2t.config.rules import check_effect
 from t2t.config.variants import choices
-from t2t.evaluation.requests import OneDirection
+from t2t.evaluation.requests import OneTask
 from t2t.runtime import command_line
 from t2t.workshop.requests import WorkshopRequest
 
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SweepRequest(Plugins, OneDirection, WorkshopRequest):
+class SweepRequest(Plugins, OneTask, WorkshopRequest):
     """The rows of a sweep, and how they are run and compared."""
 
     workdir: RunPath  # the run directory
@@ -103,9 +103,11 @@ def main(request: SweepRequest) -> int:
     runs = _make_runs(request, base)
     if not begun:
         check_effect([run.config for run in runs], read_given())
-    measure = _choose_measure(base, request.measure)
-    begun_with = _choose_measure(base, read_measure(workdir)) if request.report else measure
-    protocol = EvaluationProtocol(request.split, request.checkpoint, begun_with, request.direction)
+    measure = _choose_measure(base, request.task, request.measure)
+    begun_with = (
+        _choose_measure(base, request.task, read_measure(workdir)) if request.report else measure
+    )
+    protocol = EvaluationProtocol(request.split, request.checkpoint, begun_with, request.task)
     known = *choices(MEASURE_FIELD), *PREDICTION_MEASURES
     if not request.report or (measure in known and not needs_model(measure)):
         # Others are stored with the evaluations.
@@ -172,17 +174,18 @@ def _list_trials(
     return found
 
 
-def _choose_measure(base: Config, given: str | None) -> str:
+def _choose_measure(base: Config, task: str, given: str | None) -> str:
     """Returns the measure by which rows are compared: the given one, or that of the text."""
+    from t2t.data.directions import choose_task
     from t2t.data.preparation import fill_tokenizer
 
-    tokenizer = fill_tokenizer(base).tokenizer
+    tokenizer, data = fill_tokenizer(base).tokenizer, choose_task(base.data, task)
     return choose_measure(
         given,
         lowercase=tokenizer.lowercase,
         kind=tokenizer.kind,
-        text_alone=base.data.is_text_alone,
-        language=base.data.tgt_language,
+        text_alone=data.is_text_alone,
+        language=data.tgt_language,
     )
 
 
@@ -192,12 +195,12 @@ def _check_text(request: SweepRequest, base: Config, *, is_halved: bool) -> None
     With trials the split must be large enough for two halves.
     """
     from t2t.data.corpus_sources import check_paths, open_split
-    from t2t.data.directions import choose_direction
+    from t2t.data.directions import choose_task
     from t2t.evaluation.measure import TestSet
     from t2t.evaluation.trials import halve
 
     check_paths(base.data)
-    corpus = open_split(choose_direction(base.data, request.direction), request.split)
+    corpus = open_split(choose_task(base.data, request.task), request.split)
     if is_halved:
         texts = [pair[corpus.sides[0]] for pair in corpus]
         halve(TestSet(texts, [texts], name=request.split))

@@ -101,7 +101,7 @@ def test_evaluations_of_directions_are_kept_apart(run: Path) -> None:
     *_, last = read_figures(run, "validation/")
     for direction in DIRECTIONS:
         request = EvaluationRequest(
-            (run,), "last", split="validation", decoding={"beam_size": 2}, direction=direction
+            (run,), "last", split="validation", decoding={"beam_size": 2}, task=direction
         )
         evaluation = evaluate(request)
         data, path = evaluation.passport.data, evaluation.path
@@ -115,7 +115,7 @@ def test_evaluations_of_directions_are_kept_apart(run: Path) -> None:
     assert {*found} == {*DIRECTIONS}
     assert found["en-de"].read_lines("sources") == found["en-xx"].read_lines("sources")
     assert found["en-de"].read_lines("references") == [german for _, german in PAIRS[300:308]]
-    with pytest.raises(ConfigError, match="this run translates en-de, en-xx; name one with --dir"):
+    with pytest.raises(ConfigError, match="this run translates en-de, en-xx; name one with --task"):
         evaluate(EvaluationRequest((run,), "last", split="validation"))
 
 
@@ -124,9 +124,9 @@ def test_programs_agree_on_the_tag(run: Path) -> None:
     sentences = [english for english, _ in PAIRS[300:304]] + [""]
     texts = {}
     for direction in DIRECTIONS:
-        loaded = t2t.load(run, direction=direction)
+        loaded = t2t.load(run, task=direction)
         texts[direction] = loaded.translate(sentences)
-        request = ModelRequest((run,), "last", direction=direction)
+        request = ModelRequest((run,), "last", task=direction)
         lines = LineTranslator(request, alignment_layer=0).translate(sentences)
         assert [best.text for best, *_ in lines] == texts[direction]
         for sentence, [best] in zip(sentences, lines, strict=True):
@@ -139,7 +139,7 @@ def test_programs_agree_on_the_tag(run: Path) -> None:
         ]
         np.testing.assert_allclose(scored, [s.sum() for s in loaded.score(pairs)], rtol=1e-5)
     for use in (t2t.load, lambda path: RunModel(ModelRequest((path,), "last"))):
-        with pytest.raises(ConfigError, match=r"name one with (--)?direction, such as"):
+        with pytest.raises(ConfigError, match=r"name one with (--)?task, such as"):
             use(run)
 
 

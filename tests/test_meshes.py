@@ -12,7 +12,7 @@ from t2t.config.fields import Config, MeshConfig
 from t2t.evaluation.requests import EvaluationRequest
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint import restore_params
-from tests.tiny_training import change, make_config, read_figures
+from tests.tiny_training import change, make_config, mix_tasks, read_figures
 
 STEPS = 10  # two and a half epochs
 LOSSES = {
@@ -38,8 +38,10 @@ def train_on(
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_run_on_several_meshes_is_that_on_one_device(optimizer: str, tmp_path: Path) -> None:
+    """With muon it is a run of a mixture."""
     training = {"log_every": 1, "validate_every": 5, "bleu_every": 5, "optimizer": optimizer}
-    config = change(make_config(tmp_path), training=training)
+    data = mix_tasks(tmp_path) if optimizer == "muon" else {}
+    config = change(make_config(tmp_path), training=training, data=data)
     run, alone = tmp_path / "run", tmp_path / "alone"
     train_on(1, MeshConfig(), config, alone)
     train_on(8, MeshConfig(data=2, fsdp=2, tensor=2), config, run, steps=3)

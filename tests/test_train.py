@@ -132,6 +132,7 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
 def test_run_in_stages_that_stops_around_a_border_is_the_same_bit_for_bit(
     config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Of a mixture see tests/test_mixture.py."""
     data = {"train_weights": (), "stages": ("6: 1,0", "16: 0,2", "1,1")}
     staged = change(config, data=data, training={"steps": 20})
     with caplog.at_level("INFO"):
@@ -148,7 +149,10 @@ def test_run_in_stages_that_stops_around_a_border_is_the_same_bit_for_bit(
             assert (cut in caplog.text) == (steps < 20)
     assert_same_training(tmp_path / "run", tmp_path / "whole", 20)
     shown, a = " ".join(describe_run(tmp_path / "run").split()), config.data.train_src[0]
-    assert f"steps 7 to 16: 0.0% of pairs 0.0% of sub-words each 0 times {a}" in shown
+    assert (
+        f"steps 7 to 16: 0.0% of pairs 0.0% of sub-words 0.0% of predicted each 0 times {a}"
+        in shown
+    )
 
 
 @pytest.mark.parametrize("began", [True, False])
@@ -294,6 +298,7 @@ def train_on_one_device(config: Config, workdir: Path, *moment: str) -> None:
 
 
 STAGES = "9: 1,0", "17: 0.5,2", "26: 0,1", "1,1"
+MEND = "b: objective=denoising prefix=<b>"
 
 # In the order in which they occur in a run.
 KILLS = [
@@ -351,6 +356,7 @@ def train_and_die(config: Config, workdir: Path, seconds: float) -> None:
     [
         {},
         {"subword_sampling": 0.2, "packed_length": 32, "train_weights": (), "stages": STAGES},
+        {"mixture": ("a: prefix=<a>", MEND), "train_weights": (), "stages": ("9: 0,1", "1,0.5")},
         {"objective": "span_corruption", "train_src": (), "validation_src": ""},
         {"objective": "lm", "packed_length": 32, "train_src": (), "validation_src": ""},
     ],

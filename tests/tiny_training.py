@@ -60,6 +60,19 @@ def make_config(folder: Path) -> Config:
     )
 
 
+def mix_tasks(folder: Path) -> dict[str, Any]:
+    """Fields of `config.data`: the translation of `make_config`, and two tasks of text alone."""
+    fill, mend = (f"validation_tgt={folder}/validation.{language}" for language in ("de", "en"))
+    return {
+        "train_weights": (),
+        "mixture": (
+            "translate: prefix=<2de>",
+            f"fill: objective=span_corruption train_tgt={folder}/b.de {fill} prefix=<fill>",
+            f"mend: objective=denoising train_tgt={folder}/a.en {mend} prefix='mend this:'",
+        ),
+    }
+
+
 def change(config: Config, **sections: dict[str, Any]) -> Config:
     """Returns a copy with some fields changed."""
     changed = {

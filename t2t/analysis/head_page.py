@@ -73,9 +73,7 @@ def show_attention(request: HeadRequest) -> Path:
         ConfigError, DataError, RunError, VocabularyError: the request names something that does
             not exist, does not fit the run, or cannot be written.
     """
-    model = RunModel(
-        ModelRequest((request.workdir,), request.checkpoint, direction=request.direction)
-    )
+    model = RunModel(ModelRequest((request.workdir,), request.checkpoint, task=request.task))
     config, vocabulary = model.config, model.vocabulary
     if config.model.kind != "transformer":
         raise ConfigError(
@@ -127,7 +125,7 @@ def show_attention(request: HeadRequest) -> Path:
 
 def find_output(request: HeadRequest) -> Path:
     """Returns the path of the page; raises early if it cannot be written."""
-    name = f"heads-{request.direction}.html" if request.direction else "heads.html"
+    name = f"heads-{request.task}.html" if request.task else "heads.html"
     path = make_path(request.output or request.workdir / name)
     if path.is_dir():
         raise ConfigError(f"--output={path} is a folder; name a file such as {path / 'heads.html'}")

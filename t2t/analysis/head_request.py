@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 from t2t.config.field_types import NonNegativeInt
 from t2t.config.requests import Flag
-from t2t.evaluation.requests import OneCheckpoint, OneDirection
+from t2t.evaluation.requests import OneCheckpoint, OneTask
 
 
 @dataclasses.dataclass(frozen=True)
-class HeadRequest(OneCheckpoint, OneDirection):
+class HeadRequest(OneCheckpoint, OneTask):
     """The sentence and the measurement of a page of attention heads."""
 
     _: dataclasses.KW_ONLY
@@ -20,5 +20,5 @@ class HeadRequest(OneCheckpoint, OneDirection):
     # a head's importance is the change of this measure without it; bleu takes longer
     measure: Literal["loss", "bleu"] = "loss"
     seed: NonNegativeInt = 0  # seed of the random choice of --importance sentences
-    # the HTML file; default: RUN/heads.html, or heads-en-de.html with --direction
+    # the HTML file; default: RUN/heads.html, or heads-en-de.html with --task
     output: str = ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from t2t.api.import_model import find_scored
 from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.files import load_config
-from t2t.data.directions import find_tag, list_directions
+from t2t.data.directions import find_tag, list_tasks
 from t2t.data.tokenizer import ORIGINAL_IDS, Vocabulary
 from t2t.evaluation.load_models import require_ctranslate2
 from t2t.interop.hugging_face_export import plan_export
@@ -57,15 +57,18 @@ def export(
     with _draft_new(output) as draft:
         vocabulary.save(draft / "vocab")
         write_model(config.model, params, pieces, draft, quantization)
-    for each in list_directions(config.data) if config.data.directions else ():
-        _log.warning("%s", _describe_tags(each))
+    for each in list_tasks(config.data):
+        if each.directions or each.prefix:
+            _log.warning("%s", _describe_tags(each))
 
 
 def _describe_tags(data: DataConfig) -> str:
-    """Says which tags the user of CTranslate2 adds to the texts of a direction."""
-    src, *tgt = find_tag(data).split()
-    text = f"CTranslate2 knows no tags: for {data.directions[0]} begin the tokens of each source "
-    text += f"with {src!r}"
+    """Says which tag and prefix the user of CTranslate2 adds to the texts of a task."""
+    src, *tgt = [*find_tag(data).split(), ""][:2]
+    own = f" for {data.task}" if data.task else ""
+    begin = " ".join(filter(None, [src, data.prefix]))
+    text = f"CTranslate2 knows no tags:{own} begin the tokens of each source with {begin!r}"
+    tgt = [*filter(None, tgt)]
     return f"{text}, and give target_prefix=[{tgt}] for each" if tgt else text
 
 

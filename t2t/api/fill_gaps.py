@@ -56,6 +56,8 @@ class GapFiller(Translator):
         super().__init__(config, model.vocabulary, model.members)
         self._scorer: Any = model.make_scorer()
         self._sentinels = self.vocabulary.tgt.sentinel_ids
+        # A translation model fills gaps without what tells it to translate.
+        self._has_prefix = config.data.is_text_alone
         if not self._sentinels:
             raise ConfigError(
                 "the run's vocabulary has no sentinels, so its model fills no gaps; use a run of "
@@ -121,6 +123,8 @@ class GapFiller(Translator):
                     f"{self.example}"
                 )
             row = encode_marked(self.vocabulary.src, re.split(self.mark, text), ids)
+            if self._has_prefix:
+                row = [*self.vocabulary.src.tag_ids, *row]
             if len(row) > self.max_source_length:
                 raise DataError(
                     f"text {number + 1} has {len(row)} sub-words with EOS, but may have "

@@ -22,7 +22,7 @@ def load(
     checkpoint: str | int = "best",
     weights: Iterable[float] = (),
     mean: str = "probabilities",
-    direction: str = "",
+    task: str = "",
     *,
     measure_model: Mapping[str, str | PathLike[str]] | None = None,
 ) -> "Run":
@@ -36,7 +36,8 @@ def load(
             the programs.
         weights: of an ensemble's models; by default they are equal.
         mean: what an ensemble averages, "probabilities" or "log_probs".
-        direction: source and target language, such as "en-de", if the run has several.
+        task: of a run that learns several, its name in `data.mixture` (default: the first), or the
+            direction, such as "en-de".
         measure_model: for `mbr` by a measure that a model computes, the run directory of that model
             by measure.
 
@@ -56,7 +57,7 @@ def load(
     from t2t.runtime.jax_settings import check_precision
 
     check_process()
-    given = {"workdirs": workdir, "weights": weights, "mean": mean, "direction": direction}
+    given = {"workdirs": workdir, "weights": weights, "mean": mean, "task": task}
     given["checkpoint"] = str(read_argument("checkpoint", checkpoint, str | int))
     request = make_request(ModelRequest, given)
     models = make_request(MeasureModels, {"measure_model": measure_model or {}}).measure_model

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from t2t.config.fields import Config
 from t2t.data import corpus_sources
-from t2t.data.objectives import make_objective
+from t2t.data.directions import find_tasks
+from t2t.data.objectives import make_objectives
 from t2t.data.packing import make_plan
-from t2t.data.parts import Direction
+from t2t.data.parts import TaskParts
 from t2t.data.preparation import fill_tokenizer, make_vocabulary, tokenize, tokenize_together
 from t2t.data.sampled_epochs import tokenize_epoch
 from t2t.data.stages import format_stage, list_stages, measure_stages
@@ -25,28 +26,28 @@ def prepare(
     if workdir is not None and not (workdir / "config.json").exists():
         check_new_run_path(workdir)
     config = fill_tokenizer(config if workdir is None else keep_source(workdir, config), workdir)
-    directions = corpus_sources.check_paths(config.data)
+    tasks = corpus_sources.check_paths(config.data)
     with process_0_first():
         corpus_sources.prepare(config.data)
     with process_0_first():  # process 0 reads large files first
-        for each in directions:
+        for each in tasks:
             for split in corpus_sources.list_splits(each.config):
                 corpus = corpus_sources.open_split(each.config, split, config.tokenizer)
                 if is_first():
                     report(f"{split}: {len(corpus):,} pairs ({corpus.name})")
     if workdir is not None:
         with lock_run(workdir):
-            prepare_run(directions, config, workdir, report)
+            prepare_run(tasks, config, workdir, report)
 
 
 def prepare_run(
-    directions: Sequence[Direction],
+    tasks: Sequence[TaskParts],
     config: Config,
     workdir: Path,
     report: Callable[[str], object],
 ) -> None:
     """Makes the vocabulary and the tokens of a run, and reports their sizes in process 0."""
-    data, opened = config.data, corpus_sources.open_data(directions, config.tokenizer)
+    data, opened = config.data, corpus_sources.open_data(tasks, config.tokenizer)
     corpora = opened.training
     open_run(workdir, config, opened.corpora)
     vocabulary = make_vocabulary(config, workdir, corpora)
@@ -58,10 +59,14 @@ def prepare_run(
     wait_for_all()
     if not is_first():
         return
-    objective = make_objective(data, vocabulary.tgt)
-    lengths = [objective.find_lengths(c.lengths) for c in tokenized]
+    own = find_tasks(data, corpora)
+    objectives = make_objectives(own, vocabulary)
+    lengths = [
+        each.plan_lengths(corpus.lengths)
+        for each, corpus in zip(objectives, tokenized, strict=True)
+    ]
     stages = list_stages(data, corpora)
-    plan = make_plan(lengths, data, config.seed, stages[0].weights)
+    plan = make_plan(lengths, data, config.seed, stages[0].weights, tasks=own)
     shares = measure_stages(stages, plan, corpora)
     sub_words = [sum(int(side.sum()) for side in sides) for sides in zip(*lengths, strict=True)]
     report(

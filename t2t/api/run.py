@@ -123,17 +123,21 @@ class Run:
             EvaluationError: there is none of this split.
         """
         members, digest = self._loaded.members, hash_params(self._restored)
+        own = self._model.config.data
         combined = ([*members.weights], members.mean) if len(members.weights) > 1 else ([], "")
 
         def is_own(passport: Passport) -> bool:
             origin, data = passport.origin, passport.data
             saved = origin.get("ensemble", {"members": [], "mean": ""})
             weights = [member["weight"] for member in saved["members"]]
-            direction = self.request.direction or data.get("direction", "")
+            direction = data.get("direction", "")
+            if not own.mixture:  # which has facts of a task
+                direction = self.request.task or direction
             return (
                 (data["split"], origin.get("parameters")) == (split, digest)
                 and (weights, saved["mean"]) == combined
                 and data.get("direction", "") == direction
+                and data.get("task", "") == (own.task if own.mixture else "")
             )
 
         found = [each for each in list_evaluations(self.workdir) if is_own(each.passport)]

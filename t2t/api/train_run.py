@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -24,8 +25,9 @@ from t2t.data.batch import DeviceBatch, HostBatch
 from t2t.data.batch_plan import RowLengths
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import Data, check_paths, open_data
+from t2t.data.directions import find_tasks
 from t2t.data.loader import Loader, find_row_shards, prefetch
-from t2t.data.objectives import make_objective
+from t2t.data.objectives import make_objectives
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize
 from t2t.data.stages import find_stage, format_stage, iterate_stages, list_stages, measure_stages
@@ -95,7 +97,7 @@ def train(
     if not (workdir / "config.json").exists():
         check_new_run_path(workdir)
     check_precision(jax.config.values["jax_enable_x64"])
-    directions = check_paths(config.data)
+    tasks = check_paths(config.data)
     with explain_write_errors(RunError, workdir):
         check_bucket(workdir)  # a folder is checked when it is locked
     config = fill_tokenizer(keep_source(workdir, config), workdir)
@@ -105,8 +107,8 @@ def train(
     mesh = make_mesh(config.mesh)
     check_divisibility(config, mesh)
     teachers = open_teachers(config, workdir, mesh)
-    check_prepared(config, workdir, directions)
-    data = open_data(directions, config.tokenizer)
+    check_prepared(config, workdir, tasks)
+    data = open_data(tasks, config.tokenizer)
     with lock_run(workdir), jax.set_mesh(mesh):
         config = settle_dtype(workdir, config)
         open_run(workdir, config, data.corpora)
@@ -302,7 +304,7 @@ def describe_end(workdir: Path, config: Config, step: int, splits: Collection[st
     finished = f"finished at step {step}"
     command = f"python -m t2t.evaluate --workdir={shlex.quote(str(workdir))}"
     if len(config.data.directions) > 1:
-        command += f" --direction={config.data.directions[0]}"
+        command += f" --task={config.data.directions[0]}"
     if "test" not in splits:
         command += " --split=validation" if "validation" in splits else " --src=FILE --ref=FILE"
     if not scores:
@@ -330,19 +332,23 @@ def plan_batches(
         and target positions of packed rows. A run goes on with those that it began with.
     """
     stages = list_stages(config.data, corpora)
-    objective = make_objective(config.data, vocabulary.tgt)
+    tasks = find_tasks(config.data, corpora)
+    objectives = make_objectives(tasks, vocabulary)
     row_lengths = None
     if start and config.data.packed_length and (last_start := read_last_start(workdir)):
         row_lengths = RowLengths(*last_start["row_lengths"])
 
     def make(tokenized: Sequence[TokenizedCorpus], stage: Stage) -> Loader:
         nonlocal row_lengths  # the first stage or epoch decides for all
-        lengths = [objective.find_lengths(c.lengths) for c in tokenized]
-        plan = make_plan(lengths, config.data, config.seed, stage.weights, row_lengths)
+        lengths = [
+            each.plan_lengths(corpus.lengths)
+            for each, corpus in zip(objectives, tokenized, strict=True)
+        ]
+        plan = make_plan(lengths, config.data, config.seed, stage.weights, row_lengths, tasks)
         row_lengths = plan.row_lengths
         return Loader(
             plan, tokenized, row_shards=find_row_shards(mesh),
-            parts=config.training.accumulation_steps, objective=objective,
+            parts=config.training.accumulation_steps, objectives=objectives,
         )  # fmt: skip
 
     last = config.training.steps
@@ -377,10 +383,10 @@ def plan_batches(
     subwords = sum(int(side.sum()) for side in (plan.src_lengths, plan.tgt_lengths))
     pieces = sum(vocabulary.sizes) / (1 + vocabulary.shared)
     doubts = list_doubts(config, subwords / pieces, start, num_shapes)
+    are_pairs = np.repeat([not task.is_text_alone for task in tasks], [*map(len, corpora)])
+    pairs = plan.src_lengths[are_pairs], plan.tgt_lengths[are_pairs]
     doubts = itertools.chain(
-        doubts,
-        doubt_shapes(config, plan.shapes),
-        doubt_outputs(config, plan.src_lengths, plan.tgt_lengths),
+        doubts, doubt_shapes(config, plan.shapes), doubt_outputs(config, *pairs)
     )
     for doubt in doubts:
         _log.warning("%s", doubt)

@@ -1,10 +1,12 @@
-"""The rules of `config.data`, for `rules.validate`."""
+"""The rules of `config.data`, for `rules.validate`: of one task, and of tasks together."""
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.config.languages import fill_languages
+from t2t.config.mixture import count_corpora
 from t2t.config.stages import read_stages
 from t2t.config.variants import CHOICES, find_variant
 
@@ -15,6 +17,7 @@ KINDS = {  # objective -> values of model.kind that can be trained with it
     "translation": TEXT_PAIR_KINDS,
     "lm": ("decoder_only",),
     "span_corruption": TEXT_PAIR_KINDS,
+    "denoising": TEXT_PAIR_KINDS,
     "masked_lm": ("encoder_only",),
 }
 
@@ -28,11 +31,43 @@ def text_problems(data: DataConfig) -> list[str]:
         problems += _text_problems(data)
     if "hf" in sources:
         problems += _hf_problems(data)
-    if data.train_weights or data.temperature or data.stages:
-        problems += _weight_problems(data, sources)
+    problems += _weight_problems(data, count_corpora(data), "corpora")
     if data.directions:
         problems += _direction_problems(data, sources)
     return problems
+
+
+def mixture_problems(data: DataConfig, tasks: Sequence[DataConfig]) -> Iterator[str]:
+    """Yields one line for each rule that the tasks of `data.mixture` break together."""
+    yield from _weight_problems(data, len(tasks), "tasks of data.mixture")
+    for task in tasks:
+        if data.temperature and task.train_weights:
+            yield (
+                f"in data.mixture, {task.task}: train_weights={task.train_weights} and "
+                f"data.temperature={data.temperature} both say how often an epoch uses a corpus; "
+                "give one of them"
+            )
+        if len(task.directions) > 1:
+            yield (
+                f"in data.mixture, {task.task}: data.directions={task.directions} are several "
+                "tasks; write one for each"
+            )
+    for one, other in itertools.combinations(tasks, 2):
+        if (one.prefix, one.directions) == (other.prefix, other.directions):
+            yield from _likeness_problems(one, other)
+
+
+def _likeness_problems(one: DataConfig, other: DataConfig) -> Iterator[str]:
+    """Yields a line if nothing tells a model which of two tasks it has."""
+    goals = [(each.objective, each.tgt_language) for each in map(fill_languages, (one, other))]
+    (objective, language), (objective_2, language_2) = goals
+    is_pair = objective == objective_2 == "translation" and language != language_2
+    is_text = {objective, objective_2} == {"span_corruption", "denoising"}
+    if is_pair or is_text:
+        yield (
+            f"data.mixture: {one.task} and {other.task} make {' and '.join(map(str, goals))} of "
+            f"sources that begin alike, data.prefix={one.prefix!r}; give one of them another prefix"
+        )
 
 
 def batch_problems(data: DataConfig) -> Iterator[str]:
@@ -128,14 +163,12 @@ def _direction_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
             )
 
 
-def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
+def _weight_problems(data: DataConfig, count: int, unit: str) -> Iterator[str]:
+    """Yields a line for each fault of the weights of so many corpora, or tasks of a mixture."""
     weights, temperature, stages = data.train_weights, data.temperature, data.stages
-    files = data.train_tgt if data.is_text_alone else data.train_src
-    count = sum(len(files) if source == "text" else 1 for source in sources)
-    count *= max(len(data.directions), 1)
     if weights and len(weights) != count:
         yield (
-            f"data.train_weights has {len(weights)} values for {count} corpora; give one for each, "
+            f"data.train_weights has {len(weights)} values for {count} {unit}; give one for each, "
             "or none"
         )
     given = {"data.train_weights": weights, "data.temperature": temperature, "data.stages": stages}
@@ -155,7 +188,7 @@ def _weight_problems(data: DataConfig, sources: list[str]) -> Iterator[str]:
         yield str(error)
         return
     yield from (
-        f"data.stages has {text!r} with {len(stage.weights)} weights for {count} corpora; give one "
+        f"data.stages has {text!r} with {len(stage.weights)} weights for {count} {unit}; give one "
         "for each, 0 to leave it out"
         for text, stage in zip(stages, found, strict=True)
         if len(stage.weights) != count

@@ -107,6 +107,10 @@ Probability = Annotated[float, Rule("lie in [0, 1)", lambda value: 0 <= value < 
 INPUT = "a file or folder that is read"
 LOCAL = "a file or folder that is read, if there is one, or a name elsewhere, such as on the Hub"
 WRITTEN = "a folder that is written"
+# Metadata: the field is common to all tasks of data.mixture, although its role is that of a text
+# (`mixture.SET_BY_TASKS`); or a task sets it, although it decides how batches are made.
+OF_RUN = "one value for all tasks of a run"
+OF_TASK = "a task may have its own value"
 InputPath = Annotated[str, INPUT]
 InputPaths = Annotated[tuple[str, ...], INPUT]
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from t2t.config.field_types import (
     LEAVE,
     LOCAL,
+    OF_RUN,
+    OF_TASK,
     REGISTERED,
     SETTLED,
     Coverage,
@@ -397,7 +399,7 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # T above 0: the share of a corpus in an epoch grows as size ** (1 / T), and the largest corpus
     # is used once. 1: as they are; 5: small ones far more often (Arivazhagan et al. 2019). Sizes
     # are counted before max_length and max_length_ratio drop pairs
-    temperature: NonNegativeFloat = 0.0
+    temperature: Annotated[NonNegativeFloat, OF_RUN] = 0.0
     # source sentences of the validation split
     validation_src: Annotated[
         InputPath, Role.FILES, _OF_TEXT, _of_source_side("name the files in data.validation_tgt")
@@ -421,20 +423,31 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     directions: Annotated[tuple[str, ...], _of_pairs()] = ()
     # what the model learns to predict: translation (the target of a pair) | lm (each sub-word of a
     # text from those before it) | span_corruption (spans that are left out of a text: T5, Raffel et
-    # al. 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). The last three
+    # al. 2020) | denoising (a whole text, whose source has a mask for each span: BART, Lewis et al.
+    # 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). All but translation
     # read text alone: the files of train_tgt, validation_tgt and test_tgt, or the target sides of
     # other sources; so does a registered objective
     objective: Annotated[
-        str, Literal["translation", "lm", "span_corruption", "masked_lm"], REGISTERED, Role.BATCHES
+        str,
+        Literal["translation", "lm", "span_corruption", "denoising", "masked_lm"],
+        REGISTERED,
+        Role.BATCHES,
+        OF_TASK,
     ] = "translation"
     # share of a text's sub-words that are left out or masked; at least one
     noise_density: Annotated[
-        Share, Role.BATCHES, unless("data.objective", "span_corruption", "masked_lm", REGISTERED)
+        Share,
+        Role.BATCHES,
+        OF_TASK,
+        unless("data.objective", "span_corruption", "denoising", "masked_lm", REGISTERED),
     ] = 0.15
     # mean number of sub-words of a span; the number of spans in a text follows from it and
     # noise_density, rounded
     mean_span_length: Annotated[
-        SpanLength, Role.BATCHES, unless("data.objective", "span_corruption", REGISTERED)
+        SpanLength,
+        Role.BATCHES,
+        OF_TASK,
+        unless("data.objective", "span_corruption", "denoising", REGISTERED),
     ] = 3.0
     # tags of a direction: target (the source begins with the tag of the target language) | both
     # (each side begins with the tag of its own language, as in NLLB)
@@ -448,7 +461,7 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     max_length: Annotated[PositiveInt, Role.BATCHES] = 256
     # training drops pairs whose longer side has more than this times the sub-words of the shorter;
     # 0: no limit
-    max_length_ratio: Annotated[NonNegativeFloat, Role.BATCHES, _of_pairs()] = 0.0
+    max_length_ratio: Annotated[NonNegativeFloat, Role.BATCHES, OF_TASK, _of_pairs()] = 0.0
     # size of a batch, padding included: at most this many source positions and at most this many
     # target positions
     batch_tokens: Annotated[PositiveInt32, Role.BATCHES] = 25_000
@@ -490,6 +503,34 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # rows of a batch are a multiple of this. If it is not a multiple of mesh.data x mesh.fsdp x
     # training.accumulation_steps, empty rows are added
     rows_multiple: Annotated[PositiveInt, Role.BATCHES] = 8
+    # text with which each source begins, so that one model knows what to do with it, such as
+    # "translate English to German:" (T5's). A word in angle brackets, such as <fill>, is a symbol
+    # of the vocabulary, which no text is tokenised to. Programs that use the model add the prefix;
+    # a text must not have it
+    prefix: Annotated[
+        str,
+        beside(
+            "data.objective",
+            "lm",
+            "masked_lm",
+            remedy=f"their sources have no room for it; {LEAVE}",
+        ),
+    ] = ""
+    # tasks that one run learns at once, each "NAME: FIELD=VALUE FIELD=VALUE": this section with
+    # some fields of its own, such as "fill: objective=span_corruption train_tgt=news.de
+    # prefix=<fill>". Quotes hold a value with spaces, commas separate several. Fields of batches
+    # are common to all. The first task is the main one: it chooses the best checkpoint, and
+    # programs use it by default. train_weights, and each of stages, have a weight for each task,
+    # by which those of its own corpora are multiplied. Empty: one task, this section
+    mixture: Annotated[tuple[str, ...], OF_RUN] = ()
+
+    @property
+    def task(self) -> str:
+        """The name of the task or direction that this section describes (`directions.list_tasks`).
+
+        Empty if it describes all text of a run without `mixture` and `directions`.
+        """
+        return self.mixture[0].partition(":")[0] if self.mixture else "".join(self.directions[:1])
 
     @property
     def is_text_alone(self) -> bool:
@@ -778,6 +819,17 @@ def _list_all_types() -> Iterator[tuple[str, FieldType]]:
 
 
 FIELD_TYPES = dict(_list_all_types())  # by names such as "model.d_model"
+
+
+def holds(note: Unused, values: Mapping[str, Any]) -> bool:
+    """Returns whether the cause has a value that takes the effect of a field away."""
+    value, names = values[note.cause], FIELD_TYPES[note.cause].names
+    are_listed = [
+        each in note.values or (REGISTERED in note.values and each not in names)
+        for each in (value.split("+") if note.cause == "data.source" else [value])
+    ]
+    found = all(are_listed) if note.is_beside else not any(are_listed)
+    return found and (note.also is None or holds(note.also, values))
 
 
 def fields_with(*roles: Role) -> list[str]:

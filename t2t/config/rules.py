@@ -14,19 +14,27 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from t2t.config.data_rules import batch_problems, objective_problems, text_problems
-from t2t.config.field_types import REGISTERED, FieldType, Unused
+from t2t.config.data_rules import (
+    batch_problems,
+    mixture_problems,
+    objective_problems,
+    text_problems,
+)
+from t2t.config.field_types import FieldType, Unused
 from t2t.config.fields import (
     FIELD_TYPES,
     Config,
     ConfigError,
+    DataConfig,
     DecodingConfig,
     ModelConfig,
     PluginOptions,
     TrainingConfig,
     flatten,
+    holds,
 )
 from t2t.config.measures import MEASURES
+from t2t.config.mixture import has_tasks, read_mixture
 from t2t.config.variants import CHOICES, choices, describe_unknown, import_plugins, takes_model
 
 HIGHEST_PEAK = 0.1  # no built-in optimiser learns at a higher rate
@@ -39,6 +47,66 @@ def validate(config: Config) -> Config:
         ConfigError: the config breaks rules; the message has one line for each.
     """
     check_fields(config)
+    found = _mixture_problems(config) if has_tasks(config.data) else _list_problems(config)
+    if problems := [*found]:
+        raise ConfigError("\n".join(problems))
+    return config
+
+
+def list_task_configs(config: Config) -> list[Config]:
+    """Returns the config of each task of `data.mixture`, the main one first, as if it were alone.
+
+    Without a mixture it is the config itself.
+
+    Raises:
+        ConfigError: the mixture cannot be read.
+    """
+    if not has_tasks(config.data):
+        return [config]
+    tasks = [dataclasses.replace(task, temperature=0.0) for task in read_mixture(config.data)]
+    main, *others = tasks
+    return [dataclasses.replace(config, data=main), *(fit_task(config, each) for each in others)]
+
+
+def fit_task(config: Config, task: DataConfig) -> Config:
+    """Returns the config of a run for one of its tasks that is not the main one.
+
+    The fields of the main task's translations have their defaults if it reads text alone.
+    """
+    if not task.is_text_alone:
+        return dataclasses.replace(config, data=task)
+    return dataclasses.replace(
+        config,
+        data=task,
+        training=dataclasses.replace(config.training, bleu_every=0),
+        checkpoints=dataclasses.replace(config.checkpoints, best_metric="loss", keep_best=0),
+    )
+
+
+def _mixture_problems(config: Config) -> Iterator[str]:
+    """Yields one line for each rule that the tasks of `data.mixture` break, together or alone."""
+    try:
+        configs = list_task_configs(config)
+    except ConfigError as error:
+        yield str(error)
+        return
+    yield from mixture_problems(config.data, [each.data for each in configs])
+    names: dict[str, list[str]] = {}  # of tasks, by problem
+    for each in configs:
+        try:
+            check_fields(each)
+            problems = [*_list_problems(each)]
+        except ConfigError as error:
+            problems = str(error).splitlines()
+        for problem in problems:
+            names.setdefault(problem, []).append(each.data.task)
+    for problem, own in names.items():
+        is_common = len(own) == len(configs)
+        yield problem if is_common else f"in data.mixture, {', '.join(own)}: {problem}"
+
+
+def _list_problems(config: Config) -> list[str]:
+    """Lists one line for each rule between fields that a config without a mixture breaks."""
     problems = [*_unused_problems(flatten(config))]
     is_rnn = config.model.kind == "rnn"
     problems += _rnn_problems(config.model) if is_rnn else _transformer_problems(config.model)
@@ -49,9 +117,7 @@ def validate(config: Config) -> Config:
     if config.model.parametrization == "mup" and not is_rnn:
         problems += _parametrization_problems(config)
     problems += _combination_problems(config)
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return config
+    return problems
 
 
 def check_fields(config: Config) -> None:
@@ -106,18 +172,7 @@ def _unused_problems(values: Mapping[str, Any]) -> Iterator[str]:
 def _list_holding(values: Mapping[str, Any]) -> Iterator[tuple[str, Unused]]:
     """Yields each field that has no effect with these values, with each note that says so."""
     for name, kind in FIELD_TYPES.items():
-        yield from ((name, note) for note in kind.unused if _holds(note, values))
-
-
-def _holds(note: Unused, values: Mapping[str, Any]) -> bool:
-    """Returns whether the cause has a value that takes the effect away."""
-    value, names = values[note.cause], FIELD_TYPES[note.cause].names
-    are_listed = [
-        each in note.values or (REGISTERED in note.values and each not in names)
-        for each in (value.split("+") if note.cause == "data.source" else [value])
-    ]
-    holds = all(are_listed) if note.is_beside else not any(are_listed)
-    return holds and (note.also is None or _holds(note.also, values))
+        yield from ((name, note) for note in kind.unused if holds(note, values))
 
 
 def check_effect(configs: Sequence[Config], given: Collection[str]) -> None:
@@ -134,6 +189,7 @@ def check_effect(configs: Sequence[Config], given: Collection[str]) -> None:
     Raises:
         ConfigError: a field without effect is set by a flag, or by a recipe alone.
     """
+    configs = [each for config in configs for each in list_task_configs(config)]
     values, defaults = flatten(configs[0]), flatten(Config())
     problems = [
         f"{name}={values[name]!r} has no effect with {cause}={values[cause]!r}; leave it at "

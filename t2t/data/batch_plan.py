@@ -79,12 +79,14 @@ class BatchPlan:
         seed: int,
         weights: Sequence[float] = (),
         row_lengths: RowLengths | None = None,
+        tasks: Sequence[DataConfig] = (),
     ):
         """Chooses the shapes and plans the first epoch.
 
         Pairs are numbered consecutively over all corpora. `weights` say how often an epoch uses
         each pair of each corpus; by default once. They have no influence on the shapes.
-        `row_lengths` are those of packed rows; by default they follow from the text.
+        `row_lengths` are those of packed rows; by default they follow from the text. `tasks` are
+        the configs of the corpora's tasks, which say what pairs are dropped; default: `data`.
 
         Raises:
             DataError: as `count_uses`.
@@ -94,17 +96,23 @@ class BatchPlan:
             side[0] if len(side) == 1 else np.concatenate(side)
             for side in zip(*corpora, strict=True)
         )
-        self.dropped = find_dropped(self.src_lengths, self.tgt_lengths, data)
+        starts = np.cumsum([0, *(len(src) for src, _ in corpora)]).tolist()
+        self.dropped: dict[str, Int[np.ndarray, n]] = {}
+        rules = tasks or [data] * len(corpora)
+        for start, sides, task in zip(starts[:-1], corpora, rules, strict=True):
+            for rule, indices in find_dropped(*sides, task).items():
+                earlier = self.dropped.get(rule, indices[:0])
+                self.dropped[rule] = np.concatenate([earlier, indices + start])
         kept = np.ones(len(self.src_lengths), bool)
         for indices in self.dropped.values():
             kept[indices] = False
-        starts = np.cumsum([0, *(len(src) for src, _ in corpora)]).tolist()
-        self._sizes = []  # of each corpus: its pairs, those that are kept, and their sub-words
+        # Of each corpus: its pairs, those that are kept, their sub-words, and those of targets.
+        self._sizes = []
         for start, stop in itertools.pairwise(starts):
             own = kept[start:stop]
-            sides = (side[start:stop] for side in (self.src_lengths, self.tgt_lengths))
-            subwords = sum(int(side.sum(where=own, dtype=np.int64)) for side in sides)
-            self._sizes.append((len(own), int(own.sum()), subwords))
+            both = (side[start:stop] for side in (self.src_lengths, self.tgt_lengths))
+            src, tgt = (int(side.sum(where=own, dtype=np.int64)) for side in both)
+            self._sizes.append((len(own), int(own.sum()), src + tgt, tgt))
         weights = weights or [1.0] * len(corpora)
         self.count_uses(weights)
         # Uses of pairs beyond the first have further numbers, so that each can be told apart.
@@ -114,20 +122,22 @@ class BatchPlan:
         self._lock = threading.Lock()  # so that only one thread plans an epoch
         self.steps_per_epoch = len(self._batches)
 
-    def count_uses(self, weights: Sequence[float]) -> list[tuple[float, float]]:
-        """The uses of the pairs of each corpus in an epoch with these weights, and their sub-words.
+    def count_uses(self, weights: Sequence[float]) -> list[tuple[float, float, float]]:
+        """The uses of the pairs of each corpus in an epoch with these weights.
+
+        Beside them stand their sub-words, and those of targets.
 
         Raises:
             DataError: the filters drop every pair, or an epoch uses less than one of a corpus.
         """
         sizes = [*zip(self._sizes, weights, strict=True)]
-        if not any(kept * weight for (_, kept, _), weight in sizes):
+        if not any(kept * weight for (_, kept, *_), weight in sizes):
             raise DataError(
-                f"none of {sum(pairs for (pairs, _, _), weight in sizes if weight)} sentence pairs "
+                f"none of {sum(pairs for (pairs, *_), weight in sizes if weight)} sentence pairs "
                 f"is left to train on: {self.describe_dropped()}; check the corpus, or raise "
                 "data.max_length or data.max_length_ratio"
             )
-        for number, ((_, kept, _), weight) in enumerate(sizes, start=1):
+        for number, ((_, kept, *_), weight) in enumerate(sizes, start=1):
             if 0 < kept * weight < 1:
                 raise DataError(
                     f"an epoch uses less than one of the {kept:,} pairs of training corpus "
@@ -135,7 +145,12 @@ class BatchPlan:
                     f"give it {1.05 / kept:.2g} or more, or leave it out; with data.temperature "
                     "raise that"
                 )
-        return [(kept * weight, subwords * weight) for (_, kept, subwords), weight in sizes]
+        return [(kept * w, both * w, tgt * w) for (_, kept, both, tgt), w in sizes]
+
+    def _sum_lengths(self, weights: Sequence[float]) -> tuple[float, float]:
+        """The source and the target sub-words of an epoch with these weights."""
+        _, both, tgt = map(sum, zip(*self.count_uses(weights), strict=True))
+        return both - tgt, tgt
 
     def _arrange(
         self,

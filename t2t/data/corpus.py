@@ -51,6 +51,8 @@ class Corpus(abc.ABC):
     name: str
     dropped: Mapping[str, int] = {}  # pairs that are left out, by the filter that drops them
     tag: str = ""  # with which the ids of each source begin (`directions`); not part of the text
+    prefix: str = ""  # behind the tag: `data.prefix`
+    task: str = ""  # of the run (`DataConfig.task`)
     sides: tuple[int, ...] = (0, 1)  # of a pair; text alone has only the target, 1
     weight: float = 1.0  # how often an epoch of training uses each pair
 

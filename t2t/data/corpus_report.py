@@ -17,8 +17,8 @@ from t2t.data.batch import UNK_ID
 from t2t.data.batch_plan import BatchPlan, CorpusLengths, find_dropped
 from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
-from t2t.data.directions import list_directions
-from t2t.data.objectives import make_objective
+from t2t.data.directions import find_tasks, list_tasks
+from t2t.data.objectives import make_objective, make_objectives
 from t2t.data.row_files import UNQUOTE, has_doubled_quotes, is_in_quotes
 from t2t.data.spelling import SpelledCorpus, Spelling
 from t2t.data.stages import format_stage, list_stages, measure_stages
@@ -121,25 +121,31 @@ def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
         DataError: a corpus is missing or malformed.
     """
     splits: dict[str, SplitReport] = {}
-    for data in list_directions(config.data):
+    for data in list_tasks(config.data):
         training: dict[str, np.ndarray] = {}  # hashes
         own = dataclasses.replace(config, data=data)
         for split in sorted(list_splits(data), key=lambda name: name != "train"):
-            name = "/".join([split, *data.directions])
+            name = "/".join(filter(None, [split, data.task]))
             splits[name] = _describe_split(own, split, name, vocabulary, training)
     sizes = {"src": vocabulary.src.vocab_size, "tgt": vocabulary.tgt.vocab_size}
     unit = "symbols" if vocabulary.tgt.kind == "symbols" else "characters"
-    stages = _measure_stages(config, vocabulary) if config.data.stages else []
+    stages = (
+        _measure_stages(config, vocabulary) if config.data.stages or config.data.mixture else []
+    )
     return DataReport(sizes, vocabulary.shared, splits, unit, tuple(stages))
 
 
 def _measure_stages(config: Config, vocabulary: Vocabulary) -> list[dict[str, Any]]:
     data, corpora = config.data, open_training(config.data, config.tokenizer)
-    objective, cache = make_objective(data, vocabulary.tgt), make_path(data.cache_directory)
+    tasks, cache = find_tasks(data, corpora), make_path(data.cache_directory)
+    objectives = make_objectives(tasks, vocabulary)
     tokenized = [tokenize_corpus(corpus, vocabulary, cache) for corpus in corpora]
-    lengths = [objective.find_lengths(each.lengths) for each in tokenized]
+    lengths = [
+        each.plan_lengths(corpus.lengths)
+        for each, corpus in zip(objectives, tokenized, strict=True)
+    ]
     stages = list_stages(data, corpora)
-    plan = BatchPlan(lengths, data, config.seed, stages[0].weights)
+    plan = BatchPlan(lengths, data, config.seed, stages[0].weights, tasks=tasks)
     return measure_stages(stages, plan, corpora)
 
 
@@ -157,7 +163,7 @@ def _describe_split(
     tokenized = tokenize_corpus(corpus, vocabulary, make_path(data.cache_directory))
     both, sides = tokenized.lengths, [SIDES[n] for n in corpus.sides]
     lengths = {side: both[SIDES.index(side)] for side in sides}
-    planned = make_objective(data, vocabulary.tgt).find_lengths(both)
+    planned = make_objective(data, vocabulary).plan_lengths(both)
     is_training = split == "train"
     dropped, examples = _count_dropped(config, corpus, planned) if is_training else ({}, {})
     facts, unknown, byte_pieces, lacking = {}, {}, {}, {}

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from t2t.config.fields import DataConfig, TokenizerConfig
 from t2t.config.variants import call_variant
 from t2t.data.corpus import Corpus, DataError, TextCorpus
-from t2t.data.directions import choose_direction, find_tag
-from t2t.data.parts import Direction, Part, Source, check_languages, resolve
+from t2t.data.directions import choose_task, find_tag
+from t2t.data.parts import Part, Source, TaskParts, check_languages, resolve
 from t2t.runtime.distributed import process_0_first
 from t2t.storage.atomic_files import check_bucket, explain_write_errors
 from t2t.storage.open_text import PACKED_SUFFIXES
@@ -22,52 +22,59 @@ class Data(NamedTuple):
     """The corpora that training reads."""
 
     training: list[Corpus]  # with their weights
-    validation: dict[str, Corpus]  # of each direction with this split, by its name, such as en-de
-    splits: tuple[str, ...]  # the names of all splits
+    validation: dict[str, Corpus]  # of each task with this split, by its name, such as en-de
+    splits: tuple[str, ...]  # the names of the first task's splits
     corpora: dict[str, list[Corpus]]  # by split, as the run's ledger records them
 
 
-def open_data(directions: Sequence[Direction], tokenizer: TokenizerConfig = _CASED) -> Data:
-    """Opens the corpora of all directions that training reads; process 0 opens them first.
+def open_data(tasks: Sequence[TaskParts], tokenizer: TokenizerConfig = _CASED) -> Data:
+    """Opens the corpora of all tasks that training reads; process 0 opens them first.
 
     It reads, filters and copies what is not in the cache; the others find it there. Files of other
     splits are opened as well, so that their errors come before training.
 
     Raises:
-        ConfigError, DataError: as `open_training`, or another split is invalid.
+        ConfigError, DataError: as `open_training`, or another split is invalid, or the main task
+            of a mixture has no validation split, but another one has.
     """
     with process_0_first():
-        training = _open_training(directions, tokenizer)
+        training = _open_training(tasks, tokenizer)
     validation = {}
     with process_0_first():
-        for each in directions:
+        for each in tasks:
             if "validation" in _list_splits(each.parts):
-                name = "".join(each.config.directions)  # "" without them
-                validation[name] = _open_held_out(each, "validation")
+                validation[each.config.task] = _open_held_out(each, "validation")
             for part in each.parts:
                 for split in part.files.keys() - {"train", "validation"}:
                     open_part(part, split)
-    splits = _list_splits([part for each in directions for part in each.parts])
+    main = tasks[0]
+    if main.config.mixture and validation and main.config.task not in validation:
+        raise DataError(
+            f"data.mixture: {main.config.task}, its first task, has no validation split, by which "
+            f"the best checkpoint is chosen, but {next(iter(validation))} has; name its files, or "
+            "put another task first"
+        )
+    splits = _list_splits(main.parts)
     corpora = {"train": training}
     if validation:
         corpora["validation"] = [*validation.values()]
     return Data(training, validation, splits, corpora)
 
 
-def check_paths(data: DataConfig) -> list[Direction]:
-    """Resolves the directions of a config whose paths can be used, before anything is computed.
+def check_paths(data: DataConfig) -> list[TaskParts]:
+    """Resolves the tasks of a config whose paths can be used, before anything is computed.
 
     Raises:
         PathError: a scheme is unknown, or its client is not installed.
         DataError: the cache is in a bucket that cannot be written.
     """
-    directions = resolve(data)
-    for each in directions:
+    tasks = resolve(data)
+    for each in tasks:
         make_path(each.config.directory)
     cache = make_path(data.cache_directory)
     with explain_write_errors(DataError, f"data.cache_directory={cache}"):
         check_bucket(cache)
-    return directions
+    return tasks
 
 
 def check_sources(data: DataConfig) -> None:
@@ -93,23 +100,29 @@ def open_training(data: DataConfig, tokenizer: TokenizerConfig = _CASED) -> list
     return _open_training(resolve(data), tokenizer)
 
 
-def _open_training(directions: Sequence[Direction], tokenizer: TokenizerConfig) -> list[Corpus]:
-    corpora = [corpus for each in directions for corpus in _open_direction(each, tokenizer)]
-    parts = [part for each in directions for part in each.parts]
+def _open_training(tasks: Sequence[TaskParts], tokenizer: TokenizerConfig) -> list[Corpus]:
+    corpora = []
+    for each in tasks:
+        for corpus in _open_task(each, tokenizer):
+            corpus.task = each.config.task
+            if each.config.mixture:
+                corpus.name = f"{corpus.task}: {corpus.name}"
+            corpora.append(corpus)
+    parts = [part for each in tasks for part in each.parts]
     weights = [part.weight for part in parts if part.weight is not None]
-    if temperature := directions[0].config.temperature:
+    if temperature := tasks[0].config.temperature:
         weights = find_weights([len(corpus) for corpus in corpora], temperature)
     for corpus, weight in zip(corpora, weights, strict=True):
         corpus.weight = weight
     return corpora
 
 
-def _open_direction(direction: Direction, tokenizer: TokenizerConfig) -> list[Corpus]:
-    """Opens the training corpora of one direction, without the pairs that filters drop."""
-    corpora, data = [], direction.config
-    for part in direction.training:
+def _open_task(task: TaskParts, tokenizer: TokenizerConfig) -> list[Corpus]:
+    """Opens the training corpora of one task, without the pairs that filters drop."""
+    corpora, data = [], task.config
+    for part in task.training:
         if (corpus := open_part(part, "train")) is None:
-            raise _unknown_split(Direction(part.config, [part]), "train")
+            raise _unknown_split(TaskParts(part.config, [part]), "train")
         corpora.append(corpus)
     if not data.filters:
         return corpora
@@ -117,8 +130,8 @@ def _open_direction(direction: Direction, tokenizer: TokenizerConfig) -> list[Co
 
     held_out = []
     if "overlap" in data.filters:
-        others = [split for split in _list_splits(direction.parts) if split != "train"]
-        held_out = [_open_held_out(direction, split) for split in others]
+        others = [split for split in _list_splits(task.parts) if split != "train"]
+        held_out = [_open_held_out(task, split) for split in others]
     return filter_corpora(
         corpora, data.filters, held_out, make_path(data.cache_directory), tokenizer
     )
@@ -140,19 +153,21 @@ def find_weights(sizes: Sequence[int], temperature: float) -> list[float]:
 def open_split(data: DataConfig, split: str, tokenizer: TokenizerConfig = _CASED) -> Corpus:
     """Opens one split; of several sources it is the first one's that has the split.
 
+    Of a mixture it is the split of the main task.
+
     Text files that the config names come before the splits of other sources. "train" holds every
     pair that training uses once, whatever the weights of the corpora; for `tokenizer` see
     `open_training`.
 
     Raises:
-        ConfigError: The config has several directions; `list_directions` gives one of each. Or as
-            in `open_training`.
+        ConfigError: The config has several directions; `list_tasks` gives each. Or as in
+            `open_training`.
         DataError: The split is unknown or invalid.
     """
-    [direction] = resolve(choose_direction(data))
+    [task] = resolve(choose_task(data))
     if split != "train":
-        return _open_held_out(direction, split)
-    corpora = _open_direction(direction, tokenizer)
+        return _open_held_out(task, split)
+    corpora = _open_task(task, tokenizer)
     if len(corpora) == 1:
         return corpora[0]
     from t2t.data.derived_corpora import ConcatenatedCorpus
@@ -160,18 +175,18 @@ def open_split(data: DataConfig, split: str, tokenizer: TokenizerConfig = _CASED
     return ConcatenatedCorpus(corpora)
 
 
-def _open_held_out(direction: Direction, split: str) -> Corpus:
-    for part in sorted(direction.parts, key=lambda part: part.config.source != "text"):
+def _open_held_out(task: TaskParts, split: str) -> Corpus:
+    for part in sorted(task.parts, key=lambda part: part.config.source != "text"):
         if (corpus := open_part(part, split)) is not None:
             return corpus
-    raise _unknown_split(direction, split)
+    raise _unknown_split(task, split)
 
 
-def _unknown_split(direction: Direction, split: str) -> DataError:
-    data = direction.config
+def _unknown_split(task: TaskParts, split: str) -> DataError:
+    data = task.config
     return DataError(
         f"split {split!r} is unknown; data.source={data.source!r} has "
-        f"{', '.join(_list_splits(direction.parts))} here"
+        f"{', '.join(_list_splits(task.parts))} here"
         f"{'; name it in data.hf_files, such as ' + split + '=FILE' if data.hf_files else ''}"
     )
 
@@ -211,7 +226,7 @@ def _find_source(part: Part) -> Source:
         case "hf":
             from t2t.data.hugging_face import SOURCE
         case "cogs" | "scan" | "inflection":
-            from t2t.data.tasks import SOURCE
+            from t2t.data.published_tasks import SOURCE
         case "text":
             return _TEXT
         case _:
@@ -220,7 +235,7 @@ def _find_source(part: Part) -> Source:
 
 
 def open_part(part: Part, split: str) -> Corpus | None:
-    """Opens a split of a part, with the tag of its direction; None if the source does not have it.
+    """Opens a split of a part, with what tells its task apart; None if the source does not have it.
 
     For an objective that reads text alone, its pairs have no sources.
 
@@ -237,8 +252,10 @@ def open_part(part: Part, split: str) -> Corpus | None:
         from t2t.data.derived_corpora import TargetsAlone
 
         return TargetsAlone(corpus)
-    if corpus is not None and (tag := find_tag(part.config)):
-        corpus.tag, corpus.name = tag, f"{''.join(part.config.directions)}: {corpus.name}"
+    if corpus is not None:
+        corpus.tag, corpus.prefix = find_tag(part.config), part.config.prefix
+        if part.config.directions:
+            corpus.name = f"{part.config.directions[0]}: {corpus.name}"
     return corpus
 
 
@@ -273,10 +290,10 @@ def find_training_text(data: DataConfig) -> list[Path]:
     return [path for part in parts for path in _find_source(part).find_text(part)]
 
 
-def measure_training_text(directions: Sequence[Direction]) -> int:
+def measure_training_text(tasks: Sequence[TaskParts]) -> int:
     """Bytes of the training text, estimated where it is compressed or not yet copied."""
     total = 0
-    for part in (part for each in directions for part in each.training):
+    for part in (part for each in tasks for part in each.training):
         files = part.files.get("train") or _find_source(part).find_text(part)
         size = sum(
             measure_size(path) * (3 if path.suffix in (*PACKED_SUFFIXES, ".parquet") else 1)

@@ -32,7 +32,7 @@ class ConcatenatedCorpus(Corpus):
 
     def __init__(self, parts: Sequence[Corpus]):
         self.name = ", ".join(part.name for part in parts)
-        self.tag, self.sides = parts[0].tag, parts[0].sides
+        self.tag, self.prefix, self.sides = parts[0].tag, parts[0].prefix, parts[0].sides
         self._parts = parts
         self._ends = np.cumsum([len(part) for part in parts])
 

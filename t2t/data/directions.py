@@ -1,18 +1,25 @@
-"""The directions of a config's data, and the tags that tell them apart in one model.
+"""The tasks of a config's data, of which directions are one kind, and what tells them apart.
 
 With several directions in one model, a tag in front of each source sentence, "<2de>", says what to
 translate it to (Johnson et al. 2017). It is a control symbol of the vocabulary: one id, which no
 text is tokenised to, so a corpus that contains "<2de>" is text like any other. The source tokenizer
 of `Vocabulary.with_tag` puts it there, and nothing else does: training, validation, decoding and
 scoring tokenise with it.
+
+A task of `data.mixture` is told apart by `data.prefix`, text or a symbol, which the same tokenizer
+puts there. Sources of text alone are made when a batch is read, so the loader puts it there.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from t2t.config.field_types import WRITTEN
 from t2t.config.fields import FIELD_TYPES, ConfigError, DataConfig
 from t2t.config.languages import fill_languages
+from t2t.config.mixture import read_mixture
+from t2t.data.corpus import Corpus
+from t2t.data.tokenizer import SYMBOL
 
 # Fields in which {src}, {tgt} and {pair} stand for a direction's languages: all but folders that
 # directions share.
@@ -23,7 +30,16 @@ _NAMES = [
 ]
 
 
-def list_directions(data: DataConfig) -> list[DataConfig]:
+def list_tasks(data: DataConfig) -> list[DataConfig]:
+    """The config of each task: of data.mixture, or each of data.directions, or the only one.
+
+    Raises:
+        ConfigError: the mixture cannot be read.
+    """
+    return [each for task in read_mixture(data) for each in _list_directions(task)]
+
+
+def _list_directions(data: DataConfig) -> list[DataConfig]:
     """The config of each of data.directions; without them the config itself is the only one.
 
     Languages that it does not name are those of its source (`fill_languages`). With directions they
@@ -38,6 +54,8 @@ def list_directions(data: DataConfig) -> list[DataConfig]:
         own = {name: _replace(getattr(data, name), languages) for name in _NAMES}
         own["train_weights"] = data.train_weights[number * count : (number + 1) * count]
         own |= {"src_language": src, "tgt_language": tgt, "directions": (direction,)}
+        if len(data.directions) > 1:
+            own["stages"] = ()  # which are of the corpora of all directions
         found.append(dataclasses.replace(data, **own))
     return found or [fill_languages(data)]
 
@@ -51,25 +69,36 @@ def _replace(value: Any, languages: dict[str, str]) -> Any:
     return value
 
 
-def choose_direction(data: DataConfig, direction: str = "") -> DataConfig:
-    """Returns the config of one direction, which may be left out if there is only one.
+def choose_task(data: DataConfig, name: str = "") -> DataConfig:
+    """Returns the config of one task: of a mixture, by default its first, or a direction.
+
+    A direction may be left out if there is only one.
 
     Raises:
-        ConfigError: it is not a direction of the run, or is missing.
+        ConfigError: it is not a task of the run, or is missing.
     """
-    found = {f"{each.src_language}-{each.tgt_language}": each for each in list_directions(data)}
-    if direction in found:
-        return found[direction]
-    if direction:
+    tasks = list_tasks(data)
+    if data.mixture:
+        found = {each.task: each for each in tasks}
+    else:
+        found = {f"{each.src_language}-{each.tgt_language}": each for each in tasks}
+    if name in found:
+        return found[name]
+    if name:
+        does = "learns" if data.mixture else "translates"
+        raise ConfigError(f"--task={name}: this run {does} {', '.join(found)}; name one of them")
+    if len(found) > 1 and not data.mixture:
         raise ConfigError(
-            f"--direction={direction}: this run translates {', '.join(found)}; name one of them"
-        )
-    if len(found) > 1:
-        raise ConfigError(
-            f"this run translates {', '.join(found)}; name one with --direction, such as "
-            f"--direction={next(iter(found))}"
+            f"this run translates {', '.join(found)}; name one with --task, such as "
+            f"--task={next(iter(found))}"
         )
     return next(iter(found.values()))
+
+
+def find_tasks(data: DataConfig, corpora: Sequence[Corpus]) -> list[DataConfig]:
+    """Returns the config of the task of each training corpus (`Corpus.task`)."""
+    tasks = {each.task: each for each in list_tasks(data)}
+    return [tasks[corpus.task] for corpus in corpora]
 
 
 def find_tag(data: DataConfig) -> str:
@@ -86,6 +115,13 @@ def find_tag(data: DataConfig) -> str:
 
 
 def list_tags(data: DataConfig) -> list[str]:
-    """The tags of all directions, each once; they are reserved when the vocabulary is trained."""
-    found = (tag for each in list_directions(data) for tag in find_tag(each).split())
+    """The tags of all directions, and the symbols of prefixes, each once.
+
+    They are reserved when the vocabulary is trained.
+    """
+    found = (
+        symbol
+        for each in list_tasks(data)
+        for symbol in (*find_tag(each).split(), *filter(SYMBOL.fullmatch, each.prefix.split()))
+    )
     return list(dict.fromkeys(found))

@@ -46,16 +46,21 @@ class Loader:
         *,
         row_shards: RowShards = ONE_SHARD,
         parts: int = 1,
-        objective: Objective = Objective(),  # noqa: B008  (without state)
+        objectives: Sequence[Objective] = (),
     ):
         """Creates a loader of the rows of one process, for the corpora of the plan in its order.
 
         Empty rows pad a batch, so that it can be split into `parts` parts, and each part evenly
-        over the shards. The plan's lengths are those of the pairs that `objective` makes.
+        over the shards. The plan's lengths are those of the pairs that `objectives` make, one for
+        each corpus; default: pairs as the corpora have them.
         """
         self.plan = plan
+        own = objectives or [Objective()] * len(corpora)
+        self._objectives = [*dict.fromkeys(own)]
+        self._number_of = np.array([self._objectives.index(each) for each in own])  # by corpus
+        self._ends = np.cumsum([*map(len, corpora)])  # the number of pairs up to each corpus's end
         self._tokens = TokenizedCorpus([shard for corpus in corpora for shard in corpus.shards])
-        self._row_shards, self._parts, self._objective = row_shards, parts, objective
+        self._row_shards, self._parts = row_shards, parts
 
     def batch(self, step: int) -> HostBatch:
         """This host's rows of the batch of `step`, counted from 0."""
@@ -73,17 +78,30 @@ class Loader:
         # The pairs of a row follow each other.
         src_offsets = _find_offsets(self.plan.src_lengths[indices], row_numbers, shape.src_length)
         tgt_offsets = _find_offsets(self.plan.tgt_lengths[indices], row_numbers, shape.tgt_length)
-        destinations = (src_offsets, src.reshape(-1)), (tgt_offsets, tgt.reshape(-1))
-        if isinstance(self._objective, Corruption):
-            keys = make_keys(self.plan.seed, step // self.plan.steps_per_epoch, planned.uses[mine])
-            made = self._objective.corrupt(Sentences(*self._tokens.read_targets(indices)), keys)
-            for (offsets, array), (ids, lengths) in zip(destinations, made, strict=True):
-                array[find_ragged(offsets, lengths)] = ids
-        else:
-            self._tokens.copy(indices, *destinations)
+        keys = make_keys(self.plan.seed, step // self.plan.steps_per_epoch, planned.uses[mine])
+        flat, unpredicted = (src.reshape(-1), tgt.reshape(-1)), list[Int[np.ndarray, "_"]]()
+        numbers = self._number_of[np.searchsorted(self._ends, indices, side="right")]
+        for number in np.unique(numbers).tolist():
+            (own,) = np.nonzero(numbers == number)
+            objective, begins = self._objectives[number], src_offsets[own]
+            size = len(objective.prefix)
+            for place, token in enumerate(objective.prefix):
+                flat[0][begins + place] = token
+            destinations = (begins + size, flat[0]), (tgt_offsets[own], flat[1])
+            if isinstance(objective, Corruption):
+                texts = Sentences(*self._tokens.read_targets(indices[own]))
+                made = objective.corrupt(texts, keys[own])
+                for (offsets, array), (ids, lengths) in zip(destinations, made, strict=True):
+                    array[find_ragged(offsets, lengths)] = ids
+            else:
+                self._tokens.copy(indices[own], *destinations)
+            if not objective.predicts_end:
+                unpredicted.append(
+                    find_ragged(tgt_offsets[own], self.plan.tgt_lengths[indices[own]])
+                )
         batch = make_batch(src, tgt)
-        if not self._objective.predicts_end:
-            return batch._replace(weights=batch.weights * (tgt != EOS_ID))
+        for places in unpredicted:
+            batch.weights.reshape(-1)[places[flat[1][places] == EOS_ID]] = 0
         return batch
 
     def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:

@@ -19,7 +19,7 @@ from t2t.config.variants import CHOICES, call_variant, make_variant_error
 from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.batch_plan import CorpusLengths, Lengths
 from t2t.data.token_cache import find_ragged
-from t2t.data.tokenizer import Tokenizer
+from t2t.data.tokenizer import Tokenizer, Vocabulary
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64
 _PURPOSES = np.uint64(4)  # random numbers of each sub-word
@@ -51,10 +51,10 @@ def count_noise(length: int, data: DataConfig) -> tuple[int, int]:
 def count_sentinels(data: DataConfig) -> int:
     """Returns how many sentinels the objective needs: for each span of the longest text, one.
 
-    The longest text is that of `data.max_length`. masked_lm needs one, for the mask.
+    The longest text is that of `data.max_length`. denoising and masked_lm need one, for the mask.
     """
     if data.objective != "span_corruption":
-        return int(data.objective == "masked_lm")
+        return int(data.objective in ("denoising", "masked_lm"))
     most = 0
     for length in range(1, 2 * data.max_length + 2):  # the shorter side has at least half of it
         noise, spans = count_noise(length, data)
@@ -79,10 +79,21 @@ class Objective:
     # The predicted tokens, in the definition of perplexity and accuracy. Evaluations are compared
     # only if their definitions are equal, so it names settings and a version.
     predicted = "all sub-words of a text, EOS included"
+    # Ids with which each source of text alone begins: `data.prefix`. Those of pairs are in the
+    # corpus.
+    prefix: Int[np.ndarray, "ids"] = np.zeros(0, np.int32)
 
     def find_lengths(self, sides: CorpusLengths) -> CorpusLengths:
-        """Returns the lengths of the pairs' sides from those of the corpus, all with EOS."""
+        """Returns the lengths of the pairs' sides from those of the corpus, all with EOS.
+
+        Sources have no prefix here.
+        """
         return sides
+
+    def plan_lengths(self, sides: CorpusLengths) -> CorpusLengths:
+        """Returns the lengths of `find_lengths`, with the prefix of the sources."""
+        src, tgt = self.find_lengths(sides)
+        return src + len(self.prefix), tgt
 
 
 class Corruption(Objective, abc.ABC):
@@ -154,12 +165,39 @@ class SpanCorruption(Corruption):
         copies = is_noise.astype(np.int64) + begins + is_end
         tgt = np.repeat(texts.ids, copies)
         tgt[(np.cumsum(copies) - copies)[begins]] = sentinels
-        src_lengths, tgt_lengths = self.find_lengths((texts.lengths, texts.lengths))
+        src_lengths, tgt_lengths = SpanCorruption.find_lengths(self, (texts.lengths,) * 2)
         return Sentences(src, src_lengths), Sentences(tgt, tgt_lengths)
 
     def _count(self, words: Lengths) -> tuple[Lengths, Lengths]:
         noise, spans = super()._count(words)
         return noise, np.minimum(spans, len(self._sentinels))
+
+
+class Denoising(SpanCorruption):
+    """A text is to be restored, of which spans are left out (BART: Lewis et al. 2020, section 2.2).
+
+    In the source a mask stands for each span; the target is the text. Spans are those of
+    `SpanCorruption`, so none is empty, where BART draws their lengths from a Poisson distribution.
+    Sentences keep their order.
+    """
+
+    def __init__(self, data: DataConfig, mask: int):
+        """`mask` is the id of the mask."""
+        super().__init__(data, [mask] * data.max_length)
+        self.predicted = (
+            "all sub-words of a text, of which spans are masked, and EOS, noise_density "
+            f"{data.noise_density:g}, mean_span_length {data.mean_span_length:g}, drawn once"
+        )
+
+    def find_lengths(self, sides: CorpusLengths) -> CorpusLengths:
+        """As in `Objective`."""
+        src, _ = super().find_lengths(sides)
+        return src, sides[1]
+
+    def corrupt(self, texts: Sentences, keys: Keys) -> tuple[Sentences, Sentences]:
+        """As in `Corruption`."""
+        src, _ = super().corrupt(texts, keys)
+        return src, texts
 
 
 class MaskedLM(Corruption):
@@ -206,15 +244,39 @@ class MaskedLM(Corruption):
         return Sentences(src, texts.lengths), Sentences(tgt, texts.lengths)
 
 
-def make_objective(data: DataConfig, tokenizer: Tokenizer) -> Objective:
-    """Returns the objective of a run with this vocabulary.
+def make_objectives(tasks: Sequence[DataConfig], vocabulary: Vocabulary) -> list[Objective]:
+    """Returns the objective of each corpus, from the config of its task (`find_tasks`).
+
+    Corpora of one task share an object.
+
+    Raises:
+        ConfigError: as `make_objective`.
+    """
+    made: dict[str, Objective] = {}
+    for task in tasks:
+        if task.task not in made:
+            made[task.task] = make_objective(task, vocabulary)
+    return [made[task.task] for task in tasks]
+
+
+def make_objective(data: DataConfig, vocabulary: Vocabulary) -> Objective:
+    """Returns the objective of one task with this vocabulary, which may have its prefix or not.
 
     Raises:
         ConfigError: the vocabulary has not enough sentinels, or a registered objective is not as
             `Objective` says.
+        VocabularyError: the vocabulary does not have the task's prefix.
     """
     if not data.is_text_alone:
         return Objective()
+    objective = _choose_checked(data, vocabulary.tgt)
+    if data.prefix:
+        src = vocabulary.src if vocabulary.src.prefix else vocabulary.src.with_prefix(data.prefix)
+        objective.prefix = np.array(src.tag_ids, np.int32)
+    return objective
+
+
+def _choose_checked(data: DataConfig, tokenizer: Tokenizer) -> Objective:
     sentinels, needed = tokenizer.sentinel_ids, count_sentinels(data)
     if len(sentinels) < needed:
         raise ConfigError(
@@ -253,6 +315,8 @@ def choose_objective(
     match data.objective:
         case "span_corruption":
             return SpanCorruption(data, sentinels)
+        case "denoising":
+            return Denoising(data, sentinels[0])
         case "masked_lm":
             return MaskedLM(data, sentinels[0], words)
         case "translation" | "lm":

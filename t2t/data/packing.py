@@ -37,10 +37,11 @@ def make_plan(
     seed: int,
     weights: Sequence[float] = (),
     row_lengths: RowLengths | None = None,
+    tasks: Sequence[DataConfig] = (),
 ) -> BatchPlan:
     """Creates a packed plan if `data.packed_length` is set, otherwise one pair per row."""
     kind = PackedBatchPlan if data.packed_length else BatchPlan
-    return kind(corpora, data, seed, weights, row_lengths)
+    return kind(corpora, data, seed, weights, row_lengths, tasks)
 
 
 class PackedBatchPlan(BatchPlan):
@@ -60,8 +61,11 @@ class PackedBatchPlan(BatchPlan):
         data: DataConfig,
         weights: Sequence[float],
     ) -> None:
+        # Of a mixture the lengths of rows fit the shares of its tasks, whose sides are uneven; with
+        # stages, and of one task, they fit the whole text.
+        shares = weights if data.mixture and not data.stages else [1] * len(weights)
         limits = self.row_lengths = self.row_lengths or choose_row_lengths(
-            self.src_lengths, self.tgt_lengths, kept, data
+            self.src_lengths, self.tgt_lengths, kept, data, self._sum_lengths(shares)
         )
         whole, fractions = np.divmod(np.array(weights, float), 1)
         whole = whole.astype(int)
@@ -136,17 +140,22 @@ class PackedBatchPlan(BatchPlan):
 
 
 def choose_row_lengths(
-    src: Lengths, tgt: Lengths, kept: Bool[np.ndarray, "n"], data: DataConfig
+    src: Lengths,
+    tgt: Lengths,
+    kept: Bool[np.ndarray, "n"],
+    data: DataConfig,
+    totals: tuple[float, float],
 ) -> RowLengths:
     """Chooses the positions of a row for the kept pairs of these lengths.
+
+    `totals` are the sub-words of their sources and of their targets, as often as they are used.
 
     The side with more sub-words gets `data.packed_length`, and the other its share of that, rounded
     up to a multiple of 8, or of `data.length_multiple`. If one batch shape has to serve all pairs
     (`data.num_shapes=1`), each side also holds its longest sentence. If sub-words are sampled, that
     may have `data.max_length` in another epoch.
     """
-    totals = [int(side.sum(where=kept, dtype=np.int64)) for side in (src, tgt)]
-    needed = [-(-data.packed_length * total // max(totals)) for total in totals]
+    needed = [int(-(-data.packed_length * total // max(totals))) for total in totals]
     if data.num_shapes == 1:
         least = data.max_length if data.subword_sampling else 1
         longest = (int(side.max(where=kept, initial=least)) for side in (src, tgt))

@@ -1,4 +1,4 @@
-"""Resolves a config's data into directions, and these into parts: pairs of one source each.
+"""Resolves a config's data into tasks, and these into parts: pairs of one source each.
 
 `corpus_sources` opens parts.
 """
@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from t2t.config.fields import DataConfig
 from t2t.data.corpus import Corpus, DataError
-from t2t.data.directions import list_directions
+from t2t.data.directions import list_tasks
 from t2t.storage.paths import make_path
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Sentence pairs of one source in one direction, as the source finds them."""
+    """Sentence pairs of one source of one task, as the source finds them."""
 
-    config: DataConfig  # of this source and direction alone
+    config: DataConfig  # of this source and task alone
     weight: float | None = 1.0  # how often an epoch uses each pair; None: not for training
     held_out: bool = True  # whether other splits than train are used; of source="tfds"
     files: Mapping[str, tuple[Path, ...]] = dataclasses.field(default_factory=dict)  # by split
@@ -55,10 +55,10 @@ class Source(NamedTuple):
     languages: tuple[str, ...] = ()  # between two of which it translates; empty: any
 
 
-class Direction(NamedTuple):
-    """One direction of a config's data, such as English to German."""
+class TaskParts(NamedTuple):
+    """One task of a config's data, such as English to German."""
 
-    config: DataConfig  # with its languages in all names
+    config: DataConfig  # of the task alone, with its languages in all names
     parts: list[Part]  # those of text file by file
 
     @property
@@ -67,13 +67,14 @@ class Direction(NamedTuple):
         return [part for part in self.parts if part.weight is not None]
 
 
-def resolve(data: DataConfig) -> list[Direction]:
-    """Resolves a config into its directions, and these into parts.
+def resolve(data: DataConfig) -> list[TaskParts]:
+    """Resolves a config into its tasks, and these into parts.
 
     Raises:
+        ConfigError: `data.mixture` cannot be read.
         PathError: the path of a file cannot be used.
     """
-    return [Direction(each, [*_list_parts(each)]) for each in list_directions(data)]
+    return [TaskParts(each, [*_list_parts(each)]) for each in list_tasks(data)]
 
 
 def _list_parts(data: DataConfig) -> Iterator[Part]:

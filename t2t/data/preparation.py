@@ -17,9 +17,9 @@ from t2t.config.rules import validate
 from t2t.data.corpus import Corpus, DataError, hash_strings
 from t2t.data.corpus_sources import find_training_text, measure_training_text, open_training
 from t2t.data.counted_vocabulary import count_special
-from t2t.data.directions import find_tag, list_directions, list_tags
+from t2t.data.directions import find_tag, list_tags, list_tasks
 from t2t.data.objectives import count_sentinels
-from t2t.data.parts import Direction
+from t2t.data.parts import TaskParts
 from t2t.data.token_cache import TokenizedCorpus, count_shards, is_tokenized, tokenize_corpus
 from t2t.data.tokenizer import (
     Vocabulary,
@@ -131,7 +131,8 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
     Raises:
         ConfigError: the vocabulary cannot be used for this config.
     """
-    given, needed = config.tokenizer.path, count_sentinels(config.data)
+    given, tasks = config.tokenizer.path, list_tasks(config.data)
+    needed = max(map(count_sentinels, tasks))
     if not given:
         sentinels = max(config.tokenizer.sentinels, needed)
         tokenizer = dataclasses.replace(config.tokenizer, sentinels=sentinels)
@@ -145,19 +146,21 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
     else:
         vocabulary = open_given(given)
     sides = vocabulary.src, vocabulary.tgt
-    try:
-        for direction in list_directions(config.data):
-            vocabulary.with_tag(find_tag(direction))
-    except VocabularyError as error:
-        raise ConfigError(
-            f"tokenizer.path={given} does not fit data.directions={config.data.directions}: "
-            f"{error}; leave tokenizer.path out, and a vocabulary with these tags is trained"
-        ) from None
+    for task in tasks:
+        try:
+            vocabulary.with_tag(find_tag(task), task.prefix)
+        except VocabularyError as error:
+            raise ConfigError(
+                f"tokenizer.path={given} does not fit data.directions={task.directions} and "
+                f"data.prefix={task.prefix!r}: {error}; leave tokenizer.path out, and a "
+                "vocabulary with these tags is trained"
+            ) from None
     sentinels = len(vocabulary.tgt.sentinel_ids)
     if sentinels < needed:
+        most = max(tasks, key=count_sentinels)
         raise ConfigError(
             f"tokenizer.path={given} has {sentinels} sentinels, but data.objective="
-            f"{config.data.objective!r} needs {needed}; leave tokenizer.path out, and one "
+            f"{most.objective!r} needs {needed}; leave tokenizer.path out, and one "
             "that has them is trained"
         )
     if len({side.kind for side in sides}) > 1 and config.data.subword_sampling:
@@ -206,7 +209,7 @@ def tokenize_together(
     return [tokenize(corpus, vocabulary, data) for corpus in corpora]
 
 
-def check_prepared(config: Config, workdir: Path, directions: Sequence[Direction]) -> None:
+def check_prepared(config: Config, workdir: Path, tasks: Sequence[TaskParts]) -> None:
     """Checks that a large corpus was prepared; reads none of its text, unless for a new filter.
 
     Preparing the text of sources that t2t does not know, and of those that are always small, counts
@@ -215,7 +218,7 @@ def check_prepared(config: Config, workdir: Path, directions: Sequence[Direction
     Raises:
         DataError: it was not; the message has the command that does it.
     """
-    if measure_training_text(directions) > LARGE_TEXT and not is_prepared(config, workdir):
+    if measure_training_text(tasks) > LARGE_TEXT and not is_prepared(config, workdir):
         raise DataError(
             f"the training corpus is large and not prepared for {workdir}: run "
             f"`python -m t2t.prepare --config=... --workdir={workdir}` first, with the same config "

@@ -22,6 +22,7 @@ from jaxtyping import Int
 
 from t2t.config.fields import Config
 from t2t.data.batch import EOS_ID
+from t2t.data.directions import find_tag, list_tasks
 from t2t.data.piece_table import SPACE
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 
@@ -42,10 +43,16 @@ def sample_vocabulary(vocabulary: Vocabulary, config: Config, epoch: int) -> Voc
     if not data.subword_sampling:
         return vocabulary
     sides = {"src": vocabulary.src, "tgt": vocabulary.tgt}
+    tagged = (
+        vocabulary.with_tag(find_tag(task), task.prefix)
+        for task in list_tasks(data)
+        if not task.is_text_alone
+    )
+    added = max((len(each.src.tag_ids) for each in tagged), default=0)
     for side, plain in sides.items():
         if data.sampled_sides in ("both", side):
             stream = f"{kind} {_VERSION} {data.subword_sampling} {side} {config.seed} {epoch}"
-            longest = data.max_length - (side == "src" and bool(data.directions))  # without a tag
+            longest = data.max_length - added * (side == "src")  # without a tag and a prefix
             sides[side] = sample_tokenizer(plain, kind, data.subword_sampling, stream, longest)
     return dataclasses.replace(vocabulary, src=sides["src"], tgt=sides["tgt"])
 

@@ -141,7 +141,8 @@ class FilteredCorpus(Corpus):
         self._corpus, self._marks, self._identity = corpus, marks, identity
         counts = np.bincount(marks, minlength=len(names) + 1)[1:].tolist()
         self.dropped = dict(zip(names, counts, strict=True))
-        self.name, self.tag, self.sides = corpus.name, corpus.tag, corpus.sides
+        self.name, self.sides = corpus.name, corpus.sides
+        self.tag, self.prefix = corpus.tag, corpus.prefix
 
     def __len__(self) -> int:
         return len(self._corpus) - sum(self.dropped.values())

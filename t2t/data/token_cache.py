@@ -155,7 +155,10 @@ def _write(
         for start in range(pairs.start, pairs.stop, _CHUNK):
             chunk = corpus.read(start, min(start + _CHUNK, pairs.stop))
             for side, sentences in zip(_SIDES, zip(*chunk, strict=True), strict=True):
-                rows = tokenizers[side].encode(sentences)
+                try:
+                    rows = tokenizers[side].encode(sentences)
+                except DataError as error:
+                    raise DataError(f"{corpus.name}: {error}") from None
                 ids = itertools.chain.from_iterable(rows)
                 _, *ends = itertools.accumulate(map(len, rows), initial=total[side])
                 total[side] = ends[-1]
@@ -263,7 +266,7 @@ def tokenize_corpus(
     """
     if not len(corpus):
         raise DataError(f"{corpus.name} holds no sentence pair")
-    (number, count), tagged = share, vocabulary.with_tag(corpus.tag)
+    (number, count), tagged = share, vocabulary.with_tag(corpus.tag, corpus.prefix)
     shards = [*_list_shards(corpus, vocabulary, directory).items()][number::count]
     with (
         explain_write_errors(DataError, f"data.cache_directory={directory}"),
@@ -292,7 +295,8 @@ def remove_tokens(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> No
 
 def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dict[Path, range]:
     """Returns folder -> pairs of each shard, in order."""
-    key = f"{_FORMAT} {corpus.fingerprint()} {vocabulary.with_tag(corpus.tag).fingerprint()}"
+    tagged = vocabulary.with_tag(corpus.tag, corpus.prefix)
+    key = f"{_FORMAT} {corpus.fingerprint()} {tagged.fingerprint()}"
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     starts = range(0, len(corpus), SHARD)
     names = [name]

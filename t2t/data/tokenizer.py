@@ -53,6 +53,7 @@ _TASK = re.compile(
     r"\s*(?:(?:translate [\w ()]{1,30} to [\w ()]{1,30}|summarize): |(?P<code><2[A-Za-z_]+>))",
     re.IGNORECASE,
 )
+SYMBOL = re.compile(r"<[^<>\s]+>")  # a word of `data.prefix` that is one id
 # What may be the code of a language before a text.
 _FIRST_WORD = re.compile(r">>\S+?<<|\S+(?=\s)")
 
@@ -74,7 +75,9 @@ class Tokenizer:
     With a table, as of an imported vocabulary, the ids are the table's.
     """
 
-    tag_ids: tuple[int, ...] = ()  # ids that `encode` puts in front of a sentence (`directions`)
+    # Ids that `encode` puts in front of a sentence (`directions`): a tag, and a prefix.
+    tag_ids: tuple[int, ...] = ()
+    prefix = ""  # the text of the latter
     _has_warned = False  # of special symbols in a text
     # Segments sentences anew, given their ids; `stream` names its random numbers
     # (`subword_sampling`).
@@ -136,6 +139,30 @@ class Tokenizer:
             )
         return tagged
 
+    def with_prefix(self, prefix: str) -> Self:
+        """The tokenizer that puts `data.prefix` in front of each sentence, behind a tag.
+
+        Words in angle brackets are symbols. The other words are segmented as text, as they would be
+        in front of a sentence.
+
+        Raises:
+            VocabularyError: the vocabulary has no such symbol, or spells a word as unknown.
+        """
+        prefixed, ids = copy.copy(self), list[int]()
+        for is_symbol, words in itertools.groupby(prefix.split(), SYMBOL.fullmatch):
+            if is_symbol:
+                ids += (int(self._processor.piece_to_id(word)) for word in words)
+            else:
+                ids += self.encode_words([" ".join(words)])[0][:-1]
+        if UNK_ID in ids:
+            raise VocabularyError(
+                f"the vocabulary lacks a symbol or a character of data.prefix={prefix!r}; a run "
+                "keeps the symbols with which its vocabulary was trained, and any other prefix is "
+                "text that it spells"
+            )
+        prefixed.tag_ids, prefixed.prefix = (*self.tag_ids, *ids), " ".join(prefix.split())
+        return prefixed
+
     @property
     def is_symbols(self) -> bool:
         """True if each piece is a whole word."""
@@ -163,10 +190,17 @@ class Tokenizer:
         """Ids of each sentence, from a tag to EOS; an empty sentence is EOS alone.
 
         Raises:
-            DataError: a sentence begins with the code of a language, for which a tag stands.
+            DataError: a sentence begins with the code of a language, for which a tag stands, or
+                with the prefix that would be put there.
         """
         if self.table:
             self._check_typed(sentences, self.table)
+        for sentence in sentences if self.prefix else ():
+            if sentence.lstrip().startswith(self.prefix):
+                raise DataError(
+                    f"{sentence[:40]!r} begins with data.prefix={self.prefix!r}, which is put in "
+                    "front of each source; remove it from the text, or leave data.prefix empty"
+                )
         rows = self.encode_words([*map(clean_sentence, sentences)])
         if self.resample:
             rows = self.resample(sentences, rows)
@@ -186,7 +220,7 @@ class Tokenizer:
             if found and found[0] in table.codes:
                 raise DataError(
                     f"{sentence[:40]!r} begins with the code of a language; remove {found[0]} from "
-                    "the text: the tag of the direction stands for it (--direction, "
+                    "the text: the tag of the direction stands for it (--task, "
                     "data.directions)"
                 )
 
@@ -362,14 +396,18 @@ class Vocabulary:
             and self.src.pieces(range(src_size)) == self.tgt.pieces(range(tgt_size))
         )
 
-    def with_tag(self, tag: str) -> "Vocabulary":
-        """The vocabulary of a direction: its source tokenizer puts the tag in front; "": unchanged.
+    def with_tag(self, tag: str, prefix: str = "") -> "Vocabulary":
+        """The vocabulary of a task: its source tokenizer puts a tag and `data.prefix` in front.
 
-        Of two tags, "<2en> <2de>", the target tokenizer puts the second in front of targets.
+        Of two tags, "<2en> <2de>", the target tokenizer puts the second in front of targets. Empty
+        ones change nothing.
 
         Raises:
-            VocabularyError: the vocabulary has no such tag.
+            VocabularyError: the vocabulary has no such tag or prefix.
         """
+        if prefix:
+            tagged = self.with_tag(tag)
+            return dataclasses.replace(tagged, src=tagged.src.with_prefix(prefix))
         sides = {
             side: getattr(self, side).with_tag(each)
             for side, each in zip(("src", "tgt"), tag.split(), strict=False)

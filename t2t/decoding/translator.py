@@ -242,7 +242,11 @@ class Translator:
             pieces: list[SourcePiece] = []
             for part in own:
                 cuts = self._cut(next(encoded), heads[task])
-                texts = [part] if len(cuts) == 1 else src.decode(cuts)
+                texts = (
+                    [part]
+                    if len(cuts) == 1
+                    else src.decode([ids[len(src.tag_ids) :] for ids in cuts])
+                )
                 for text, ids in zip(texts, cuts, strict=True):
                     place = number, len(pieces), len(cuts) > 1
                     pieces.append(SourcePiece(ids, tag, *place, text=text))

@@ -64,7 +64,9 @@ class WordAligner:
             weights = np.asarray(self._weigh(params, padded, tgt_in))
             for n, own in zip(chosen, weights, strict=False):
                 src, tgt = encoded[n]
-                words = number_words(self._vocabulary.src, src[:-1])
+                tag = self._vocabulary.src.tag_ids if len(src) > 1 else ()  # is no word
+                words = [-1 for _ in tag]
+                words += number_words(self._vocabulary.src, src[len(tag) : -1])
                 tgt_words = number_words(self._vocabulary.tgt, tgt[:-1])
                 links[n] = link_words(own, words, tgt_words)
         return links

@@ -112,8 +112,8 @@ class Evaluator:
         request, decoding = self._request, self.config.decoding
         if alpha is not None:
             decoding = dataclasses.replace(decoding, alpha=alpha)
-        directions = self.config.data.directions  # only that of this evaluation
-        name = "-".join([self.scores.split, *directions, label, decoding.label])
+        task = self.config.data.task
+        name = "-".join(filter(None, [self.scores.split, task, label, decoding.label]))
         if request.backend != "jax":
             name += f"-{request.backend}-{request.compute_type or 'float32'}"
         return self.scores.prepare_output(request.output, request.workdir / "evaluations", name)

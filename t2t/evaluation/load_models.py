@@ -18,8 +18,9 @@ from sacrebleu.metrics.chrf import CHRF
 from t2t.config.fields import Config, ConfigError, DecodingConfig, MeshConfig
 from t2t.config.files import load_config, override, overrides
 from t2t.config.measures import MEASURES
+from t2t.config.rules import fit_task
 from t2t.config.variants import has_registered, list_plugins
-from t2t.data.directions import choose_direction, find_tag
+from t2t.data.directions import choose_task, find_tag
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
 from t2t.decoding.translation import Translation
@@ -79,19 +80,20 @@ class RunModel:
                     f"{folder}/vocab is not the vocabulary of {folders[0]}; an ensemble needs "
                     "models that were trained with one vocabulary"
                 )
-        data = [choose_direction(each.data, request.direction) for each in configs]
-        tags = [find_tag(each) for each in data]
+        data = [choose_task(each.data, request.task) for each in configs]
+        tags = [(find_tag(each), each.prefix) for each in data]
         if len(set(tags)) > 1:
             raise ConfigError(
-                f"an ensemble needs models of the same data.directions, but their tags are {tags}"
+                "an ensemble needs models of the same data.directions and data.prefix, but theirs "
+                f"are {', '.join(' '.join(each).strip() or 'none' for each in tags)}"
             )
-        config = dataclasses.replace(config, data=data[0])
+        config = fit_task(config, data[0])
         shortest = min(each.max_length for each in data)
         if shortest < config.data.max_length and not config.decoding.max_source_length:
             config = override(config, {"decoding.max_source_length": shortest})
         weights = request.weights or (1.0,) * len(folders)
         shares = tuple(weight / sum(weights) for weight in weights)
-        self.config, self.vocabulary = config, vocabulary.with_tag(tags[0])
+        self.config, self.vocabulary = config, vocabulary.with_tag(*tags[0])
         self._configs = configs  # of all members, as they were loaded
         self.members = Members(tuple(each.model for each in configs), shares, request.mean)
         self.mesh = make_mesh(MeshConfig())

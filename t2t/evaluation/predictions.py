@@ -18,7 +18,7 @@ from t2t.evaluation.corpus_loss import DTYPE
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.measure import LEFT_OUT, Measure, TestSet, make_prediction_measure
 from t2t.evaluation.requests import EvaluationRequest
-from t2t.evaluation.text_scores import Output, TextScores
+from t2t.evaluation.text_scores import Output, TextScores, name_task
 from t2t.evaluation.validation_scores import make_scorer
 from t2t.model.parameters import Params
 from t2t.training.provenance import now, summarize_ledger
@@ -39,14 +39,16 @@ class PredictionEvaluator(Evaluator):
             self._scorer = make_scorer(
                 config, vocabulary, corpus, self._model.mesh, request.split, count_right=True
             )
-        predicted = make_objective(config.data, vocabulary.tgt).predicted
+        predicted = make_objective(config.data, vocabulary).predicted
         measures = make_measures(config.data, predicted, self._scorer.num_left_out)
         facts = {"objective": config.data.objective, "tgt_language": config.data.tgt_language}
+        facts |= name_task(config.data)
         return TextScores(test_set, measures, facts, made=("log_probs", "right"))
 
     def prepare_output(self, label: str, alpha: float | None = None) -> Path:  # noqa: ARG002
         """As in `Evaluator`; no search is part of the name."""
-        folder, name = self._request.workdir / "evaluations", f"{self.scores.split}-{label}"
+        folder, task = self._request.workdir / "evaluations", self.config.data.task
+        name = "-".join(filter(None, [self.scores.split, task, label]))
         return self.scores.prepare_output(self._request.output, folder, name)
 
     def _record_search(self, config: Config) -> dict[str, dict[str, Any]]:  # noqa: ARG002

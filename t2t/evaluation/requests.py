@@ -25,11 +25,11 @@ from t2t.config.variants import CHOICES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OneDirection(Request):
-    """One direction of a run, which may have several."""
+class OneTask(Request):
+    """One task of a run, which may have several."""
 
-    # source and target language, such as en-de; if the run has several
-    direction: str = ""
+    # a task of data.mixture, by default the first; or a direction of data.directions, such as en-de
+    task: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class SearchFields(Request):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelRequest(Checkpoint, SeveralRuns, OneDirection, SearchFields):
+class ModelRequest(Checkpoint, SeveralRuns, OneTask, SearchFields):
     """One checkpoint or an ensemble of several, of one run or several, and the search."""
 
     _: dataclasses.KW_ONLY
@@ -243,7 +243,7 @@ class OutputRequest(TextRequest):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoredRun(TextRequest, Backend, OneDirection, SearchFields):
+class ScoredRun(TextRequest, Backend, OneTask, SearchFields):
     """The test set, measures and search by which a run is scored."""
 
     default_split: ClassVar[str] = "test"

@@ -218,8 +218,14 @@ def open_scores(
         "direction": "-".join(filter(None, (data.src_language, data.tgt_language))),
         "tgt_language": language,
         **({"testset": request.testset} if request.testset else {}),
+        **name_task(data),
     }
     return TextScores(test_set, measures, facts, spaces=spaces)
+
+
+def name_task(data: DataConfig) -> dict[str, str]:
+    """Returns the fact that names the task of a mixture, which one of its runs learns."""
+    return {"task": data.task} if data.mixture else {}
 
 
 def choose_measures(

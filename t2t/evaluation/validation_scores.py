@@ -25,6 +25,7 @@ from t2t.config.fields import Config, ConfigError, flatten
 from t2t.data.batch import PAD_ID, DeviceBatch
 from t2t.data.batch_plan import BatchPlan
 from t2t.data.corpus import Corpus
+from t2t.data.directions import list_tasks
 from t2t.data.loader import Loader, find_row_shards, prefetch, put_batch
 from t2t.data.objectives import make_objective
 from t2t.data.preparation import tokenize
@@ -66,27 +67,34 @@ class Validation:
         corpora: Mapping[str, Corpus],
         programs: SavedPrograms | None = None,
     ):
-        """Plans the scoring of each direction's corpus, keyed by the name of the direction.
+        """Plans the scoring of each task's corpus, keyed by the name of the task or direction.
 
         The identity of `programs` covers the config and the vocabulary's size.
         """
         self._every, self._last = config.training.bleu_every, config.training.steps
-        is_translation = not config.data.is_text_alone
-        self._source_use_pairs = config.training.source_use_pairs if is_translation else 0
+        self._source_use_pairs, self._main = config.training.source_use_pairs, ""
+        if config.data.mixture:
+            self._main = next(iter(corpora), "")
+        tasks = {
+            task.task: dataclasses.replace(config, data=task) for task in list_tasks(config.data)
+        }
+        self._pairs = {name for name in corpora if not tasks[name].data.is_text_alone}
         own = flatten(config)
         self._helpful = {name: value for name, value in HELPFUL.items() if own[name] != value}
         # The step from which it is said that the source is hardly used: later, if all that helped
         # is there, since little text takes longer.
         self._warns_from = max(self._last // (10 if self._helpful else 2), 1)
         self._scorers = {
-            name: make_scorer(config, vocabulary, corpus, mesh, programs=programs)
+            name: make_scorer(tasks[name], vocabulary, corpus, mesh, programs=programs)
             for name, corpus in corpora.items()
         }
         self._translations = None
-        if self._every and corpora:
+        if self._every and self._pairs:
             from t2t.evaluation.validation_translations import ValidationTranslations
 
-            self._translations = ValidationTranslations(config, vocabulary, corpora)
+            self._translations = ValidationTranslations(
+                tasks, vocabulary, {name: corpora[name] for name in corpora if name in self._pairs}
+            )
 
     def compile(self, params: Params) -> None:
         """Compiles what scoring runs, so that its errors come early."""
@@ -104,7 +112,8 @@ class Validation:
         """Returns the scores of these parameters by name.
 
         With data.directions they are the loss of all tokens and the means of the directions' other
-        scores, and each direction's own scores, such as "loss/en-de".
+        scores, and each direction's own scores, such as "loss/en-de". With data.mixture they are
+        the scores of the main task, and each task's own.
         """
         if not self._scorers:
             return {}
@@ -113,18 +122,21 @@ class Validation:
             sentences = scorer.score_sentences(params)
             losses[name] = sum_losses(sentences)
             scores[name] = average_loss(losses[name])
-            use = scorer.measure_source_use(params, sentences, self._source_use_pairs)
+            num_pairs = self._source_use_pairs if name in self._pairs else 0
+            use = scorer.measure_source_use(params, sentences, num_pairs)
             if use:
                 scores[name] |= {"source_use": use.nats, "source_use_margin": use.margin}
                 self._warn_of_little_use(step, name, use)
         if self._translations and (step % self._every == 0 or step == self._last):
-            for name in scores:
+            for name in self._pairs:
                 scores[name] |= self._translations.score(params, name)
+        own = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
+        if self._main:
+            return scores[self._main] | own
         nats, tokens = map(sum, zip(*losses.values(), strict=True))
         first = next(iter(scores.values()))
         shared = [key for key in first if all(key in each for each in scores.values())]
         means = {key: sum(each[key] for each in scores.values()) / len(scores) for key in shared}
-        own = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
         return means | average_loss(CorpusLoss(nats, tokens)) | own
 
     def _warn_of_little_use(self, step: int, name: str, use: SourceUse) -> None:
@@ -163,8 +175,8 @@ class CorpusScorer:
             ConfigError: no pair is left.
         """
         # `BatchPlan` drops pairs with an empty sentence (only EOS, length 1); length 2 keeps them.
-        objective = make_objective(config.data, vocabulary.tgt)
-        sides = objective.find_lengths(corpus.lengths)
+        objective = make_objective(config.data, vocabulary)
+        sides = objective.plan_lengths(corpus.lengths)
         lengths = [np.maximum(side, 2) for side in sides]
         longer = np.maximum(*lengths)
         positions = config.model.position_limit
@@ -189,7 +201,7 @@ class CorpusScorer:
         self._plan = BatchPlan([(lengths[0], lengths[1])], data, seed=0)
         self._num_pairs = len(longer)
         shards = find_row_shards(mesh)
-        self._loader = Loader(self._plan, [corpus], row_shards=shards, objective=objective)
+        self._loader = Loader(self._plan, [corpus], row_shards=shards, objectives=[objective])
         programs = programs or SavedPrograms()
         eval_step = make_eval_step(structure, count_right=count_right)
         self._eval_step = programs.keep(eval_step, closure=("count_right", count_right))

@@ -7,7 +7,6 @@ from t2t.config.fields import Config
 from t2t.config.measures import MEASURE_FIELD, MEASURES
 from t2t.config.variants import choices
 from t2t.data.corpus import Corpus
-from t2t.data.directions import list_directions
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translator import Translator
 from t2t.evaluation.measure import MeasureError, TestSet, have_spaces
@@ -20,27 +19,31 @@ _log = logging.getLogger(__name__)
 class ValidationTranslations:
     """Translates the validation corpora and scores their translations."""
 
-    def __init__(self, config: Config, vocabulary: Vocabulary, corpora: Mapping[str, Corpus]):
-        """Reads the corpora, which are keyed by the names of their directions."""
+    def __init__(
+        self,
+        tasks: Mapping[str, Config],
+        vocabulary: Vocabulary,
+        corpora: Mapping[str, Corpus],
+    ):
+        """Reads the corpora; they and the configs are keyed by the names of tasks."""
+        config = next(iter(tasks.values()))
         self._suffix = "_lowercase" if config.tokenizer.lowercase else ""
         is_symbols, rules = config.tokenizer.kind == "symbols", config.checkpoints
         own = ["exact_match"] * (is_symbols or rules.patience > 0)  # which says what translates
         own += [rules.best_metric] * (rules.best_metric in choices(MEASURE_FIELD))
         self._own = [*dict.fromkeys(([] if is_symbols else ["bleu", "chrf"]) + own)]
         self._pairs = {name: [*zip(*corpus, strict=True)] for name, corpus in corpora.items()}
-        self._languages = {
-            "".join(each.directions): each.tgt_language for each in list_directions(config.data)
-        }
+        self._languages = {name: each.data.tgt_language for name, each in tasks.items()}
         self._translators: dict[str, Translator] = {}
         self._measures: dict[str, list[str]] = {}
         for name in self._pairs:
             self._measures[name] = self._list_measures(name, rules.best_metric)
             if not is_symbols:
                 have_spaces(self._languages[name], self._pairs[name][1])  # warns
-            tagged = vocabulary.with_tag(corpora[name].tag)
+            tagged = vocabulary.with_tag(corpora[name].tag, corpora[name].prefix)
             first = next(iter(self._translators.values()), None)
             self._translators[name] = (
-                first.with_vocabulary(tagged) if first else Translator(config, tagged)
+                first.with_vocabulary(tagged) if first else Translator(tasks[name], tagged)
             )
 
     def compile(self, params: Params) -> None:

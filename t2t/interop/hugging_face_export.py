@@ -16,7 +16,7 @@ from t2t.config.field_types import Role
 from t2t.config.fields import Config, ConfigError, ModelConfig, fields_with
 from t2t.config.rules import list_unused
 from t2t.data.batch import BOS_ID
-from t2t.data.directions import find_tag, list_directions
+from t2t.data.directions import find_tag, list_tasks
 from t2t.data.tokenizer import Vocabulary
 from t2t.interop import marian_nllb_mbart, t5_family
 from t2t.interop.foreign_search import write_search
@@ -233,7 +233,7 @@ def _find_forced(config: Config, vocabulary: Vocabulary, rows: Rows) -> list[int
     """Returns the ids of the tags with which the targets of each direction begin, if they do."""
     if not config.data.directions or config.data.direction_tags != "both":
         return []
-    tagged = (vocabulary.with_tag(find_tag(each)).tgt for each in list_directions(config.data))
+    tagged = (vocabulary.with_tag(find_tag(each)).tgt for each in list_tasks(config.data))
     return [int(rows.row[tgt.tag_ids[0]]) for tgt in tagged]
 
 

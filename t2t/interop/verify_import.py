@@ -21,7 +21,7 @@ import numpy as np
 
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import BOS_ID, PAD_ID, pad_sentences
-from t2t.data.directions import find_tag, list_directions
+from t2t.data.directions import find_tag, list_tasks
 from t2t.data.sentences import clean_sentence
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 from t2t.interop.foreign_model import ForeignModel
@@ -73,7 +73,7 @@ def compare_with_original(
     Raises:
         SourceError: sub-words or logits differ, or `transformers` cannot load the folder.
     """
-    tag = find_tag(list_directions(config.data)[0])
+    tag = find_tag(list_tasks(config.data)[0])
     vocabulary = model.vocabulary.vocabulary.with_tag(tag)
     lines = make_lines(vocabulary.src, _NUM_LINES)
     different, known = _compare_ids(lines, tokenizer, config, model, vocabulary)

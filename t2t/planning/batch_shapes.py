@@ -1,6 +1,7 @@
 """Predicts the batch shapes that a recipe trains on, and their frequencies, without its data.
 
-Sentence lengths are drawn from a distribution like WMT14's and grouped as training groups them.
+Sentence lengths are drawn from a distribution like WMT14's and grouped as training groups them. Of
+several tasks the batches are those of the main one.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from t2t.data.batch_plan import (
     count_lengths,
     find_dropped,
 )
+from t2t.data.directions import list_tasks
 from t2t.data.objectives import choose_objective
 from t2t.data.packing import make_plan
 from t2t.ops.flops import train_flops
@@ -71,11 +73,12 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
         ConfigError: The limits of length would drop every pair.
     """
     src, tgt = draw_lengths(config.data, mean_length)
-    if config.data.is_text_alone:
-        objective = choose_objective(config.data, range(config.tokenizer.sentinels))
+    data = list_tasks(config.data)[0]
+    if data.is_text_alone:
+        objective = choose_objective(data, range(config.tokenizer.sentinels))
         src, tgt = objective.find_lengths((np.ones_like(src), src))
     kept = np.ones(len(src), bool)
-    for dropped in find_dropped(src, tgt, config.data).values():
+    for dropped in find_dropped(src, tgt, data).values():
         kept[dropped] = False
     if not kept.any():
         raise ConfigError(
@@ -100,7 +103,8 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
 def _plan_packed(
     config: Config, row_shards: int, src: Int[np.ndarray, "n"], tgt: Int[np.ndarray, "n"]
 ) -> list[PlannedShape]:
-    plan = make_plan([(src, tgt)], config.data, config.seed)
+    tasks = list_tasks(config.data)[:1]
+    plan = make_plan([(src, tgt)], config.data, config.seed, tasks=tasks)
     batches = [plan.batch(step) for step in range(plan.steps_per_epoch)]
     planned = []
     for shape in reversed(plan.shapes):  # the longer rows first

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from t2t.config.fields import ConfigError
+from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.languages import writes_spaces
 from t2t.config.measure_rules import list_measures, needs_model
 from t2t.config.measures import CASED_MEASURES, ON_REQUEST, PREDICTION_MEASURES
-from t2t.data.directions import choose_direction
+from t2t.data.directions import choose_task
 from t2t.evaluation.significance import SystemComparison
 from t2t.evaluation.verdict_table import Line
 from t2t.sweeps.sweep_rows import BASE, BEST, EVALUATION, SweepRun
@@ -35,7 +35,7 @@ class EvaluationProtocol:
     split: str
     checkpoint: str
     measure: str = "bleu"
-    direction: str = ""  # such as en-de; may be empty if runs have only one
+    task: str = ""  # such as en-de; may be empty if runs have only one
 
 
 class Job(NamedTuple):
@@ -97,7 +97,7 @@ class SweepPlan:
             "split": protocol.split,
             "checkpoint": run.row.checkpoint or protocol.checkpoint,
         }
-        flags |= {"direction": protocol.direction} if protocol.direction else {}
+        flags |= {"task": protocol.task} if protocol.task else {}
         if protocol.measure in ON_REQUEST:
             flags["measures"] = ("default", protocol.measure)
         flags |= {"plugins": run.config.plugins} if run.config.plugins else {}
@@ -188,8 +188,8 @@ def check_scoring(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> Non
             f"runs by it, with t2t.evaluate --measure_model={name}=RUN and t2t.compare"
         )
     for run in runs:
-        _check_objective(protocol, run, runs[0])
-        data = choose_direction(run.config.data, protocol.direction)
+        data = choose_task(run.config.data, protocol.task)
+        _check_objective(protocol, run, data, choose_task(runs[0].config.data, protocol.task))
         if data.is_text_alone:
             continue
         spaces = writes_spaces(data.tgt_language)
@@ -222,15 +222,17 @@ def check_gates(protocol: EvaluationProtocol, runs: Sequence[SweepRun]) -> None:
             )
 
 
-def _check_objective(protocol: EvaluationProtocol, run: SweepRun, first: SweepRun) -> None:
+def _check_objective(
+    protocol: EvaluationProtocol, run: SweepRun, data: DataConfig, first: DataConfig
+) -> None:
     """Raises `ConfigError` if a run learns something else than the first, or is not scored so."""
-    objective, own = run.config.data.objective, first.config.data.objective
+    objective, own = data.objective, first.objective
     if objective != own:
         raise ConfigError(
             f"{run.name}: data.objective={objective!r} is another than data.objective={own!r} of "
-            f"{first.name}, so their scores are not comparable; give each a sweep of its own"
+            "the first run, so their scores are not comparable; give each a sweep of its own"
         )
-    if not run.config.data.is_text_alone:
+    if not data.is_text_alone:
         return
     if protocol.measure not in PREDICTION_MEASURES:
         raise ConfigError(

@@ -28,10 +28,10 @@ def doubt_outputs(
 ) -> Iterator[str]:
     """Yields a warning if a search would cut outputs that are as long as targets of training.
 
-    `src` and `tgt` are the lengths of pairs in sub-words, EOS included; pairs that are longer than
-    `data.max_length` do not count.
+    `src` and `tgt` are the lengths of pairs in sub-words, EOS included, without text alone; pairs
+    that are longer than `data.max_length` do not count.
     """
-    if config.data.is_text_alone:
+    if not len(src):
         return
     most, extra = config.decoding.max_extra_length, tgt.astype(int) - src
     extra[np.maximum(src, tgt) > config.data.max_length] = 0

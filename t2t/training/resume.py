@@ -13,9 +13,10 @@ The role of a field (`Role`) says when it may change:
         extended without an update yet
       with an open-ended schedule       training.steps, on which no learning rate depends
     data.source=text, no directions     LANGUAGES, which do not affect how files are read; with BLEU
-                                        scores not from or to a language with a tokeniser of its own
+      and no mixture                    scores not from or to a language with a tokeniser of its own
 
-Files may move, but with a checkpoint their content has to stay: the training text, the vocabulary
+The fields of a task of `data.mixture` may change as those of a run's only task. Files may move, but
+with a checkpoint their content has to stay: the training text, the vocabulary
 and, if a checkpoint has a score on it, the validation text.
 """
 
@@ -28,9 +29,17 @@ from typing import Any
 
 from t2t.config.field_types import Role
 from t2t.config.fields import OPEN_ENDED_SCHEDULES, Config, ConfigError
-from t2t.config.files import differences, load_config, override, read_saved_config, save_config
+from t2t.config.files import (
+    Difference,
+    differences,
+    load_config,
+    override,
+    read_saved_config,
+    save_config,
+)
 from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
 from t2t.config.measures import MEASURE_FIELD
+from t2t.config.mixture import has_tasks, read_mixture
 from t2t.config.variants import CHOICES, choices, find_role
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import Vocabulary
@@ -136,7 +145,7 @@ def _check_config(workdir: Path, config: Config, last: int, *, has_bleu: bool) -
     if path.exists() and ((workdir / "vocab").exists() or last):
         saved = load_config(path)
         free = _list_free(saved, config, last, has_bleu)
-        found = differences(_fill(saved), _fill(config))
+        found = _list_changes(_fill(saved), _fill(config))
         changed = [each for each in found if find_role(each.name) not in free]
         training = config.training
         if training.schedule in OPEN_ENDED_SCHEDULES and not training.cooldown_steps:
@@ -201,6 +210,23 @@ def settle_dtype(workdir: Path, config: Config) -> Config:
     return dataclasses.replace(config, model=dataclasses.replace(model, dtype=dtype))
 
 
+def _list_changes(saved: Config, new: Config) -> list[Difference]:
+    """Lists the fields that differ; of the tasks of a mixture, those that differ in each task."""
+    tasks = [read_mixture(each.data) for each in (saved, new)]
+    names = [[task.task for task in own] for own in tasks]
+    if names[0] != names[1] or not has_tasks(saved.data):
+        return differences(saved, new)
+    plain = [
+        dataclasses.replace(each, data=dataclasses.replace(each.data, mixture=()))
+        for each in (saved, new)
+    ]
+    found = {each.name: each for each in differences(*plain)}
+    for before, after in zip(*tasks, strict=True):
+        one, two = (dataclasses.replace(saved, data=each) for each in (before, after))
+        found |= {each.name: each for each in differences(one, two)}
+    return [*found.values()]
+
+
 def _fill(config: Config) -> Config:
     return dataclasses.replace(config, data=fill_languages(config.data))
 
@@ -210,7 +236,10 @@ def _has_free_languages(saved: Config, new: Config, has_bleu: bool) -> bool:
 
     Where checkpoints have scores such as BLEU (`has_bleu`), the tokeniser of BLEU has to stay.
     """
-    if any(each.data.source != "text" or each.data.directions for each in (saved, new)):
+    if any(
+        each.data.source != "text" or each.data.directions or each.data.mixture
+        for each in (saved, new)
+    ):
         return False
     targets = {normalize_language(each.data.tgt_language) for each in (saved, new)}
     return not has_bleu or len(targets) == 1 or not targets & OWN_TOKENIZERS

@@ -25,7 +25,7 @@ from t2t.config.requests import RUN, Flag, Plugins, Request
 from t2t.config.rules import check_effect, check_fields
 from t2t.config.variants import CHOICES, choices, import_plugins
 from t2t.data.corpus_sources import check_sources, list_splits
-from t2t.data.directions import choose_direction
+from t2t.data.directions import choose_task
 from t2t.evaluation.load_models import require_ctranslate2
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
 from t2t.runtime.text_tables import show_bytes
@@ -210,14 +210,14 @@ def _check_checkpoint(
 
 
 def check_search(request: ModelRequest, config: Config | None) -> None:
-    """Checks fields of the search that a step sets, and the direction."""
+    """Checks fields of the search that a step sets, and the task."""
     given = {name: value for name, value in request.decoding.items() if value is not None}
     if given and config and not isinstance(config, FittedConfig):
         override_decoding(config, given, searches=request.searches)
     else:
         check_values({f"decoding.{name}": value for name, value in given.items()})
     if config:
-        choose_direction(config.data, request.direction)
+        choose_task(config.data, request.task)
 
 
 def check_evaluation(request: EvaluationRequest, config: Config | None) -> None:
@@ -225,8 +225,8 @@ def check_evaluation(request: EvaluationRequest, config: Config | None) -> None:
     from t2t.evaluation.text_scores import choose_measures
 
     data, possible = config and config.data, choices(MEASURE_FIELD)
+    data = data and choose_task(data, request.task)
     if config and data and not data.is_text_alone:
-        data = choose_direction(data, request.direction)
         language, sources = request.tgt_language or data.tgt_language, data.source.split("+")
         possible = list_measures(language, sources, spaces=True, kind=config.tokenizer.kind)
     choose_measures(request.measures, possible, request.tgt_language, request.measure_model)

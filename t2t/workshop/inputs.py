@@ -13,6 +13,7 @@ from typing import Any
 from t2t.config.field_types import INPUT, LOCAL, WRITTEN, Role
 from t2t.config.fields import FIELD_TYPES, Config, ConfigError, DataConfig, flatten
 from t2t.config.fitted_config import FittedConfig
+from t2t.config.mixture import read_entry
 from t2t.config.recipes import RECIPES, find_recipe, load_recipe
 from t2t.config.requests import RUN
 from t2t.config.variants import (
@@ -22,7 +23,7 @@ from t2t.config.variants import (
     import_plugins,
     list_options,
 )
-from t2t.data.directions import list_directions
+from t2t.data.directions import list_tasks
 from t2t.storage.file_facts import recall, remember
 from t2t.storage.paths import find_version, hash_file
 from t2t.training.own_sources import hash_sources, read_imports, read_sources
@@ -130,7 +131,7 @@ def list_inputs(
     Raises:
         ConfigError: there is no such file or folder.
     """
-    known, texts = find_flags(step.program), [*list_texts(fields)]
+    known, texts = find_flags(step.program), [*_list_own_texts(fields)]
     directions = tuple(text for name, text in texts if name == "config.data.directions")
     by_tfds = "tfds" in str(fields.get("config.data.source"))
     outputs = [workshop.find_folder(name) for name in step.needs]  # which a recipe may name
@@ -154,10 +155,20 @@ def list_inputs(
                     yield name, path
 
 
+def _list_own_texts(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields name and text as `list_texts`, those of the tasks of a mixture one by one."""
+    for name, text in list_texts(fields):
+        if name == "config.data.mixture":
+            values = {f"config.data.{field}": value for field, value in read_entry(text)[1].items()}
+            yield from list_texts(values)
+        else:
+            yield name, text
+
+
 def _fill_languages(text: str, directions: tuple[str, ...]) -> list[str]:
     """Returns a name of files once for each of data.directions."""
     data = DataConfig(directions=directions, train_src=(text,))
-    return [name for each in list_directions(data) for name in each.train_src]
+    return [name for each in list_tasks(data) for name in each.train_src]
 
 
 def _find_inputs(text: str) -> Iterator[Path | None]:

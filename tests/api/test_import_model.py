@@ -1,3 +1,4 @@
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -8,11 +9,13 @@ import pytest
 
 import t2t
 from configs import fine_tune
+from t2t.api import train_run
 from t2t.api.export_run import export
 from t2t.api.import_model import import_model
 from t2t.api.run_summary import describe_run
 from t2t.config.fields import ConfigError, DecodingConfig, TokenizerConfig
 from t2t.config.files import load_config, save_config
+from t2t.config.rules import validate
 from t2t.data.corpus import ListCorpus
 from t2t.data.preparation import fill_tokenizer, make_vocabulary
 from t2t.data.tokenizer import Vocabulary
@@ -29,6 +32,7 @@ from tests.interop.foreign_folders import (
     write_madlad_model,
     write_model,
     write_nllb_model,
+    write_t5_model,
 )
 
 
@@ -113,6 +117,35 @@ def test_table_of_a_resized_t5_bars_what_is_no_output(tmp_path: Path) -> None:
         write_model_of_transformers(planned, config, params, vocabulary, tmp_path / "again")
 
 
+@pytest.mark.usefixtures("one_device")
+def test_imported_t5_learns_several_tasks_with_its_own_prefixes_and_sentinels(
+    tmp_path: Path,
+) -> None:
+    (source := tmp_path / "source").mkdir()
+    write_t5_model(source)
+    import_model(str(source), tmp_path / "t5")
+    for language, lines in (("en", ["the queen sees the king"] * 9), ("de", ["die Königin"] * 9)):
+        (tmp_path / f"train.{language}").write_text("\n".join(lines) + "\n", "utf-8")
+    config = fine_tune.get_config(str(tmp_path / "t5"))
+    translate, fill = "the king", "two houses"  # which this small vocabulary spells
+    config.data = dataclasses.replace(
+        config.data, cache_directory=str(tmp_path / "cache"), max_length=64, packed_length=0,
+        batch_tokens=1024, train_src=(f"{tmp_path}/train.en",), train_tgt=(f"{tmp_path}/train.de",),
+        mixture=(
+            f"translate: prefix='{translate}'", f"fill: objective=span_corruption prefix='{fill}'"
+        ),
+    )  # fmt: skip
+    config.training = dataclasses.replace(config.training, steps=3, warmup_steps=1)
+    assert train_run.train(validate(config), tmp_path / "run")
+    vocabulary = Vocabulary.load(tmp_path / "run" / "vocab")
+    texts, [whole] = ["the queen"], vocabulary.src.encode([f"{translate} the queen"])
+    assert t2t.load(tmp_path / "run", "last").encode(texts) == [whole]
+    filler = t2t.load(tmp_path / "run", "last", task="fill")
+    assert filler.fill("the <extra_id_0> sees")[0].text.startswith("the ")
+    [gap, *_] = vocabulary.tgt.sentinel_ids
+    assert vocabulary.tgt.pieces([gap]) == ["<extra_id_0>"]
+
+
 def refuse(source: Path, tmp_path: Path, match: str) -> None:
     with pytest.raises(SourceError, match=match):
         import_model(str(source), tmp_path / "run")
@@ -180,7 +213,7 @@ def test_directions_of_a_model_of_many_languages_are_asked_for_and_checked(
     directions = ["eng_Latn-deu_Latn", "deu_Latn-eng_Latn"]
     config = import_model(str(source), tmp_path / "run", directions=directions)
     assert config.data.directions == tuple(directions)
-    run = t2t.load(tmp_path / "run", checkpoint="last", direction="deu_Latn-eng_Latn")
+    run = t2t.load(tmp_path / "run", checkpoint="last", task="deu_Latn-eng_Latn")
     tags = [run.vocabulary.src.tag_ids, run.vocabulary.tgt.tag_ids]
     assert [run.vocabulary.src.pieces(ids) for ids in tags] == [["<2deu_Latn>"], ["<2eng_Latn>"]]
 

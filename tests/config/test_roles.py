@@ -44,8 +44,8 @@ ALLOWED = {
     "api/encoder_states.py": "model.dtype",
     "evaluation/evaluator.py": "decoding.alpha",
     "evaluation/load_models.py": "decoding.max_source_length",
-    # which placeholders texts have, and what is no folder of files beside TFDS
-    "workshop/inputs.py": "data.directions data.directory",
+    # which placeholders texts have, which texts hold others, and what is no folder beside TFDS
+    "workshop/inputs.py": "data.directions data.directory data.mixture",
     # which dimension of the model is divided
     "runtime/mesh.py": "model.d_model model.d_ff model.num_heads model.num_kv_heads "
     "model.num_experts tokenizer.vocab_size",

@@ -171,7 +171,10 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
         "use equal numbers, or leave it None",
     ),
     # Text alone.
-    (SPANS | {"data.objective": "lm"}, "data.objective to one of translation, span_corruption"),
+    (
+        SPANS | {"data.objective": "lm"},
+        "one of translation, span_corruption, denoising",
+    ),
     (SPANS | {"data.noise_density": 0.0}, "must lie in (0, 1)"),
     (SPANS | {"data.noise_density": 1.0}, "must lie in (0, 1)"),
     (SPANS | {"data.mean_span_length": 0.5}, "at least 1, the length of the shortest span"),

@@ -12,7 +12,7 @@ from t2t.config.rules import validate
 from t2t.data import corpus_sources
 from t2t.data.batch import EOS_ID
 from t2t.data.corpus import ListCorpus
-from t2t.data.directions import choose_direction, find_tag, list_directions, list_tags
+from t2t.data.directions import choose_task, find_tag, list_tags, list_tasks
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from tests.data.small_corpus import CORPUS, PAIRS, read_pair
@@ -83,34 +83,34 @@ def test_names_hold_the_languages_of_a_direction() -> None:
         test_tgt="t.{tgt}",
         directions=("en-de", "fr-en"),
     )
-    first, second = list_directions(data)
+    first, second = list_tasks(data)
     assert (first.src_language, first.tgt_language, first.directions) == ("en", "de", ("en-de",))
     assert (first.train_src, first.tfds_name) == (("a.en-de.en", "b.en"), "wmt/de-en")
     assert (second.train_src, second.tfds_name) == (("a.fr-en.fr", "b.fr"), "wmt/en-fr")
     assert second.test_tgt == "t.en"
-    assert list_directions(first) == [first]
+    assert list_tasks(first) == [first]
     assert [find_tag(each) for each in (first, second)] == list_tags(data) == ["<2de>", "<2en>"]
     tagged = dataclasses.replace(data, direction_tags="both")
-    assert [*map(find_tag, list_directions(tagged))] == ["<2en> <2de>", "<2fr> <2en>"]
+    assert [*map(find_tag, list_tasks(tagged))] == ["<2en> <2de>", "<2fr> <2en>"]
     assert list_tags(tagged) == ["<2en>", "<2de>", "<2fr>"]
     plain = DataConfig("text", tfds_name="{pair}")
-    assert list_directions(plain) == [plain]
-    [filled] = list_directions(DataConfig("multi30k+text"))
+    assert list_tasks(plain) == [plain]
+    [filled] = list_tasks(DataConfig("multi30k+text"))
     assert (filled.src_language, filled.tgt_language) == ("en", "de")
     assert (find_tag(plain), list_tags(plain)) == ("", [])
 
 
 def test_direction_is_named_if_there_are_several() -> None:
     data = DataConfig(directions=("en-de", "en-fr"))
-    assert choose_direction(data, "en-fr").tgt_language == "fr"
-    with pytest.raises(ConfigError, match="translates en-de, en-fr; name one with --direction, "):
-        choose_direction(data)
-    with pytest.raises(ConfigError, match="--direction=de-en: this run translates en-de, en-fr;"):
-        choose_direction(data, "de-en")
+    assert choose_task(data, "en-fr").tgt_language == "fr"
+    with pytest.raises(ConfigError, match="translates en-de, en-fr; name one with --task, "):
+        choose_task(data)
+    with pytest.raises(ConfigError, match="--task=de-en: this run translates en-de, en-fr;"):
+        choose_task(data, "de-en")
     plain = DataConfig(src_language="en", tgt_language="de")
-    assert choose_direction(plain) == choose_direction(plain, "en-de") == plain
-    with pytest.raises(ConfigError, match="--direction=en-fr: this run translates en-de; name"):
-        choose_direction(plain, "en-fr")
+    assert choose_task(plain) == choose_task(plain, "en-de") == plain
+    with pytest.raises(ConfigError, match="--task=en-fr: this run translates en-de; name"):
+        choose_task(plain, "en-fr")
 
 
 @pytest.mark.usefixtures("own_variants")
@@ -139,9 +139,9 @@ def test_each_source_is_opened_once_for_each_direction(tmp_path: Path) -> None:
     for split in ("train", "validation"):
         with pytest.raises(ConfigError, match="translates en-de, de-en; name one with"):
             corpus_sources.open_split(data, split)
-    english = corpus_sources.open_split(choose_direction(data, "de-en"), "train")
+    english = corpus_sources.open_split(choose_task(data, "de-en"), "train")
     assert (len(english), english.tag) == (3, "<2en>")
-    assert choose_direction(data, "de-en").train_weights == (3.0, 4.0)
+    assert choose_task(data, "de-en").train_weights == (3.0, 4.0)
     # Text alone: the same test set has the same hash in any run.
     plain = DataConfig("text", train_src=(f"{tmp_path}/a.de",), train_tgt=(f"{tmp_path}/a.en",))
     assert corpus_sources.open_split(plain, "train").fingerprint() == opened[2].fingerprint()

@@ -38,7 +38,10 @@ def make_loader(
     made = choose_objective(data, range(500, 510), range(4, 400))
     lengths = [made.find_lengths(corpus.lengths) for corpus in corpora]
     plan = make_plan(lengths, data, 0, weights)
-    return Loader(plan, corpora, row_shards=row_shards, parts=8 // row_shards.total, objective=made)
+    return Loader(
+        plan, corpora, row_shards=row_shards, parts=8 // row_shards.total,
+        objectives=[made] * len(corpora),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("packed_length", [0, 64])

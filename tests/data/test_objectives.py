@@ -1,6 +1,7 @@
 """The pairs that objectives make from texts: lengths, what is in them, and how they are drawn."""
 
 import itertools
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,23 +14,25 @@ from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.batch_plan import CorpusLengths
 from t2t.data.objectives import (
     Corruption,
+    Denoising,
     MaskedLM,
     Objective,
     Sentences,
     SpanCorruption,
+    choose_objective,
     count_noise,
     count_sentinels,
     cut_randomly,
     make_keys,
     make_objective,
 )
-from t2t.data.tokenizer import Tokenizer, train_vocabulary
+from t2t.data.tokenizer import Tokenizer, Vocabulary, train_vocabulary
 from tests.data.small_corpus import CORPUS
 
 SENTINELS = range(4, 30)
 WORDS = range(30, 500)
 MASK = SENTINELS[0]
-NAMES = ["span_corruption", "masked_lm"]
+NAMES = ["span_corruption", "denoising", "masked_lm"]
 
 densities = st.floats(0.01, 0.9)
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=60), min_size=1, max_size=5)
@@ -53,7 +56,7 @@ def split(sentences: Sentences) -> Rows:
 
 def make(name: str, density: float = 0.15, mean: float = 3.0) -> Corruption:
     data = DataConfig(objective=name, noise_density=density, mean_span_length=mean)
-    return MaskedLM(data, MASK, WORDS) if name == "masked_lm" else SpanCorruption(data, SENTINELS)
+    return cast(Corruption, choose_objective(data, SENTINELS, WORDS))
 
 
 def corrupt(
@@ -82,6 +85,16 @@ def test_spans_put_into_their_places_give_back_the_text(
         restored = itertools.chain.from_iterable(filled.get(token, [token]) for token in src)
         assert [*restored] == text
         assert not any({*two} <= {*SENTINELS} for two in itertools.pairwise(src))
+
+
+@given(texts, densities, st.floats(1, 6), st.integers(0, 99))
+def test_denoising_restores_the_text_behind_the_masks_of_span_corruption(
+    rows: Rows, density: float, mean: float, seed: int
+) -> None:
+    src, tgt = corrupt(make("denoising", density, mean), rows, seed)
+    spans, _ = corrupt(make("span_corruption", density, mean), rows, seed)
+    assert tgt == rows
+    assert src == [[MASK if token in SENTINELS else token for token in row] for row in spans]
 
 
 @given(texts, densities, st.integers(0, 99))
@@ -181,10 +194,12 @@ def test_sentinels_are_pieces_that_no_text_becomes(tokenizer: Tokenizer) -> None
 
 def test_vocabulary_without_enough_sentinels_is_refused(tokenizer: Tokenizer) -> None:
     data = DataConfig(objective="span_corruption", max_length=256)
+    vocabulary = Vocabulary(tokenizer, tokenizer)
     with pytest.raises(ConfigError, match=r"needs 14 sentinels, .* has 3; .* choose another"):
-        make_objective(data, tokenizer)
-    assert isinstance(make_objective(DataConfig(objective="masked_lm"), tokenizer), MaskedLM)
-    assert type(make_objective(DataConfig(objective="lm"), tokenizer)) is Objective
+        make_objective(data, vocabulary)
+    kinds = {"masked_lm": MaskedLM, "denoising": Denoising, "lm": Objective}
+    for name, kind in kinds.items():
+        assert type(make_objective(DataConfig(objective=name), vocabulary)) is kind
 
 
 @pytest.mark.usefixtures("own_variants")
@@ -212,7 +227,7 @@ def test_registered_objective_that_breaks_its_plan_is_refused(
 
     data = DataConfig(objective="copy")
     if not fault:
-        assert isinstance(make_objective(data, tokenizer), Copy)
+        assert isinstance(make_objective(data, Vocabulary(tokenizer, tokenizer)), Copy)
         return
     with pytest.raises(ConfigError, match=rf"data\.objective='copy': .*{fault}"):
-        make_objective(data, tokenizer)
+        make_objective(data, Vocabulary(tokenizer, tokenizer))

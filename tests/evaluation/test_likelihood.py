@@ -198,12 +198,12 @@ def test_packed_texts_have_the_losses_that_they_have_alone(
     config = Config(model, data, tokenizer)
     structure, state = init_state(config, make_optimizer(config), 400, 400)
     eval_step, sums = make_eval_step(structure), []
-    made = make_objective(config.data, vocabulary.tgt)
+    made = make_objective(config.data, vocabulary)
     lengths = made.find_lengths(tokenized.lengths)
     for packed_length in (0, 64):
         packed = dataclasses.replace(data, packed_length=packed_length)
         plan = make_plan([lengths], packed, seed=0)
-        batches = Loader(plan, [tokenized], objective=made).iterate(0, plan.steps_per_epoch)
+        batches = Loader(plan, [tokenized], objectives=[made]).iterate(0, plan.steps_per_epoch)
         rows = [eval_step(state.params, Batch(*map(jnp.asarray, each))) for each in batches]
         sums.append(np.sum([np.sum(row, axis=1) for row in rows], axis=0))
     assert sums[0][1] == sums[1][1] > len(texts)

@@ -183,7 +183,7 @@ def test_codes_of_marian_are_tags_of_the_target(
     tagged.encode(["the <pad> queen", "the </s> queen"])
     assert "'the <pad> queen' spells the special symbol <pad>, which is text here" in caplog.text
     assert "</s>" not in caplog.text
-    with pytest.raises(DataError, match=r"^' >>deu<< the queen' .* remove >>deu<< .*--direction"):
+    with pytest.raises(DataError, match=r"^' >>deu<< the queen' .* remove >>deu<< .*--task"):
         tagged.encode(["the queen", " >>deu<< the queen"])
 
 

@@ -22,7 +22,7 @@ from t2t.training.run_directory import list_steps
 from tests import programs
 from tests.own_share import PAUSE, VARIABLE
 from tests.programs import Program
-from tests.tiny_training import change, make_config, read_figures, write_recipe
+from tests.tiny_training import change, make_config, mix_tasks, read_figures, write_recipe
 
 ROOT = Path(__file__).parents[2]
 STEPS = 20
@@ -43,8 +43,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def config(folder: Path) -> Config:
+    """Of a run that learns a mixture of tasks."""
     return change(
         make_config(folder),
+        data=mix_tasks(folder),
         training={"steps": STEPS, "log_every": 1, "validate_every": 5, "bleu_every": 10},
         checkpoints={"every": 5},
         mesh=MESHES["rows are cut"],

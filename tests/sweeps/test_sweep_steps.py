@@ -91,7 +91,7 @@ TEXT_ALONE = Config(
 @pytest.mark.parametrize(
     ("rows", "checkpoint", "measure", "message"),
     [
-        ([Config(data=DataConfig(directions=("en-de", "en-fr")))], "last", "", "one with --direct"),
+        ([Config(data=DataConfig(directions=("en-de", "en-fr")))], "last", "", "one with --task"),
         ([Config(tokenizer=TokenizerConfig(lowercase=True))], "last", "", "=bleu_lower"),
         ([Config(tokenizer=TokenizerConfig(kind="symbols"))], "last", "", "use one of exact_match"),
         ([Config()], "last", "perplexity", "row0-seed0: --measure=perplexity means nothing for"),

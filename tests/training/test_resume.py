@@ -85,6 +85,15 @@ def list_cases() -> Iterator[Case]:
     yield Case("data.tgt_language=zho_Hans of files", FILES, FILES | chinese)
     several = FILES | {"data.directions": ("en-de",)}
     yield Case("data.tgt_language of directions", several, several | chinese)
+    fill, elsewhere, mend = (
+        FILES | {"data.mixture": ["a:", f"b: objective={each}"]}
+        for each in (
+            "span_corruption train_tgt=a", "span_corruption train_tgt=moved/a",
+            "denoising train_tgt=a",
+        )
+    )  # fmt: skip
+    yield Case("data.train_tgt of a task elsewhere", fill, elsewhere)
+    yield Case("data.objective of a task", fill, mend)
     yield Case("data.tgt_language of a source", GERMAN, GERMAN | {"data.tgt_language": "fr"})
     yield Case("data.tgt_language as its source says", GERMAN, GERMAN | {"data.tgt_language": ""})
 

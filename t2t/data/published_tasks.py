@@ -33,7 +33,7 @@ class Item(NamedTuple):
     kind: str = ""
 
 
-class Task(NamedTuple):
+class PublishedTask(NamedTuple):
     """How the files of a task are found, and their lines read."""
 
     find_files: Callable[[Path, str], dict[str, Path]]  # from folder and `data.subset`, by split
@@ -102,11 +102,11 @@ def _read_word(line: str) -> Item | None:
 
 
 TASKS = {
-    "cogs": Task(
+    "cogs": PublishedTask(
         _find_tables, _read_table, "three columns, separated by tabs: source, target, kind"
     ),
-    "scan": Task(_find_commands, _read_command, '"IN: source OUT: target"'),
-    "inflection": Task(
+    "scan": PublishedTask(_find_commands, _read_command, '"IN: source OUT: target"'),
+    "inflection": PublishedTask(
         _find_words, _read_word, "three columns, separated by tabs: lemma, form, features"
     ),
 }

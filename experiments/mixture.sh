@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# English-German on 1,000 pairs of Multi30k and the other captions of each side as text alone:
+# translation alone, denoising before it, both in a mixture, back-translation:
+# experiments/mixture.sh RUNS [STEPS]
+#
+# RUNS is the folder of the runs; each row of configs/sweeps/mixture.py is trained with three seeds
+# for STEPS steps (600), two runs at a time. The same command again continues what was stopped.
+# RUNS/rows/report.md has the verdicts.
+#
+# T2T_MULTI30K=FOLDER is the folder of Multi30k (train.en.gz and so on).
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=../launch/environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../launch/environment.sh"
+
+[[ $# -ge 1 && $# -le 2 && $1 != *://* ]] || fail "name one local folder for the runs: $0 RUNS"
+text=$(realpath -m "${T2T_MULTI30K:-$HOME/.cache/t2t/multi30k}")
+[[ -f $text/train.en.gz ]] || fail "$text holds no train.en.gz; T2T_MULTI30K=FOLDER names Multi30k"
+steps=${2:-600}
+cd "$repository"
+make_environment
+set_memory
+export PYTHONPATH=$repository
+mkdir -p "$1/text"
+cd "$1" # the rows of configs/sweeps/mixture.py name the text relative to this folder
+
+for language in en de; do
+    for split in train val; do
+        gzip -dc "$text/$split.$language.gz" >"text/$split.$language"
+    done
+    head -n 1000 "text/train.$language" >"text/pairs.$language"
+    tail -n +1001 "text/train.$language" >"text/rest.$language"
+done
+
+common=(--config.data.source=text --config.data.filters= --config.training.steps="$steps"
+    --config.training.warmup_steps=100 --config.training.validate_every=100
+    --config.checkpoints.every=100)
+
+announce "The vocabulary of all rows"
+"$python" -m t2t.prepare --config=configs/multi30k.py:en-de --workdir=prepared "${common[@]}" \
+    --config.data.train_src=text/pairs.en --config.data.train_tgt=text/pairs.de \
+    --config.data.mixture="translate: prefix=<2de>" \
+    --config.data.mixture="german: objective=denoising train_tgt=text/rest.de prefix=<2de>" \
+    --config.data.mixture="english: objective=denoising train_tgt=text/rest.en prefix=<2en>"
+
+announce "Back-translations"
+"$python" -m t2t.train --config=configs/multi30k.py:de-en --workdir=back "${common[@]}" \
+    --config.tokenizer.path=prepared/vocab \
+    --config.data.train_src=text/pairs.de --config.data.train_tgt=text/pairs.en \
+    --config.data.validation_src=text/val.de --config.data.validation_tgt=text/val.en
+[[ -f text/back.en ]] || "$python" -m t2t.translate --workdir=back <text/rest.de >text/back.part
+[[ -f text/back.en ]] || mv text/back.part text/back.en
+
+announce "The rows"
+"$python" -m t2t.sweep --sweep="$repository/configs/sweeps/mixture.py" --workers=2 \
+    --checkpoint=best --config=configs/multi30k.py:en-de --workdir=rows "${common[@]}" \
+    --config.tokenizer.path=prepared/vocab \
+    --config.data.train_src=text/pairs.en --config.data.train_tgt=text/pairs.de \
+    --config.data.validation_src=text/val.en --config.data.validation_tgt=text/val.de
