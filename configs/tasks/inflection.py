@@ -10,7 +10,9 @@ languages and sizes, too.
 
 The published model (Wu, Cotterell and Hulden 2021) has 4 layers of width 256, and 20,000 steps of
 Adam on batches of 400 words; features have no order there. Here it is smaller, with fewer steps and
-Muon, and features are read in their order.
+Muon, and features are read in their order, unless flags of training ask for the example:
+
+    --config.plugins=examples.features --config.model.kind=features
 """
 
 from t2t.config import (

@@ -63,7 +63,13 @@ from t2t.training.provenance import (
     record_start,
 )
 from t2t.training.report import Report
-from t2t.training.resume import check_vocabulary, keep_source, open_run, settle_dtype
+from t2t.training.resume import (
+    check_vocabulary,
+    keep_source,
+    open_run,
+    settle_dtype,
+    settle_options,
+)
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
 from t2t.training.state import abstract_state, init_params, init_state, init_training
 from t2t.training.step import make_train_step
@@ -107,7 +113,7 @@ def train(
     check_prepared(config, workdir, directions)
     data = open_data(directions, config.tokenizer)
     with lock_run(workdir), jax.set_mesh(mesh):
-        config = settle_dtype(workdir, config)
+        config = settle_options(workdir, settle_dtype(workdir, config))
         open_run(workdir, config, data.corpora)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
@@ -206,9 +212,8 @@ def train_on_mesh(
     """
     vocabulary = make_vocabulary(config, workdir, data.training)
     check_vocabulary(workdir, vocabulary)
-    for size in vocabulary.sizes:  # those of tokenizer.path may differ
-        tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
-        check_divisibility(dataclasses.replace(config, tokenizer=tokenizer), mesh)
+    config = settle_options(workdir, config, vocabulary)
+    check_tables(config, vocabulary, mesh)
     optimizer, programs, initial = make_optimizer(config), open_programs(config, vocabulary), None
     with contextlib.closing(Checkpoints(workdir, config, optimizer)) as checkpoints:
         if list_steps(workdir):
@@ -263,6 +268,13 @@ def train_on_mesh(
         remedy if finished else "run the same command to continue",
     )  # fmt: skip
     return finished
+
+
+def check_tables(config: Config, vocabulary: Vocabulary, mesh: Mesh) -> None:
+    """Raises `ConfigError` if the mesh does not divide the embeddings of a vocabulary."""
+    for size in vocabulary.sizes:  # those of tokenizer.path may differ
+        tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
+        check_divisibility(dataclasses.replace(config, tokenizer=tokenizer), mesh)
 
 
 def open_programs(config: Config, vocabulary: Vocabulary) -> SavedPrograms:

@@ -8,7 +8,7 @@ combinations are valid. Nothing here imports JAX.
 
 import dataclasses
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from t2t.config.field_types import (
@@ -88,6 +88,15 @@ class PluginOptions(Fields, notes=(Role.OPTIONS,)):
     def list_problems(self) -> Iterable[str]:
         """Returns a line for each rule that the values break, such as "mix=2 must be below 1"."""
         return ()
+
+    def settle(self, src: Sequence[str], tgt: Sequence[str]) -> Self:
+        """Returns the options with what follows from the pieces of both vocabularies, in order.
+
+        So a part of the model knows ids: the place of a piece is its id. A run calls it when it
+        starts, with the vocabulary made or read, and keeps the result in `config.json`.
+        """
+        del src, tgt
+        return self
 
 
 def option(default: Any, text: str) -> Any:

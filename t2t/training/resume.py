@@ -28,7 +28,14 @@ from typing import Any
 
 from t2t.config.field_types import Role
 from t2t.config.fields import OPEN_ENDED_SCHEDULES, Config, ConfigError
-from t2t.config.files import differences, load_config, override, read_saved_config, save_config
+from t2t.config.files import (
+    complete_options,
+    differences,
+    load_config,
+    override,
+    read_saved_config,
+    save_config,
+)
 from t2t.config.languages import OWN_TOKENIZERS, fill_languages, normalize_language
 from t2t.config.measures import MEASURE_FIELD
 from t2t.config.variants import CHOICES, choices, find_role
@@ -199,6 +206,28 @@ def settle_dtype(workdir: Path, config: Config) -> Config:
     else:
         return config
     return dataclasses.replace(config, model=dataclasses.replace(model, dtype=dtype))
+
+
+def settle_options(workdir: Path, config: Config, made: Vocabulary | None = None) -> Config:
+    """Returns the config with the options of plugins that follow from the run's vocabulary.
+
+    Without `made`, the vocabulary is that of an earlier start, if there was one. With the one that
+    this start has made, `config.json` gets the options, too.
+
+    Raises:
+        ConfigError: a plugin refuses the vocabulary.
+    """
+    folder = workdir / "vocab"
+    if not config.plugin or not (made or Vocabulary.is_saved(folder)):
+        return config
+    vocabulary = made or Vocabulary.load(folder)
+    sides = [side.pieces(range(side.vocab_size)) for side in (vocabulary.src, vocabulary.tgt)]
+    options = {name: each.settle(*sides) for name, each in config.plugin.items()}
+    settled = complete_options(dataclasses.replace(config, plugin=options))
+    if made and settled != config and is_first():
+        with explain_write_errors(RunError, workdir):
+            save_config(settled, workdir / "config.json")
+    return settled
 
 
 def _fill(config: Config) -> Config:
