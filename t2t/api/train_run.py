@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -388,7 +389,9 @@ def plan_batches(
     subwords = sum(int(side.sum()) for side in (plan.src_lengths, plan.tgt_lengths))
     pieces = sum(vocabulary.sizes) / (1 + vocabulary.shared)
     doubts = list_doubts(config, subwords / pieces, start, num_shapes)
-    for doubt in (*doubts, *doubt_outputs(config, plan.src_lengths, plan.tgt_lengths)):
+    sides = plan.src_lengths, plan.tgt_lengths
+    is_read = np.maximum(*sides) <= config.data.max_length
+    for doubt in (*doubts, *doubt_outputs(config, *(side[is_read] for side in sides))):
         _log.warning("%s", doubt)
     shares = measure_stages(stages, plan, corpora)
     return batches, {"stages": shares, "row_lengths": plan.row_lengths}
