@@ -660,8 +660,8 @@ class CheckpointConfig(Fields, notes=(Role.CHECKPOINTS,)):
     keep_every: NonNegativeInt = 0
     # also keep this many checkpoints that are best by best_metric; 0: none
     keep_best: NonNegativeInt = 1
-    # the loss of the validation split, or a measure of its translations (training.bleu_every), also
-    # of a plugin (evaluation.measure). With tokenizer.lowercase it is the measure without case
+    # the loss of the validation split, or a measure of its translations (training.bleu_every),
+    # also of a plugin (evaluation.measure). With tokenizer.lowercase it is the measure without case
     best_metric: Annotated[
         str,
         Literal[("loss", *(name for name, row in MEASURES.items() if not row.architecture))],
