@@ -38,7 +38,7 @@ def train_on(
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_run_on_several_meshes_is_that_on_one_device(optimizer: str, tmp_path: Path) -> None:
-    training = {"log_every": 1, "validate_every": 5, "bleu_every": 5, "optimizer": optimizer}
+    training = {"log_every": 1, "validate_every": 5, "translate_every": 5, "optimizer": optimizer}
     config = change(make_config(tmp_path), training=training)
     run, alone = tmp_path / "run", tmp_path / "alone"
     train_on(1, MeshConfig(), config, alone)

@@ -53,7 +53,7 @@ def get_config(folder: str = "") -> Config:
             warmup_steps=200,
             log_every=50,
             validate_every=200,
-            bleu_every=200,
+            translate_every=200,
         ),
         checkpoints=CheckpointConfig(every=200, best_metric="exact_match"),
         decoding=DecodingConfig(beam_size=1, max_extra_length=20),

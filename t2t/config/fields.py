@@ -629,7 +629,7 @@ class TrainingConfig(Section, notes=(Role.UPDATES,)):
     # steps between translations of the validation split by beam search, which give its BLEU and
     # chrF, of symbols the exact match, and checkpoints.best_metric; the last step translates, too;
     # 0: never
-    bleu_every: Annotated[NonNegativeInt, Role.VALIDATION, _of_pairs()] = 0
+    translate_every: Annotated[NonNegativeInt, Role.VALIDATION, _of_pairs()] = 0
     # validation pairs by which validation/source_use measures how much the model uses the source;
     # 0: it is not computed
     source_use_pairs: Annotated[NonNegativeInt, Role.LOGGING] = 1000
@@ -660,7 +660,7 @@ class CheckpointConfig(Fields, notes=(Role.CHECKPOINTS,)):
     keep_every: NonNegativeInt = 0
     # also keep this many checkpoints that are best by best_metric; 0: none
     keep_best: NonNegativeInt = 1
-    # the loss of the validation split, or a measure of its translations (training.bleu_every),
+    # the loss of the validation split, or a measure of its translations (training.translate_every),
     # also of a plugin (evaluation.measure). With tokenizer.lowercase it is the measure without case
     best_metric: Annotated[
         str,

@@ -70,7 +70,7 @@ class Validation:
 
         The identity of `programs` covers the config and the vocabulary's size.
         """
-        self._every, self._last = config.training.bleu_every, config.training.steps
+        self._every, self._last = config.training.translate_every, config.training.steps
         is_translation = not config.data.is_text_alone
         self._source_use_pairs = config.training.source_use_pairs if is_translation else 0
         own = flatten(config)

@@ -108,9 +108,9 @@ def check_run(workdir: Path, config: Config, corpora: Mapping[str, Sequence[Corp
             checkpoint's validation scores are damaged.
     """
     search = config.decoding.strategy, config.decoding.mbr
-    if config.training.bleu_every and search != ("beam", "none"):
+    if config.training.translate_every and search != ("beam", "none"):
         raise ConfigError(
-            "training.bleu_every scores the best output of beam search: use the defaults of "
+            "training.translate_every scores the best output of beam search: use the defaults of "
             "decoding.strategy and decoding.mbr, and give --strategy or --mbr to t2t.evaluate"
         )
     last = max(list_steps(workdir), default=0)

@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(folder: Path) -> Config:
     return change(
         make_config(folder),
-        training={"steps": STEPS, "log_every": 1, "validate_every": 5, "bleu_every": 10},
+        training={"steps": STEPS, "log_every": 1, "validate_every": 5, "translate_every": 10},
         checkpoints={"every": 5},
         mesh=MESHES["rows are cut"],
     )
