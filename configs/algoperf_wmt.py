@@ -81,7 +81,7 @@ def get_config(optimizer: str = "schedule_free_adamw") -> Config:
             )
     training.steps, training.adam_eps = 120_000, 1e-8
     # The public logs have a BLEU about every 2,350 steps (840 s on eight V100).
-    training.validate_every = training.bleu_every = 2000
+    training.validate_every = training.translate_every = 2000
     return Config(
         model=ModelConfig(
             num_layers=6,

@@ -303,14 +303,16 @@ def choose_checkpoints(choices: Choices) -> None:
     best = "exact_match" if config.tokenizer.kind == "symbols" else "chrf"
     intervals = {
         "checkpoints.every": config.checkpoints.every,
-        "training.bleu_every": config.training.bleu_every,
+        "training.translate_every": config.training.translate_every,
     }
     given = {name: value for name, value in intervals.items() if not choices.is_open(name)}
-    is_scored = translates and search == ("beam", "none") and given.get("training.bleu_every") != 0
+    is_scored = (
+        translates and search == ("beam", "none") and given.get("training.translate_every") != 0
+    )
     every = next(filter(None, given.values()), 0)
     choose("training.validate_every", every or int(clip(config.training.steps // 10, 1, 1000)))
     every = every or 2 * config.training.validate_every
-    choose("training.bleu_every", every if is_scored else 0)
+    choose("training.translate_every", every if is_scored else 0)
     choose("checkpoints.every", every)
     choose("checkpoints.best_metric", best if is_scored else "loss")
 
@@ -362,7 +364,7 @@ def get_config(wishes: str = "") -> TextConfig:
     del model.num_layers, model.d_model, model.d_ff, model.num_heads, model.dropout
     del data.max_length, data.packed_length, data.batch_tokens, config.tokenizer.vocab_size
     del training.learning_rate, training.warmup_steps, training.log_every
-    del training.validate_every, training.bleu_every
+    del training.validate_every, training.translate_every
     del config.checkpoints.every, config.checkpoints.best_metric
     del config.decoding.max_extra_length
     if "steps" in found:

@@ -93,7 +93,7 @@ def list_texts(folder: Path, each: Try) -> list[str]:
     src, _, tgt = each.corpus.partition("-")
     flags = ["--config.data.source=text", f"--config.data.src_language={src if tgt else 'en'}"]
     flags += [f"--config.data.tgt_language={tgt or 'de'}", "--config.data.filters="]
-    flags += ["--config.training.bleu_every=0", "--config.checkpoints.best_metric=loss"]
+    flags += ["--config.training.translate_every=0", "--config.checkpoints.best_metric=loss"]
     for split, name in (("train", each.pairs), ("validation", "validation"), ("test", "test")):
         for number, side in enumerate(("src", "tgt")):
             path = folder / f"{each.corpus}.{name}.{number}"

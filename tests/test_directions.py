@@ -70,7 +70,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 def run(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was never stopped, with BLEU at its end."""
     workdir = tmp_path_factory.mktemp("run") / "run"
-    assert train_run.train(change(config, training={"bleu_every": STEPS}), workdir)
+    assert train_run.train(change(config, training={"translate_every": STEPS}), workdir)
     return workdir
 
 

@@ -10,6 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -28,6 +29,7 @@ from t2t.data.corpus import DataError, ListCorpus
 from t2t.data.tokenizer import Vocabulary, VocabularyError, train_vocabulary
 from t2t.decoding.bulk import SETTINGS, find_inputs
 from t2t.decoding.minimum_bayes_risk import choose_by_utility
+from t2t.decoding.translator import Translator
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.load_models import make_utility
 from t2t.evaluation.outputs import evaluate_output
@@ -125,6 +127,24 @@ def test_references_that_are_empty_are_counted_and_said(
     both = dataclasses.replace(request, ref=(str(src), str(ref)))
     assert evaluate(both).result["num_empty_references"] == 0
     assert "2 references of text 2 are empty, but not their sources" in caplog.text
+
+
+def test_references_beyond_the_limit_of_outputs_are_said_before_the_search(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    src, ref = tmp_path / "long.en", tmp_path / "long.de"
+    src.write_text("Dogs climb.\n" * 2)
+    ref.write_text("Hunde klettern.\n" + " Hunde" * 20 + "\n")
+    request = EvaluationRequest((run,), src=str(src), ref=(str(ref),), measures=("chrf",))
+    search = mock.patch.object(Translator, "translate_with_alphas", side_effect=RunError("begins"))
+    with search, pytest.raises(RunError, match="begins"):
+        evaluate(request)
+    [doubt] = [line for line in caplog.messages if "max_extra_length" in line]
+    assert re.fullmatch(
+        r"1 of 2 pairs of the test set have a target of more than decoding\.max_extra_length=4 "
+        r"sub-words beyond its source, up to \d+ for \d+: .*; give --max_extra_length=\d+ or more",
+        doubt,
+    )
 
 
 def test_perplexities_share_the_loss_and_count_sub_words_or_words(

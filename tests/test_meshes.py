@@ -39,7 +39,7 @@ def train_on(
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_run_on_several_meshes_is_that_on_one_device(optimizer: str, tmp_path: Path) -> None:
     """With muon it is a run of a mixture."""
-    training = {"log_every": 1, "validate_every": 5, "bleu_every": 5, "optimizer": optimizer}
+    training = {"log_every": 1, "validate_every": 5, "translate_every": 5, "optimizer": optimizer}
     data = mix_tasks(tmp_path) if optimizer == "muon" else {}
     config = change(make_config(tmp_path), training=training, data=data)
     run, alone = tmp_path / "run", tmp_path / "alone"

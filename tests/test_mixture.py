@@ -49,7 +49,7 @@ pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = tmp_path_factory.mktemp("mixture")
     data = mix_tasks(folder) | {"stages": STAGES}
-    training = {"steps": STEPS, "bleu_every": 10}
+    training = {"steps": STEPS, "translate_every": 10}
     return validate(change(make_config(folder), data=data, training=training))
 
 

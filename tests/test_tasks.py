@@ -17,7 +17,7 @@ TINY = [
     "--config.training.log_every=2", "--config.checkpoints.every=4",
     "--config.decoding.max_extra_length=5",
 ]  # fmt: skip
-VALIDATED = ["--config.training.validate_every=4", "--config.training.bleu_every=4"]
+VALIDATED = ["--config.training.validate_every=4", "--config.training.translate_every=4"]
 
 
 def write_cogs(folder: Path) -> list[str]:

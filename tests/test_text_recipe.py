@@ -76,7 +76,7 @@ def test_all_numbers_are_chosen_and_said(tmp_path: Path, caplog: pytest.LogCaptu
     assert type(config) is Config
     assert config.model.d_model == 128
     assert config.training.steps >= config.training.warmup_steps * 10
-    assert config.checkpoints.every == config.training.bleu_every
+    assert config.checkpoints.every == config.training.translate_every
     assert "training.steps" in caplog.text
     assert "sub-words an epoch" in caplog.text
 
@@ -103,7 +103,7 @@ def test_a_flag_has_the_last_word(tmp_path: Path) -> None:
     write_text(tmp_path)
     config = fit(tmp_path, model__d_model=64, model__dropout=0.0, checkpoints__every=40)
     assert (config.model.d_model, config.model.d_ff, config.model.dropout) == (64, 256, 0.0)
-    assert (config.checkpoints.every, config.training.bleu_every) == (40, 40)
+    assert (config.checkpoints.every, config.training.translate_every) == (40, 40)
 
 
 def test_more_text_gives_a_larger_model_with_less_dropout(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_wrong_wish_is_refused(wishes: str, message: str) -> None:
         {"mesh__tensor": 4, "model__num_kv_heads": 4, "model__feed_forward": "moe"},
         {"mesh__tensor": 8, "tokenizer__kind": "symbols"},
         {"mesh__tensor": 4, "data__objective": "span_corruption", "data__train_src": ()},
-        {"training__bleu_every": 0},
+        {"training__translate_every": 0},
         {"training__validate_every": 30},
         {"training__schedule": "noam", "training__optimizer": "adam"},
         {"decoding__strategy": "sampling"},

@@ -182,7 +182,7 @@ def test_recurrent_model_trains_and_continues(config: Config, tmp_path: Path) ->
     """Stops and continues training, with validation and BLEU."""
     model = ModelConfig(kind="rnn", num_layers=1, d_model=16, dropout=0.1)
     for steps in (STEPS // 2, STEPS):
-        training = {"steps": steps, "bleu_every": STEPS // 2}
+        training = {"steps": steps, "translate_every": STEPS // 2}
         changed = change(config, model=vars(model), training=training)
         assert train_run.train(changed, tmp_path / "run")
     lines = read_figures(tmp_path / "run", "validation/")
@@ -242,7 +242,7 @@ def test_notebook_and_program_refuse_the_same_before_a_directory_exists(
         ({"data": {"max_length": 2}}, DataError, "none of 280 sentence pairs is left"),
         ({"mesh": {"data": 3}}, ConfigError, "does not cover 1 devices"),
         (
-            {"training": {"bleu_every": 5}, "decoding": {"strategy": "sampling"}},
+            {"training": {"translate_every": 5}, "decoding": {"strategy": "sampling"}},
             ConfigError,
             "scores the best output of beam search",
         ),

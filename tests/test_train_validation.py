@@ -43,7 +43,7 @@ def test_validation_translates_where_it_is_asked_to(
 ) -> None:
     short = change(
         config,
-        training={"steps": 4, "validate_every": 2, "bleu_every": 4},
+        training={"steps": 4, "validate_every": 2, "translate_every": 4},
         checkpoints={"every": 4, "best_metric": "bleu"},
     )
     with caplog.at_level("INFO"):
@@ -77,7 +77,7 @@ def test_checkpoints_are_ranked_by_chrf_where_bleu_has_no_tokeniser(
     monkeypatch.setattr(validation_translations, "make_measure", make)
     short = change(
         config,
-        training={"steps": 2, "validate_every": 2, "bleu_every": 2},
+        training={"steps": 2, "validate_every": 2, "translate_every": 2},
         checkpoints={"every": 2, "best_metric": "chrf"},
     )
     assert train_run.train(short, tmp_path / "run")
@@ -102,7 +102,7 @@ def test_checkpoints_are_ranked_by_the_measure_of_a_plugin(
 
     short = change(
         config,
-        training={"steps": 4, "validate_every": 2, "bleu_every": 2},
+        training={"steps": 4, "validate_every": 2, "translate_every": 2},
         checkpoints={"every": 2, "best_metric": "own_length", "patience": 5},
     )
     assert train_run.train(validate(short), tmp_path / "run")
@@ -122,7 +122,7 @@ def test_validation_of_symbols_counts_exact_matches_and_their_errors(
     short = change(
         config,
         tokenizer={"kind": "symbols"},
-        training={"steps": 2, "validate_every": 2, "bleu_every": 2},
+        training={"steps": 2, "validate_every": 2, "translate_every": 2},
         checkpoints={"every": 2, "best_metric": "symbol_error_rate"},
     )
     assert train_run.train(validate(short), tmp_path / "run")
@@ -181,7 +181,7 @@ def test_validation_that_fails_does_so_after_the_first_step(
         raise ZeroDivisionError
 
     monkeypatch.setattr(BatchSearch, "search", fail)
-    asked_for = change(config, training={"bleu_every": 100})
+    asked_for = change(config, training={"translate_every": 100})
     with pytest.raises(ZeroDivisionError):
         train_run.train(asked_for, tmp_path / "run")
     assert list_steps(tmp_path / "run") == []

@@ -171,7 +171,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 # Those train on a mesh in bfloat16 in a slow test below; nothing is trained with a measure.
 OF_DATA = {"objective", "source", "measure"}
-WITH_OPTIONS = {"distillation", "minimum_risk"}  # trained by tests/examples
+WITH_OPTIONS = {"distillation", "minimum_risk", "features"}  # trained by tests/examples
 
 
 @pytest.mark.parametrize("names", EXAMPLES)

@@ -7,6 +7,8 @@ one vocabulary, one recipe and equally many steps. The rows of mixtures have fou
 texts for each pair; choose among them on the validation split.
 """
 
+from typing import Any
+
 from t2t.config import Config
 from t2t.sweeps.sweep_rows import Row
 
@@ -33,7 +35,7 @@ def get_rows(base: Config) -> list[Row]:
         "data.train_tgt": (*data.train_tgt, "text/rest.de"),
         "data.train_weights": (1.0, PAIRS / TEXTS),
     }
-    rows = {
+    rows: dict[str, dict[str, Any]] = {
         "base": {},
         "denoising-first": {"data.mixture": TASKS, "data.stages": first},
         "back-translation": back,

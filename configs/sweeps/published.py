@@ -1,10 +1,12 @@
-r"""The recipes of `configs/tasks/` beside published scores, with two kinds of positions.
+r"""The recipes of `configs/tasks/` beside published scores, with other positions.
 
     python -m t2t.sweep --sweep=configs/sweeps/published.py --config=configs/tasks/scan.py:FOLDER \
         --split=test --workdir=runs/scan
 
 A recipe has the scores of its set: `cogs` of ReCOGS (--split=gen --checkpoint=best), `scan` of "add
-jump", `inflection` of the subsets eng_100, eng_500 and eng_1000 (--checkpoint=best).
+jump" (--config.data.subset=jump), of which only means are published, and `inflection` of the
+subsets eng_100, eng_500 and eng_1000 (--checkpoint=best). The latter has one row more, `unordered`,
+whose features have no order (`examples/features.py`), as those of the published model.
 """
 
 from t2t.config import Config
@@ -26,22 +28,42 @@ RECOGS = Published(
         "prim_to_subj_proper": (93.4, 94.5, 99.8, 99.8, 99.5),
     },
 )
+# Means over seeds, with standard errors of 9.5 and 2.0, by kind of positions.
+SCAN = {"relative": 43.0, "sinusoidal": 3.4}
 # Accuracy of one seed, by subset.
 SIGMORPHON = {"eng_100": 21.67, "eng_500": 78.17, "eng_1000": 84.83}
 
 
 def get_rows(base: Config) -> list[Row]:
-    """Returns the recipe, and it with the other positions, three seeds each."""
-    published = {"cogs": RECOGS}.get(base.data.source)
-    if base.data.source == "inflection" and base.data.subset in SIGMORPHON:
-        published = Published(
+    """Returns the recipe, and it with other positions, three seeds each."""
+    other = "sinusoidal" if base.model.position == "relative" else "relative"
+    rows = [
+        Row("base", seeds=SEEDS, published=find_published(base, base.model.position)),
+        Row(other, {"model.position": other}, seeds=SEEDS, published=find_published(base, other)),
+    ]
+    if base.data.source == "inflection":
+        features = {"plugins": ("examples.features",), "model.kind": "features"}
+        rows.append(Row("unordered", features, seeds=SEEDS, published=rows[0].published))
+    return rows
+
+
+def find_published(base: Config, position: str) -> Published | None:
+    """Returns the published scores of a recipe with these positions, if there are some."""
+    data = base.data
+    if data.source == "cogs" and position == base.model.position:
+        return RECOGS
+    if data.source == "scan" and "jump" in data.subset and position in SCAN:
+        return Published(
+            "SCAN, add jump: Chaabouni, Dessi and Kharitonov 2021, table 3, means with standard "
+            "errors of 9.5 (relative) and 2.0 (absolute positions); read at second hand",
+            {"exact_match": (SCAN[position],)},
+            is_comparable=False,
+        )
+    if data.source == "inflection" and data.subset in SIGMORPHON and position == "sinusoidal":
+        return Published(
             "SIGMORPHON 2022, github.com/sigmorphon/2022InflectionST at e96ceb6, one seed: the "
             "model of Wu, Cotterell and Hulden 2021. Features without order, 4 and 4 layers of "
             "width 256, Adam at 1e-3, 20,000 steps of 400 words",
-            {"exact_match": (SIGMORPHON[base.data.subset],)},
+            {"exact_match": (SIGMORPHON[data.subset],)},
         )
-    other = "sinusoidal" if base.model.position == "relative" else "relative"
-    return [
-        Row("base", seeds=SEEDS, published=published),
-        Row(other, {"model.position": other}, seeds=SEEDS),
-    ]
+    return None

@@ -50,7 +50,7 @@ def get_config(folder: str = "") -> Config:
             warmup_steps=200,
             log_every=50,
             validate_every=500,
-            bleu_every=500,
+            translate_every=500,
         ),
         checkpoints=CheckpointConfig(every=500, best_metric="exact_match"),
         decoding=DecodingConfig(beam_size=1, max_extra_length=150),

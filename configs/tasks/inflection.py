@@ -10,7 +10,9 @@ languages and sizes, too.
 
 The published model (Wu, Cotterell and Hulden 2021) has 4 layers of width 256, and 20,000 steps of
 Adam on batches of 400 words; features have no order there. Here it is smaller, with fewer steps and
-Muon, and features are read in their order.
+Muon, and features are read in their order, unless flags of training ask for the example:
+
+    --config.plugins=examples.features --config.model.kind=features
 """
 
 from t2t.config import (
@@ -51,7 +53,7 @@ def get_config(folder: str = "") -> Config:
             warmup_steps=200,
             log_every=50,
             validate_every=200,
-            bleu_every=200,
+            translate_every=200,
         ),
         checkpoints=CheckpointConfig(every=200, best_metric="exact_match"),
         decoding=DecodingConfig(beam_size=1, max_extra_length=20),

@@ -48,7 +48,8 @@ from t2t.training.provenance import (
 )
 from t2t.training.run_directory import RunError
 
-_LONGEST = 512  # sub-words of a source: a longer one is cut into pieces
+# Sub-words, and bytes, of a source: a longer one is cut into pieces.
+_LONGEST, _LONGEST_BYTES = 512, 2048
 _log = logging.getLogger(__name__)
 
 
@@ -94,7 +95,7 @@ def import_model(source: str, workdir: str | os.PathLike[str], **options: Any) -
     start = int(rows.row[START_IDS[model.config.decoder_start]])
     forced = _find_forced(model, request.directions)
     file = GENERATION if has_file else "config.json"
-    search = read_search(given, rows, _LONGEST, start, forced, file)
+    search = read_search(given, rows, _find_longest(model), start, forced, file)
     config = _make_config(model, search)
     config.data.src_language = request.src_language or config.data.src_language
     config.data.tgt_language = request.tgt_language or config.data.tgt_language
@@ -139,6 +140,13 @@ def _list_warnings(
     ]
 
 
+def _find_longest(model: ForeignModel) -> int:
+    """Returns the longest source."""
+    is_bytes = model.vocabulary.vocabulary.src.kind == "bytes"
+    longest = _LONGEST_BYTES if is_bytes else _LONGEST
+    return min(longest, model.config.position_limit or longest)
+
+
 def _find_forced(model: ForeignModel, directions: Sequence[str]) -> list[int]:
     """The original's ids of the tags with which outputs begin."""
     if not model.tags_both:
@@ -179,7 +187,7 @@ def _make_config(model: ForeignModel, search: ForeignSearch) -> Config:
     config.tokenizer.kind = vocabulary.src.kind
     config.tokenizer.vocab_size = vocabulary.tgt.vocab_size
     config.tokenizer.byte_fallback = vocabulary.src.has_bytes
-    config.data.max_length = min(_LONGEST, model.config.position_limit or _LONGEST)
+    config.data.max_length = _find_longest(model)
     if model.config.output_bias and not model.has_bias:
         config.training.frozen = ("output_bias",)  # a fine-tuned one could not be exported
     config.data.src_language, config.data.tgt_language = model.own_languages

@@ -15,7 +15,7 @@ from t2t.data.sampled_epochs import tokenize_epoch
 from t2t.data.stages import format_stage, list_stages, measure_stages
 from t2t.runtime.distributed import is_first, process_0_first, wait_for_all
 from t2t.storage.paths import check_new_run_path
-from t2t.training.resume import keep_source, open_run
+from t2t.training.resume import keep_source, open_run, settle_options
 from t2t.training.run_directory import lock_run
 
 
@@ -51,6 +51,7 @@ def prepare_run(
     corpora = opened.training
     open_run(workdir, config, opened.corpora)
     vocabulary = make_vocabulary(config, workdir, corpora)
+    settle_options(workdir, config, vocabulary)
     tokenized = tokenize_together(corpora, vocabulary, data)
     for corpus in opened.validation.values():
         tokenize(corpus, vocabulary, data)

@@ -66,7 +66,13 @@ from t2t.training.provenance import (
     record_start,
 )
 from t2t.training.report import Report
-from t2t.training.resume import check_vocabulary, keep_source, open_run, settle_dtype
+from t2t.training.resume import (
+    check_vocabulary,
+    keep_source,
+    open_run,
+    settle_dtype,
+    settle_options,
+)
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
 from t2t.training.state import abstract_state, init_params, init_state, init_training
 from t2t.training.step import make_train_step
@@ -110,7 +116,7 @@ def train(
     check_prepared(config, workdir, tasks)
     data = open_data(tasks, config.tokenizer)
     with lock_run(workdir), jax.set_mesh(mesh):
-        config = settle_dtype(workdir, config)
+        config = settle_options(workdir, settle_dtype(workdir, config))
         open_run(workdir, config, data.corpora)
         last = max(list_steps(workdir), default=0)
         if last >= config.training.steps:
@@ -209,9 +215,8 @@ def train_on_mesh(
     """
     vocabulary = make_vocabulary(config, workdir, data.training)
     check_vocabulary(workdir, vocabulary)
-    for size in vocabulary.sizes:  # those of tokenizer.path may differ
-        tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
-        check_divisibility(dataclasses.replace(config, tokenizer=tokenizer), mesh)
+    config = settle_options(workdir, config, vocabulary)
+    check_tables(config, vocabulary, mesh)
     optimizer, programs, initial = make_optimizer(config), open_programs(config, vocabulary), None
     with contextlib.closing(Checkpoints(workdir, config, optimizer)) as checkpoints:
         if list_steps(workdir):
@@ -266,6 +271,13 @@ def train_on_mesh(
         remedy if finished else "run the same command to continue",
     )  # fmt: skip
     return finished
+
+
+def check_tables(config: Config, vocabulary: Vocabulary, mesh: Mesh) -> None:
+    """Raises `ConfigError` if the mesh does not divide the embeddings of a vocabulary."""
+    for size in vocabulary.sizes:  # those of tokenizer.path may differ
+        tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
+        check_divisibility(dataclasses.replace(config, tokenizer=tokenizer), mesh)
 
 
 def open_programs(config: Config, vocabulary: Vocabulary) -> SavedPrograms:
@@ -383,10 +395,13 @@ def plan_batches(
     subwords = sum(int(side.sum()) for side in (plan.src_lengths, plan.tgt_lengths))
     pieces = sum(vocabulary.sizes) / (1 + vocabulary.shared)
     doubts = list_doubts(config, subwords / pieces, start, num_shapes)
+    sides = plan.src_lengths, plan.tgt_lengths
     are_pairs = np.repeat([not task.is_text_alone for task in tasks], [*map(len, corpora)])
-    pairs = plan.src_lengths[are_pairs], plan.tgt_lengths[are_pairs]
+    are_read = are_pairs & (np.maximum(*sides) <= config.data.max_length)
     doubts = itertools.chain(
-        doubts, doubt_shapes(config, plan.shapes), doubt_outputs(config, *pairs)
+        doubts,
+        doubt_shapes(config, plan.shapes),
+        doubt_outputs(config, *(side[are_read] for side in sides)),
     )
     for doubt in doubts:
         _log.warning("%s", doubt)

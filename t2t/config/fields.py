@@ -8,7 +8,7 @@ combinations are valid. Nothing here imports JAX.
 
 import dataclasses
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from t2t.config.field_types import (
@@ -90,6 +90,15 @@ class PluginOptions(Fields, notes=(Role.OPTIONS,)):
     def list_problems(self) -> Iterable[str]:
         """Returns a line for each rule that the values break, such as "mix=2 must be below 1"."""
         return ()
+
+    def settle(self, src: Sequence[str], tgt: Sequence[str]) -> Self:
+        """Returns the options with what follows from the pieces of both vocabularies, in order.
+
+        So a part of the model knows ids: the place of a piece is its id. A run calls it when it
+        starts, with the vocabulary made or read, and keeps the result in `config.json`.
+        """
+        del src, tgt
+        return self
 
 
 def option(default: Any, text: str) -> Any:
@@ -661,7 +670,7 @@ class TrainingConfig(Section, notes=(Role.UPDATES,)):
     # steps between translations of the validation split by beam search, which give its BLEU and
     # chrF, of symbols the exact match, and checkpoints.best_metric; the last step translates, too;
     # 0: never
-    bleu_every: Annotated[NonNegativeInt, Role.VALIDATION, _of_pairs()] = 0
+    translate_every: Annotated[NonNegativeInt, Role.VALIDATION, _of_pairs()] = 0
     # validation pairs by which validation/source_use measures how much the model uses the source;
     # 0: it is not computed
     source_use_pairs: Annotated[NonNegativeInt, Role.LOGGING] = 1000
@@ -692,8 +701,8 @@ class CheckpointConfig(Fields, notes=(Role.CHECKPOINTS,)):
     keep_every: NonNegativeInt = 0
     # also keep this many checkpoints that are best by best_metric; 0: none
     keep_best: NonNegativeInt = 1
-    # the loss of the validation split, or a measure of its translations (training.bleu_every), also
-    # of a plugin (evaluation.measure). With tokenizer.lowercase it is the measure without case
+    # the loss of the validation split, or a measure of its translations (training.translate_every),
+    # also of a plugin (evaluation.measure). With tokenizer.lowercase it is the measure without case
     best_metric: Annotated[
         str,
         Literal[("loss", *(name for name, row in MEASURES.items() if not row.architecture))],

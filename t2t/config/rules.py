@@ -78,7 +78,7 @@ def fit_task(config: Config, task: DataConfig) -> Config:
     return dataclasses.replace(
         config,
         data=task,
-        training=dataclasses.replace(config.training, bleu_every=0),
+        training=dataclasses.replace(config.training, translate_every=0),
         checkpoints=dataclasses.replace(config.checkpoints, best_metric="loss", keep_best=0),
     )
 
@@ -405,9 +405,9 @@ def _combination_problems(config: Config) -> Iterator[str]:
             f"data.rows_multiple={data.rows_multiple}; raise data.rows_multiple to "
             f"{data.rows_multiple * training.accumulation_steps}"
         )
-    if training.bleu_every % training.validate_every:
+    if training.translate_every % training.validate_every:
         yield (
-            f"training.bleu_every={training.bleu_every} must be a multiple of "
+            f"training.translate_every={training.translate_every} must be a multiple of "
             f"training.validate_every={training.validate_every}, or 0"
         )
     yield from _best_problems(config)
@@ -432,9 +432,9 @@ def _best_problems(config: Config) -> Iterator[str]:
             f"open; use another, or t2t.watch --measure={best} beside training"
         )
     is_loss = best == "loss"
-    measured = training.validate_every if is_loss else training.bleu_every
+    measured = training.validate_every if is_loss else training.translate_every
     if config.checkpoints.keep_best and (not measured or config.checkpoints.every % measured):
-        field = "training.validate_every" if is_loss else "training.bleu_every"
+        field = "training.validate_every" if is_loss else "training.translate_every"
         yield (
             f"checkpoints.every={config.checkpoints.every} must be a multiple of "
             f"{field}={measured}, so that checkpoints.keep_best has a {best} for each checkpoint; "
@@ -443,5 +443,5 @@ def _best_problems(config: Config) -> Iterator[str]:
     if config.checkpoints.patience and not measured:
         yield (
             f"checkpoints.patience={config.checkpoints.patience} counts validations by "
-            f"checkpoints.best_metric={best!r}, but training.bleu_every=0; set it"
+            f"checkpoints.best_metric={best!r}, but training.translate_every=0; set it"
         )

@@ -84,7 +84,7 @@ def _find_words(folder: Path, subset: str) -> dict[str, Path]:
 
 def _read_table(line: str) -> Item | None:
     cells = line.split("\t")
-    return Item(*cells) if len(cells) == 3 and all(cells) else None
+    return Item(*cells) if len(cells) == 3 and all(map(str.strip, cells)) else None
 
 
 def _read_command(line: str) -> Item | None:
@@ -93,21 +93,21 @@ def _read_command(line: str) -> Item | None:
 
 
 def _read_word(line: str) -> Item | None:
-    cells = line.split("\t")
-    if len(cells) != 3 or not all(cells):
+    item = _read_table(line)
+    if item is None:
         return None
-    lemma, form = (" ".join(cell.replace(" ", SPACE)) for cell in cells[:2])
-    features = [f"[{feature}]" for feature in re.split("[;, ]+", cells[2]) if feature]
-    return Item(" ".join([lemma, *features]), form)
+    lemma, form = (" ".join(word.replace(" ", SPACE)) for word in item[:2])
+    features = [f"[{feature}]" for feature in re.split("[;, ]+", item.kind) if feature]
+    return Item(" ".join([lemma, *features]), form) if features else None
 
 
 TASKS = {
     "cogs": PublishedTask(
-        _find_tables, _read_table, "three columns, separated by tabs: source, target, kind"
+        _find_tables, _read_table, "three filled columns, separated by tabs: source, target, kind"
     ),
     "scan": PublishedTask(_find_commands, _read_command, '"IN: source OUT: target"'),
     "inflection": PublishedTask(
-        _find_words, _read_word, "three columns, separated by tabs: lemma, form, features"
+        _find_words, _read_word, "three filled columns, separated by tabs: lemma, form, features"
     ),
 }
 

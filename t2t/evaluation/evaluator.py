@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -26,7 +27,10 @@ from t2t.evaluation.saved_evaluations import Evaluation
 from t2t.evaluation.text_scores import Output, TextScores, open_scores
 from t2t.model.parameters import Params
 from t2t.runtime.distributed import is_first
+from t2t.training.config_warnings import doubt_outputs
 from t2t.training.provenance import find_start, hash_params, now, summarize_ledger
+
+_log = logging.getLogger(__name__)
 
 # Scores depend on the code of these and of their imports, and on the measures of the table.
 MODULES = (__name__, *MEASURE_MODULES)
@@ -200,10 +204,20 @@ class Evaluator:
             for translations, text, counted in zip(found, texts, counts, strict=True)
         ]
 
+    def _doubt_lengths(self) -> None:
+        """Warns before the search if it would cut outputs that are as long as the references."""
+        src, tgt = self._perplexity.lengths.T
+        is_whole = src <= self._translator.max_source_length  # else it is translated in pieces
+        lengths = src[is_whole], tgt[is_whole]
+        names = "pairs of the test set", "give --max_extra_length"
+        for doubt in doubt_outputs(self.config, *lengths, *names):
+            _log.warning("%s", doubt)
+
     def _translate(
         self, params: Params, alphas: Sequence[float]
     ) -> tuple[list[list[Translation]], dict[str, Any]]:
         """Returns the translations of all sentences for each alpha, and the time of the search."""
+        self._doubt_lengths()
         translator, compiled = self._translator, self._translator.compile_seconds
         date, started = now(), time.perf_counter()
         sentences = self.scores.test_set.sources

@@ -198,7 +198,9 @@ class ReferencePerplexity:
         """
         self._scorer, self._tokenizer = scorer, config.tokenizer
         self._pairs = scorer.vocabulary.encode_pairs(texts)
-        lengths, longest = np.array([max(map(len, pair)) for pair in self._pairs]), scorer.limit
+        # Of source and reference, EOS included.
+        self.lengths = np.array([[*map(len, pair)] for pair in self._pairs]).reshape(-1, 2)
+        lengths, longest = self.lengths.max(axis=1), scorer.limit
         missing = np.array([is_missing(*pair) for pair in texts], bool)
         too_long = (lengths > longest) & ~missing
         self._kept, self._left_out = ~missing & ~too_long, ""  # the latter of definitions

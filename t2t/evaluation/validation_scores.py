@@ -71,7 +71,7 @@ class Validation:
 
         The identity of `programs` covers the config and the vocabulary's size.
         """
-        self._every, self._last = config.training.bleu_every, config.training.steps
+        self._every, self._last = config.training.translate_every, config.training.steps
         self._source_use_pairs, self._main = config.training.source_use_pairs, ""
         if config.data.mixture:
             self._main = next(iter(corpora), "")

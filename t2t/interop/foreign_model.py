@@ -13,6 +13,7 @@ from t2t.interop import marian_nllb_mbart, t5_family
 from t2t.interop.hugging_face_folder import SourceError, Tensors, read_json
 from t2t.interop.hugging_face_vocabulary import (
     ImportedVocabulary,
+    read_byt5,
     read_m2m100,
     read_marian,
     read_mbart,
@@ -20,7 +21,7 @@ from t2t.interop.hugging_face_vocabulary import (
 )
 from t2t.interop.parameter_map import Link, check_tensors, find_shapes, read_params
 from t2t.interop.strict_config import ForeignConfig
-from t2t.interop.tokenizer_settings import SMALL100, TokenizerSettings
+from t2t.interop.tokenizer_settings import BYT5, SMALL100, TokenizerSettings
 from t2t.model.parameters import Params
 from t2t.ops.build_model import abstract_model
 
@@ -144,7 +145,8 @@ def _read_t5(settings: TokenizerSettings, given: ForeignConfig, tensors: Tensors
     config, vocab_size = t5_family.read_t5_config(given, own_output=own_output)
     scaled = t5_family.scales_output(given)
     unknown = given.finish()
-    vocabulary = read_t5(settings, vocab_size)
+    read = read_byt5 if settings.find_class("") == BYT5 else read_t5
+    vocabulary = read(settings, vocab_size)
     warnings = settings.finish()
     if t5_family.lacks_output(tensors, given):
         warnings.append(

@@ -106,6 +106,7 @@ def _check_vocabulary(
     """Returns the reasons why a vocabulary is none of the family."""
     problems = []
     data, advice = config.data, "is not supported by the export to transformers"
+    kind = vocabulary.src.kind
     match family:
         case "marian" if data.directions and data.direction_tags != "target":
             problems.append(
@@ -126,9 +127,11 @@ def _check_vocabulary(
                 problems.append(f"data.directions={data.directions} {advice}: T5 has no tags")
             if not vocabulary.shared:
                 problems.append(f"tokenizer.shared=False {advice}: T5 has one vocabulary")
-            elif (kind := vocabulary.src.kind) != "unigram":
-                problems.append(f"tokenizer.kind={kind!r} {advice}: T5's is 'unigram'")
-            if vocabulary.src.has_bytes and not imported:
+            elif kind not in ("unigram", "bytes"):
+                problems.append(
+                    f"tokenizer.kind={kind!r} {advice}: T5's is 'unigram', and ByT5's 'bytes'"
+                )
+            if vocabulary.src.has_bytes and kind != "bytes" and not imported:
                 problems.append(
                     f"tokenizer.byte_fallback=True {advice}: T5's tokenizer spells nothing in "
                     "bytes; train with tokenizer.byte_fallback=False"
@@ -216,7 +219,7 @@ def write_model(
     write_tokenizer(
         vocabulary, export.rows, export.family, _describe_tokenizer(config, export), folder
     )
-    if export.family == "t5" and vocabulary.src.has_bytes:
+    if export.family == "t5" and vocabulary.src.has_bytes and vocabulary.src.kind != "bytes":
         notes.append(
             "T5Tokenizer of transformers spells nothing in bytes: tokenizer_config.json names "
             "PreTrainedTokenizerFast, which reads tokenizer.json with them"

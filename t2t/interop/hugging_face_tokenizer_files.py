@@ -22,6 +22,7 @@ from t2t.interop.hugging_face_vocabulary import (
     MBART50_LANGUAGES,
     NO_ROW,
     Rows,
+    number_bytes,
 )
 from t2t.interop.tokenizer_json import Kind, ModelProto, spm
 
@@ -55,8 +56,10 @@ def assign_rows(vocabulary: Vocabulary, family: str) -> Rows:
 
     marian  `</s>`, `<unk>`, the pieces, and `<pad>`, with which the decoder begins; PAD has no row
     t5      `<pad>`, with which the decoder begins, `</s>`, `<unk>`, the pieces, the sentinels, the
-            first one last, and a row for PAD
+            first one last, and a row for PAD; of bytes as `number_bytes`
     """
+    if family == "t5" and vocabulary.src.kind == "bytes":
+        return number_bytes(vocabulary.src.vocab_size)
     size = vocabulary.tgt.vocab_size
     sentinels = vocabulary.tgt.sentinel_ids if family == "t5" else []
     pieces = [i for i in range(len(SPECIAL), size) if i not in {*sentinels}]
@@ -81,7 +84,8 @@ def write_tokenizer(
         settings: of tokenizer_config.json.
         folder: an existing folder.
     """
-    pieces = _list_pieces(vocabulary.tgt, rows, family)
+    is_bytes = family == "t5" and vocabulary.src.kind == "bytes"
+    pieces = [] if is_bytes else _list_pieces(vocabulary.tgt, rows, family)
     languages = {piece.language for piece in pieces if piece} - {""}
     codes = [kind for kind, own in M2M100_LANGUAGES.items() if languages == {*own}]
     match family:
@@ -94,6 +98,8 @@ def write_tokenizer(
             kind, more = "Nllb", _write_nllb(vocabulary, pieces, folder)
         case "mbart":
             kind, more = "MBart50", _write_mbart(vocabulary, pieces, folder)
+        case _ if is_bytes:
+            kind, more = "ByT5", {"extra_ids": len(vocabulary.src.sentinel_ids)}
         case _:
             kind, more = "T5", _write_t5(vocabulary, pieces, folder)
     if added := {row: piece.added for row, piece in enumerate(pieces) if piece and piece.added}:

@@ -14,7 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
+from t2t.config.fields import TokenizerConfig
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from t2t.data.counted_vocabulary import NUM_BYTES, count_vocabulary
 from t2t.data.piece_table import SPECIAL, AddedPiece, PieceTable
 from t2t.data.tokenizer import (
     LINES,
@@ -22,6 +24,7 @@ from t2t.data.tokenizer import (
     Tokenizer,
     Vocabulary,
     VocabularyError,
+    make_normalizer,
     read_share,
 )
 from t2t.interop.hugging_face_folder import SourceError, read_json
@@ -36,7 +39,7 @@ from t2t.interop.tokenizer_json import (
     read_tokenizer_json,
     spm,
 )
-from t2t.interop.tokenizer_settings import GENERIC, SENTINEL, SMALL100, TokenizerSettings
+from t2t.interop.tokenizer_settings import BYT5, GENERIC, SENTINEL, SMALL100, TokenizerSettings
 from t2t.storage.atomic_files import write_file
 
 NO_ROW = -1
@@ -91,7 +94,8 @@ class ImportedVocabulary(NamedTuple):
     def count_pieces(self) -> dict[str, int]:
         """Returns the numbers of pieces of text, of added ones, of languages and of spare rows."""
         table = self.vocabulary.src.table
-        assert table is not None
+        if table is None:  # of bytes
+            return {"bytes": NUM_BYTES, "sentinels": len(self.vocabulary.src.sentinel_ids)}
         added = {each.id for each in table.added}
         named = {*SPECIAL, *table.pieces.values(), *table.symbols.values(), *added}
         return {
@@ -169,10 +173,7 @@ class _Names(NamedTuple):
         )  # fmt: skip
         tokenizers = [Tokenizer(model, str(name), table) for name, model in models.items()]
         is_output = [row != NO_ROW and own[row] == id_ for id_, row in enumerate(order)]
-        try:
-            share = read_share(path.parent / LINES)
-        except VocabularyError as error:
-            raise SourceError(str(error)) from None
+        share = _read_share(path.parent)
         return ImportedVocabulary(
             Vocabulary(tokenizers[0], tokenizers[-1], several if share is None else share),
             Rows(np.array(order), np.array(is_output)),
@@ -358,6 +359,56 @@ def read_t5(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
     return names.make(
         {path: model}, path, vocab_size, several, keeps_space=spaces.keeps_space, has_tasks=True
     )
+
+
+def read_byt5(settings: TokenizerSettings, vocab_size: int) -> ImportedVocabulary:
+    """Makes the vocabulary of ByT5 (Xue et al. 2022), which has no file: bytes and sentinels.
+
+    It is that of `tokenizer.kind=bytes`, whose ids are the original's plus one: PAD has no row, and
+    BOS is the original's `<pad>`, with which its decoder begins.
+
+    Raises:
+        SourceError: the table has another number of rows, or tokens were added.
+    """
+    settings.check_class(BYT5, BYT5)
+    count = settings.count_sentinels(default=125)
+    sentinels = [f"<extra_id_{n}>" for n in range(count)]
+    first = 3 + NUM_BYTES
+    known = {"<pad>": 0, "</s>": 1, "<unk>": 2} | {
+        name: row for row, name in enumerate(sentinels, start=first)
+    }
+    if first + count != vocab_size:
+        raise SourceError(
+            f"config.json: vocab_size={vocab_size}, but {BYT5} has {first + count} ids: 3 special "
+            f"ones, {NUM_BYTES} bytes and {count} sentinels; use the files of one model"
+        )
+    added = settings.read_added(known, vocab_size, is_fast=False)
+    if new := [each.text for each in added if each.text not in known]:
+        raise SourceError(
+            f"{settings.folder}: the added token {new[0]!r} is no byte, which is not supported; "
+            "use this model in transformers"
+        )
+    config = TokenizerConfig(kind="bytes", sentinels=count)
+    model = count_vocabulary("", (), (), config, (), make_normalizer(lowercase=False))
+    tokenizer = Tokenizer(model, BYT5)
+    rows = number_bytes(tokenizer.vocab_size)
+    share = _read_share(settings.folder)
+    return ImportedVocabulary(Vocabulary(tokenizer, tokenizer, share), rows)
+
+
+def number_bytes(size: int) -> Rows:
+    """Returns ByT5's ids of a vocabulary of bytes; that of BOS is 0."""
+    row = np.arange(size) - 1
+    row[PAD_ID] = NO_ROW
+    return Rows(row, row != NO_ROW)
+
+
+def _read_share(folder: Path) -> float | None:
+    """Reads `Vocabulary.several_sentences` of a model that t2t has exported."""
+    try:
+        return read_share(folder / LINES)
+    except VocabularyError as error:
+        raise SourceError(str(error)) from None
 
 
 def _read_t5_model(

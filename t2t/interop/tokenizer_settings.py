@@ -19,6 +19,7 @@ SENTINEL = re.compile(r"<extra_id_\d+>")
 # Classes that take tokenizer.json as it is.
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 SMALL100 = "SMALL100Tokenizer"
+BYT5 = "ByT5Tokenizer"  # which has no file of a vocabulary
 _T5 = {"T5Tokenizer", "MT5Tokenizer", *GENERIC}  # may stand for each other
 _SETTINGS, _SPECIAL, _ADDED = (
     "tokenizer_config.json",
@@ -57,7 +58,7 @@ _OF_SEGMENTATION = re.compile(
 )
 # What other classes do.
 _OTHERS = {
-    "ByT5Tokenizer": "bytes",
+    BYT5: "bytes, a vocabulary of T5 alone",
     "MBartTokenizer": "codes of languages that follow the text, as in mBART-25",
     **dict.fromkeys(
         ("BartTokenizer", "GPT2Tokenizer", "RobertaTokenizer", "Qwen2Tokenizer"),
@@ -126,7 +127,8 @@ class TokenizerSettings(ForeignFields):
         for name, values in _ALLOWED.items():
             self.allow(name, *values)
         self._check_special()
-        if not any(path for pattern in _FILES for path in self.folder.glob(pattern)):
+        has_file = any(path for pattern in _FILES for path in self.folder.glob(pattern))
+        if not has_file and found != BYT5:
             raise SourceError(
                 f"{self.folder} has no tokenizer: no file {', '.join(_FILES)}; save it beside the "
                 "model with tokenizer.save_pretrained, or name the folder of its vocabulary by "
@@ -180,15 +182,17 @@ class TokenizerSettings(ForeignFields):
             raise self.refuse(name, "is no code of a language; correct it in a copy of the file")
         return code or ""
 
-    def count_sentinels(self) -> int:
+    def count_sentinels(self, default: int = 100) -> int:
         """Returns the number of sentinels that the tokenizer adds to the pieces of its model.
 
         Raises:
             SourceError: it is no number, or the list of special tokens has others.
         """
-        self.fill(extra_ids=100)
+        self.fill(extra_ids=default)
         count = self.take("extra_ids", int)
         listed = {text for text in self._list_special() if SENTINEL.fullmatch(text)}
+        if not count and self.find_class("") == BYT5:  # which saves 0 beside its list
+            return len(listed)
         if len(listed) not in (0, count):
             raise self.refuse("extra_ids", f"but {len(listed)} are listed; correct it in a copy")
         return count

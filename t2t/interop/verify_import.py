@@ -102,7 +102,8 @@ def compare_with_original(
 def make_lines(tokenizer: Tokenizer, count: int) -> list[str]:
     """Lines of random pieces of the vocabulary and of odd characters, the same each time."""
     rng = random.Random(0)
-    pieces = [*tokenizer.list_pieces()]
+    # A vocabulary of bytes has none.
+    pieces = [*tokenizer.list_pieces()] or [chr(code) for code in range(ord(" "), 0x250)]
     lines: list[str] = []
     while len(lines) < count:
         parts = rng.choices(pieces, k=rng.randint(1, 12))

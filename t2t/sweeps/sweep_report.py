@@ -267,6 +267,8 @@ def describe_published(outcomes: Mapping[str, RowOutcome]) -> ReportSection:
             if scores and published.is_comparable:
                 count = len(published.kinds) if kind else 1
                 verdict, judges = judge_published(scores, theirs, count).describe(), True
+            elif kind and outcome.system:
+                verdict = "no sentence of our test set is of this kind"
             rows.append((name, kind or measure, _show_seeds(scores), _show_seeds(theirs), verdict))
     header = ("row", "of", "ours", "published", "what the seeds say")
     notes = [f"Published: {source}." for source in sources] + [PUBLISHED_NOTE] * judges

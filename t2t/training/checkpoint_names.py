@@ -47,7 +47,7 @@ def check_checkpoint(which: str, config: Config | None) -> None:
             f"{where} needs training.ema_decay; set it, for example to 0.999, or use another "
             "checkpoint"
         )
-    measured = training.validate_every if rules.best_metric == "loss" else training.bleu_every
+    measured = training.validate_every if rules.best_metric == "loss" else training.translate_every
     if name == "best" and not measured:
         raise ConfigError(f"{where} needs validation, which this run does without; use last")
     if name == "avg" and int(number) > (kept := _count_in_a_row(config)):

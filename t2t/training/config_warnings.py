@@ -24,24 +24,25 @@ COMPILING, FEW_SHAPES = 100, 3
 
 
 def doubt_outputs(
-    config: Config, src: Int[np.ndarray, "n"], tgt: Int[np.ndarray, "n"]
+    config: Config,
+    src: Int[np.ndarray, "n"],
+    tgt: Int[np.ndarray, "n"],
+    pairs: str = "training pairs",
+    remedy: str = "set decoding.max_extra_length",
 ) -> Iterator[str]:
-    """Yields a warning if a search would cut outputs that are as long as targets of training.
+    """Yields a warning if a search would cut outputs that are as long as the targets of `pairs`.
 
-    `src` and `tgt` are the lengths of pairs in sub-words, EOS included, without text alone; pairs
-    that are longer than `data.max_length` do not count.
+    `src` and `tgt` are lengths in sub-words, EOS included, and `remedy` is what may be raised.
     """
     if not len(src):
         return
     most, extra = config.decoding.max_extra_length, tgt.astype(int) - src
-    extra[np.maximum(src, tgt) > config.data.max_length] = 0
     if count := int((extra > most).sum()):
         worst = int(extra.argmax())
         yield (
-            f"{count} of {len(src)} training pairs have a target of more than decoding."
+            f"{count} of {len(src)} {pairs} have a target of more than decoding."
             f"max_extra_length={most} sub-words beyond its source, up to {tgt[worst]} for "
-            f"{src[worst]}: a search would cut such outputs; set decoding.max_extra_length="
-            f"{extra[worst]} or more"
+            f"{src[worst]}: a search would cut such outputs; {remedy}={extra[worst]} or more"
         )
 
 

@@ -31,6 +31,7 @@ from t2t.config.field_types import Role
 from t2t.config.fields import OPEN_ENDED_SCHEDULES, Config, ConfigError
 from t2t.config.files import (
     Difference,
+    complete_options,
     differences,
     load_config,
     override,
@@ -110,9 +111,9 @@ def check_run(workdir: Path, config: Config, corpora: Mapping[str, Sequence[Corp
             checkpoint's validation scores are damaged.
     """
     search = config.decoding.strategy, config.decoding.mbr
-    if config.training.bleu_every and search != ("beam", "none"):
+    if config.training.translate_every and search != ("beam", "none"):
         raise ConfigError(
-            "training.bleu_every scores the best output of beam search: use the defaults of "
+            "training.translate_every scores the best output of beam search: use the defaults of "
             "decoding.strategy and decoding.mbr, and give --strategy or --mbr to t2t.evaluate"
         )
     last = max(list_steps(workdir), default=0)
@@ -225,6 +226,28 @@ def _list_changes(saved: Config, new: Config) -> list[Difference]:
         one, two = (dataclasses.replace(saved, data=each) for each in (before, after))
         found |= {each.name: each for each in differences(one, two)}
     return [*found.values()]
+
+
+def settle_options(workdir: Path, config: Config, made: Vocabulary | None = None) -> Config:
+    """Returns the config with the options of plugins that follow from the run's vocabulary.
+
+    Without `made`, the vocabulary is that of an earlier start, if there was one. With the one that
+    this start has made, `config.json` gets the options, too.
+
+    Raises:
+        ConfigError: a plugin refuses the vocabulary.
+    """
+    folder = workdir / "vocab"
+    if not config.plugin or not (made or Vocabulary.is_saved(folder)):
+        return config
+    vocabulary = made or Vocabulary.load(folder)
+    sides = [side.pieces(range(side.vocab_size)) for side in (vocabulary.src, vocabulary.tgt)]
+    options = {name: each.settle(*sides) for name, each in config.plugin.items()}
+    settled = complete_options(dataclasses.replace(config, plugin=options))
+    if made and settled != config and is_first():
+        with explain_write_errors(RunError, workdir):
+            save_config(settled, workdir / "config.json")
+    return settled
 
 
 def _fill(config: Config) -> Config:

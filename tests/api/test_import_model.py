@@ -27,6 +27,7 @@ from t2t.interop.tokenizer_json import NAME
 from t2t.storage.atomic_files import write_file
 from t2t.training.checkpoint import restore_params
 from tests.interop.foreign_folders import (
+    write_byt5_model,
     write_config,
     write_m2m100_vocabulary,
     write_madlad_model,
@@ -69,6 +70,21 @@ def test_vocabulary_of_an_imported_run_is_kept_in_fine_tuning(source: Path, tmp_
     assert (filled.kind, filled.vocab_size) == ("unigram", Rows.load(given).row.size)
     make_vocabulary(config, tmp_path / "tuned", [ListCorpus("pairs", [("a", "b")])])
     assert Rows.load(tmp_path / "tuned" / "vocab").row.tolist() == Rows.load(given).row.tolist()
+
+
+def test_byt5_becomes_a_run_of_bytes_that_translates_and_may_be_fine_tuned(tmp_path: Path) -> None:
+    (source := tmp_path / "source").mkdir()
+    write_byt5_model(source)
+    config = import_model(str(source), tmp_path / "run")
+    assert (config.tokenizer.kind, config.tokenizer.vocab_size) == ("bytes", 265)
+    assert config.data.max_length == 2048  # bytes
+    understood = json.loads((tmp_path / "run" / "import.json").read_text("utf-8"))["understood"]
+    assert understood["vocabulary"] == "256 bytes, 5 sentinels"
+    run = t2t.load(tmp_path / "run", checkpoint="last")
+    assert len(run.translate(["naïve"])) == 1
+    config.tokenizer = TokenizerConfig(path=str(tmp_path / "run" / "vocab"))  # in fine-tuning
+    filled = fill_tokenizer(config).tokenizer
+    assert (filled.kind, filled.vocab_size, filled.sentinels) == ("bytes", 265, 5)
 
 
 def test_what_was_not_understood_or_taken_is_logged_and_recorded(

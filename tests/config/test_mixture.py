@@ -73,14 +73,14 @@ def test_fields_of_any_task_have_an_effect() -> None:
          "a and b make .* of sources that begin alike, data.prefix=''; give one of them another"),
         ((FILL, FILL.replace("fill:", "mend:").replace("span_corruption", "denoising")), {},
          "fill and mend make .* begin alike, data.prefix='<fill>'"),
-        ((FILL, "a:"), {"bleu": 1000}, "in data.mixture, fill: training.bleu_every=1000 is not us"),
+        ((FILL, "a:"), {"bleu": 1000}, "in data.mixture, fill: training.translate_every=1000 is"),
     ],
 )  # fmt: skip
 def test_bad_mixture_is_refused_in_a_line(
     entries: tuple[str, ...], fields: dict[str, Any], message: str
 ) -> None:
     config = make(*entries, **{name: x for name, x in fields.items() if name != "bleu"})
-    config.training = TrainingConfig(bleu_every=fields.get("bleu", 0))
+    config.training = TrainingConfig(translate_every=fields.get("bleu", 0))
     with pytest.raises(ConfigError, match=message):
         validate(config)
 

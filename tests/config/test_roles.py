@@ -25,7 +25,7 @@ ALLOWED = {
     "data.objective data.source training.optimizer training.loss training.schedule",
     # rules between fields, which say the longer or the first of several
     "config/rules.py": "data.max_length data.packed_length decoding.max_source_length "
-    "training.validate_every training.bleu_every",
+    "training.validate_every training.translate_every",
     "config/data_rules.py": "data.max_length data.packed_length data.train_weights "
     "data.temperature data.stages",
     # a vocabulary has sentinels for the longest text

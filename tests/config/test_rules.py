@@ -63,8 +63,8 @@ SAMPLING = {"decoding.strategy": "sampling"}
 PACKED = {"data.packed_length": 512}
 SAMPLED = {"data.packed_length": 256, "data.subword_sampling": 0.1}
 SPANS: dict[str, Any] = {"data.objective": "span_corruption", "tokenizer.sentinels": 14}
-SPANS |= {"training.bleu_every": 0}
-BEST = {"training.bleu_every": 1000}
+SPANS |= {"training.translate_every": 0}
+BEST = {"training.translate_every": 1000}
 ALONE: dict[str, Any] = {"data.source": "text", "data.train_tgt": ("a.txt",)}
 MUP: dict[str, Any] = {"model.parametrization": "mup", "model.base_width": 64}
 TABLE: dict[str, Any] = {"data.source": "hf", "data.hf_files": ("train=a.tsv",)}
@@ -131,7 +131,10 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"training.adam_b1": 0.0, "training.optimizer": "schedule_free_adamw"}, "such as 0.9"),
     ({"training.accumulation_steps": 3}, "raise data.rows_multiple to 24"),
-    ({"training.bleu_every": 1500}, "must be a multiple of training.validate_every=1000, or 0"),
+    (
+        {"training.translate_every": 1500},
+        "must be a multiple of training.validate_every=1000, or 0",
+    ),
     ({"checkpoints.every": 500}, "change one of them, or set checkpoints.keep_best=0"),
     ({"checkpoints.every": 1000, "checkpoints.best_metric": "bleu"}, "checkpoints.keep_best=0"),
     (
@@ -191,7 +194,7 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ({"checkpoints.best_metric": "symbol_error_rate"} | BEST, "use exact_match"),
     (
         {"checkpoints.patience": 3, "checkpoints.best_metric": "chrf", "checkpoints.keep_best": 0},
-        "but training.bleu_every=0; set it",
+        "but training.translate_every=0; set it",
     ),
 ]
 
@@ -221,7 +224,7 @@ def test_one_axis_of_the_mesh_takes_the_rest_and_the_others_are_positive(
         {"model.d_model": 9, "model.num_heads": 3, "model.position": "learned"},
         TEXT | {"data.train_weights": (0.5,), "data.test_src": "t.en", "data.test_tgt": "t.de"},
         {"data.rows_multiple": 24, "training.accumulation_steps": 3},
-        {"training.bleu_every": 1000, "checkpoints.best_metric": "bleu"},
+        {"training.translate_every": 1000, "checkpoints.best_metric": "bleu"},
         BEST | {"checkpoints.best_metric": "exact_match", "tokenizer.kind": "symbols"},
         {"training.steps": 5000, "training.cooldown_steps": 1000},
         {"training.r_drop": 5.0, "model.dropout": 0.0, "model.attention_dropout": 0.1},

@@ -59,11 +59,21 @@ def test_letters_and_features_of_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "files", "message"),
     [
-        ("cogs", {"train__tsv": "a\tb\tc\nd\te\n"}, r"train.tsv, line 2 is not three columns"),
+        (
+            "cogs",
+            {"train__tsv": "a\tb\tc\nd\te\n"},
+            r"train.tsv, line 2 is not three filled",
+        ),
+        ("cogs", {"train__tsv": "a\tb\tc\nd\te\t \n"}, r"train.tsv, line 2 is not three filled"),
         ("cogs", {"dev__tsv": "a\tb\tc\n"}, r"has no train.tsv; name the folder with the files of"),
         ("scan", {"train__txt": "IN: a\n"}, r'train.txt, line 1 is not "IN: source OUT: target"'),
         ("scan", {}, r"has no .txt file with train in its name"),
-        ("inflection", {"deu__train": "gut\tbesser\n"}, r"deu.train, line 1 is not three columns"),
+        ("inflection", {"deu__train": "gut\tbesser\n"}, r"deu.train, line 1 is not three"),
+        (
+            "inflection",
+            {"deu__train": "gut\tbesser\t;\n"},
+            r"deu.train, line 1 is not three",
+        ),
         ("inflection", {}, r"has no file NAME.train"),
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 from t2t.data.piece_table import SPECIAL
 from t2t.interop import hugging_face_vocabulary
 from t2t.interop.foreign_model import read_model
-from t2t.interop.hugging_face_folder import Tensor, Tensors, write_safetensors
+from t2t.interop.hugging_face_folder import Tensor, Tensors, write_json, write_safetensors
 from t2t.interop.hugging_face_vocabulary import ImportedVocabulary
 from t2t.interop.parameter_map import find_shapes
 from t2t.interop.tokenizer_settings import TokenizerSettings
@@ -274,6 +274,15 @@ def write_t5_model(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
     return _write(folder, values | changes, "shared.weight", "lm_head.weight")
 
 
+def write_byt5_model(folder: Path) -> dict[str, np.ndarray]:
+    """As `write_t5_model`, with the settings of a tokenizer of bytes, which has no other file."""
+    names = [f"<extra_id_{n}>" for n in range(5)]
+    write_settings(folder, tokenizer_class="ByT5Tokenizer", extra_ids=5)
+    special = {"eos_token": "</s>", "unk_token": "<unk>", "additional_special_tokens": names}
+    write_json(folder / "special_tokens_map.json", special)
+    return write_t5_model(folder, vocab_size=3 + 256 + len(names), tokenizer_class="ByT5Tokenizer")
+
+
 def write_madlad_vocabulary(folder: Path) -> int:
     """Writes a model with SentencePiece's own special symbols, without sentinels and spare rows."""
     model = train_model(0, user_defined_symbols="<2de>")
@@ -304,12 +313,13 @@ def _read_vocabulary(read: Any, folder: Path, size: int) -> ImportedVocabulary:
 
 
 # Readers of vocabularies in a folder without a config.json.
-read_marian, read_m2m100, read_mbart, read_t5 = (
+read_marian, read_m2m100, read_mbart, read_t5, read_byt5 = (
     functools.partial(_read_vocabulary, read)
     for read in (
         hugging_face_vocabulary.read_marian,
         hugging_face_vocabulary.read_m2m100,
         hugging_face_vocabulary.read_mbart,
         hugging_face_vocabulary.read_t5,
+        hugging_face_vocabulary.read_byt5,
     )
 )

@@ -46,6 +46,7 @@ from t2t.training.checkpoint import restore_params
 from tests.decoding.toy_model import beam_search
 from tests.interop.foreign_folders import (
     LIKE_T5,
+    read_byt5,
     read_m2m100,
     read_marian,
     read_t5,
@@ -600,6 +601,18 @@ def test_tokenizers_agree_on_odd_lines(tmp_path: Path, name: str, added: bool) -
                 [decoded] = vocabulary.src.decode([ids])
                 assert decoded == tokenizer.decode(rows.row[ids], skip_special_tokens=True)
     assert compared > 800 * len(sides)
+
+
+def test_bytes_agree_with_those_of_byt5_on_odd_lines(tmp_path: Path) -> None:
+    from transformers import ByT5Tokenizer
+
+    tokenizer = ByT5Tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    vocabulary, rows, _ = read_byt5(tmp_path, len(tokenizer))
+    for line in filter(None, map(clean_sentence, make_odd_lines(300))):
+        if not re.search("<(unk|pad|/?s)>", line):
+            [ids] = vocabulary.src.encode([line])
+            assert rows.row[ids].tolist() == tokenizer(line).input_ids
 
 
 # What `transformers` wrote for T5 since 4.3, 4.33 and 5, with one class that takes it as it is.

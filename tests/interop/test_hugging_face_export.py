@@ -74,6 +74,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Any], DataConfig]] = {
     "mBART-50": (foreign_folders.write_mbart_model, tag_both("en_XX-de_DE")),
     "T5 1.1": (foreign_folders.write_t5_model, DataConfig()),
     "umT5": (functools.partial(foreign_folders.write_t5_model, model_type="umt5"), DataConfig()),
+    "ByT5": (foreign_folders.write_byt5_model, DataConfig()),
     "MADLAD-400": (foreign_folders.write_madlad_model, DataConfig()),
     "NLLB, added tokens": (
         functools.partial(write_added, write=foreign_folders.write_nllb_vocabulary),

@@ -10,7 +10,7 @@ import pytest
 from sentencepiece import SentencePieceProcessor as Processor
 
 from t2t.config.fields import Config
-from t2t.data.batch import EOS_ID, UNK_ID
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from t2t.data.corpus import DataError
 from t2t.data.subword_sampling import sample_vocabulary
 from t2t.data.tokenizer import Vocabulary, VocabularyError
@@ -26,6 +26,7 @@ from tests.interop.foreign_folders import (
     ADDED,
     CODES,
     add_tokens,
+    read_byt5,
     read_m2m100,
     read_marian,
     read_mbart,
@@ -566,10 +567,48 @@ def test_tokenizer_json_beside_an_m2m100_must_have_its_ids(tmp_path: Path) -> No
         read_m2m100(tmp_path, size)
 
 
+SENTINELS = [f"<extra_id_{n}>" for n in range(125)]
+BYT5_SETTINGS: dict[str, dict[str, Any]] = {
+    "none but the class": {},
+    "transformers 4": {"extra_ids": 125, "additional_special_tokens": SENTINELS},
+    "transformers 5": {  # which saves that there are none
+        "extra_ids": 0,
+        "extra_special_tokens": SENTINELS,
+        "added_tokens_decoder": {
+            str(row): {"content": text, "lstrip": row < 3, "rstrip": row < 3, "special": row > 2}
+            for row, text in [
+                (0, "<pad>"), (1, "</s>"), (2, "<unk>"), *enumerate(SENTINELS, start=259),
+            ]
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", BYT5_SETTINGS.values(), ids=BYT5_SETTINGS)
+def test_bytes_have_the_ids_of_byt5(tmp_path: Path, settings: dict[str, Any]) -> None:
+    write_settings(tmp_path, tokenizer_class="ByT5Tokenizer", **settings)
+    vocabulary, rows, _ = read_byt5(tmp_path, 384)
+    assert vocabulary.src is vocabulary.tgt
+    assert vocabulary.src.kind == "bytes"
+    for line in ("naïve  ▁ <extra_id_0> 世界", "\x7f\t.", ""):
+        [ids] = vocabulary.src.encode([line])
+        expected = [byte + 3 for byte in line.encode()]
+        assert rows.row[ids].tolist() == [*expected, 1]
+        assert vocabulary.tgt.decode([ids]) == [line]
+    assert rows.row[vocabulary.src.sentinel_ids].tolist() == [*range(259, 384)]
+    assert rows.row[[PAD_ID, BOS_ID, EOS_ID, UNK_ID]].tolist() == [NO_ROW, 0, 1, 2]
+    assert rows.is_output.tolist() == [False, *[True] * 384]
+    with pytest.raises(SourceError, match=r"vocab_size=400, but ByT5Tokenizer has 384 ids: 3 spec"):
+        read_byt5(tmp_path, 400)
+    (tmp_path / "added_tokens.json").write_text('{"<new>": 384}', "utf-8")
+    with pytest.raises(SourceError, match=r"the added token '<new>' is no byte"):
+        read_byt5(tmp_path, 384)
+
+
 @pytest.mark.parametrize(
     ("read", "settings", "message"),
     [
-        (read_t5, {"tokenizer_class": "ByT5Tokenizer"}, "'ByT5Tokenizer': bytes, not supported"),
+        (read_m2m100, {"tokenizer_class": "ByT5Tokenizer"}, "'ByT5Tokenizer': bytes, a vocabulary"),
         (read_t5, {"tokenizer_class": "OwnTokenizer"}, "'OwnTokenizer': not supported; use tr"),
         (read_t5, {"add_eos_token": False}, "add_eos_token=False is not supported; it can be True"),
         (read_t5, {"add_prefix_space": False}, "add_prefix_space=False"),

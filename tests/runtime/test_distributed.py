@@ -47,7 +47,7 @@ def config(folder: Path) -> Config:
     return change(
         make_config(folder),
         data=mix_tasks(folder),
-        training={"steps": STEPS, "log_every": 1, "validate_every": 5, "bleu_every": 10},
+        training={"steps": STEPS, "log_every": 1, "validate_every": 5, "translate_every": 10},
         checkpoints={"every": 5},
         mesh=MESHES["rows are cut"],
     )

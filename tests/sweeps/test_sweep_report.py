@@ -353,7 +353,9 @@ def test_without_base_there_is_no_verdict(tmp_path: Path, runs: list[SweepRun]) 
 
 def test_kinds_and_published_scores_stand_beside_each_other(tmp_path: Path) -> None:
     published = Published(
-        "somebody, table 2", {"bleu": (60.0, 62.0, 61.0)}, {"odd": (0.0,), "even": (70.0, 71.0)}
+        "somebody, table 2",
+        {"bleu": (60.0, 62.0, 61.0)},
+        {"odd": (0.0,), "even": (70.0, 71.0), "old": (1.0,)},
     )
     rows = [Row("base", seeds=(0, 1, 2), published=published), Row("x", {"model.num_heads": 1})]
     made = make_runs(Config(), rows, tmp_path)[0]
@@ -378,5 +380,6 @@ def test_kinds_and_published_scores_stand_beside_each_other(tmp_path: Path) -> N
     section = text.partition("## Beside published scores")[2].partition("\n## ")[0]
     assert re.search(r"bleu +\| \d\d\.\d\d, 3 seeds \| 61.00, 3 seeds +\| differs: \+", section)
     assert re.search(r"odd .*\| 0.00 +\| no test: the published seed is outside of", section)
+    assert re.search(r"old .*\| 1.00 +\| no sentence of our test set is of this kind", section)
     assert "- Published: somebody, table 2." in section
     assert "from the seeds of both sides alone" in section

@@ -129,7 +129,7 @@ class Scripted(Run):
     def __init__(self, workdir: Path, scores: Sequence[Mapping[str, float]], **rules: Any):
         super().__init__(workdir, len(scores))
         self.scores = scores
-        self.config.validate_every = self.config.bleu_every = 1
+        self.config.validate_every = self.config.translate_every = 1
         self.all.checkpoints = CheckpointConfig(every=1, **rules)
         save_config(self.all, workdir / "config.json")
 

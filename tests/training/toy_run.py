@@ -54,7 +54,7 @@ def write_run(
     workdir: Path, scores: Mapping[int, Scores], config: CheckpointConfig | None = None
 ) -> Path:
     """A run directory with a checkpoint for each step; by default each tenth is a regular one."""
-    training = dataclasses.replace(CONFIG.training, bleu_every=1)
+    training = dataclasses.replace(CONFIG.training, translate_every=1)
     own = Config(training=training, checkpoints=config or CONFIG.checkpoints)
     workdir.mkdir(exist_ok=True)
     save_config(own, workdir / "config.json")
