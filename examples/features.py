@@ -71,6 +71,7 @@ class FeatureTransformer(Transformer):
         self, src: Int[Array, "B S"], key: jax.Array | None = None
     ) -> tuple[Float[Array, "B S D"], Auxiliary]:
         """Returns the encoder's output and auxiliary losses."""
+        self.src_position.check_length(1 + src.shape[1])  # since letters count from 1
         is_feature = jnp.any(src[..., None] == jnp.array(self.feature_ids, jnp.int32), axis=-1)
         segments = source_segment_ids(src)
         positions = count_letters(is_feature, positions_in_segments(segments) == 0)

@@ -43,13 +43,13 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def test_features_have_no_order_and_a_mark_that_tells_them_from_letters(
     position: str, example: ModuleType
 ) -> None:
-    def encode(*src: int, features: tuple[int, ...] = FEATURES) -> np.ndarray:
+    def encode(*src: int, features: tuple[int, ...] = FEATURES, length: int = 12) -> np.ndarray:
         """Encodes a row, behind which another word is packed, with the features 8 and 9."""
         row = [*src, EOS_ID, B, V, EOS_ID]
         own: dict[str, Any] = {"plugin": {"features": example.Options(features)}}
         own |= {"kind": "features", "position": position}
         model = merge(*draw_params(dataclasses.replace(SMALL, **own)))
-        padded = row + [PAD_ID] * (12 - len(row))
+        padded = row + [PAD_ID] * (length - len(row))
         return np.asarray(model.encode(jnp.array([padded, padded]))[0][0, : len(row)])
 
     found = encode(A, B, V, PST)
@@ -62,6 +62,9 @@ def test_features_have_no_order_and_a_mark_that_tells_them_from_letters(
     assert np.abs(found[0] - encode(B, A, V, PST)[1]).max() > 0.01  # letters have an order
     of_feature, of_letter = encode(V), encode(V, features=(PST,))
     assert np.abs(of_feature[0] - of_letter[0]).max() > 0.1
+    if position == "learned":
+        with pytest.raises(ConfigError, match=r"17 positions exceed model\.max_positions=16"):
+            encode(A, B, A, B, V, length=16)
 
 
 def make_task(folder: Path, source: str, steps: int = STEPS) -> Config:
