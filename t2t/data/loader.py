@@ -19,8 +19,8 @@ from jaxtyping import Int
 
 from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
 from t2t.data.batch_plan import BatchPlan
-from t2t.data.objectives import Corruption, Objective, Sentences, make_keys
-from t2t.data.token_cache import TokenizedCorpus, find_ragged
+from t2t.data.objectives import Corruption, Keys, Objective, Sentences, make_keys
+from t2t.data.token_cache import Destination, TokenizedCorpus, find_ragged
 from t2t.runtime.mesh import RULES
 
 PREFETCH = 16  # batches; enough to cover the time in which the next epoch is planned
@@ -79,30 +79,41 @@ class Loader:
         src_offsets = _find_offsets(self.plan.src_lengths[indices], row_numbers, shape.src_length)
         tgt_offsets = _find_offsets(self.plan.tgt_lengths[indices], row_numbers, shape.tgt_length)
         keys = make_keys(self.plan.seed, step // self.plan.steps_per_epoch, planned.uses[mine])
-        flat, unpredicted = (src.reshape(-1), tgt.reshape(-1)), list[Int[np.ndarray, "_"]]()
+        both = src_offsets, tgt_offsets
+        sides, ends = (src.reshape(-1), tgt.reshape(-1)), [np.zeros(0, np.int64)]
         numbers = self._number_of[np.searchsorted(self._ends, indices, side="right")]
         for number in np.unique(numbers).tolist():
-            (own,) = np.nonzero(numbers == number)
-            objective, begins = self._objectives[number], src_offsets[own]
-            size = len(objective.prefix)
-            for place, token in enumerate(objective.prefix):
-                flat[0][begins + place] = token
-            destinations = (begins + size, flat[0]), (tgt_offsets[own], flat[1])
-            if isinstance(objective, Corruption):
-                texts = Sentences(*self._tokens.read_targets(indices[own]))
-                made = objective.corrupt(texts, keys[own])
-                for (offsets, array), (ids, lengths) in zip(destinations, made, strict=True):
-                    array[find_ragged(offsets, lengths)] = ids
-            else:
-                self._tokens.copy(indices[own], *destinations)
+            (members,) = np.nonzero(numbers == number)
+            objective, pairs = self._objectives[number], indices[members]
+            begins = [offsets[members] for offsets in both]
+            into = zip(begins, sides, strict=True)
+            self._fill(objective, pairs, keys[members], *into)
             if not objective.predicts_end:
-                unpredicted.append(
-                    find_ragged(tgt_offsets[own], self.plan.tgt_lengths[indices[own]])
-                )
+                tokens = find_ragged(begins[1], self.plan.tgt_lengths[pairs])
+                ends.append(tokens[sides[1][tokens] == EOS_ID])
         batch = make_batch(src, tgt)
-        for places in unpredicted:
-            batch.weights.reshape(-1)[places[flat[1][places] == EOS_ID]] = 0
+        batch.weights.reshape(-1)[np.concatenate(ends)] = 0
         return batch
+
+    def _fill(
+        self,
+        objective: Objective,
+        indices: Int[np.ndarray, "n"],
+        keys: Keys,
+        src: Destination,
+        tgt: Destination,
+    ) -> None:
+        """Writes pairs of one objective to their destinations, sources behind its prefix."""
+        offsets, into = src
+        for place, token in enumerate(objective.prefix):
+            into[offsets + place] = token
+        destinations = (offsets + len(objective.prefix), into), tgt
+        if isinstance(objective, Corruption):
+            made = objective.corrupt(Sentences(*self._tokens.read_targets(indices)), keys)
+            for (begins, array), (ids, lengths) in zip(destinations, made, strict=True):
+                array[find_ragged(begins, lengths)] = ids
+        else:
+            self._tokens.copy(indices, *destinations)
 
     def iterate(self, start: int, stop: int) -> Iterator[HostBatch]:
         """Yields the batches of steps [start, stop); a thread prefetches up to `PREFETCH`.
