@@ -11,6 +11,7 @@ What decides whether t2t trains on this GPU comes first, then what makes it fast
 """
 
 import contextlib
+import math
 import os
 import statistics
 from collections.abc import Callable, Iterator
@@ -67,10 +68,13 @@ def draw_mask(shape: Shape) -> np.ndarray:
     return (segments[0] == segments[1]) & (index < max(1, shape.queries * 7 // 8))
 
 
-def differentiate(function: Callable[..., Any], shape: Shape, dtype: str) -> Callable[..., Any]:
-    """Returns the compiled function of a logit that yields attention's result and gradients.
+def differentiate(
+    function: Callable[..., Any], shape: Shape, dtype: str
+) -> tuple[Callable[..., Any], str]:
+    """Returns a compiled function and what computes attention in it.
 
-    A logit of about `far` is added to all others, so that it changes no result.
+    Called with `far`, it returns attention's result and gradients. `far` is added to all logits,
+    which changes no softmax.
     """
     random = np.random.default_rng(0)
     batch, heads, width = 2, 2, 64
@@ -96,16 +100,31 @@ def differentiate(function: Callable[..., Any], shape: Shape, dtype: str) -> Cal
     def call(far: float) -> list[np.ndarray]:
         return [np.asarray(x, np.float64) for x in compiled(jnp.float32(far), *rounded)]
 
-    return call
+    return call, twins.name_attention(compiled.as_text() or "")
 
 
-def compare_attention(shape: Shape) -> dict[str, float]:
-    """Returns the mean error of the worst array for each of `LOGITS`; infinite: not finite."""
+class Compared(NamedTuple):
+    """Attention beside its formula, for one shape."""
+
+    errors: dict[str, float]  # the mean error of the worst array for each of `LOGITS`; inf: NaN
+    by: str  # what computed it, or why it failed
+
+
+def compare_attention(shape: Shape) -> Compared:
+    """Compares one shape."""
+    try:
+        return _compare_attention(shape)
+    except Exception as error:  # of one shape; the others are compared all the same
+        return Compared(dict.fromkeys(LOGITS, math.inf), f"failed: {error}"[:200])
+
+
+def _compare_attention(shape: Shape) -> Compared:
     policy = choose_policy(ModelConfig(dtype="bfloat16"))
     fast = policy.causal_attention if shape.causal else policy.attention
-    own = differentiate(fast, shape, "bfloat16")
-    formula = differentiate(attention.dot_product_attention, shape, "float32")
-    return {name: twins.compare(own(far), formula(far))["mean"] for name, far in LOGITS.items()}
+    own, module = differentiate(fast, shape, "bfloat16")
+    formula, _ = differentiate(attention.dot_product_attention, shape, "float32")
+    errors = {name: twins.compare(own(far), formula(far))["mean"] for name, far in LOGITS.items()}
+    return Compared(errors, module)
 
 
 def check_attention(results: Results, causal: bool, dry_run: bool) -> None:
@@ -119,9 +138,11 @@ def check_attention(results: Results, causal: bool, dry_run: bool) -> None:
         found = list(pool.map(compare_attention, shapes))
         for logits, name in names.items():
             errors = {
-                f"{s.queries} x {s.keys}": one[logits] for s, one in zip(shapes, found, strict=True)
+                f"{s.queries} x {s.keys}": one.errors[logits]
+                for s, one in zip(shapes, found, strict=True)
             }
-            results.add(name, describe_errors(errors), errors=errors)
+            text = f"{describe_errors(errors)}; by {', '.join({one.by: None for one in found})}"
+            results.add(name, text, errors=errors, by=[one.by for one in found])
 
 
 def name_attention(causal: bool, logits: str) -> str:
@@ -130,7 +151,7 @@ def name_attention(causal: bool, logits: str) -> str:
 
 
 def describe_errors(errors: dict[str, float]) -> str:
-    """Names the shapes, queries x keys, whose gradients are wrong."""
+    """Names the shapes, queries x keys, whose result or gradients are wrong."""
     infinite = [name for name, error in errors.items() if not np.isfinite(error)]
     wrong = [name for name, error in errors.items() if NEAR < error < np.inf]
     worst = max((error for error in errors.values() if np.isfinite(error)), default=np.inf)

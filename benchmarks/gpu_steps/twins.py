@@ -225,6 +225,11 @@ def name_module(case: Case, twin: Function, text: str) -> str:
     """Names what computes a twin; attention chooses by its operands, so the program tells."""
     if not case.operation.endswith("attention"):
         return twin.__module__.removeprefix("t2t.")
+    return name_attention(text)
+
+
+def name_attention(text: str) -> str:
+    """Names what computes attention in a compiled program."""
     if "__cudnn$fmha" in text:
         return "cuDNN"
     files = ("tpu_attention", "cached_attention", "recomputed_attention")

@@ -1,12 +1,13 @@
 r"""The recipes of `configs/tasks/` beside published scores, with other positions.
 
     python -m t2t.sweep --sweep=configs/sweeps/published.py --config=configs/tasks/scan.py:FOLDER \
-        --split=test --workdir=runs/scan
+        --config.data.subset=addprim_jump --split=test --workdir=runs/scan
 
-A recipe has the scores of its set: `cogs` of ReCOGS (--split=gen --checkpoint=best), `scan` of "add
-jump" (--config.data.subset=jump), of which only means are published, and `inflection` of the
-subsets eng_100, eng_500 and eng_1000 (--checkpoint=best). The latter has one row more, `unordered`,
-whose features have no order (`examples/features.py`), as those of the published model.
+Published scores are known of `cogs` if "recogs" is in the folder's name (--split=gen
+--checkpoint=best), of `scan` with the subset addprim_jump or jump (means alone), and of
+`inflection` with the subsets eng_100, eng_500 and eng_1000 (--split=test --checkpoint=best).
+Inflection has a third row, `unordered`, whose features have no order (`examples/features.py`), as
+those of the published model.
 """
 
 from t2t.config import Config
@@ -17,7 +18,8 @@ SEEDS = (0, 1, 2)
 
 RECOGS = Published(
     "ReCOGS: Wu, Manning and Potts 2023, github.com/frankaging/ReCOGS at 1b6eca8, five seeds. "
-    "Learned positions, width 300, Adam at 1e-4, batches of 128, 200 to 300 epochs",
+    "Learned positions, width 300, Adam at 1e-4, batches of 128, 200 to 300 epochs; whether "
+    "scored by equal strings, as ours, or by equal sets of parts, is not said",
     {"exact_match": (83.63, 81.87, 85.00, 84.98, 84.65)},
     kinds={
         "obj_pp_to_subj_pp": (0.0, 0.0, 0.0, 0.0, 0.0),
@@ -35,7 +37,7 @@ SIGMORPHON = {"eng_100": 21.67, "eng_500": 78.17, "eng_1000": 84.83}
 
 
 def get_rows(base: Config) -> list[Row]:
-    """Returns the recipe, and it with other positions, three seeds each."""
+    """Returns the recipe, and the recipe with other positions, three seeds each."""
     other = "sinusoidal" if base.model.position == "relative" else "relative"
     rows = [
         Row("base", seeds=SEEDS, published=find_published(base, base.model.position)),
@@ -50,9 +52,10 @@ def get_rows(base: Config) -> list[Row]:
 def find_published(base: Config, position: str) -> Published | None:
     """Returns the published scores of a recipe with these positions, if there are some."""
     data = base.data
-    if data.source == "cogs" and position == base.model.position:
+    is_recogs = data.source == "cogs" and "recogs" in data.directory.lower()
+    if is_recogs and position == base.model.position:
         return RECOGS
-    if data.source == "scan" and "jump" in data.subset and position in SCAN:
+    if data.source == "scan" and data.subset in ("jump", "addprim_jump") and position in SCAN:
         return Published(
             "SCAN, add jump: Chaabouni, Dessi and Kharitonov 2021, table 3, means with standard "
             "errors of 9.5 (relative) and 2.0 (absolute positions); read at second hand",

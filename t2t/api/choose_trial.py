@@ -2,10 +2,11 @@
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from t2t.config.fields import ConfigError
+from t2t.config.fields import FIELD_TYPES, ConfigError
 from t2t.evaluation.measure import Statistics, make_likelihood
 from t2t.evaluation.number_format import format_score
 from t2t.evaluation.saved_evaluations import EvaluationError
@@ -41,8 +42,8 @@ def choose(
         setting: the field in which the runs differ.
         trials: the run of each value of the field, or the file of its evaluation. One that was not
             evaluated counts as failed.
-        own: the value without trials.
-        measure: by which is chosen; None: the usual one.
+        own: the row's value before tuning, which decides ties.
+        measure: its name; None: the default of the text (bleu, or what fits).
         output: the folder in which `CHOICE` and `FLAGS` are written.
         by_loss: choose by the log-probability of the references instead of a measure. Runs on text
             alone are always judged by what they predict.
@@ -57,6 +58,13 @@ def choose(
         runs = {float(text): run for text, run in trials.items()}
     except ValueError:
         raise ConfigError(f"--trials={','.join(trials)}: write NUMBER=RUN") from None
+    if len(runs) < len(trials):
+        raise ConfigError(f"--trials={','.join(trials)}: two of them are equal; name each once")
+    if setting not in FIELD_TYPES or FIELD_TYPES[setting].plain is not float:
+        raise ConfigError(
+            f"--setting={setting} is no field with a fraction; name one such as "
+            "training.learning_rate"
+        )
     systems = {}
     for value, run in runs.items():
         try:
@@ -81,7 +89,9 @@ def choose(
         statistics = read_statistics(known_systems, chosen, test_set)
     known: dict[float, Statistics | None] = {value: statistics.get(str(value)) for value in runs}
     best = choose_trial(setting, known, own, chosen, test_set)
-    content = {"setting": setting, "measure": chosen.name, **best._asdict()}
+    # A trial that failed has no score; JSON has no NaN.
+    curve = {value: score if math.isfinite(score) else None for value, score in best.curve.items()}
+    content = {"setting": setting, "measure": chosen.name, **best._asdict(), "curve": curve}
     with explain_write_errors(RunError, output):
         write_file(output / FLAGS, f"--config.{setting}={best.value!r}\n")
         write_file(output / CHOICE, json.dumps(content, indent=1) + "\n")

@@ -3,8 +3,8 @@
     "translate: prefix='translate English to German:'"
     "fill: objective=span_corruption source=text train_tgt=news.en,more.en train_weights=1,2"
 
-A task has the fields of `config.data`, but for those that it sets. An inherited field that is
-refused beside them, such as `data.max_length_ratio` beside text alone, has its default.
+A task takes all fields of `config.data`, except those that its entry sets. An inherited field that
+is refused beside them, such as `data.max_length_ratio` beside text alone, has its default.
 """
 
 import dataclasses
@@ -43,8 +43,8 @@ class Entry(NamedTuple):
 def read_mixture(data: DataConfig) -> list[DataConfig]:
     """Returns the config of each task, with the weights of its corpora; without a mixture, `data`.
 
-    Stages are those of the run, and no task has them. The `mixture` of a task is its name alone, so
-    it is a mixture of one, and reading it again gives the same config.
+    Tasks have no stages; those belong to the run. In a task's config, `mixture` holds its name
+    alone, and `has_tasks` is False.
 
     Raises:
         ConfigError: an entry cannot be read, or there is not one weight for each task.
@@ -66,7 +66,7 @@ def read_mixture(data: DataConfig) -> list[DataConfig]:
 
 def has_tasks(data: DataConfig) -> bool:
     """Returns whether `data.mixture` has entries to be read; that of a task is its name alone."""
-    return len(data.mixture) > 1 or any(":" in text for text in data.mixture)
+    return len(data.mixture) > 1 or any(not _is_name(text) for text in data.mixture)
 
 
 def count_corpora(data: DataConfig) -> int:
@@ -102,7 +102,7 @@ def read_entry(text: str) -> Entry:
     """
     name, _, rest = text.partition(":")
     start = f"data.mixture has {show(text)}"
-    if not re.fullmatch(r"[\w.-]+", name):
+    if not _is_name(name):
         raise ConfigError(
             f"{start}; write NAME: FIELD=VALUE FIELD=VALUE, with letters, digits, '_', '.' and "
             "'-' in the name"
@@ -131,6 +131,10 @@ def read_entry(text: str) -> Entry:
             raise ConfigError(f"{start}, which sets {field} twice; set it once")
         values[field] = _read_value(start, whole, value)
     return Entry(name, values)
+
+
+def _is_name(text: str) -> bool:
+    return bool(re.fullmatch(r"[\w.-]+", text))
 
 
 def _read_value(start: str, field: str, text: str) -> Any:

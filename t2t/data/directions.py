@@ -85,6 +85,8 @@ def choose_task(data: DataConfig, name: str = "") -> DataConfig:
     if name in found:
         return found[name]
     if name:
+        if not data.mixture and len(tasks) == 1:
+            raise ConfigError(f"--task={name}: this run has one task; leave out --task")
         does = "learns" if data.mixture else "translates"
         raise ConfigError(f"--task={name}: this run {does} {', '.join(found)}; name one of them")
     if len(found) > 1 and not data.mixture:

@@ -105,9 +105,9 @@ def _check_tasks(
         own = [number for number, corpus in enumerate(corpora) if corpus.task == task]
         if any(stage.weights[n] for n in own) and not any(uses[n] for n in own):
             raise DataError(
-                f"{task}: none of its {sum(len(corpora[n]) for n in own)} texts is left to train "
-                f"on, of all tasks are dropped: {plan.describe_dropped()}; raise data.max_length "
-                "or the task's max_length_ratio, or remove the task"
+                f"{task}: none of its {sum(len(corpora[n]) for n in own)} examples is left to "
+                f"train on (dropped over all tasks: {plan.describe_dropped()}); raise "
+                "data.max_length, or max_length_ratio of a task of pairs, or remove the task"
             )
 
 

@@ -6,8 +6,8 @@ part needs no logits: it is `hidden` times the mean row of the table, and JAX di
 Softmax is usually computed as exp(z - max(z)), so that exp does not overflow. That takes a pass
 over all logits for the maximum, and one for exp. Here it is exp(z - SHIFT), where z are the float32
 sums of the product: XLA computes it in the kernel that multiplies, and the logits are never written
-to memory. If the logsumexp of a position is more than `REACH` away from `SHIFT`, the loss is
-infinite, and training skips the step.
+to memory. If the logsumexp of a position with a weight is more than `REACH` away from `SHIFT`, the
+loss is infinite, and training skips the step.
 """
 
 from collections.abc import Collection
@@ -21,10 +21,13 @@ from jaxtyping import Array, Float, Int
 from t2t.model.linear import einsum
 from t2t.runtime.mesh import RULES, reshard, spec
 
-SHIFT = 30.0  # more than 0, since logits may be far above 0, but rarely are all of them below it
-# exp(z - SHIFT) and its products with other numbers stay within the range of bfloat16 and float32,
-# e^-87 to e^88: there is room for terms that are e^-18 of their sum, and for small activations.
+SHIFT = 30.0  # above 0: single logits may be large, but the logsumexp is rarely far below 0
+# bfloat16 and float32 hold e^-87 to e^88. This leaves a margin of e^18 for small terms of the sum,
+# and for products with small activations.
 REACH = 69.0
+# Beyond `REACH`, and within bfloat16: exp is finite at positions without weight, too, so that its
+# products with 0 are 0.
+LARGEST = 80.0
 Hidden = Float[Array, "B T D"]
 Residuals = tuple[Hidden, Float[Array, "B T V"], Hidden, Hidden]
 
@@ -74,7 +77,7 @@ def sum_losses(
             preferred_element_type=jnp.float32,
             out_sharding=spec("batch", None, "vocabulary"),
         )
-        exp_logits = jnp.exp(logits - SHIFT).astype(hidden.dtype)
+        exp_logits = jnp.exp(jnp.minimum(logits - SHIFT, LARGEST)).astype(hidden.dtype)
         sums = einsum(
             "BTV,VE->BTE",
             exp_logits,
@@ -91,10 +94,14 @@ def sum_losses(
         target_logits = jnp.sum(hidden.astype(jnp.float32) * target_rows, axis=-1)
         # The rounding of exp to bfloat16 could give a likelihood of more than 1.
         normalizers = jnp.maximum(normalizers, target_logits)
-        loss = jnp.sum((normalizers - share * target_logits) * weights)
+        counts = weights != 0
+        losses = (normalizers - share * target_logits) * weights
+        loss = jnp.sum(jnp.where(counts, losses, 0.0))
         averages = sums[..., : table.shape[1]] / totals
-        hidden_gradient = (averages - share * target_rows) * weights[..., None]
-        scaled = (hidden * (weights[..., None] / totals)).astype(hidden.dtype)
+        gradient = (averages - share * target_rows) * weights[..., None]
+        hidden_gradient = jnp.where(counts[..., None], gradient, 0.0)
+        factors = jnp.where(counts[..., None], weights[..., None] / totals, 0.0)
+        scaled = (hidden * factors).astype(hidden.dtype)
         return loss, (hidden_gradient.astype(hidden.dtype), exp_logits, scaled, hidden)
 
     def backward(
@@ -120,9 +127,9 @@ def _sum_over_positions(
 ) -> Float[Array, "V D"]:
     """The product exp_logits^T `scaled` over all positions, plus `at_targets` in the targets' rows.
 
-    It is multiplied by the cotangent. Each device adds up both for its positions and its rows of
-    the table. So there is one sum over devices instead of two. With `partial`, the mesh axes of the
-    batch, there is none: the gradient stays a partial sum on each device
+    It is multiplied by the cotangent. Each device adds both parts up for its positions and its rows
+    of the table, before the devices are summed over once. With `partial`, the mesh axes of the
+    batch, the caller sums over devices: the gradient stays a partial sum on each
     (`t2t.runtime.mesh.keep_partial_gradient`).
     """
 

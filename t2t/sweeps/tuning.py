@@ -161,7 +161,8 @@ def describe_trials(choices: Mapping[str, Mapping[str, Any]]) -> ReportSection:
     rows = []
     for row, choice in choices.items():
         scores = [
-            f"{float(value):g}: {format_score(score)}{' *' * (float(value) == choice['value'])}"
+            f"{float(value):g}: {'failed' if score is None else format_score(score)}"
+            f"{' *' * (float(value) == choice['value'])}"
             for value, score in choice["curve"].items()
         ]
         rows.append((row, choice["setting"], choice["measure"], ", ".join(scores)))

@@ -109,7 +109,7 @@ def test_direction_is_named_if_there_are_several() -> None:
         choose_task(data, "de-en")
     plain = DataConfig(src_language="en", tgt_language="de")
     assert choose_task(plain) == choose_task(plain, "en-de") == plain
-    with pytest.raises(ConfigError, match="--task=en-fr: this run translates en-de; name"):
+    with pytest.raises(ConfigError, match="--task=en-fr: this run has one task; leave out"):
         choose_task(plain, "en-fr")
 
 

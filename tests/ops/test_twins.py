@@ -492,6 +492,24 @@ def test_likelihoods_of_large_logits_are_at_most_1(
     np.testing.assert_allclose(losses, wanted, rtol=near, atol=near)
 
 
+def test_logits_out_of_reach_count_nothing_at_positions_without_weight() -> None:
+    table = jnp.eye(16)
+    far: Float[Array, "B T D"] = jnp.zeros((1, 3, 16)).at[0, 1:, 0].set(jnp.array([200.0, -200.0]))
+    weights: Float[Array, "B T"] = jnp.array([[1.0, 0.0, 0.0]])
+
+    def differentiate(module: Any, weights: Float[Array, "B T"]) -> tuple[Any, Any]:
+        def compute(hidden: Float[Array, "B T D"], table: Float[Array, "V D"]) -> Any:
+            targets = jnp.ones((1, 3), jnp.int32)
+            return module.smoothed_cross_entropy(hidden, table, targets, weights, 0.1)[0]
+
+        found: tuple[Any, Any] = jax.value_and_grad(compute, (0, 1))(far, table)
+        return found
+
+    found, wanted = differentiate(gpu_loss, weights), differentiate(loss, weights)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), found, wanted)
+    assert not np.isfinite(differentiate(gpu_loss, jnp.ones_like(weights))[0])  # it skips the step
+
+
 def test_blocks_of_queries_are_counted_for_each_head() -> None:
     """Eight heads on one key/value head take no loop where eight on eight take none."""
     query: Float[Array, "B T H K"] = jnp.ones((1, 512, 8, 2))

@@ -19,10 +19,12 @@ from t2t.ops.flops import count_parameters
 from t2t.sweeps.sweep_rows import Row, make_runs, match_steps, read_rows, select
 from t2t.training.schedule import make_schedule
 from t2t.training.total_flops import count_flops
+from tests.tiny_training import change
 
 ROOT = Path(__file__).parents[2]
 SWEEP = Path("sweep")
-SWEEPS = sorted((ROOT / "configs" / "sweeps").glob("*.py"))
+MIXTURE = ROOT / "configs" / "sweeps" / "mixture.py"  # which reads the files of one experiment
+SWEEPS = sorted({*MIXTURE.parent.glob("*.py")} - {MIXTURE})
 
 
 def read_recipe(path: Path) -> Config:
@@ -129,6 +131,16 @@ def test_rows_fit_every_recipe_and_other_bases(sweep: Path, base: Config) -> Non
     assert {*left_out.values()} <= {"it does not change the base"}
     first = [(repr(run.config), run.row.checkpoint) for run in runs if run.seed == 0]
     assert len({*first}) == len(first)  # each is another training, or is scored otherwise
+
+
+def test_rows_of_mixtures_fit_a_base_of_text() -> None:
+    base = read_recipe(ROOT / "configs/multi30k.py")
+    text = {"source": "text", "train_src": ("pairs.en",), "train_tgt": ("pairs.de",),
+            "validation_src": "val.en", "validation_tgt": "val.de", "filters": ()}  # fmt: skip
+    base = change(base, data=text)
+    runs, left_out = make_runs(base, read_rows(MIXTURE, validate(base)), SWEEP)
+    assert not left_out
+    assert {run.row.name for run in runs} >= {"base", "denoising-first", "mixture-0.25"}
 
 
 def test_rows_of_another_kind_of_model_are_left_out_by_name() -> None:
