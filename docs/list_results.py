@@ -7,6 +7,7 @@ A test fails while the page lacks one of them.
 
 import json
 import re
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,9 +60,18 @@ def list_results() -> list[str]:
     rows = read("sweeps/modern/tuned.json")["rows"]
     costs = [sum(row["core_minutes"][side] for row in rows) for side in (0, 1)]
     others = sum(row["changed"] for row in rows)
+    # Such as "convs2s is worse than transformer: -7.05 exact_match [-9.16, -4.94], p = ...".
+    outputs = re.findall(r"-[\d.]+", read("tasks/pcfg.json")["compared"][0])
+    tasks = read("tasks/published.json")["runs"]
+    inflected = [
+        [run["measures"]["exact_match"]["value"] for run in tasks[name]]
+        for name in ("eng_100", "eng_500", "eng_1000")
+    ]
     ratio = f"{costs[1] / costs[0]:.1f} times the core-minutes"
     return [
         f"{others} of {len(rows) - 1} are others, at {ratio}",
+        "{} exact match [{}, {}]".format(*outputs),
+        ", ".join(f"{statistics.fmean(each):.2f}" for each in inflected) + " exact match",
         f"{min(better):.2f} to {max(better):.2f} times",
         bleu(quickstart["bleu"], quickstart["interval"]),
         bleu(*students["test"]["bleu_multi30k"][:2]),
