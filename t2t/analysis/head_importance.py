@@ -102,7 +102,7 @@ def switch_off(params: Params, head: Head) -> Params:
     """Returns parameters that switch the head off: its rows of W^O are zero."""
     output = _OUTPUTS[head.stack].format(head.layer)
 
-    def change(path: tuple[object, ...], leaf: jax.Array) -> jax.Array:
+    def change(path: tuple[object, ...], leaf: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
         if find_name(path) != output:
             return leaf
         kept = np.arange(len(leaf)) != head.number  # a mask, since the heads may be sharded
