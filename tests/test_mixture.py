@@ -135,7 +135,7 @@ def test_programs_put_the_prefix_in_front(run: Path) -> None:
         (["a: validation_src= validation_tgt="], "a, its first task, has no validation split"),
         (
             ["a:", "b: objective=denoising train_tgt={folder}/long.de"],
-            "b: none of its 3 texts is left to train on",
+            "b: none of its 3 examples is left to train on",
         ),
         (
             ["a: prefix='mend this:' train_src={folder}/mend.en train_tgt={folder}/long.de"],

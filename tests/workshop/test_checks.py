@@ -88,7 +88,7 @@ WRONG: dict[str, tuple[list[Step], str]] = {
     "share": (use("score", tgt="{a}/x", share=2.0), "b: --share=2.0 must lie in"),
     "weights": (use("translate", input="{a}/x", weights=(1.0, 2.0)), "b: 2 weights for 1 models"),
     "precision": (use("evaluate", compute_type="int8"), "b: --compute_type=int8 is for --backend"),
-    "direction": (use("evaluate", task="en-fr"), "b: --task=en-fr: this run translates"),
+    "direction": (use("evaluate", task="en-fr"), "b: --task=en-fr: this run has one"),
     "measure": (use("evaluate", measures="blue"), "b: measure blue is unknown"),
     "split": (
         [*use("evaluate", OF_ANOTHER, split="test"), Step("c", "write_pairs", TRAIN)],
