@@ -63,15 +63,20 @@ def list_results() -> list[str]:
     # Such as "convs2s is worse than transformer: -7.05 exact_match [-9.16, -4.94], p = ...".
     outputs = re.findall(r"-[\d.]+", read("tasks/pcfg.json")["compared"][0])
     tasks = read("tasks/published.json")["runs"]
-    inflected = [
-        [run["measures"]["exact_match"]["value"] for run in tasks[name]]
-        for name in ("eng_100", "eng_500", "eng_1000")
+    means = [
+        statistics.fmean(
+            run["measures"]["exact_match"]["value"]
+            for run in tasks[name]
+            if run["run"].startswith("base")
+        )
+        for name in ("eng_100", "eng_500", "eng_1000", "recogs")
     ]
     ratio = f"{costs[1] / costs[0]:.1f} times the core-minutes"
     return [
         f"{others} of {len(rows) - 1} are others, at {ratio}",
         "{} exact match [{}, {}]".format(*outputs),
-        ", ".join(f"{statistics.fmean(each):.2f}" for each in inflected) + " exact match",
+        ", ".join(f"{mean:.2f}" for mean in means[:3]) + " exact match",
+        f"{means[3]:.2f} exact match",
         f"{min(better):.2f} to {max(better):.2f} times",
         bleu(quickstart["bleu"], quickstart["interval"]),
         bleu(*students["test"]["bleu_multi30k"][:2]),
