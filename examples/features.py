@@ -1,8 +1,8 @@
 """Features without order, beside the letters of a word (Wu, Cotterell and Hulden 2021).
 
-Features are the symbols in brackets, such as [V] and [PST]. They have no position of their own: all
-are at position 0, while letters count from 1. A trained vector marks letters, another one features.
-So the output does not depend on the order of the features.
+Features are the symbols in brackets, such as [V] and [PST]. All features have position 0; other
+tokens count from 1. One trained vector is added to each feature, and another one to each other
+token. So the order of the features does not change the output.
 
 python -m t2t.train --config=configs/tasks/inflection.py:FOLDER ... --config.model.kind=features
     --config.plugins=examples.features
@@ -50,7 +50,7 @@ class Options(PluginOptions):
 
 @register("model.kind", "features")
 class FeatureTransformer(Transformer):
-    """A Transformer whose encoder knows features from letters."""
+    """A Transformer whose encoder treats features and other tokens differently."""
 
     def __init__(
         self, config: ModelConfig, policy: Policy, src_size: int, tgt_size: int, key: jax.Array

@@ -132,7 +132,7 @@ def test_stopped_and_continued_run_is_the_same_bit_for_bit(
 def test_run_in_stages_that_stops_around_a_border_is_the_same_bit_for_bit(
     config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a mixture see tests/test_mixture.py."""
+    """Batches are a function of the step; tests/test_mixture.py stops a mixture likewise."""
     data = {"train_weights": (), "stages": ("6: 1,0", "16: 0,2", "1,1")}
     staged = change(config, data=data, training={"steps": 20})
     with caplog.at_level("INFO"):

@@ -70,9 +70,9 @@ def measure_stages(
 ) -> list[dict[str, Any]]:
     """Computes the share of each corpus in an epoch of each stage.
 
-    They are shares of pairs, of sub-words, and of those of targets, which are predicted. Steps are
-    counted from 1, as in the log; the last stage ends at None. The result is empty if each epoch of
-    a run of one task uses each pair once.
+    Shares are of pairs, of sub-words of both sides, and of sub-words of targets ("predicted").
+    Steps are counted from 1, as in the log; the last stage ends at None. The result is empty if the
+    run has one task and all weights are 1.
 
     Raises:
         DataError: an epoch of a stage uses no pair, less than one of a corpus, or none of a task.

@@ -23,12 +23,12 @@ def multiply(
     *,
     dtype: jnp.dtype,
 ) -> Float[Array, "..."]:
-    """As `t2t.model.linear.multiply`, for float32 weights, whose gradient is a float32 result.
+    """As `t2t.model.linear.multiply`, for float32 weights; their gradient is float32, too.
 
-    The gradients are products of operands in `dtype`, too. With bfloat16, JAX's own gradient of the
-    weights would be rounded to bfloat16 on each device, before the devices add up theirs. And if x
-    is float32, JAX would multiply with a float32 cotangent. CPUs multiply bfloat16 fast only if
-    both operands are bfloat16 and the result is float32.
+    Both gradients multiply operands in `dtype`. JAX's own gradient of the weights would be rounded
+    to bfloat16 on each device, before the devices add up theirs. If x is float32, JAX would
+    multiply with a float32 cotangent. CPUs multiply bfloat16 fast only if both operands are
+    bfloat16 and the result is float32.
     """
     return _multiply(subscripts, x, weights, out_sharding, dtype, x.dtype)
 

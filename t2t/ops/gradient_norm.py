@@ -1,4 +1,4 @@
-"""The norm of a gradient, for GPUs: arrays of the same shape and sharding are summed together."""
+"""The norm of a gradient, for GPUs: arrays of one shape and sharding are stacked and reduced."""
 
 from collections import defaultdict
 
@@ -13,8 +13,8 @@ def norm(gradient: Params) -> Float[Array, ""]:
     """As `optax.tree.norm`.
 
     XLA for GPUs fuses the stack with the sum, so the arrays of all layers take one kernel, where a
-    sum for each parameter takes two. XLA for CPUs writes the stack to memory, which made it ten
-    times as slow there (benchmarks/LOG.md).
+    sum for each parameter takes two. XLA for CPUs writes the stack to memory, which is ten times as
+    slow (benchmarks/LOG.md), so CPUs use `optax.tree.norm`.
     """
     groups = defaultdict(list)
     for array in jax.tree.leaves(gradient):

@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def config(folder: Path) -> Config:
-    """Of a run that learns a mixture of tasks."""
+    """A small run that learns a mixture of two tasks."""
     return change(
         make_config(folder),
         data=mix_tasks(folder),
