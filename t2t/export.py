@@ -21,6 +21,8 @@ class ExportRequest(OneCheckpoint):
 
     format: Literal["ctranslate2", "hf"] = "ctranslate2"  # the engine to convert for
     output: Path  # a new directory for the model
+    # the task, of a run whose tasks have their own stacks; default: that of data.mixture's first
+    task: str = ""
     # the type of the saved weights, for CTranslate2; default: not quantized
     quantization: (
         Literal[
@@ -35,8 +37,9 @@ def main(request: ExportRequest) -> None:
     from t2t.api.export_run import export
 
     export(
-        request.workdir, request.checkpoint, request.output, request.quantization, request.format
-    )
+        request.workdir, request.checkpoint, request.output, request.quantization, request.format,
+        request.task,
+    )  # fmt: skip
     print(request.output)
 
 

@@ -21,6 +21,7 @@ from t2t.ops import build_model
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training import state, step
 from t2t.training.optimizer import Optimizer
+from t2t.training.sharing import Sharing
 
 
 def copy_tree(described: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -63,7 +64,7 @@ def share_programs() -> Iterator[dict[Any, Any]]:
         return repr((config.seed, config.model, training))
 
     def describe_start(config: Config, _: Optimizer, *sizes: int) -> Any:
-        return describe_training(config), sizes
+        return describe_training(config), (*Sharing(config).tasks,), sizes
 
     init_state = once(state.init_state, describe_start)
     abstract_state = once(state.abstract_state, describe_start)
@@ -74,8 +75,10 @@ def share_programs() -> Iterator[dict[Any, Any]]:
 
     make_train_step = once(
         step.make_train_step,
-        lambda structure, config, _: (structure, describe_training(config)),
-    )
+        lambda structure, config, _, name_of=str: (
+            structure, describe_training(config), name_of("encoder"), name_of("decoder"),
+        ),
+    )  # fmt: skip
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (build_model, validation_scores, state):
@@ -84,6 +87,6 @@ def share_programs() -> Iterator[dict[Any, Any]]:
         patch.setattr(validation_scores, "make_eval_step", make_eval_step)
         patch.setattr(train_run, "init_state", init_anew)
         patch.setattr(train_run, "abstract_state", lambda *x: copy_tree(abstract_state(*x)))
-        patch.setattr(train_run, "make_train_step", make_train_step)
+        patch.setattr(step, "make_train_step", make_train_step)
         patch.setattr(BatchSearch, "__init__", create_search)
         yield made

@@ -14,12 +14,12 @@ from t2t.api.run_summary import describe_run
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
 from t2t.config.rules import validate
-from t2t.data.batch import BOS_ID
+from t2t.data.batch import BOS_ID, Route
 from t2t.data.corpus import DataError
 from t2t.data.corpus_sources import open_training
-from t2t.data.directions import find_tasks
+from t2t.data.directions import find_route, find_tasks
 from t2t.data.loader import Loader, put_batch
-from t2t.data.objectives import Corruption, Sentences, make_keys, make_objectives
+from t2t.data.objectives import Corruption, Keys, Objective, Sentences, make_keys, make_objectives
 from t2t.data.packing import make_plan
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary
@@ -28,6 +28,8 @@ from t2t.evaluation.requests import EvaluationRequest, ModelRequest
 from t2t.model.parameters import merge
 from t2t.ops.build_model import abstract_model
 from t2t.training.losses import cross_entropy
+from t2t.training.provenance import read_last_start
+from t2t.training.run_directory import RunError
 from tests import reference
 from tests.data.small_corpus import PAIRS, read_pair
 from tests.tiny_training import (
@@ -156,9 +158,36 @@ def test_text_that_does_not_fit_its_task_is_refused_before_training(
         train_run.train(validate(change(config, data=data)), tmp_path / "run")
 
 
+def test_task_with_its_own_decoder_becomes_a_plain_model_and_begins_other_runs(
+    run: Path, config: Config, tmp_path: Path
+) -> None:
+    """Its plain model fills in as the run does; the run itself is no plain model."""
+    split = {"split": "validation", "task": "mend"}
+    evaluation = evaluate(
+        EvaluationRequest((run,), "last", save_params=str(tmp_path / "mend"), **split)
+    )
+    plain = load_config(tmp_path / "mend" / "config.json")
+    assert (plain.data.task, plain.data.decoder) == ("mend", "")
+    alone = evaluate(EvaluationRequest((tmp_path / "mend",), "last", split="validation"))
+    assert alone.result["measures"] == evaluation.result["measures"]
+
+    own = change(config, training={"steps": 5, "init_from": f"{run}:last"})
+    assert train_run.train(own, tmp_path / "own")
+    table = read_last_start(tmp_path / "own")["initial"]["parameters"]
+    assert {row[1] for row in table} == {"taken"}
+    fields = {"mixture": (), "stages": (), "train_weights": (1.0, 0.5)}
+    other = change(own, data=fields)
+    with pytest.raises(
+        RunError, match=r"own stacks \(decoder@english, decoder_norm@"
+    ):
+        train_run.train(other, tmp_path / "other")
+    other = change(other, training={"init_from": f"{tmp_path}/mend:last"})
+    assert train_run.train(other, tmp_path / "other")
+
+
 @pytest.mark.equality
 def test_losses_are_those_of_the_tasks_computed_apart_by_numpy(run: Path) -> None:
-    """A packed batch, against loops over the pairs of each task alone."""
+    """Batches of each route, against loops over the pairs of each task alone."""
     config = change(load_config(run / "config.json"), data={"stages": (), "packed_length": 32})
     config = change(config, data={"batch_tokens": 256}, model={"dtype": "float32"})
     vocabulary, corpora = Vocabulary.load(run / "vocab"), open_training(config.data)
@@ -168,31 +197,46 @@ def test_losses_are_those_of_the_tasks_computed_apart_by_numpy(run: Path) -> Non
     pairs = zip(objectives, tokens, strict=True)
     lengths = [objective.plan_lengths(each.lengths) for objective, each in pairs]
     plan = make_plan(lengths, config.data, config.seed, tasks=tasks)
-    loader, planned = Loader(plan, tokens, objectives=objectives), plan.batch(0)
-    model = RunModel(ModelRequest((run,), "last"))
-    params, _ = model.restore()
-    structure, _ = abstract_model(config.model, *vocabulary.sizes)
-    with jax.set_mesh(model.mesh):
-        placed, batch = model.place(params), put_batch(loader.batch(0), model.mesh)
-        total, weights, _ = cross_entropy(config.training, merge(structure, placed), batch)
-
-    parameters = jax.tree.map(lambda x: np.asarray(x, float), params)
-    losses, counts = dict.fromkeys(TASKS, 0.0), dict.fromkeys(TASKS, 0)
-    ends = np.cumsum([*map(len, corpora)])
-    for index, use in zip(planned.indices, planned.uses, strict=True):
-        number = int(np.searchsorted(ends, index, side="right"))
-        src, tgt = read_pair(tokens[number], index - [0, *ends][number])
-        objective, task = objectives[number], tasks[number].task
-        if isinstance(objective, Corruption):
-            text = Sentences(np.array(tgt), np.array([len(tgt)]))
-            made = objective.corrupt(text, make_keys(config.seed, 0, np.array([use])))
-            src, tgt = (side.ids.tolist() for side in made)
-            src = [*objective.prefix.tolist(), *src]
-        logits = reference.transform(parameters, config.model, src, [BOS_ID, *tgt[:-1]])
-        losses[task] += reference.sum_cross_entropies(
-            logits[None], np.eye(logits.shape[1]), np.array([tgt]), np.ones((1, len(tgt))), 0.1
-        )
-        counts[task] += len(tgt)
+    loader = Loader(plan, tokens, objectives=objectives)
+    routes = dict[Route | None, int]()  # the first batch of each
+    for step in range(plan.steps_per_epoch):
+        routes.setdefault(loader.batch(step).route, step)
+    assert routes.keys() == {Route(), Route(decoder="english")}
+    counts = dict.fromkeys(TASKS, 0)
+    for route, step in routes.items():
+        members = [task.task for task in tasks if find_route(task) == route]
+        model = RunModel(ModelRequest((run,), "last", task=members[0]))
+        params, _ = model.restore()
+        structure, _ = abstract_model(config.model, *vocabulary.sizes)
+        with jax.set_mesh(model.mesh):
+            placed, batch = model.place(params), put_batch(loader.batch(step), model.mesh)
+            batch = batch._replace(route=None)
+            total, weights, _ = cross_entropy(config.training, merge(structure, placed), batch)
+        parameters, loss = jax.tree.map(lambda x: np.asarray(x, float), params), 0.0
+        own = dict.fromkeys(members, 0)
+        ends, planned = np.cumsum([0, *map(len, corpora)]), plan.batch(step)
+        for index, use in zip(planned.indices, planned.uses, strict=True):
+            number = int(np.searchsorted(ends, index, side="right")) - 1
+            src, tgt = read_pair(tokens[number], index - ends[number])
+            key = make_keys(config.seed, 0, np.array([use]))
+            src, tgt = make_example(objectives[number], src, tgt, key)
+            logits = reference.transform(parameters, config.model, src, [BOS_ID, *tgt[:-1]])
+            loss += reference.sum_cross_entropies(
+                logits[None], np.eye(logits.shape[1]), np.array([tgt]), np.ones((1, len(tgt))), 0.1
+            )
+            own[tasks[number].task] += len(tgt)
+        assert float(weights) == sum(own.values())
+        assert float(total) == pytest.approx(loss, rel=1e-5)
+        counts |= own
     assert min(counts.values()) > 5
-    assert float(weights) == sum(counts.values())
-    assert float(total) == pytest.approx(sum(losses.values()), rel=1e-5)
+
+
+def make_example(
+    objective: Objective, src: list[int], tgt: list[int], key: Keys
+) -> tuple[list[int], list[int]]:
+    """The source and the target that training makes of one pair."""
+    if not isinstance(objective, Corruption):
+        return src, tgt
+    made = objective.corrupt(Sentences(np.array(tgt), np.array([len(tgt)])), key)
+    src, tgt = (side.ids.tolist() for side in made)
+    return [*objective.prefix.tolist(), *src], tgt

@@ -24,7 +24,7 @@ from t2t.config.fields import (
 from t2t.config.files import load_config, save_config
 from t2t.runtime.mesh import make_mesh
 from t2t.training.checkpoint_manager import Checkpoints
-from t2t.training.optimizer import make_optimizer
+from t2t.training.optimizer import make_run_optimizer
 from t2t.training.state import abstract_state
 from tests.data.small_corpus import PAIRS
 
@@ -61,14 +61,18 @@ def make_config(folder: Path) -> Config:
 
 
 def mix_tasks(folder: Path) -> dict[str, Any]:
-    """Fields of `config.data`: the translation of `make_config`, and two tasks of text alone."""
+    """Fields of `config.data`: the translation of `make_config`, and two tasks of text alone.
+
+    The last one has its own decoder, so its batches have no examples of the others.
+    """
     fill, mend = (f"validation_tgt={folder}/validation.{language}" for language in ("de", "en"))
     return {
         "train_weights": (),
         "mixture": (
             "translate: prefix=<2de>",
             f"fill: objective=span_corruption train_tgt={folder}/b.de {fill} prefix=<fill>",
-            f"mend: objective=denoising train_tgt={folder}/a.en {mend} prefix='mend this:'",
+            f"mend: objective=denoising train_tgt={folder}/a.en {mend} prefix='mend this:' "
+            "decoder=english",
         ),
     }
 
@@ -103,7 +107,7 @@ def read_state(workdir: Path, step: int) -> list[np.ndarray]:
     config = load_config(workdir / "config.json")
     with jax.set_mesh(make_small_mesh(MeshConfig())):
         size = config.tokenizer.vocab_size
-        optimizer = make_optimizer(config)
+        optimizer = make_run_optimizer(config)
         _, described = abstract_state(config, optimizer, size, size)
         with contextlib.closing(Checkpoints(workdir, config, optimizer)) as checkpoints:
             state = checkpoints.restore(described)

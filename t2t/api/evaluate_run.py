@@ -9,7 +9,9 @@ from typing import Any
 import jax
 
 from t2t.config.fields import ConfigError
+from t2t.config.files import load_config
 from t2t.config.measures import CASED_MEASURES
+from t2t.data.directions import choose_task
 from t2t.evaluation.evaluator import Evaluator
 from t2t.evaluation.kinds import make_score_table
 from t2t.evaluation.load_models import RunModel
@@ -21,6 +23,7 @@ from t2t.storage.atomic_files import explain_write_errors
 from t2t.storage.paths import check_new_run_path, make_run_path
 from t2t.training.checkpoint import save_params
 from t2t.training.run_directory import RunError
+from t2t.training.sharing import Sharing, make_plain
 
 _log = logging.getLogger(__name__)
 
@@ -68,8 +71,13 @@ def save_run(request: EvaluationRequest, params: Params, label: str) -> None:
     if target.exists():
         raise ConfigError(f"--save_params={target} exists already; choose a new directory")
     check_new_run_path(target, "--save_params")
+    config = load_config(request.workdir / "config.json")
+    own = None
+    if not Sharing(config).is_plain:
+        own = make_plain(config, choose_task(config.data, request.task))
     with explain_write_errors(RunError, f"--save_params={target}"):
-        save_params(request.workdir, target, params, step=int(label.split("-")[-1]))
+        step = int(label.split("-")[-1])
+        save_params(request.workdir, target, params, step, own)
 
 
 def describe(evaluation: Evaluation) -> str:

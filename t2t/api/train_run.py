@@ -21,7 +21,7 @@ from t2t.config.fields import Config, flatten
 from t2t.config.files import differences
 from t2t.config.stages import Stage
 from t2t.config.variants import find_role, list_plugins
-from t2t.data.batch import DeviceBatch, HostBatch
+from t2t.data.batch import DeviceBatch, HostBatch, Route
 from t2t.data.batch_plan import RowLengths
 from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import Data, check_paths, open_data
@@ -50,14 +50,16 @@ from t2t.training.checkpoint_manager import Checkpoints
 from t2t.training.config_warnings import doubt_outputs, doubt_shapes, list_doubts
 from t2t.training.disk_space import warn_of_missing_space
 from t2t.training.fine_tuning import (
+    Outcome,
     SourceRun,
     check_fit,
+    check_undivided,
     read_source,
     tabulate_outcomes,
     take_params,
 )
 from t2t.training.metric_writers import check_writers, open_writers
-from t2t.training.optimizer import describe_optimizer, make_optimizer
+from t2t.training.optimizer import Optimizer, describe_optimizer, make_run_optimizer
 from t2t.training.parameter_groups import check_patterns, find_factor
 from t2t.training.provenance import (
     hash_params,
@@ -74,8 +76,15 @@ from t2t.training.resume import (
     settle_options,
 )
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
-from t2t.training.state import abstract_state, init_params, init_state, init_training
-from t2t.training.step import make_train_step
+from t2t.training.sharing import Sharing
+from t2t.training.state import (
+    abstract_params,
+    abstract_state,
+    init_params,
+    init_state,
+    init_training,
+)
+from t2t.training.step import make_run_step
 from t2t.training.stop_request import is_stop_requested, record_stop
 from t2t.training.teachers import open_teachers, place_teachers
 
@@ -139,10 +148,10 @@ def train(
 
 def check_optimizer(config: Config) -> None:
     """Raises `ConfigError` if an optimiser is wrong or a pattern has no effect; builds no array."""
-    optimizer = make_optimizer(config)
+    optimizer = make_run_optimizer(config)
     if config.training.frozen or config.training.rate_factors:
         size = config.tokenizer.vocab_size
-        _, params = abstract_model(config.model, size, size)
+        _, params = abstract_params(config, size, size)
         describe_optimizer(config, optimizer, params)  # raises if rate_factors have no effect
         check_patterns(config.training, name_leaves(params))
 
@@ -151,6 +160,8 @@ def open_source(config: Config, workdir: Path) -> SourceRun:
     """Reads the parameters of another run with which a new one begins."""
     source = read_source(config.training.init_from, workdir)
     size = config.tokenizer.vocab_size
+    if Sharing(config).is_plain:
+        check_undivided(source, "--init_from")
     check_fit(config.model, abstract_model(config.model, size, size)[1], source)
     if not config.tokenizer.path and not Vocabulary.is_saved(workdir / "vocab"):
         _log.info(
@@ -168,8 +179,18 @@ def start_from(
 
     The source loses its own parameters, so that they fill no memory during training.
     """
-    params, outcomes = take_params(params, source, vocabulary)
-    table = tabulate_outcomes(outcomes, source)
+    outcomes, sharing = dict[str, Outcome](), Sharing(config)
+
+    def take(route: Route) -> Params:
+        theirs = source._replace(params=sharing.pick(source.params, route))
+        taken, own = take_params(sharing.pick(params, route), theirs, vocabulary)
+        for each in own:
+            name = sharing.name_of(each.name, route)
+            outcomes.setdefault(name, each._replace(name=name))
+        return taken
+
+    taken = sharing.join(take)
+    table = tabulate_outcomes([*outcomes.values()], source)
     identity = identify(source)
     _log.info(
         "parameters of %s, checkpoint %s, sha256 %s:\n%s",
@@ -180,13 +201,13 @@ def start_from(
         _log.info("its model and this one differ: %s", ", ".join(map(str, changed)))
     frozen = [
         outcome.name
-        for outcome in outcomes
+        for outcome in outcomes.values()
         if outcome.text != "taken" and find_factor(config.training, outcome.name) is None
     ]
     if frozen:
         _log.warning("training.frozen keeps random initial values in %s", ", ".join(frozen))
     source.params.clear()
-    return params, identity | {"parameters": table}
+    return taken, identity | {"parameters": table}
 
 
 def identify(source: SourceRun) -> dict[str, Any]:
@@ -217,7 +238,8 @@ def train_on_mesh(
     check_vocabulary(workdir, vocabulary)
     config = settle_options(workdir, config, vocabulary)
     check_tables(config, vocabulary, mesh)
-    optimizer, programs, initial = make_optimizer(config), open_programs(config, vocabulary), None
+    optimizer, initial = make_run_optimizer(config), None
+    programs = open_programs(config, vocabulary)
     with contextlib.closing(Checkpoints(workdir, config, optimizer)) as checkpoints:
         if list_steps(workdir):
             structure, described = abstract_state(config, optimizer, *vocabulary.sizes)
@@ -237,12 +259,7 @@ def train_on_mesh(
         for origin in origins:
             _log.info("teacher: %(run)s, checkpoint %(checkpoint)s, sha256 %(sha256).16s", origin)
         record_start(workdir, config, vocabulary, data.corpora, start, initial, origins, plan)
-        size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-        _log.info("%d parameters, starting after step %d", size, start)
-        for operation, module in list_kernels(config.model).items():
-            _log.info("  %-23s %s", operation, module)
-        for line in describe_optimizer(config, optimizer, state.params):
-            _log.info("%s", line)
+        log_model(config, optimizer, state.params, start)
         warn_of_missing_space(workdir, config, num_bytes)
         validate = Validation(config, vocabulary, mesh, data.validation, programs)
         opened = open_writers(writers, config, workdir)
@@ -251,7 +268,7 @@ def train_on_mesh(
             state, finished = loop.train(
                 config,
                 state,
-                programs.keep(make_train_step(structure, config, optimizer)),
+                make_run_step(structure, config, programs),
                 announce(prefetch(batches, mesh), start, plan["stages"]),
                 validate,
                 checkpoints,
@@ -271,6 +288,18 @@ def train_on_mesh(
         remedy if finished else "run the same command to continue",
     )  # fmt: skip
     return finished
+
+
+def log_model(config: Config, optimizer: Optimizer, params: Params, start: int) -> None:
+    """Logs the size of the model, its stacks and kernels, and what the optimiser updates."""
+    size = sum(leaf.size for leaf in jax.tree.leaves(params))
+    _log.info("%d parameters, starting after step %d", size, start)
+    for line in Sharing(config).describe(params):
+        _log.info("  %s", line)
+    for operation, module in list_kernels(config.model).items():
+        _log.info("  %-23s %s", operation, module)
+    for line in describe_optimizer(config, optimizer, params):
+        _log.info("%s", line)
 
 
 def check_tables(config: Config, vocabulary: Vocabulary, mesh: Mesh) -> None:

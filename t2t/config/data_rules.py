@@ -52,9 +52,33 @@ def mixture_problems(data: DataConfig, tasks: Sequence[DataConfig]) -> Iterator[
                 f"in data.mixture, {task.task}: data.directions={task.directions} are several "
                 "tasks; write one for each"
             )
+    yield from _untrained_problems(data, tasks)
     for one, other in itertools.combinations(tasks, 2):
-        if (one.prefix, one.directions) == (other.prefix, other.directions):
+        if all(
+            getattr(one, name) == getattr(other, name)
+            for name in ("prefix", "directions", "encoder", "decoder")
+        ):
             yield from _likeness_problems(one, other)
+
+
+def _untrained_problems(data: DataConfig, tasks: Sequence[DataConfig]) -> Iterator[str]:
+    """Yields a line for each stack that belongs to tasks without a weight alone."""
+    try:
+        stages = read_stages(data.stages)
+    except ConfigError:
+        return  # said elsewhere
+    weights = [stage.weights for stage in stages] or [data.train_weights or (1.0,) * len(tasks)]
+    if any(len(each) != len(tasks) for each in weights):
+        return
+    is_used = [any(own) for own in zip(*weights, strict=True)]
+    for side in ("encoder", "decoder"):
+        trained = {getattr(task, side) for task, used in zip(tasks, is_used, strict=True) if used}
+        for task in tasks:
+            if (name := getattr(task, side)) not in trained:
+                yield (
+                    f"in data.mixture, {task.task}: nothing trains its {side} {name!r}, since its "
+                    f"weight is 0; raise it, or name the {side} of a task with a weight"
+                )
 
 
 def _likeness_problems(one: DataConfig, other: DataConfig) -> Iterator[str]:

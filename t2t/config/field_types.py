@@ -101,6 +101,13 @@ _AT_MOST = Rule("be at most 2**20", lambda value: value <= 2**20, ": no machine 
 Int32 = Annotated[NonNegativeInt, _BELOW]  # enters JAX's integers
 PositiveInt32 = Annotated[PositiveInt, _BELOW]
 Size = Annotated[PositiveInt, _AT_MOST]  # of an array's dimension
+StackName = Annotated[
+    str,
+    Rule(
+        "hold letters, digits, '_' and '-', or {src}, {tgt} and {pair} for languages",
+        lambda value: re.fullmatch(r"([\w-]|\{(src|tgt|pair)\})*", value) is not None,
+    ),
+]
 Probability = Annotated[float, Rule("lie in [0, 1)", lambda value: 0 <= value < 1)]
 
 # Metadata of texts: what depends on the field depends on the content of this file or folder.

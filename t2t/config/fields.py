@@ -38,6 +38,7 @@ from t2t.config.field_types import (
     Share,
     Size,
     SpanLength,
+    StackName,
     TopShare,
     Unused,
     Weights,
@@ -275,6 +276,9 @@ class ModelConfig(Section, notes=(Role.MODEL,)):
     # all: one table for source, target and output (logits) | decoder: one for target and output |
     # input: one for source and target, another for output | none: three tables
     tie_embeddings: Annotated[str, Literal["all", "decoder", "input", "none"]] = "all"
+    # each encoder and decoder with a name (data.encoder, data.decoder) has its own tables of
+    # embeddings; False: all tasks share the tables
+    own_tables: bool = False
     embedding_scale: bool = True  # multiply embeddings by sqrt(d_model) (section 3.4)
     # normalise the sums of embeddings and positions (BART's)
     embedding_norm: Annotated[bool, _OF_TRANSFORMER, _OF_NORM] = False
@@ -532,6 +536,13 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # programs use it by default. train_weights, and each of stages, have a weight for each task,
     # by which those of its own corpora are multiplied. Empty: one task, this section
     mixture: Annotated[tuple[str, ...], OF_RUN] = ()
+    # name of the stack that encodes the sources: tasks that name the same one share it, and ""
+    # is one that all others share. In a run with `directions` {src} and {tgt} stand for the
+    # languages, so encoder="{src}" gives each source language its own. A batch holds examples
+    # of one encoder and one decoder
+    encoder: Annotated[StackName, Role.MODEL, _OF_ENCODER] = ""
+    # name of the stack that decodes the targets, as `encoder`
+    decoder: Annotated[StackName, Role.MODEL, _OF_DECODER] = ""
 
     @property
     def task(self) -> str:

@@ -247,9 +247,14 @@ def override(config: Config, values: Mapping[str, Any]) -> Config:
     return validate(complete_options(build_config(changed)))
 
 
+def format_config(config: Config) -> str:
+    """Formats the config as JSON, one field per line."""
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
 def save_config(config: Config, path: Path) -> None:
-    """Writes the config as JSON, one field per line."""
-    write_file(path, json.dumps(dataclasses.asdict(config), indent=2) + "\n")
+    """Writes the config as `format_config` formats it."""
+    write_file(path, format_config(config))
 
 
 def override_decoding(config: Config, given: Mapping[str, Any], *, searches: bool = True) -> Config:

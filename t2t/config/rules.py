@@ -386,6 +386,16 @@ def _combination_problems(config: Config) -> Iterator[str]:
             f"model.tie_embeddings={model.tie_embeddings!r} needs one vocabulary, but "
             "tokenizer.shared=False; set tokenizer.shared=True or model.tie_embeddings='decoder'"
         )
+    if model.own_tables and model.tie_embeddings in ("all", "input"):
+        yield (
+            f"model.own_tables=True needs a table for each side, but model.tie_embeddings="
+            f"{model.tie_embeddings!r}; set it to 'decoder' or 'none'"
+        )
+    if model.own_tables and not (data.mixture or data.encoder or data.decoder):
+        yield (
+            "model.own_tables=True has no effect, since no task has its own encoder or decoder; "
+            "set data.encoder or data.decoder, or leave it at False"
+        )
     for name, length in (
         ("data.max_length", data.max_length),
         ("data.packed_length", data.packed_length),

@@ -11,6 +11,7 @@ Shapes in the whole project use these letters, unless a file says otherwise:
     N  layers
 """
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
@@ -36,6 +37,15 @@ _LONGEST_PAIR = 1024  # of a side in sub-words with EOS, unless training had lon
 AnyArray = TypeVar("AnyArray")
 
 
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """The stacks that a task's examples go through (`data.encoder`, `data.decoder`)."""
+
+    encoder: str = ""  # "": the stack of all tasks that name none
+    decoder: str = ""
+
+
 class Batch(NamedTuple, Generic[AnyArray]):
     """Sentence pairs, padded to one shape; `tgt_in` is the target shifted right by one."""
 
@@ -45,6 +55,8 @@ class Batch(NamedTuple, Generic[AnyArray]):
     # float B T: 1 where tgt_out is predicted, else 0: at PAD, and with data.objective=masked_lm at
     # EOS, where tgt_out stands position by position under src, and tgt_in means nothing
     weights: AnyArray
+    # in a run whose tasks have their own stacks: those of this batch, which belong to no array
+    route: Route | None = None
 
 
 HostBatch: TypeAlias = Batch[np.ndarray]  # the rows of one process

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Int
 
 from t2t.config.fields import DataConfig
 from t2t.data.corpus import Corpus, DataError
+from t2t.data.directions import find_route
 
 Lengths = Int[np.ndarray, "n"]
 CorpusLengths = tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]  # source, target
@@ -67,9 +68,10 @@ Planned = tuple[BatchShape, Int[np.ndarray, "_"]]
 class BatchPlan:
     """The batches of all epochs.
 
-    Each epoch groups the pairs by length into a few shapes, shuffles each group and cuts it into
-    batches. Pairs that do not fill a batch move to the next larger shape, so that at most a few
-    batches of an epoch have empty rows. Then the batches are shuffled.
+    Each epoch groups the pairs by length into a few shapes, and by the stacks that their tasks go
+    through. It shuffles each group and cuts it into batches. Pairs that do not fill a batch move to
+    the next larger shape, so that at most a few batches of an epoch have empty rows. Then the
+    batches are shuffled.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class BatchPlan:
         starts = np.cumsum([0, *(len(src) for src, _ in corpora)]).tolist()
         self.dropped: dict[str, Int[np.ndarray, n]] = {}
         rules = tasks or [data] * len(corpora)
+        self.routes = [*map(find_route, rules)]  # of each corpus; a batch has pairs of one route
         for start, sides, task in zip(starts[:-1], corpora, rules, strict=True):
             for rule, indices in find_dropped(*sides, task).items():
                 earlier = self.dropped.get(rule, indices[:0])
@@ -238,18 +241,25 @@ class BatchPlan:
 
     def _plan_epoch(self, epoch: int) -> list[Planned]:
         random = np.random.default_rng((self.seed, epoch))
-        carried: list[list[np.ndarray]] = [[] for _ in self.shapes]
         batches = []
-        for number, shape in enumerate(self.shapes):
-            used = [corpus for corpus, weight in enumerate(self._weights) if any(weight)]
-            drawn = [self._draw(number, corpus, epoch) for corpus in used]
-            uses = random.permutation(np.concatenate(drawn + carried[number]))
-            larger = self._find_larger(number)
-            whole = len(uses) if larger is None else len(uses) - len(uses) % shape.rows
-            for start in range(0, whole, shape.rows):
-                batches.append((shape, uses[start : start + shape.rows]))
-            if larger is not None:
-                carried[larger].append(uses[whole:])
+        for route in dict.fromkeys(self.routes):
+            used = [
+                corpus
+                for corpus, weight in enumerate(self._weights)
+                if any(weight) and self.routes[corpus] == route
+            ]
+            if not used:
+                continue
+            carried: list[list[np.ndarray]] = [[] for _ in self.shapes]
+            for number, shape in enumerate(self.shapes):
+                drawn = [self._draw(number, corpus, epoch) for corpus in used]
+                uses = random.permutation(np.concatenate(drawn + carried[number]))
+                larger = self._find_larger(number)
+                whole = len(uses) if larger is None else len(uses) - len(uses) % shape.rows
+                for start in range(0, whole, shape.rows):
+                    batches.append((shape, uses[start : start + shape.rows]))
+                if larger is not None:
+                    carried[larger].append(uses[whole:])
         return [batches[index] for index in random.permutation(len(batches))]
 
     def _make_batch(self, shape: BatchShape, uses: Int[np.ndarray, "n"]) -> PlannedBatch:

@@ -18,6 +18,7 @@ from t2t.config.field_types import WRITTEN
 from t2t.config.fields import FIELD_TYPES, ConfigError, DataConfig
 from t2t.config.languages import fill_languages
 from t2t.config.mixture import read_mixture
+from t2t.data.batch import Route
 from t2t.data.corpus import Corpus
 from t2t.data.tokenizer import SYMBOL
 
@@ -95,6 +96,11 @@ def choose_task(data: DataConfig, name: str = "") -> DataConfig:
             f"--task={next(iter(found))}"
         )
     return next(iter(found.values()))
+
+
+def find_route(task: DataConfig) -> Route:
+    """Returns the stacks that the examples of a task go through."""
+    return Route(task.encoder, task.decoder)
 
 
 def find_tasks(data: DataConfig, corpora: Sequence[Corpus]) -> list[DataConfig]:

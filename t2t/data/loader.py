@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int
 
-from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch
+from t2t.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch, DeviceBatch, HostBatch, Route
 from t2t.data.batch_plan import BatchPlan
 from t2t.data.objectives import Corruption, Keys, Objective, Sentences, make_keys
 from t2t.data.token_cache import Destination, TokenizedCorpus, find_ragged
@@ -61,6 +61,7 @@ class Loader:
         self._ends = np.cumsum([*map(len, corpora)])  # the number of pairs up to each corpus's end
         self._tokens = TokenizedCorpus([shard for corpus in corpora for shard in corpus.shards])
         self._row_shards, self._parts = row_shards, parts
+        self._has_routes = any(route != Route() for route in plan.routes)
 
     def batch(self, step: int) -> HostBatch:
         """This host's rows of the batch of `step`, counted from 0."""
@@ -93,6 +94,9 @@ class Loader:
                 ends.append(tokens[sides[1][tokens] == EOS_ID])
         batch = make_batch(src, tgt)
         batch.weights.reshape(-1)[np.concatenate(ends)] = 0
+        if self._has_routes:
+            corpus = int(np.searchsorted(self._ends, planned.indices[0], side="right"))
+            batch = batch._replace(route=self.plan.routes[corpus])
         return batch
 
     def _fill(

@@ -8,6 +8,7 @@ do not attend to each other: see `model/masks.py`.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -44,14 +45,24 @@ def make_plan(
     return kind(corpora, data, seed, weights, row_lengths, tasks)
 
 
+class _RowGroup(NamedTuple):
+    """Rows that are packed together."""
+
+    route: int  # the number of the route that their pairs go through
+    copies: Int[np.ndarray, "corpora"]  # of each pair of a corpus
+    earlier: Int[np.ndarray, "corpora"]  # copies in other groups
+    members: range  # the pairs among which are those of the group
+    share: float  # of its rows, that an epoch uses
+
+
 class PackedBatchPlan(BatchPlan):
     """The batches of all epochs, with packed rows.
 
-    The pairs of a row come from one block of `BLOCK` pairs. floor(weight) copies of each pair are
-    in rows that every epoch uses. If the weight has a fractional part, each pair is also in one row
-    that holds only pairs of its corpus, and each epoch takes the next round(fraction * n) of these
-    n rows, cyclically, of a fixed random order. Where that would be less than one row, each row
-    holds one pair.
+    The pairs of a row come from one block of `BLOCK` pairs, and go through the same stacks.
+    floor(weight) copies of each pair are in rows that every epoch uses. If the weight has a
+    fractional part, each pair is also in one row that holds only pairs of its corpus, and each
+    epoch takes the next round(fraction * n) of these n rows, cyclically, of a fixed random order.
+    Where that would be less than one row, each row holds one pair.
     """
 
     def _arrange(
@@ -67,49 +78,62 @@ class PackedBatchPlan(BatchPlan):
         limits = self.row_lengths = self.row_lengths or choose_row_lengths(
             self.src_lengths, self.tgt_lengths, kept, data, self._sum_lengths(shares)
         )
-        whole, fractions = np.divmod(np.array(weights, float), 1)
-        whole = whole.astype(int)
-        # For each group of rows: how many copies of a pair it holds, by the pair's corpus, the
-        # range of its pairs, and the share of the rows that an epoch uses.
-        groups = [(whole, range(len(kept)), 1.0)]
-        for number in np.flatnonzero(fractions).tolist():
-            once = (np.arange(len(weights)) == number).astype(int)
-            own = range(starts[number], starts[number + 1])
-            groups.append((once, own, fractions[number]))
-        packed, sizes, group_ends = [], [np.zeros(1, np.int32)], []  # row 0 begins at 0
-        is_long = []  # of each row: it holds a pair beyond `limits`
-        for copies, members, share in groups:
-            for start in range(members.start, members.stop, BLOCK):
-                pairs = np.arange(start, min(start + BLOCK, members.stop))
+        packed, sizes, is_long = [], [np.zeros(1, np.int32)], []  # row 0 begins at 0
+        groups, ends = self._group_rows(starts, weights), [0]
+        for group in groups:
+            num_rows = 0
+            for start in range(group.members.start, group.members.stop, BLOCK):
+                pairs = np.arange(start, min(start + BLOCK, group.members.stop))
                 corpus_of = np.searchsorted(starts, pairs, side="right") - 1
-                counts = copies[corpus_of] * kept[pairs]
+                counts = group.copies[corpus_of] * kept[pairs]
                 earlier = find_ragged(np.zeros_like(counts), counts)  # copies of the same pair
-                if copies is not whole:
-                    earlier += np.repeat(whole[corpus_of], counts)
+                earlier += np.repeat(group.earlier[corpus_of], counts)
                 pairs = np.repeat(pairs, counts)
                 src, tgt = self.src_lengths[pairs], self.tgt_lengths[pairs]
                 rows, fits = pack_pairs(src, tgt, limits, data.packed_length, self.seed)
-                if share * (rows.max(initial=-1) + 1) < 1:
+                if group.share * (rows.max(initial=-1) + 1) < 1:
                     rows = np.arange(len(pairs))
                 packed.append(self._number_uses(pairs, earlier)[np.argsort(rows, kind="stable")])
                 sizes.append(np.bincount(rows).astype(np.int32))
                 is_long.append(np.bincount(rows, ~fits) > 0)
-            group_ends.append(sum(map(len, sizes)) - 1)  # number of rows so far
+                num_rows += len(sizes[-1])
+            ends.append(ends[-1] + num_rows)
         self._uses = np.concatenate(packed)
         # Row i holds _uses[_bounds[i] : _bounds[i + 1]].
         self._bounds = np.cumsum(np.concatenate(sizes), dtype=np.int64)
         self._is_long = np.concatenate(is_long)
+        # Of each row, the number of the route that its pairs go through.
+        self._row_routes = np.repeat([group.route for group in groups], np.diff(ends))
         full = RowLengths(data.packed_length, data.packed_length)
         used = [limits] * (not self._is_long.all()) + [full] * bool(self._is_long.any())
         count = count_rows(data.packed_length, data)
         self.shapes = [BatchShape(each.tgt, each.src, count) for each in used]
-        self._num_whole = group_ends[0]  # every epoch uses these first rows
-        # Of each fractional weight: the rows of its group in a random order, and the fraction.
+        # Every epoch uses the first rows, and of each group with a fractional share, whose rows are
+        # in a random order, the next ones.
+        whole = sum(group.share == 1 for group in groups)
+        self._num_whole = ends[whole]
         self._cycles: list[tuple[np.ndarray, float]] = []
-        for n, fraction in enumerate(fractions[fractions > 0]):
-            rows = np.arange(group_ends[n], group_ends[n + 1])
+        for n, group in enumerate(groups[whole:]):
+            rows = np.arange(ends[whole + n], ends[whole + n + 1])
             random = np.random.default_rng((self.seed, n, 1))
-            self._cycles.append((random.permutation(rows), fraction))
+            self._cycles.append((random.permutation(rows), group.share))
+
+    def _group_rows(self, starts: list[int], weights: Sequence[float]) -> list[_RowGroup]:
+        """Lists the groups of rows: one for each route, then one for each fractional weight."""
+        whole, fractions = np.divmod(np.array(weights, float), 1)
+        whole, groups = whole.astype(int), list[_RowGroup]()
+        routes = [*dict.fromkeys(self.routes)]
+        numbers = np.array([routes.index(each) for each in self.routes])  # by corpus
+        for number in range(len(routes)):
+            (own,) = np.nonzero(numbers == number)
+            members = range(starts[own[0]], starts[own[-1] + 1])
+            copies = np.where(numbers == number, whole, 0)
+            groups.append(_RowGroup(number, copies, np.zeros_like(whole), members, 1.0))
+        for corpus in np.flatnonzero(fractions).tolist():
+            once = (np.arange(len(weights)) == corpus).astype(int)
+            members = range(starts[corpus], starts[corpus + 1])
+            groups.append(_RowGroup(numbers[corpus], once, whole, members, fractions[corpus]))
+        return groups
 
     def _plan_epoch(self, epoch: int) -> list[Planned]:
         """Shuffles the rows of an epoch; those with long pairs share batches, which others fill."""
@@ -117,15 +141,17 @@ class PackedBatchPlan(BatchPlan):
         rows += [take_next(cycle, fraction, epoch) for cycle, fraction in self._cycles]
         random = np.random.default_rng((self.seed, epoch))
         order = random.permutation(np.concatenate(rows))
-        is_long = self._is_long[order]
-        num_long = np.count_nonzero(is_long)
-        order = order[np.argsort(~is_long, kind="stable")]
-        count = self.shapes[0].rows
-        batches = [
-            (self.shapes[-1 if start < num_long else 0], order[start : start + count])
-            for start in range(0, len(order), count)
-        ]
-        if num_long:
+        count, batches = self.shapes[0].rows, []
+        routes = np.unique(self._row_routes[order])
+        for route in routes:
+            own = order[self._row_routes[order] == route]
+            is_long = self._is_long[own]
+            num_long = np.count_nonzero(is_long)
+            own = own[np.argsort(~is_long, kind="stable")]
+            for start in range(0, len(own), count):
+                shape = self.shapes[-1 if start < num_long else 0]
+                batches.append((shape, own[start : start + count]))
+        if len(routes) > 1 or self._is_long[order].any():
             batches = [batches[index] for index in random.permutation(len(batches))]
         return batches
 

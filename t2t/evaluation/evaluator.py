@@ -104,6 +104,7 @@ class Evaluator:
         configs = [override(self.config, {"decoding.alpha": alpha}) for alpha in alphas]
         configs = configs or [self.config]
         paths = [self.prepare_output(label, config.decoding.alpha) for config in configs]
+        params = self._model.pick(params)  # a watcher has those of all stacks
         digest = hash_params(params)
         passports = [self.make_passport(label, config, digest) for config in configs]
         placed = self._model.place(params)

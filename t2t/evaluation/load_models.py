@@ -20,7 +20,7 @@ from t2t.config.files import load_config, override, overrides
 from t2t.config.measures import MEASURES
 from t2t.config.rules import fit_task
 from t2t.config.variants import has_registered, list_plugins
-from t2t.data.directions import choose_task, find_tag
+from t2t.data.directions import choose_task, find_route, find_tag
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.minimum_bayes_risk import choose_by_utility, compute_utilities
 from t2t.decoding.translation import Translation
@@ -35,6 +35,7 @@ from t2t.runtime.mesh import make_mesh, put_like
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import check_plugins, identify_code, identify_programs
+from t2t.training.sharing import Sharing
 
 # Modules whose functions are compiled.
 PROGRAMS = ("t2t.decoding.staged_search", "t2t.evaluation.likelihood")
@@ -95,6 +96,8 @@ class RunModel:
         shares = tuple(weight / sum(weights) for weight in weights)
         self.config, self.vocabulary = config, vocabulary.with_tag(*tags[0])
         self._configs = configs  # of all members, as they were loaded
+        routes = map(find_route, data)
+        self._parts = [(Sharing(each), route) for each, route in zip(configs, routes, strict=True)]
         self.members = Members(tuple(each.model for each in configs), shares, request.mean)
         self.mesh = make_mesh(MeshConfig())
         is_known = not has_registered("model")  # the code of a variant may be anywhere
@@ -125,8 +128,16 @@ class RunModel:
         """
         members = zip(self.request.members, self._configs, strict=True)
         restored = [restore_params(*member, config) for member, config in members]
-        params = self.members.join([params for params, _ in restored])
-        return params, [label for _, label in restored]
+        parts = zip(self._parts, restored, strict=True)
+        params = [sharing.pick(params, route) for (sharing, route), (params, _) in parts]
+        return self.members.join(params), [label for _, label in restored]
+
+    def pick(self, params: Params) -> Params:
+        """Returns the parameters of the task, of a run whose tasks may have their own stacks."""
+        if len(self._parts) > 1:
+            return params  # `restore` has picked those of an ensemble
+        [(sharing, route)] = self._parts
+        return sharing.pick(params, route)
 
     def place(self, params: Params) -> Params:
         """Puts parameters on the mesh, with the sharding that the model declares.
@@ -135,6 +146,7 @@ class RunModel:
             ConfigError: the parameters do not fit the config and vocabulary.
         """
         _, declared = self._described
+        params = self.pick(params)
         check_params(declared, params)
         with jax.set_mesh(self.mesh):
             placed: Params = put_like(params, declared)

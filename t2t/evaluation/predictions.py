@@ -86,7 +86,6 @@ def _check_request(request: EvaluationRequest) -> None:
         "--testset": request.testset,
         "--segments": request.segments,
         "--measures": request.measures != EvaluationRequest.measures,
-        "--save_params": request.save_params,
         "--backend": request.backend != EvaluationRequest.backend,
         "--compute_type": request.compute_type,
         "an ensemble": request.workdirs[1:] or "," in request.checkpoint,

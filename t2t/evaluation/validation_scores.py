@@ -9,6 +9,7 @@ tell.
 """
 
 import dataclasses
+import functools
 import logging
 import math
 import time
@@ -25,7 +26,7 @@ from t2t.config.fields import Config, ConfigError, flatten
 from t2t.data.batch import PAD_ID, DeviceBatch
 from t2t.data.batch_plan import BatchPlan
 from t2t.data.corpus import Corpus
-from t2t.data.directions import list_tasks
+from t2t.data.directions import find_route, list_tasks
 from t2t.data.loader import Loader, find_row_shards, prefetch, put_batch
 from t2t.data.objectives import make_objective
 from t2t.data.preparation import tokenize
@@ -36,6 +37,7 @@ from t2t.model.parameters import Params
 from t2t.ops.build_model import abstract_model
 from t2t.runtime.mesh import reshard
 from t2t.runtime.saved_programs import SavedPrograms
+from t2t.training.sharing import Sharing
 from t2t.training.step import make_eval_step
 
 _log = logging.getLogger(__name__)
@@ -84,6 +86,11 @@ class Validation:
         # The step from which it is said that the source is hardly used: later, if all that helped
         # is there, since little text takes longer.
         self._warns_from = max(self._last // (10 if self._helpful else 2), 1)
+        sharing = Sharing(config)
+        self._pick = {  # the parameters of each task among those of the run
+            name: functools.partial(sharing.pick, route=find_route(task.data))
+            for name, task in tasks.items()
+        }
         self._scorers = {
             name: make_scorer(tasks[name], vocabulary, corpus, mesh, programs=programs)
             for name, corpus in corpora.items()
@@ -99,10 +106,10 @@ class Validation:
     def compile(self, params: Params) -> None:
         """Compiles what scoring runs, so that its errors come early."""
         started = time.perf_counter()
-        for scorer in self._scorers.values():
-            scorer.compile(params)
+        for name, scorer in self._scorers.items():
+            scorer.compile(self._pick[name](params))
         if self._translations:
-            self._translations.compile(params)
+            self._translations.compile(self._pick[next(iter(self._pairs))](params))
         if self._scorers:
             _log.info("compiled validation in %.0f s", time.perf_counter() - started)
         if self._translations:
@@ -119,25 +126,26 @@ class Validation:
             return {}
         losses, scores = {}, {}
         for name, scorer in self._scorers.items():
-            sentences = scorer.score_sentences(params)
+            own = self._pick[name](params)
+            sentences = scorer.score_sentences(own)
             losses[name] = sum_losses(sentences)
             scores[name] = average_loss(losses[name])
             num_pairs = self._source_use_pairs if name in self._pairs else 0
-            use = scorer.measure_source_use(params, sentences, num_pairs)
+            use = scorer.measure_source_use(own, sentences, num_pairs)
             if use:
                 scores[name] |= {"source_use": use.nats, "source_use_margin": use.margin}
                 self._warn_of_little_use(step, name, use)
         if self._translations and (step % self._every == 0 or step == self._last):
             for name in self._pairs:
-                scores[name] |= self._translations.score(params, name)
-        own = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
+                scores[name] |= self._translations.score(self._pick[name](params), name)
+        by_task = {f"{key}/{name}": v for name in scores if name for key, v in scores[name].items()}
         if self._main:
-            return scores[self._main] | own
+            return scores[self._main] | by_task
         nats, tokens = map(sum, zip(*losses.values(), strict=True))
         first = next(iter(scores.values()))
         shared = [key for key in first if all(key in each for each in scores.values())]
         means = {key: sum(each[key] for each in scores.values()) / len(scores) for key in shared}
-        return means | average_loss(CorpusLoss(nats, tokens)) | own
+        return means | average_loss(CorpusLoss(nats, tokens)) | by_task
 
     def _warn_of_little_use(self, step: int, name: str, use: SourceUse) -> None:
         """Says once, after a tenth or half of the steps, that the model hardly uses its source."""

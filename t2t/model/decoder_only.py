@@ -33,6 +33,8 @@ from t2t.model.stack import Auxiliary, Block, Stack, make_outer_norms
 class DecoderOnly(Model):
     """A prefix language model; the source and the target have a table each if they are not tied."""
 
+    decoder_parts = "position", "embedding_norm", "decoder", "decoder_norm"
+
     def __init__(
         self,
         config: ModelConfig,

@@ -20,6 +20,7 @@ class EncoderOnly(Model):
     """A Transformer's encoder with logits; it generates nothing, so search cannot call it."""
 
     reads_targets = False
+    encoder_parts = "src_position", "src_embedding_norm", "encoder", "encoder_norm"
 
     def __init__(
         self,

@@ -45,6 +45,10 @@ class Model(nnx.Module):
     """
 
     reads_targets = True  # whether target tokens are inputs
+    # Attributes of the encoder and of the decoder, of which tasks may have their own
+    # (`t2t.training.sharing`); (): the family has no such stack.
+    encoder_parts: tuple[str, ...] = ()
+    decoder_parts: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -127,6 +127,9 @@ class AttentiveLayer(nnx.Module):
 class RNN(Model):
     """The recurrent encoder-decoder; every layer's output has d_model features."""
 
+    encoder_parts = ("encoder",)
+    decoder_parts = "start", "start_bias", "attentive", "decoder", "readout", "readout_bias"
+
     def __init__(
         self,
         config: ModelConfig,

@@ -20,6 +20,9 @@ from t2t.model.stack import Auxiliary, Block, Stack, make_outer_norms
 class Transformer(Model):
     """The Transformer of figure 1."""
 
+    encoder_parts = "src_position", "src_embedding_norm", "encoder", "encoder_norm"
+    decoder_parts = "tgt_position", "tgt_embedding_norm", "decoder", "decoder_norm"
+
     def __init__(
         self,
         config: ModelConfig,

@@ -14,12 +14,12 @@ from t2t.config.fields import ModelConfig
 from t2t.model.parameters import Params, name_leaves
 from t2t.ops.build_model import abstract_model, find_family
 
-_described: dict[str, Params] = {}  # what `_describe` has returned
+_described: dict[str, Params] = {}  # what `describe_params` has returned
 
 
 def count_parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> int:
     """Returns the number of trained parameters; tied tables count once."""
-    params = _describe(config, src_vocab_size, tgt_vocab_size)
+    params = describe_params(config, src_vocab_size, tgt_vocab_size)
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
@@ -55,7 +55,7 @@ def _count_multiplications(config: ModelConfig) -> Counter[str]:
     Weights are parameters with two or more dimensions, without tables and biases.
     """
     found, counts = find_family(config), Counter[str]()
-    for name, leaf in name_leaves(_describe(config, 1, 1)).items():
+    for name, leaf in name_leaves(describe_params(config, 1, 1)).items():
         if leaf.ndim < 2 or name.endswith(("table", "bias")):
             continue
         size = leaf.size
@@ -65,7 +65,7 @@ def _count_multiplications(config: ModelConfig) -> Counter[str]:
     return counts
 
 
-def _describe(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> Params:
+def describe_params(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> Params:
     """Returns the shapes of the parameters; asks for no device, since dtype and kernels are set."""
     config = dataclasses.replace(config, dtype="float32", kernels="textbook")
     key = repr((config, config.plugin, src_vocab_size, tgt_vocab_size))

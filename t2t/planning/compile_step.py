@@ -4,6 +4,7 @@ Only shapes and shardings are used; no array is allocated.
 """
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t2t.config.fields import Config
 from t2t.data.batch import Batch
+from t2t.model.interface import Model
 from t2t.runtime.mesh import RULES
-from t2t.training.optimizer import make_optimizer
+from t2t.training.optimizer import make_optimizer, make_run_optimizer
+from t2t.training.sharing import Sharing
 from t2t.training.state import TrainState, abstract_state
 from t2t.training.step import make_train_step
 
@@ -73,9 +77,12 @@ def compile_step(
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise OutOfMemoryError(str(error)) from None
+        memory = divide_memory(compiled, state, batch)
+        if not Sharing(config).is_plain:
+            memory = _add_unused(memory, config, state)
     return CompiledStep(
         text=compiled.as_text() or "",
-        memory=divide_memory(compiled, state, batch),
+        memory=memory,
         axes=dict(mesh.shape),
         hosts=[device.process_index for device in mesh.devices.flat],
         flops=(compiled.cost_analysis() or {}).get("flops"),
@@ -85,14 +92,41 @@ def compile_step(
 def lower_step(
     config: Config, mesh: Mesh, rows: int, src_length: int, tgt_length: int
 ) -> tuple[jax.stages.Lowered, TrainState, Batch[jax.ShapeDtypeStruct]]:
-    """Traces the train step; returns it, and the shapes of its arguments, state and batch."""
+    """Traces the train step; returns it, and the shapes of its arguments, state and batch.
+
+    If tasks have their own stacks, they are those of the first task.
+    """
+    sharing = Sharing(config)
+    route = next(iter(sharing.tasks))
     with jax.set_mesh(mesh):
-        vocab_size = config.tokenizer.vocab_size
-        optimizer = make_optimizer(config)
-        structure, state = abstract_state(config, optimizer, vocab_size, vocab_size)
+        name_of = functools.partial(sharing.name_of, route=route)
+        optimizer = make_optimizer(config, name_of)
+        structure, whole = _describe_state(config)
+        state = whole._replace(
+            params=sharing.pick(whole.params, route),
+            opt_state=sharing.pick(whole.opt_state, route),
+            ema=sharing.pick(whole.ema, route),
+        )
         batch = abstract_batch(mesh, rows, src_length, tgt_length)
-        step = make_train_step(structure, config, optimizer)
+        step = make_train_step(structure, config, optimizer, name_of)
         return step.lower(state, batch), state, batch  # type: ignore[attr-defined]
+
+
+def _describe_state(config: Config) -> tuple[nnx.GraphDef[Model], TrainState]:
+    """Returns a plain model's structure, and the shapes of the state of the run."""
+    size = config.tokenizer.vocab_size
+    return abstract_state(config, make_run_optimizer(config), size, size)
+
+
+def _add_unused(memory: DeviceMemory, config: Config, used: TrainState) -> DeviceMemory:
+    """Adds the stacks of other tasks, which stay in memory while a step runs."""
+    _, whole = _describe_state(config)
+    parameters = count_bytes(whole.params) - count_bytes(used.params)
+    return dataclasses.replace(
+        memory,
+        parameters=memory.parameters + parameters,
+        optimizer=memory.optimizer + count_bytes(whole) - count_bytes(used) - parameters,
+    )
 
 
 def abstract_batch(

@@ -19,13 +19,13 @@ from t2t.evaluation.significance import SystemScore
 from t2t.evaluation.systems import STEP, System
 from t2t.evaluation.verdict_table import Line, VerdictTable
 from t2t.ops.build_model import find_family
-from t2t.ops.flops import count_parameters
 from t2t.runtime.text_tables import Table
 from t2t.sweeps.judge_rows import judge_rows
 from t2t.sweeps.sweep_rows import BASE, SweepRun
 from t2t.sweeps.sweep_steps import SweepPlan, read_stopped
 from t2t.sweeps.tuning import describe_trials, read_choices, warn_of_trials
 from t2t.training.run_directory import read_curve
+from t2t.training.sharing import count_run_parameters
 from t2t.training.stop_request import read_stop_request
 from t2t.training.total_flops import LENGTH, count_flops
 from t2t.workshop.costs import sum_costs
@@ -177,7 +177,7 @@ def read_outcome(
         runs,
         system,
         vocabulary.fingerprint(),
-        count_parameters(runs[0].config.model, *vocabulary.sizes),
+        count_run_parameters(runs[0].config, *vocabulary.sizes),
         round(count_flops(runs[0].config, vocabulary.tgt.vocab_size) * made / steps),
     )
 

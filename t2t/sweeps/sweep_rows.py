@@ -15,6 +15,7 @@ from typing import Any
 from t2t.config.fields import (
     Config,
     ConfigError,
+    DataConfig,
     Fields,
     ModelConfig,
     TrainingConfig,
@@ -25,7 +26,7 @@ from t2t.config.files import check_types, override
 from t2t.config.recipes import call, find_function
 from t2t.config.rules import list_unused
 from t2t.evaluation.published import Published
-from t2t.ops.flops import count_parameters
+from t2t.training.sharing import count_run_parameters
 from t2t.training.total_flops import count_flops
 
 BASE = "base"  # the row without overrides, with which the others are compared
@@ -87,18 +88,22 @@ class SweepRun:
         return f"{self.name}-scores"
 
 
-def match_size_of(base: Config, model: ModelConfig, multiple: int = 16) -> ModelConfig:
+def match_size_of(
+    base: Config, model: ModelConfig, multiple: int = 16, data: DataConfig | None = None
+) -> ModelConfig:
     """Returns the model with the d_model, a multiple of a number, that best matches base's size.
 
-    The size is the number of parameters.
+    The size is the number of parameters. `data` is that of the row, if its tasks have own stacks.
     """
     widths = range(multiple, 4 * base.model.d_model, multiple)
     models = [dataclasses.replace(model, d_model=width) for width in widths]
 
-    def count(each: ModelConfig) -> int:
-        return _count_parameters(base, each)
+    own = base if data is None else dataclasses.replace(base, data=data)
 
-    target = count(base.model)
+    def count(each: ModelConfig) -> int:
+        return _count_parameters(own, each)
+
+    target = _count_parameters(base, base.model)
     larger = bisect.bisect_left(models, target, key=count)
     return min(models[max(larger - 1, 0) : larger + 1], key=lambda each: abs(count(each) - target))
 
@@ -117,7 +122,8 @@ def match_depth(base: Config, model: ModelConfig, field: str) -> int:
 
 
 def _count_parameters(base: Config, model: ModelConfig) -> int:
-    return count_parameters(model, base.tokenizer.vocab_size, base.tokenizer.vocab_size)
+    size = base.tokenizer.vocab_size
+    return count_run_parameters(dataclasses.replace(base, model=model), size, size)
 
 
 def match_steps(base: Config, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import orbax.checkpoint as ocp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t2t.config.fields import Config
-from t2t.config.files import read_saved_config
+from t2t.config.files import format_config, read_saved_config
 from t2t.config.measure_rules import is_higher_better
 from t2t.config.variants import COPIES
 from t2t.model.parameters import Params
@@ -184,8 +184,12 @@ def average_params(workdir: Path, steps: Sequence[int]) -> Params:
     return average(_restore_step(workdir, step) for step in steps)
 
 
-def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
+def save_params(
+    workdir: Path, target: Path, params: Params, step: int, config: Config | None = None
+) -> None:
     """Writes a run directory with these parameters and what belongs to them; see `write_run`.
+
+    `config` replaces that of the run.
 
     Raises:
         OSError: it cannot be written.
@@ -193,6 +197,8 @@ def save_params(workdir: Path, target: Path, params: Params, step: int) -> None:
     folders = list_files(workdir / "vocab") + list_files(workdir / COPIES)
     paths = [workdir / "config.json", *folders]
     files = {str(path.relative_to(workdir)): path.read_bytes() for path in paths}
+    if config:
+        files["config.json"] = format_config(config).encode()
     write_run(target, params, step, files)
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import jax
 
 from t2t.config.fields import Config
-from t2t.ops.build_model import abstract_model
 from t2t.runtime.distributed import is_first
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import measure_free_space
-from t2t.training.optimizer import Optimizer, make_optimizer
+from t2t.training.optimizer import Optimizer, make_run_optimizer
 from t2t.training.run_directory import list_steps
-from t2t.training.state import TrainState, init_training
+from t2t.training.state import TrainState, abstract_params, init_training
 
 _log = logging.getLogger(__name__)
 
@@ -36,8 +35,8 @@ def estimate_checkpoint(config: Config) -> int:
     Raises:
         ConfigError: a pattern of `training.frozen` or `training.rate_factors` has no effect.
     """
-    optimizer = make_optimizer(config)
-    _, params = abstract_model(config.model, *[config.tokenizer.vocab_size] * 2)
+    optimizer = make_run_optimizer(config)
+    _, params = abstract_params(config, *[config.tokenizer.vocab_size] * 2)
     state = jax.eval_shape(functools.partial(init_training, config, optimizer), params)
     return measure_checkpoint(state, optimizer)
 

@@ -27,9 +27,10 @@ from t2t.runtime.mesh import put_like
 from t2t.training.checkpoint import list_scored_measures, restore_params
 from t2t.training.checkpoint_names import CHECKPOINT_NAMES, split_checkpoint_name
 from t2t.training.run_directory import RunError, list_steps
+from t2t.training.sharing import is_divided, list_stacks, remove_owner
 
 FLAG = "--init_from"
-_LAYER = re.compile(r"(\w+\.)(\d+)(.*)")  # stack, number of the layer, and the part of it
+_LAYER = re.compile(r"([\w@-]+\.)(\d+)(.*)")  # stack, number of the layer, and the part of it
 _SPECIAL_IDS = (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
 # For each parameter with a row for each piece, those of another model that may hold its rows; the
 # first that it has is used.
@@ -99,6 +100,18 @@ def read_source(name: str, workdir: Path, flag: str = FLAG) -> SourceRun:
     return SourceRun(run, label, params, vocabulary, config.model)
 
 
+def check_undivided(source: SourceRun, flag: str) -> None:
+    """Raises `RunError` if the source has several stacks, for a run that needs one plain model."""
+    if is_divided(source.params):
+        stacks = ", ".join(list_stacks(name_leaves(source.params)))
+        raise RunError(
+            f"{flag}={source.run}: its tasks have their own stacks ({stacks}), and here one model "
+            "is needed; "
+            f"save one task of it: python -m t2t.evaluate --workdir={source.run} --task=TASK "
+            "--save_params=RUN"
+        )
+
+
 def check_fit(model: ModelConfig, described: Params, source: SourceRun) -> None:
     """Raises `RunError` if nothing of the source fits a model with parameters of these shapes.
 
@@ -112,7 +125,8 @@ def check_fit(model: ModelConfig, described: Params, source: SourceRun) -> None:
             f"{FLAG}: {source.run} has other factors in its model than this one, so its parameters "
             f"would compute something else; set {values}, as in its config.json"
         )
-    theirs, others = name_leaves(source.params), []
+    theirs = {remove_owner(name): leaf for name, leaf in name_leaves(source.params).items()}
+    others = []
     for name, leaf in name_leaves(described).items():
         if name in theirs:
             first = int(name in _TABLES)
@@ -214,6 +228,8 @@ def tabulate_outcomes(outcomes: Sequence[Outcome], source: SourceRun) -> list[li
     parameters that the new model does not use.
     """
     names, theirs = {outcome.name for outcome in outcomes}, name_leaves(source.params)
+    if not is_divided(source.params):
+        names |= {*map(remove_owner, names)}
     ours = names & _TABLES.keys()
     used = (names - ours).union(*(_choose_tables(table, ours, theirs) for table in ours))
     unused = [Outcome(name, "not used: not in the new model", 0) for name in theirs.keys() - used]

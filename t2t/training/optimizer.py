@@ -11,10 +11,11 @@ stage 1 of ZeRO):
     params = apply_updates(params, updates, where=finite)  # gathered again
 """
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import optax
@@ -23,6 +24,7 @@ from jaxtyping import Array, Bool
 
 from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.variants import CHOICES, call_variant, explain_shardings
+from t2t.data.batch import Route
 from t2t.model.parameters import Params, find_name, name_leaves
 from t2t.model.parametrization import Factors
 from t2t.ops.build_model import list_parameters
@@ -37,6 +39,7 @@ from t2t.training.parameter_groups import (
     select,
 )
 from t2t.training.schedule import make_schedule
+from t2t.training.sharing import Sharing, remove_owner
 
 
 class Optimizer(NamedTuple):
@@ -49,7 +52,39 @@ class Optimizer(NamedTuple):
     evaluation_params: Callable[[optax.OptState, Params], Params] | None = None
 
 
-def make_optimizer(config: Config) -> Optimizer:
+def make_run_optimizer(config: Config) -> Optimizer:
+    """Returns the optimiser whose trees are those of the run; its tasks may have own stacks.
+
+    `update` is for plain models, as a step has them: of a run with own stacks it must not be
+    called.
+    """
+    sharing = Sharing(config)
+    if sharing.is_plain:
+        return make_optimizer(config)
+    by_route = {
+        route: make_optimizer(config, functools.partial(sharing.name_of, route=route))
+        for route in sharing.tasks
+    }
+    first, *_ = by_route.values()
+
+    def init(params: Params) -> optax.OptState:
+        return sharing.join(lambda route: by_route[route].init(sharing.pick(params, route)))
+
+    def update(*_: Any) -> Any:
+        raise AssertionError("a step updates a plain model")
+
+    def evaluation_params(state: optax.OptState, params: Params) -> Params:
+        def evaluate(route: Route) -> Params:
+            own = by_route[route].evaluation_params
+            assert own is not None
+            return own(sharing.pick(state, route), sharing.pick(params, route))
+
+        return sharing.join(evaluate)
+
+    return Optimizer(init, update, first.evaluation_params and evaluation_params)
+
+
+def make_optimizer(config: Config, name_of: Callable[[str], str] = str) -> Optimizer:
     """Section 5.3: Adam, or another optimiser that the config names, with a schedule.
 
     A registered one (`config/variants.py`) is an `optax.GradientTransformation` or an `Optimizer`.
@@ -58,11 +93,12 @@ def make_optimizer(config: Config) -> Optimizer:
     `training.rate_factors` and `model.parametrization` group parameters, each group with an
     optimiser of its own. With `training.frozen` nothing here sees the frozen parameters or their
     gradients: they have neither state nor update nor weight decay, and the norm for clipping is
-    that of the others.
+    that of the others. `name_of` maps the name of a parameter to its name in the run, which the
+    patterns of both fields mean.
     """
     training = config.training
     schedule = make_schedule(training, config.model.reference_width)
-    find_factors, factors = group_parameters(config)
+    find_factors, factors = group_parameters(config, name_of)
     groups = [_make_one(scale_settings(config, each), _scale(schedule, each)) for each in factors]
     optimizer = groups[0]
     if len(groups) > 1:
@@ -71,7 +107,7 @@ def make_optimizer(config: Config) -> Optimizer:
         optimizer = _clip(optimizer, training.clip_norm)
     if training.frozen:
         optimizer = _group(
-            [optimizer], lambda name: None if find_factor(training, name) is None else 0
+            [optimizer], lambda name: None if find_factor(training, name_of(name)) is None else 0
         )
     return shard_update(optimizer)
 
@@ -192,7 +228,8 @@ def _describe_partition(config: Config, optimizer: Optimizer, params: Params) ->
     members = _find_partition(jax.eval_shape(optimizer.init, params))
     if not members:
         return []
-    leaves, declared = name_leaves(params), list_parameters(config.model)
+    leaves, plain = name_leaves(params), list_parameters(config.model)
+    declared = {name: plain[remove_owner(name)] for name in leaves if remove_owner(name) in plain}
 
     def list_sizes(names: Iterable[str]) -> str:
         sizes = Counter[str]()

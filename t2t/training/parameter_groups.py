@@ -19,6 +19,7 @@ from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.model.parameters import Params, find_name
 from t2t.model.parametrization import Factors, Growth, find_factors
 from t2t.ops.build_model import Parameter, list_parameters
+from t2t.training.sharing import remove_owner
 
 
 def find_factor(training: TrainingConfig, name: str) -> float | None:
@@ -62,10 +63,12 @@ def check_patterns(training: TrainingConfig, names: Collection[str]) -> None:
         rest = [name for name in rest if name not in found]
 
 
-def group_parameters(config: Config) -> tuple[Callable[[str], Factors], list[Factors]]:
+def group_parameters(
+    config: Config, name_of: Callable[[str], str] = str
+) -> tuple[Callable[[str], Factors], list[Factors]]:
     """Returns the factors of a parameter's settings by its name, and those of all groups.
 
-    Of a frozen parameter the factor on the rate is 1.
+    Of a frozen parameter the factor on the rate is 1. The patterns mean `name_of(name)`.
     """
     training, of_model = config.training, dict[str, Factors]()
     if Growth.of(config.model) != Growth():
@@ -80,7 +83,8 @@ def group_parameters(config: Config) -> tuple[Callable[[str], Factors], list[Fac
         }
 
     def find(name: str) -> Factors:
-        own, factor = of_model.get(name, Factors()), find_factor(training, name)
+        own = of_model.get(remove_owner(name), Factors())
+        factor = find_factor(training, name_of(name))
         return own if factor is None else own._replace(rate=own.rate * factor)
 
     by_pattern = training.factor_by_pattern.values()
@@ -114,11 +118,11 @@ def generalize(name: str) -> str:
     return re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
 
 
-def freeze(training: TrainingConfig, params: Params) -> Params:
+def freeze(training: TrainingConfig, params: Params, name_of: Callable[[str], str] = str) -> Params:
     """Returns the parameters, of which the frozen ones have no gradient."""
 
     def stop(path: Sequence[Any], leaf: jax.Array) -> jax.Array:
-        is_frozen = find_factor(training, find_name(path)) is None
+        is_frozen = find_factor(training, name_of(find_name(path))) is None
         return jax.lax.stop_gradient(leaf) if is_frozen else leaf
 
     return tree_map_with_path(stop, params) if training.frozen else params

@@ -1,6 +1,7 @@
 """The training state: all that is carried from step to step, enough to resume bit for bit."""
 
 import functools
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +19,7 @@ from t2t.training.averages import start_average
 from t2t.training.losses import Teacher, abstract_teachers
 from t2t.training.optimizer import Optimizer
 from t2t.training.parameter_groups import check_patterns
+from t2t.training.sharing import Sharing
 
 
 class TrainState(NamedTuple):
@@ -60,9 +62,22 @@ def init_params(
     tgt_vocab_size: int,
     programs: SavedPrograms | None = None,
 ) -> tuple[nnx.GraphDef[Any], Params]:
-    """Returns the model's structure and the random parameters of the run's seed."""
+    """Returns a plain model's structure, and the run's random parameters, of its seed."""
     key, _ = jax.random.split(jax.random.key(config.seed))  # the other one is for dropout
-    return init_model(config.model, src_vocab_size, tgt_vocab_size, key, programs)
+    sizes, sharing = (src_vocab_size, tgt_vocab_size), Sharing(config)
+    structure, first = init_model(config.model, *sizes, key, programs)
+    keys = [jax.random.fold_in(key, number) for number in range(1, len(sharing.tasks))]
+    others = (init_model(config.model, *sizes, each, programs)[1] for each in keys)
+    by_route = dict(zip(sharing.tasks, itertools.chain([first], others), strict=True))
+    return structure, sharing.join(by_route.__getitem__)
+
+
+def abstract_params(
+    config: Config, src_vocab_size: int, tgt_vocab_size: int
+) -> tuple[nnx.GraphDef[Any], Params]:
+    """As `init_params`, with a `jax.ShapeDtypeStruct` in place of each parameter."""
+    structure, params = abstract_model(config.model, src_vocab_size, tgt_vocab_size)
+    return structure, Sharing(config).join(lambda route: params)
 
 
 def abstract_state(
@@ -75,7 +90,7 @@ def abstract_state(
         spec = leaf.sharding.spec if leaf.sharding else PartitionSpec()
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
 
-    structure, params = abstract_model(config.model, src_vocab_size, tgt_vocab_size)
+    structure, params = abstract_params(config, src_vocab_size, tgt_vocab_size)
     state = jax.eval_shape(functools.partial(init_training, config, optimizer), params)
     teachers = abstract_teachers(config, src_vocab_size, tgt_vocab_size)
     state = state._replace(teachers=teachers)

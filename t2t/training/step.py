@@ -1,7 +1,7 @@
 """The jitted steps of training and of validation."""
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config
 from t2t.config.variants import CHOICES, explain_shardings
-from t2t.data.batch import DeviceBatch
+from t2t.data.batch import DeviceBatch, Route
 from t2t.model.interface import Model
 from t2t.model.loss import compute_log_probs
 from t2t.model.parameters import Params, find_name, merge
@@ -30,11 +30,13 @@ from t2t.runtime.mesh import (
     spec,
     zero_gradient,
 )
+from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.averages import update_average
 from t2t.training.losses import add_auxiliary_loss, make_loss
-from t2t.training.optimizer import Optimizer, apply_updates
+from t2t.training.optimizer import Optimizer, apply_updates, make_optimizer
 from t2t.training.parameter_groups import freeze
 from t2t.training.schedule import make_schedule
+from t2t.training.sharing import Sharing
 from t2t.training.state import TrainState
 
 LossAndPredicted = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
@@ -63,9 +65,15 @@ EvalStep = Callable[[Params, DeviceBatch], SentenceCounts]
 
 
 def make_train_step(
-    structure: nnx.GraphDef[Model], config: Config, optimizer: Optimizer
+    structure: nnx.GraphDef[Model],
+    config: Config,
+    optimizer: Optimizer,
+    name_of: Callable[[str], str] = str,
 ) -> TrainStep:
-    """Creates the jitted training step; it donates the buffers of its argument `state`."""
+    """Creates the jitted training step; it donates the buffers of its argument `state`.
+
+    `name_of` is that of `make_optimizer`.
+    """
     schedule = make_schedule(config.training, config.model.reference_width)
     sum_batch, parts = make_loss(config).sum_losses, config.training.accumulation_steps
     compute_norm = gradient_norm.norm if uses_gpu_twins(config.model) else optax.tree.norm
@@ -74,7 +82,7 @@ def make_train_step(
     def sum_losses(
         params: Params, batch: DeviceBatch, key: jax.Array, teachers: Sequence[Model]
     ) -> LossAndOthers:
-        model = merge(structure, freeze(config.training, params))
+        model = merge(structure, freeze(config.training, params, name_of))
         sums = sum_batch(model, batch, key, *teachers)
         loss_sum, predicted, auxiliary = add_auxiliary_loss(*sums)
         return loss_sum, (predicted, auxiliary)
@@ -125,6 +133,40 @@ def make_train_step(
 
     options = COMPILER_OPTIONS.get(platform())
     return jax.jit(train_step, donate_argnums=0, compiler_options=options)
+
+
+def make_run_step(
+    structure: nnx.GraphDef[Model], config: Config, programs: SavedPrograms
+) -> TrainStep:
+    """Creates the step of a run, whose tasks may have their own stacks (`Sharing`).
+
+    The identity of `programs` covers the config.
+    """
+    sharing, training = Sharing(config), config.training
+    if sharing.is_plain:
+        return programs.keep(make_train_step(structure, config, make_optimizer(config)))
+
+    def make(route: Route, closure: Hashable) -> TrainStep:
+        name_of = functools.partial(sharing.name_of, route=route)
+        optimizer = make_optimizer(config, name_of)
+        return programs.keep(make_train_step(structure, config, optimizer, name_of), closure)
+
+    first, *_ = sharing.tasks
+    if training.frozen or training.rate_factors:  # which may name a stack
+        steps = {route: make(route, repr(route)) for route in sharing.tasks}
+    else:  # one program
+        steps = dict.fromkeys(sharing.tasks, make(first, ()))
+
+    def step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
+        route = batch.route
+        assert route is not None
+        trees = {name: getattr(state, name) for name in ("params", "opt_state", "ema")}
+        picked = {name: sharing.pick(tree, route) for name, tree in trees.items()}
+        done, metrics = steps[route](state._replace(**picked), batch._replace(route=None))
+        new = {name: sharing.put(tree, getattr(done, name), route) for name, tree in trees.items()}
+        return done._replace(**new), metrics
+
+    return step
 
 
 def accumulate(

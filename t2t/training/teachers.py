@@ -16,7 +16,7 @@ from t2t.data.tokenizer import Vocabulary, open_given
 from t2t.model.parameters import check_params
 from t2t.ops.build_model import abstract_model
 from t2t.runtime.mesh import check_divisibility, put_like
-from t2t.training.fine_tuning import SourceRun, read_source
+from t2t.training.fine_tuning import SourceRun, check_undivided, read_source
 from t2t.training.losses import Teacher, make_loss, name_field
 
 
@@ -32,6 +32,7 @@ def open_teachers(config: Config, workdir: Path, mesh: Mesh) -> list[SourceRun]:
     for name in make_loss(config).teachers:
         field = name_field(config)
         source = read_source(name, workdir, field)
+        check_undivided(source, field)
         if Vocabulary.is_saved(workdir / "vocab"):
             own = Vocabulary.load(workdir / "vocab").fingerprint()
         else:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 import pytest
 
@@ -103,10 +104,12 @@ def test_rows_of_all_processes_are_the_whole_batch(
     for step in range(whole.plan.steps_per_epoch):
         shards: dict[int, HostBatch] = {}
         for own, part in zip(owners, parts, strict=True):
-            cut = zip(*(np.split(x, len(own)) for x in part.batch(step)), strict=True)
-            shards |= {number: Batch(*x) for number, x in zip(own, cut, strict=True)}
-        together = zip(*(shards[number] for number in range(count)), strict=True)
-        small_corpus.assert_same(Batch(*map(np.concatenate, together)), whole.batch(step))
+            for place, number in enumerate(own):
+                cut = [np.split(x, len(own))[place] for x in jax.tree.leaves(part.batch(step))]
+                shards[number] = Batch(*cut)
+        together = [shards[number] for number in range(count)]
+        joined = jax.tree.map(lambda *sides: np.concatenate(sides), *together)
+        small_corpus.assert_same(joined, whole.batch(step))
 
 
 def test_batches_are_made_ahead_in_bounds_and_one_that_fails_raises_in_its_turn(

@@ -17,7 +17,7 @@ from t2t.config.fields import (
     ModelConfig,
     TokenizerConfig,
 )
-from t2t.data.batch import EOS_ID, PAD_ID, Batch, pad_sentences
+from t2t.data.batch import EOS_ID, PAD_ID, pad_sentences
 from t2t.data.corpus import ListCorpus
 from t2t.data.loader import Loader, make_batch
 from t2t.data.objectives import make_objective
@@ -107,7 +107,7 @@ def test_every_pair_counts_once_even_an_empty_one(
     predict = jax.jit(lambda params, src, tgt: merge(structure, params)(src, tgt).argmax(axis=-1))
     best = predict(state.params, batch.src, batch.tgt_in)
     right = ((best == batch.tgt_out) & (batch.weights > 0)).sum(axis=1)
-    wanted = [*make_eval_step(structure)(state.params, Batch(*map(jnp.asarray, batch))), right]
+    wanted = [*make_eval_step(structure)(state.params, jax.tree.map(jnp.asarray, batch)), right]
     np.testing.assert_allclose(sentences, np.stack(wanted, axis=1), rtol=1e-5)
     np.testing.assert_allclose([loss.nats, loss.tokens], np.sum(wanted[:2], axis=1), rtol=1e-5)
 
@@ -204,7 +204,7 @@ def test_packed_texts_have_the_losses_that_they_have_alone(
         packed = dataclasses.replace(data, packed_length=packed_length)
         plan = make_plan([lengths], packed, seed=0)
         batches = Loader(plan, [tokenized], objectives=[made]).iterate(0, plan.steps_per_epoch)
-        rows = [eval_step(state.params, Batch(*map(jnp.asarray, each))) for each in batches]
+        rows = [eval_step(state.params, jax.tree.map(jnp.asarray, each)) for each in batches]
         sums.append(np.sum([np.sum(row, axis=1) for row in rows], axis=0))
     assert sums[0][1] == sums[1][1] > len(texts)
     np.testing.assert_allclose(sums[0], sums[1], rtol=1e-5)
@@ -247,7 +247,7 @@ def test_use_of_the_source_is_what_the_sources_of_other_pairs_cost(
             (src, tgt), (other, _) = read_pair(tokenized, index), read_pair(tokenized, before)
             if src != other:
                 rows = [pad_sentences([src, other], 2, 32), pad_sentences([tgt, tgt], 2, 32)]
-                batch = Batch(*map(jnp.asarray, make_batch(*rows)))
+                batch = jax.tree.map(jnp.asarray, make_batch(*rows))
                 (true, false), _ = eval_step(state.params, batch)
                 gains.append(float(false) - float(true))
                 counts.append(len(tgt))

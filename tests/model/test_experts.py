@@ -67,7 +67,7 @@ def test_padding_is_no_token_of_an_expert(kind: str) -> None:
         return merge(structure, params).predict(batch).auxiliary
 
     batch = Batch(SRC, TGT_IN, TGT_OUT, (TGT_OUT != PAD_ID).astype(jnp.float32))
-    plain, padded = find_auxiliary(batch), find_auxiliary(Batch(*map(add_padding, batch)))
+    plain, padded = find_auxiliary(batch), find_auxiliary(jax.tree.map(add_padding, batch))
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), plain, padded)
     sides = {"encoder_only": (SRC,)}.get(kind, (SRC, TGT_IN))
     assert plain["expert_share"].sum() == 2 * sum((ids != PAD_ID).sum() for ids in sides)

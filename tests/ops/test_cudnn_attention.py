@@ -12,7 +12,7 @@ import pytest
 from jaxtyping import Array
 
 from t2t.config.fields import Config, MeshConfig
-from t2t.data.batch import EOS_ID, Batch
+from t2t.data.batch import EOS_ID
 from t2t.data.loader import make_batch
 from t2t.model import attention
 from t2t.model.kv_cache import KeyValue
@@ -170,7 +170,7 @@ def test_nothing_uses_the_results_of_queries_that_see_no_key(
     # A row of two sentence pairs, a row of one, and an empty one.
     src = np.array([[5, 6, EOS_ID, 7, EOS_ID, 0], [8, 9, EOS_ID, 0, 0, 0], [0] * 6], np.int32)
     tgt = np.array([[5, EOS_ID, 7, 8, EOS_ID, 0], [8, EOS_ID, 0, 0, 0, 0], [0] * 6], np.int32)
-    batch = Batch(*map(jnp.asarray, make_batch(src, tgt)))
+    batch = jax.tree.map(jnp.asarray, make_batch(src, tgt))
     found = []
     for function in (attention.dot_product_attention, fill):
         monkeypatch.setitem(select_kernels.FAST, "attention", function)

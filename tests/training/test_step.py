@@ -93,7 +93,7 @@ def make_batch(seed: int = 0, rows: int = ROWS) -> HostBatch:
 
 
 def on_device(batch: HostBatch) -> DeviceBatch:
-    return Batch(*map(jnp.asarray, batch))
+    return jax.tree.map(jnp.asarray, batch)
 
 
 def spoil(batch: HostBatch) -> HostBatch:
@@ -143,8 +143,8 @@ def test_validation_gives_each_sentence_its_plain_log_likelihood(trainer: Traine
 def test_gradient_is_a_mean_over_real_tokens(trainer: Trainer) -> None:
     """Half of the rows are padding, or the others once more."""
     half = make_batch(rows=ROWS // 2)
-    padded = Batch(*(np.pad(array, [(0, ROWS // 2), (0, 0)]) for array in half))
-    twice = Batch(*(np.concatenate([array, array]) for array in half))
+    padded = jax.tree.map(lambda x: np.pad(x, [(0, ROWS // 2), (0, 0)]), half)
+    twice = jax.tree.map(lambda x: np.concatenate([x, x]), half)
     one, one_metrics = trainer.step(trainer.fresh, on_device(padded))
     two, two_metrics = trainer.step(trainer.fresh, on_device(twice))
     assert float(one_metrics.tokens) == float(two_metrics.tokens) / 2 == half.weights.sum()
@@ -164,7 +164,7 @@ def test_parts_give_the_gradient_of_the_whole(model: dict[str, Any]) -> None:
     The parts of a mixture have the same rows, so that the balance of each is that of all.
     """
     batch = make_batch(rows=ROWS // 4 if model else ROWS)
-    batch = Batch(*(np.repeat(rows, ROWS // len(rows), axis=0) for rows in batch))
+    batch = jax.tree.map(lambda x: np.repeat(x, ROWS // len(x), axis=0), batch)
     batch.weights[:: 1 if model else 4] *= bool(model)
     one, four = (
         make_trainer(change(model=model, training={"accumulation_steps": count}))

@@ -14,7 +14,6 @@ import pytest
 
 from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig, TrainingConfig
 from t2t.config.rules import validate
-from t2t.data.batch import Batch
 from t2t.data.loader import put_batch
 from t2t.runtime.mesh import make_mesh, spec
 from t2t.training.optimizer import make_optimizer
@@ -117,8 +116,8 @@ def trace(row: Row) -> None:
         optimizer = make_optimizer(config)
         structure, state = abstract_state(config, optimizer, VOCAB_SIZE, VOCAB_SIZE)
         rows = jax.NamedSharding(mesh, spec("batch", None) or jax.P())
-        batch = Batch(
-            *(jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows) for x in make_batch())
+        batch = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows), make_batch()
         )
         jax.eval_shape(make_train_step(structure, config, optimizer), state, batch)
 
