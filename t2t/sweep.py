@@ -56,6 +56,9 @@ class SweepRequest(Plugins, OneTask, WorkshopRequest):
     # with --report one that t2t.add_scores stored; default: bleu, or bleu_lowercase if the base has
     # tokenizer.lowercase. Of text alone perplexity, the default, or accuracy
     measure: Measure | None = None
+    # tasks by which rows are judged, too, each in a section of the report; all: every other one.
+    # Their measure is --measure, or that of text alone
+    other_tasks: tuple[str, ...] = ()
     # the checkpoint to score, as --checkpoint of t2t.evaluate, if a row names none
     checkpoint: str = "last"
     # FIELD=VALUES: train each row first with each of these values of a field, and its seeds with
@@ -107,11 +110,15 @@ def main(request: SweepRequest) -> int:
     begun_with = (
         _choose_measure(base, request.task, read_measure(workdir)) if request.report else measure
     )
-    protocol = EvaluationProtocol(request.split, request.checkpoint, begun_with, request.task)
+    others = _list_others(request, base)
+    protocol = EvaluationProtocol(
+        request.split, request.checkpoint, begun_with, request.task, others
+    )
     known = *choices(MEASURE_FIELD), *PREDICTION_MEASURES
     if not request.report or (measure in known and not needs_model(measure)):
         # Others are stored with the evaluations.
-        check_scoring(dataclasses.replace(protocol, measure=measure), runs)
+        for task, name in {request.task: measure, **others}.items():
+            check_scoring(dataclasses.replace(protocol, task=task, measure=name), runs)
     if request.gates:
         check_gates(protocol, runs)
     overrides = read_given() | read_chosen(base)
@@ -187,6 +194,34 @@ def _choose_measure(base: Config, task: str, given: str | None) -> str:
         text_alone=data.is_text_alone,
         language=data.tgt_language,
     )
+
+
+def _list_others(request: SweepRequest, base: Config) -> dict[str, str]:
+    """Returns the other tasks by which rows are judged, and the measure of each.
+
+    Raises:
+        ConfigError: a task is not one of the base's, or is named twice.
+    """
+    from t2t.data.directions import choose_task, list_tasks
+
+    if not request.other_tasks:
+        return {}
+    main = choose_task(base.data, request.task)
+    names = [each.task for each in list_tasks(base.data) if each.task != main.task]
+    if request.other_tasks != ("all",):
+        names = [*request.other_tasks]
+    if main.task in names or len({*names}) < len(names):
+        raise ConfigError(
+            f"--other_tasks={','.join(names)}: name each task once, and not {main.task}, by which "
+            "rows are ranked"
+        )
+    if not names:
+        raise ConfigError("--other_tasks=all: the base has one task; leave it out")
+    found = {}
+    for name in names:
+        is_alike = choose_task(base.data, name).is_text_alone == main.is_text_alone
+        found[name] = _choose_measure(base, name, request.measure if is_alike else None)
+    return found
 
 
 def _check_text(request: SweepRequest, base: Config, *, is_halved: bool) -> None:

@@ -162,10 +162,9 @@ def test_task_with_its_own_decoder_becomes_a_plain_model_and_begins_other_runs(
     run: Path, config: Config, tmp_path: Path
 ) -> None:
     """Its plain model fills in as the run does; the run itself is no plain model."""
-    split = {"split": "validation", "task": "mend"}
-    evaluation = evaluate(
-        EvaluationRequest((run,), "last", save_params=str(tmp_path / "mend"), **split)
-    )
+    saved = str(tmp_path / "mend")
+    request = EvaluationRequest((run,), "last", split="validation", task="mend", save_params=saved)
+    evaluation = evaluate(request)
     plain = load_config(tmp_path / "mend" / "config.json")
     assert (plain.data.task, plain.data.decoder) == ("mend", "")
     alone = evaluate(EvaluationRequest((tmp_path / "mend",), "last", split="validation"))
@@ -177,9 +176,7 @@ def test_task_with_its_own_decoder_becomes_a_plain_model_and_begins_other_runs(
     assert {row[1] for row in table} == {"taken"}
     fields = {"mixture": (), "stages": (), "train_weights": (1.0, 0.5)}
     other = change(own, data=fields)
-    with pytest.raises(
-        RunError, match=r"own stacks \(decoder@english, decoder_norm@"
-    ):
+    with pytest.raises(RunError, match=r"own stacks \(decoder@english\), and"):
         train_run.train(other, tmp_path / "other")
     other = change(other, training={"init_from": f"{tmp_path}/mend:last"})
     assert train_run.train(other, tmp_path / "other")

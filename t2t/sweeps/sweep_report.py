@@ -143,6 +143,10 @@ def write_report(
     ]
     notes = [*definitions, *describe_vocabularies(outcomes)]
     size = ReportSection("Size of a row", [sizes], size_notes)
+    by_task = {
+        task: judge_task(workshop, runs, plan, works, task, name)
+        for task, name in plan.protocol.others.items()
+    }
     sections, content = describe_workshop(
         workshop, works, table, systems, found.sentences, notes,
         [describe_published(outcomes), describe_trials(choices), size],
@@ -152,11 +156,54 @@ def write_report(
         table,
         [*warn_of_trials(plan.trials, choices), describe_cost(workshop, works)],
         figures=plots,
-        sections=[*sections, describe_base(runs)],
-        content=content | {"sizes": [dict(zip(sizes.header, x, strict=True)) for x in sizes.rows]},
+        sections=[*(section for section, _ in by_task.values()), *sections, describe_base(runs)],
+        content=content
+        | {
+            "tasks": {task: lines for task, (_, lines) in by_task.items()},
+            "sizes": [dict(zip(sizes.header, x, strict=True)) for x in sizes.rows],
+        },
         terminal=format_forest(forest, BASE) if forest else "",
     )
     return report.write(workdir)
+
+
+def judge_task(
+    workshop: Workshop,
+    runs: Sequence[SweepRun],
+    plan: SweepPlan,
+    works: Mapping[str, StepPlan],
+    task: str,
+    measure: str,
+) -> tuple[ReportSection, list[dict[str, Any]]]:
+    """Judges the rows by another task than the main one.
+
+    Returns a section with the table, and its lines for programs.
+
+    Raises:
+        EvaluationError: evaluations are damaged or not comparable.
+    """
+    by_row: dict[str, list[SweepRun]] = {}
+    for run in sorted(runs, key=lambda run: run.row.name != BASE):
+        by_row.setdefault(run.row.name, []).append(run)
+    scoring = {
+        name: [workshop.steps[run.name_scoring(task)] for run in own]
+        for name, own in by_row.items()
+    }
+    systems = [read_seeds(workshop, works, steps, (STEP,)) for steps in scoring.values()]
+    rows = {name: own[0].row for name, own in by_row.items()}
+    found, _ = judge_rows([*filter(None, systems)], measure, rows, is_tuned=bool(plan.trials))
+    judged = {line.system: line for line in found.lines}
+    lines = [
+        dataclasses.replace(
+            (line := judged.get(name, Line(system=name))),
+            remarks=[*line.remarks, *list_states(workshop, works, steps)],
+        )
+        for name, steps in scoring.items()
+    ]
+    table = VerdictTable(lines, measure, found.log_prob, found.by_measure.unit, "row")
+    note = "p-values and intervals are corrected within this task, not for the number of tasks."
+    section = ReportSection(f"Task {task}", [table.make_table()], [table.describe(), note])
+    return section, table.record()
 
 
 def read_outcome(

@@ -15,7 +15,6 @@ from typing import Any
 from t2t.config.fields import (
     Config,
     ConfigError,
-    DataConfig,
     Fields,
     ModelConfig,
     TrainingConfig,
@@ -85,25 +84,25 @@ class SweepRun:
     @property
     def scoring(self) -> str:
         """The name of the step that evaluates the run."""
-        return f"{self.name}-scores"
+        return self.name_scoring()
+
+    def name_scoring(self, task: str = "") -> str:
+        """Returns the name of the step that evaluates a task of the run; "": the main one."""
+        return "-".join(filter(None, [self.name, task, "scores"]))
 
 
-def match_size_of(
-    base: Config, model: ModelConfig, multiple: int = 16, data: DataConfig | None = None
-) -> ModelConfig:
+def match_size_of(base: Config, model: ModelConfig, multiple: int = 16) -> ModelConfig:
     """Returns the model with the d_model, a multiple of a number, that best matches base's size.
 
-    The size is the number of parameters. `data` is that of the row, if its tasks have own stacks.
+    The size is the number of parameters.
     """
     widths = range(multiple, 4 * base.model.d_model, multiple)
     models = [dataclasses.replace(model, d_model=width) for width in widths]
 
-    own = base if data is None else dataclasses.replace(base, data=data)
-
     def count(each: ModelConfig) -> int:
-        return _count_parameters(own, each)
+        return _count_parameters(base, each)
 
-    target = _count_parameters(base, base.model)
+    target = count(base.model)
     larger = bisect.bisect_left(models, target, key=count)
     return min(models[max(larger - 1, 0) : larger + 1], key=lambda each: abs(count(each) - target))
 

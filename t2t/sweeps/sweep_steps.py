@@ -36,6 +36,8 @@ class EvaluationProtocol:
     checkpoint: str
     measure: str = "bleu"
     task: str = ""  # such as en-de; may be empty if runs have only one
+    # Of other tasks the measure, by which rows are judged, too.
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Job(NamedTuple):
@@ -75,7 +77,9 @@ class SweepPlan:
         for run in runs:
             after = (LOOK,) if self.gates else ()
             train = Step(run.name, "train", self._train(run), after=after)
-            jobs[run.name] = Job(run.row.name, [train, self._evaluate(run, train, EVALUATION)])
+            steps = [train, self._evaluate(run, train, EVALUATION)]
+            steps += [self._evaluate_other(run, train, each) for each in self.protocol.others]
+            jobs[run.name] = Job(run.row.name, steps)
         return jobs
 
     def _train(self, run: SweepRun, changes: Mapping[str, Any] = {}) -> dict[str, Any]:
@@ -106,6 +110,19 @@ class SweepPlan:
             return Step(f"{train.name}-scores", "evaluate", flags, output)
         against = () if run.row.name == BASE or run.row.against == BEST else (run.row.against,)
         return Step(run.scoring, "evaluate", flags, output, run.row.name, against)
+
+    def _evaluate_other(self, run: SweepRun, train: Step, task: str) -> Step:
+        """The step that evaluates another task of a run."""
+        step = self._evaluate(run, train, EVALUATION)
+        flags = {name: value for name, value in step.flags.items() if name != "measures"}
+        if (measure := self.protocol.others[task]) in ON_REQUEST:
+            flags["measures"] = ("default", measure)
+        return dataclasses.replace(
+            step,
+            name=run.name_scoring(task),
+            flags=flags | {"task": task},
+            output=f"{train}/evaluations/{EVALUATION}-{task}.json",
+        )
 
     def _try(self, trial: Trial) -> list[Step]:
         train = Step(trial.run.name, "train", self._train(trial.run, trial.overrides))

@@ -1,0 +1,58 @@
+r"""What directions of one run share: one model, own decoders, own encoders, or nothing but tables.
+
+    languages=(en-de de-en en-fr fr-en de-fr fr-de)
+    python -m t2t.sweep --sweep=configs/sweeps/sharing.py --config=configs/multi30k.py \
+        --workdir=runs/sharing --other_tasks=all --task=en-de \
+        "${languages[@]/#/--config.data.directions=}"
+
+base is one model for all directions. With stacks of their own, as large as base's, rows have base's
+FLOPs and more parameters; rows that end in -narrow have base's parameters and narrower stacks, so
+fewer FLOPs. All rows see the same text in equally many steps; a batch of own stacks is of one
+direction. The report has verdicts for each direction.
+"""
+
+from typing import Any
+
+from t2t.config import Config, ConfigError
+from t2t.config.files import override
+from t2t.sweeps.sweep_rows import Row
+from t2t.training.sharing import count_run_parameters
+
+SEEDS = (0, 1, 2)
+STACKS = {
+    "own-decoders": {"data.decoder": "{tgt}"},
+    "own-encoders": {"data.encoder": "{src}"},
+    "apart": {"data.encoder": "{src}-{tgt}", "data.decoder": "{src}-{tgt}"},
+}
+
+
+def get_rows(base: Config) -> list[Row]:
+    """Returns the rows, three seeds each.
+
+    Raises:
+        ConfigError: the base has fewer than two directions.
+    """
+    if len(base.data.directions) < 2:
+        raise ConfigError(
+            f"data.directions={base.data.directions} are no two; give the directions that one "
+            "model learns, such as --config.data.directions=en-de --config.data.directions=en-fr"
+        )
+    rows: dict[str, dict[str, Any]] = {"base": {}}
+    for name, stacks in STACKS.items():
+        rows[name] = stacks
+        rows[f"{name}-narrow"] = stacks | narrow(base, stacks)
+    return [Row(name, changes, seeds=SEEDS) for name, changes in rows.items()]
+
+
+def narrow(base: Config, stacks: dict[str, str]) -> dict[str, int]:
+    """Returns the widths with which a row with these stacks has base's parameters."""
+
+    def count(fields: dict[str, Any]) -> int:
+        return count_run_parameters(override(base, fields), *[base.tokenizer.vocab_size] * 2)
+
+    model, target = base.model, count({})
+    widths = [
+        {"model.d_model": width, "model.d_ff": model.d_ff * width // model.d_model}
+        for width in range(2 * model.num_heads, model.d_model, 2 * model.num_heads)
+    ]
+    return min(widths, key=lambda each: abs(count({**stacks, **each}) - target))
