@@ -106,6 +106,40 @@ def open_workshop(runs: list[SweepRun]) -> Workshop:
     return Workshop(steps, runs[0].sweep)
 
 
+@pytest.mark.usefixtures("no_plots")
+def test_rows_are_judged_by_each_further_task_in_a_section_of_its_own(tmp_path: Path) -> None:
+    """The verdict by the main task is another one; one run has no scores of the further task."""
+    rows = [Row("base"), Row("one_head", {"model.num_heads": 1}), Row("later", {"model.d_ff": 8})]
+    data = DataConfig(directions=("en-de", "de-en"))
+    config = Config(tokenizer=TokenizerConfig(vocab_size=400), data=data)
+    runs = make_runs(config, rows, tmp_path)[0]
+    protocol = EvaluationProtocol("test", "last", task="en-de", others={"de-en": "bleu"})
+    own = SweepPlan("recipe.py", {}, protocol)
+    steps = [step for job in own.list_jobs(runs).values() for step in job.steps]
+    for run in runs:
+        save(tmp_path / run.name, spoil(8), name="sweep", config=overrides(run.config))
+    for run, lines in zip(runs, (spoil(8), spoil(2)), strict=False):
+        save(tmp_path / run.name, lines, name="sweep-de-en", config=overrides(run.config))
+    missing = "later-seed0-de-en-scores"
+    works = {
+        each.name: StepPlan(
+            each, "run" if each.name == missing else "none", "no scores", Record("", {})
+        )
+        for each in steps
+    }
+    assert works[missing].step.flags["task"] == "de-en"
+    write_report(Workshop(steps, tmp_path), runs, "bleu", own, works)
+    text = (tmp_path / "report.md").read_text()
+    section = text.partition("## Task de-en\n")[2].partition("\n## ")[0]
+    further = read_table(section)
+    assert further["one_head"][1].startswith("worse: -")
+    assert "not started" in further["later"]
+    assert "one_head is worse than base" in section
+    assert not read_table(text)["one_head"][2].startswith("worse")
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert [line["system"] for line in content["tasks"]["de-en"]] == ["base", "one_head", "later"]
+
+
 def report(runs: list[SweepRun], measure: str = "bleu") -> str:
     return write_report(open_workshop(runs), runs, measure, PLAN, plan(runs))
 
