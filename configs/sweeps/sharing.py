@@ -14,9 +14,7 @@ direction. The report has verdicts for each direction.
 from typing import Any
 
 from t2t.config import Config, ConfigError
-from t2t.config.files import override
-from t2t.sweeps.sweep_rows import Row
-from t2t.training.sharing import count_run_parameters
+from t2t.sweeps.sweep_rows import Row, match_widths
 
 SEEDS = (0, 1, 2)
 STACKS = {
@@ -40,19 +38,5 @@ def get_rows(base: Config) -> list[Row]:
     rows: dict[str, dict[str, Any]] = {"base": {}}
     for name, stacks in STACKS.items():
         rows[name] = stacks
-        rows[f"{name}-narrow"] = stacks | narrow(base, stacks)
+        rows[f"{name}-narrow"] = stacks | match_widths(base, stacks)
     return [Row(name, changes, seeds=SEEDS) for name, changes in rows.items()]
-
-
-def narrow(base: Config, stacks: dict[str, str]) -> dict[str, int]:
-    """Returns the widths with which a row with these stacks has base's parameters."""
-
-    def count(fields: dict[str, Any]) -> int:
-        return count_run_parameters(override(base, fields), *[base.tokenizer.vocab_size] * 2)
-
-    model, target = base.model, count({})
-    widths = [
-        {"model.d_model": width, "model.d_ff": model.d_ff * width // model.d_model}
-        for width in range(2 * model.num_heads, model.d_model, 2 * model.num_heads)
-    ]
-    return min(widths, key=lambda each: abs(count({**stacks, **each}) - target))

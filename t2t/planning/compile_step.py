@@ -12,12 +12,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t2t.config.fields import Config
 from t2t.data.batch import Batch
-from t2t.model.interface import Model
 from t2t.runtime.mesh import RULES
 from t2t.training.optimizer import make_optimizer, make_run_optimizer
 from t2t.training.sharing import Sharing
@@ -112,7 +110,7 @@ def lower_step(
         return step.lower(state, batch), state, batch  # type: ignore[attr-defined]
 
 
-def _describe_state(config: Config) -> tuple[nnx.GraphDef[Model], TrainState]:
+def _describe_state(config: Config) -> tuple[Any, TrainState]:
     """Returns a plain model's structure, and the shapes of the state of the run."""
     size = config.tokenizer.vocab_size
     return abstract_state(config, make_run_optimizer(config), size, size)

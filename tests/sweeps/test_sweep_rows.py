@@ -18,13 +18,15 @@ from t2t.config.rules import check_effect, validate
 from t2t.ops.flops import count_parameters
 from t2t.sweeps.sweep_rows import Row, make_runs, match_steps, read_rows, select
 from t2t.training.schedule import make_schedule
+from t2t.training.sharing import count_run_parameters
 from t2t.training.total_flops import count_flops
 from tests.tiny_training import change
 
 ROOT = Path(__file__).parents[2]
 SWEEP = Path("sweep")
+SHARING = ROOT / "configs" / "sweeps" / "sharing.py"  # which needs several directions
 MIXTURE = ROOT / "configs" / "sweeps" / "mixture.py"  # which reads the files of one experiment
-SWEEPS = sorted({*MIXTURE.parent.glob("*.py")} - {MIXTURE})
+SWEEPS = sorted({*MIXTURE.parent.glob("*.py")} - {MIXTURE, SHARING})
 
 
 def read_recipe(path: Path) -> Config:
@@ -131,6 +133,24 @@ def test_rows_fit_every_recipe_and_other_bases(sweep: Path, base: Config) -> Non
     assert {*left_out.values()} <= {"it does not change the base"}
     first = [(repr(run.config), run.row.checkpoint) for run in runs if run.seed == 0]
     assert len({*first}) == len(first)  # each is another training, or is scored otherwise
+
+
+def test_rows_of_sharing_have_the_size_or_the_flops_of_base() -> None:
+    data = {"directions": ("en-de", "de-en")}
+    base = change(read_recipe(ROOT / "configs/quickstart.py"), data=data)
+    runs, _ = make_runs(base, read_rows(SHARING, base), SWEEP)
+    configs = {run.row.name: run.config for run in runs}
+    sizes = {name: count_run_parameters(each, 2000, 2000) for name, each in configs.items()}
+    flops = {name: count_flops(each, 2000) for name, each in configs.items()}
+    assert len(configs) == 7
+    for name in configs.keys() - {"base"}:
+        if name.endswith("-narrow"):
+            assert abs(sizes[name] / sizes["base"] - 1) < 0.1
+        else:
+            assert sizes[name] > 1.2 * sizes["base"]
+            assert flops[name] == flops["base"]
+    with pytest.raises(ConfigError, match=r"data\.directions=\(\) are no two; give"):
+        read_rows(SHARING, Config())
 
 
 def test_rows_of_mixtures_fit_a_base_of_text() -> None:
