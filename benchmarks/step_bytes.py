@@ -139,7 +139,8 @@ def draw(found: dict[str, Any], path: Path) -> None:
     axes.set_yticks(range(len(GROUPS)), GROUPS, fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.08)
-    axes.set_xlabel("GB that kernels move in a step of base on one H100, by the compiler; not run")
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_xlabel("GB that kernels move in a step of base, by the compiler; not run", fontsize=8)
     axes.legend(fontsize=8)
     write_figure(figure, path)
 

@@ -81,7 +81,8 @@ class Collective(NamedTuple):
         return passes * self.num_bytes * (n - 1) // n
 
 
-class Work(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Work:
     """What an instruction does, in all its executions."""
 
     instruction: Instruction
