@@ -36,14 +36,20 @@ def train_on(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_run_on_several_meshes_is_that_on_one_device(optimizer: str, tmp_path: Path) -> None:
-    """With muon it is a run of a mixture."""
+@pytest.mark.parametrize(
+    ("optimizer", "platform"), [("adam", "cpu"), ("muon", "cpu"), ("adam", "gpu")]
+)
+def test_run_on_several_meshes_is_that_on_one_device(
+    optimizer: str, platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With muon it is a run of a mixture. `gpu`: CPUs with the operations of GPUs."""
     training = {"log_every": 1, "validate_every": 5, "translate_every": 5, "optimizer": optimizer}
     data = mix_tasks(tmp_path) if optimizer == "muon" else {}
     config = change(make_config(tmp_path), training=training, data=data)
+    config.model.dtype = "float32"
     run, alone = tmp_path / "run", tmp_path / "alone"
     train_on(1, MeshConfig(), config, alone)
+    monkeypatch.setattr("t2t.ops.select_kernels.platform", lambda: platform)
     train_on(8, MeshConfig(data=2, fsdp=2, tensor=2), config, run, steps=3)
     train_on(4, MeshConfig(data=2, tensor=2), config, run, steps=5)
     train_on(2, MeshConfig(fsdp=2, data=1), config, run, steps=7)

@@ -81,6 +81,17 @@ class Collective(NamedTuple):
         return passes * self.num_bytes * (n - 1) // n
 
 
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What an instruction does, in all its executions."""
+
+    instruction: Instruction
+    operands: tuple[Instruction, ...]
+    kind: str  # of kernel
+    count: int
+    hbm_bytes: int
+
+
 @dataclasses.dataclass
 class SummedWork:
     """The work of instructions that belong together."""
@@ -94,6 +105,7 @@ class SummedWork:
 class Cost:
     """The cost of one execution of a program, per device."""
 
+    each: list[Work] = dataclasses.field(default_factory=list)  # in the order of execution
     operations: dict[str, SummedWork] = dataclasses.field(default_factory=dict)  # as traced
     kernels: dict[str, SummedWork] = dataclasses.field(default_factory=dict)  # by kind
     collectives: list[Collective] = dataclasses.field(default_factory=list)
@@ -159,8 +171,11 @@ class _Counter:
         kind = "collectives" if started is not None else self._find_kind(own)
         kernels = self.cost.kernels.setdefault(kind, SummedWork())
         kernels.hbm_bytes += hbm_bytes
-        if not own.opcode.endswith("-done") and _call_target(own) not in _HARMLESS_CALLS:
-            kernels.count += times
+        is_start = not own.opcode.endswith("-done") and _call_target(own) not in _HARMLESS_CALLS
+        count = times if is_start else 0
+        kernels.count += count
+        operands = tuple(scope[name] for name in own.operands)
+        self.cost.each.append(Work(own, operands, kind, count, hbm_bytes))
         name = own.attribute(r'op_name="([^"]*)"') or own.opcode
         operation = self.cost.operations.setdefault(name, SummedWork())
         operation.count += times

@@ -21,6 +21,7 @@ Tree = TypeVar("Tree")
 
 RULES: dict[str, tuple[str, ...] | str] = {
     "batch": ("data", "fsdp"),  # rows of a batch
+    "copy": "data",  # rows of a batch whose devices hold one copy of the parameters together
     "d_model": "fsdp",  # parameters only: activations are not sharded in this dimension
     "heads": "tensor",
     "d_ff": "tensor",
@@ -104,8 +105,7 @@ def shard_over_data(weights: jax.Array) -> jax.Array:
     sharding = jax.typeof(weights).sharding
     if sharding.spec.unreduced:
         return weights
-    # The mesh axes over which each dimension is sharded.
-    axes_of = [() if x is None else (x,) if isinstance(x, str) else x for x in sharding.spec]
+    axes_of = _list_axes(weights)
     if any("data" in axes for axes in axes_of):
         return weights
     for dimension, size in enumerate(sharding.shard_shape(weights.shape)):
@@ -113,6 +113,21 @@ def shard_over_data(weights: jax.Array) -> jax.Array:
             axes_of[dimension] += ("data",)
             return jax.sharding.reshard(weights, PartitionSpec(*axes_of))
     return weights
+
+
+def gather_over_data(weights: jax.Array) -> jax.Array:
+    """Reverses `shard_over_data`; returns other arrays as they are."""
+    axes_of = _list_axes(weights)
+    if not any("data" in axes for axes in axes_of):
+        return weights
+    kept = [tuple(axis for axis in axes if axis != "data") for axes in axes_of]
+    return jax.sharding.reshard(weights, PartitionSpec(*kept))
+
+
+def _list_axes(x: jax.Array) -> list[tuple[str, ...]]:
+    """Returns the mesh axes over which each dimension is sharded."""
+    spec = jax.typeof(x).sharding.spec
+    return [() if axes is None else (axes,) if isinstance(axes, str) else axes for axes in spec]
 
 
 def reshard(tree: Tree, *names: str | None) -> Tree:

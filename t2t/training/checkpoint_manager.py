@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as policy
 
 from t2t.config.fields import Config
 from t2t.model.parameters import Params
+from t2t.runtime.mesh import gather_over_data
 from t2t.runtime.signals import hold_signals
 from t2t.storage.atomic_files import measure_free_space, require_space
 from t2t.training.checkpoint import rank_steps
@@ -50,9 +52,10 @@ class Checkpoints:
 
         Those are the optimiser's evaluation parameters (`t2t.training.optimizer`).
         """
-        if self._evaluation_params is None:
-            return state.params
-        return self._evaluation_params(state.opt_state, state.params)
+        params = state.params
+        if self._evaluation_params is not None:
+            params = self._evaluation_params(state.opt_state, params)
+        return jax.tree.map(gather_over_data, params)
 
     def save(self, state: TrainState, metrics: Mapping[str, float] | None = None) -> None:
         """Starts to write a checkpoint in the background, unless the step has one already.

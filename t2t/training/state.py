@@ -16,6 +16,7 @@ from t2t.model.parameters import Params, name_leaves
 from t2t.ops.build_model import abstract_model, init_model
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.averages import start_average
+from t2t.training.divided_weights import divide
 from t2t.training.losses import Teacher, abstract_teachers
 from t2t.training.optimizer import Optimizer
 from t2t.training.parameter_groups import check_patterns
@@ -29,7 +30,7 @@ class TrainState(NamedTuple):
     """
 
     step: Int[Array, ""]  # batches seen
-    params: Params
+    params: Params  # perhaps sharded over `data` (`divided_weights.py`)
     opt_state: optax.OptState  # its count is the number of updates, step - skipped
     key: UInt32[Array, "words"]  # of dropout, as the words of a JAX key, which a file can hold
     # Steps without an update: loss or gradient was not finite, or no token was predicted.
@@ -113,4 +114,4 @@ def init_training(
     opt_state = programs.keep(jax.jit(optimizer.init))(params)
     ema = programs.keep(jax.jit(start_average))(params) if config.training.ema_decay else None
     key = jax.random.key_data(dropout_key)
-    return TrainState(step, params, opt_state, key, skipped, in_a_row, ema)
+    return TrainState(step, divide(config, params), opt_state, key, skipped, in_a_row, ema)

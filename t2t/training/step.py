@@ -32,6 +32,7 @@ from t2t.runtime.mesh import (
 )
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.averages import update_average
+from t2t.training.divided_weights import gather
 from t2t.training.losses import add_auxiliary_loss, make_loss
 from t2t.training.optimizer import Optimizer, apply_updates, make_optimizer
 from t2t.training.parameter_groups import freeze
@@ -95,7 +96,8 @@ def make_train_step(
         sum_gradients = functools.partial(differentiate, teachers=teachers)
         if parts > 1:
             sum_gradients = functools.partial(accumulate, sum_gradients, parts)
-        sums, gradient_sum = sum_gradients(mark_partial(state.params, partial), batch, key)
+        params = mark_partial(gather(config, state.params), partial)
+        sums, gradient_sum = sum_gradients(params, batch, key)
         loss_sum, (predicted, auxiliary) = sums
         gradient_sum = jax.tree.map(sum_partial, gradient_sum, state.params)
         is_empty = predicted == 0  # then the sums are 0, and there is nothing to learn

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from t2t.config.fields import Config, ConfigError, MeshConfig, ModelConfig, TokenizerConfig
 from t2t.data.batch import Batch, HostBatch
 from t2t.data.loader import find_row_shards, put_batch
+from t2t.model.layers import Embedding
 from t2t.model.loss import smoothed_cross_entropy
 from t2t.model.parameters import Params, merge
 from t2t.ops.build_model import abstract_model, init_model
@@ -167,6 +168,22 @@ def part_of(leaf: Any) -> tuple[int, ...]:
     """The shape of a device's part."""
     part: tuple[int, ...] = leaf.sharding.shard_shape(leaf.shape)
     return part
+
+
+def test_looked_up_rows_are_those_of_one_device_in_bfloat16() -> None:
+    """With `fsdp` devices round rows before they exchange them."""
+    ids = jax.random.randint(jax.random.key(1), (8, 5), 0, VOCAB_SIZE)
+
+    def look_up(ids: Int[Array, "B T"]) -> Float[Array, "B T D"]:
+        embedding = Embedding(SMALL, VOCAB_SIZE, jax.random.key(0))
+        return embedding.look_up(ids, jnp.dtype("bfloat16"))
+
+    alone = jax.jit(look_up)(ids)
+    with jax.set_mesh(make_mesh(MESH)):
+        placed = jax.device_put(ids, row_sharding())
+        rows = jax.jit(look_up)(placed)
+    assert rows.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(rows, alone)
 
 
 @pytest.mark.parametrize("kind", MODELS)
