@@ -10,7 +10,7 @@ Vectors and tables stay copied. XLA adds a bias inside of a product's kernel onl
 argument of the step. A look-up scales the rows of a table before it rounds them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,10 +22,11 @@ from t2t.ops.build_model import list_parameters
 from t2t.ops.select_kernels import choose_policy, uses_gpu_twins
 from t2t.runtime.mesh import count_parts, gather_over_data, shard_over_data
 from t2t.training.parameter_groups import find_factor
+from t2t.training.sharing import remove_owner
 
 
 def list_divided(config: Config) -> set[str]:
-    """Returns the names of the matrices that are trained and that products alone use.
+    """Returns the names of a plain model's matrices that products alone use.
 
     There are none without an axis `data`. A recurrent model has none, since `model.dtype=mixed`
     does not round its matrices.
@@ -33,27 +34,34 @@ def list_divided(config: Config) -> set[str]:
     is_copied = count_parts("copy") > 1
     if not (is_copied and uses_gpu_twins(config.model)) or config.model.kind == "rnn":
         return set()
-    return {
-        name
-        for name, parameter in list_parameters(config.model).items()
-        if parameter.matrix and find_factor(config.training, name) is not None
-    }
+    return {name for name, each in list_parameters(config.model).items() if each.matrix}
 
 
 def divide(config: Config, params: Params) -> Params:
-    """Returns the parameters as the state keeps them, with these matrices sharded over `data`."""
+    """Returns the run's parameters as the state keeps them.
+
+    Those of these matrices that are trained are sharded over `data`.
+    """
     names = list_divided(config)
-    return tree_map_with_path(
-        lambda path, x: shard_over_data(x) if find_name(path) in names else x, params
-    )
+
+    def divide_one(path: Sequence[Any], x: jax.Array) -> jax.Array:
+        name = find_name(path)
+        is_trained = find_factor(config.training, name) is not None
+        return shard_over_data(x) if is_trained and remove_owner(name) in names else x
+
+    return tree_map_with_path(divide_one, params)
 
 
-def gather(config: Config, params: Params) -> Params:
-    """Reverses `divide`. Matrices have values of the dtype of products, and are still float32."""
+def gather(config: Config, params: Params, name_of: Callable[[str], str] = str) -> Params:
+    """Reverses `divide` for a plain model; `name_of` is that of `make_optimizer`.
+
+    Matrices have values of the dtype of products, and are still float32.
+    """
     names, dtype = list_divided(config), choose_policy(config.model).product_dtype
 
     def gather_one(path: Sequence[Any], x: jax.Array) -> jax.Array:
-        if find_name(path) not in names:
+        name = find_name(path)
+        if name not in names or find_factor(config.training, name_of(name)) is None:
             return x
         return gather_over_data(x.astype(dtype)).astype(x.dtype)
 

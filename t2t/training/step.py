@@ -96,7 +96,7 @@ def make_train_step(
         sum_gradients = functools.partial(differentiate, teachers=teachers)
         if parts > 1:
             sum_gradients = functools.partial(accumulate, sum_gradients, parts)
-        params = mark_partial(gather(config, state.params), partial)
+        params = mark_partial(gather(config, state.params, name_of), partial)
         sums, gradient_sum = sum_gradients(params, batch, key)
         loss_sum, (predicted, auxiliary) = sums
         gradient_sum = jax.tree.map(sum_partial, gradient_sum, state.params)
