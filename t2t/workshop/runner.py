@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 LOG = "output.log"
 _POLL_SECONDS = 0.2
 _SAVE_SECONDS = 10.0  # between two writes of the cost of a running program
+_CRASHES = {-signal.SIGSEGV, -signal.SIGBUS}  # of native code; they often do not come again
 
 
 class Runner:
@@ -111,7 +112,10 @@ class Runner:
         )
 
     def _run(self, name: str, worker: int) -> Iterator[None]:
-        """Yields while the program of a step works; another process may have finished the step."""
+        """Yields while the program of a step works; another process may have finished the step.
+
+        A program that crashes is started a second time.
+        """
         workdir = self._workshop.workdir
         refusal = (
             f"another process is at work on step {name} in {workdir}, or its program, which "
@@ -128,6 +132,9 @@ class Runner:
                 return
             if work.is_waiting:
                 yield from self._run_program(work, worker, descriptor)
+                if work.record.starts[-1]["status"] in _CRASHES:
+                    del self.failures[name]
+                    yield from self._run_program(self._plan(name), worker, descriptor)
         if name not in self.failures:
             self._finished.add(name)
 

@@ -77,6 +77,18 @@ def test_the_end_of_a_program_is_told_by_its_exception_or_status(
     assert (failures.get("a", ""), read(tmp_path, "a").failure) == (reason, reason)
 
 
+def test_program_that_crashes_is_started_a_second_time_and_no_third(tmp_path: Path) -> None:
+    """XLA crashed in two of 130 steps of a sweep, in native code; each then ran to its end."""
+    before = tmp_path / "before"
+    crash = "os.kill(os.getpid(), 11)"
+    first = f"exists = os.path.exists({str(before)!r}); open({str(before)!r}, 'w')\n"
+    scripts = {"a": f"{first}if not exists: {crash}", "b": crash}
+    _, failures = run([Step("a", "train"), Step("b", "train")], tmp_path, **scripts)
+    assert failures == {"b": "killed by SIGSEGV"}
+    for name, statuses in {"a": [-11, 0], "b": [-11, -11]}.items():
+        assert [start["status"] for start in read(tmp_path, name).starts] == statuses
+
+
 SAVE = """
 import signal, time
 def save(*_):
