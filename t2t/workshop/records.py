@@ -102,13 +102,37 @@ def plan_steps(workshop: Workshop) -> dict[str, StepPlan]:
     for step in workshop.steps.values():
         needed = [found[name] for name in step.needs]
         ready = not any(plan.is_waiting for plan in needed)
-        keys = {plan.step.name: plan.record.key for plan in needed}
-        found[step.name] = plan_step(workshop, step, keys, ready=ready)
+        plan = plan_step(workshop, step, find_keys(step, found), ready=ready)
+        if plan.is_waiting:  # then what has failed is tried again
+            keys = {name: found[name].record.key for name in step.needs}
+            plan = plan_step(workshop, step, keys, ready=ready)
+        found[step.name] = plan
     for name in reversed(found):
         users = [plan for plan in found.values() if name in plan.step.needs]
         if found[name].is_waiting and users and all(map(_is_done_without, users)):
             found[name] = dataclasses.replace(found[name], action="skip", reason=_NOT_NEEDED)
     return found
+
+
+def find_keys(step: Step, works: Mapping[str, StepPlan]) -> dict[str, str]:
+    """Returns the keys of the steps that a step needs.
+
+    If it goes on without those that failed, as a choice among trials does, what it writes depends
+    on which did; they have the key "failed".
+    """
+    tolerates = not PROGRAMS[step.program].needs_all
+    return {
+        name: "failed" if tolerates and _has_failed(name, works) else works[name].record.key
+        for name in step.needs
+    }
+
+
+def _has_failed(name: str, works: Mapping[str, StepPlan]) -> bool:
+    """Returns whether a step, or one that it needs, has failed."""
+    work = works[name]
+    return bool(work.record.failure) or (
+        not work.record.finished and any(_has_failed(each, works) for each in work.step.needs)
+    )
 
 
 def _is_done_without(plan: StepPlan) -> bool:

@@ -26,7 +26,7 @@ from t2t.training.provenance import now
 from t2t.training.stop_request import STOPPED_EARLY
 from t2t.workshop.checks import check_aside
 from t2t.workshop.progress import StepProgress
-from t2t.workshop.records import Record, StepPlan, count_output_bytes, plan_step
+from t2t.workshop.records import Record, StepPlan, count_output_bytes, find_keys, plan_step
 from t2t.workshop.steps import OLD, PROGRAMS, STEPS, Workshop
 
 _log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class Runner:
     def _plan(self, name: str) -> StepPlan:
         """Plans a step anew, whose recipe may now read what the steps before have written."""
         step = self._workshop.steps[name]
-        keys = {each: self._works[each].record.key for each in step.needs}
+        keys = find_keys(step, self._works)
         work, before = plan_step(self._workshop, step, keys, ready=True), self._works[name]
         if work.is_waiting or len(work.record.starts) > len(before.record.starts):
             self._works[name] = work

@@ -79,3 +79,17 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / STEPS / "a" / RECORD).write_text(text)
     with pytest.raises(ConfigError, match=r"steps/a/record\.json is damaged; remove it, and what"):
         plan_steps(Workshop(steps, tmp_path))
+
+
+def test_choice_that_is_made_anew_among_more_trials_trains_its_row_again(tmp_path: Path) -> None:
+    """A trial that failed is not tried again while the choice stands."""
+    first, second = (Step(name, "train", TRAIN | {"config.seed": n}) for n, name in enumerate("ab"))
+    choice = Step("choice", "choose_trial", {"trials": (f"1={first}", f"2={second}")})
+    row = Step("row", "train", TRAIN | {"flagfile": f"{choice}/flags.txt"})
+    steps = [first, second, choice, row]
+    assert run(steps, tmp_path, b=FAIL) == ("a b choice row ", {"b": "no space"})
+    assert run(steps, tmp_path) == ("", {})
+    for folder in (tmp_path / "choice", tmp_path / "steps/choice"):
+        shutil.rmtree(folder)
+    assert run(steps, tmp_path) == ("b choice row ", {})
+    assert run(steps, tmp_path) == ("", {})

@@ -82,8 +82,8 @@ def test_program_that_crashes_is_started_a_second_time_and_no_third(tmp_path: Pa
     before = tmp_path / "before"
     crash = "os.kill(os.getpid(), 11)"
     first = f"exists = os.path.exists({str(before)!r}); open({str(before)!r}, 'w')\n"
-    scripts = {"a": f"{first}if not exists: {crash}", "b": crash}
-    _, failures = run([Step("a", "train"), Step("b", "train")], tmp_path, **scripts)
+    steps = [Step("a", "train"), Step("b", "train")]
+    _, failures = run(steps, tmp_path, a=f"{first}if not exists: {crash}", b=crash)
     assert failures == {"b": "killed by SIGSEGV"}
     for name, statuses in {"a": [-11, 0], "b": [-11, -11]}.items():
         assert [start["status"] for start in read(tmp_path, name).starts] == statuses
